@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import StorageError
 from virtualstack.lazy import LazyArray, variable_of
 from virtualstack.location import Location

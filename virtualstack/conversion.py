@@ -17,7 +17,7 @@ from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import found_url
 from virtualstack.vstack import save
-from virtualstack.zarr.rewrite.absent import OnAbsent
+from virtualstack.zarr.rewrite.rewrite import OnAbsent
 
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import (
     ENTRY,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import virtualstack as vs
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup

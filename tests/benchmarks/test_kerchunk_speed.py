@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.formats.base import ReadOptions
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk

@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from virtualstack import __version__, sample
+from virtualstack import __version__
 from virtualstack.cli import build, inspect, readers
+from virtualstack.cli.build import sample_files
 from virtualstack.cli.command import main
 from virtualstack.errors import MissingDependencyError, SourceNotFoundError
-from virtualstack.sample import sample_files
 from virtualstack.verify import verify_against_files
 
 
@@ -553,7 +553,7 @@ def test_a_sample_without_its_package_names_the_extra(monkeypatch):
 def test_a_package_without_the_files_is_an_error(monkeypatch):
     """Another version of it may have them elsewhere."""
     pytest.importorskip("iris_sample_data", reason="needs iris-sample-data, the extra 'sample'")
-    monkeypatch.setattr(sample, "SAMPLES", {"nemo": "NEMO/none.nc"})
+    monkeypatch.setattr(build, "SAMPLES", {"nemo": "NEMO/none.nc"})
     with pytest.raises(SourceNotFoundError, match=r"iris-sample-data has no 'NEMO/none\.nc'; install another version"):
         sample_files("sample:nemo")
 

@@ -9,14 +9,13 @@ from zarr.registry import get_codec_class
 
 from tests.forks import forked, forking
 from virtualstack.codecs.cast import cast_codec
-from virtualstack.codecs.cf import cf_codec, parse_packing
-from virtualstack.codecs.cf_agreement import decoded_by_xarray
-from virtualstack.codecs.cf_attributes import attributes_from_json, attributes_to_json
+from virtualstack.codecs.cf import attributes_from_json, attributes_to_json, cf_codec, parse_packing
 from virtualstack.codecs.cf_codec import CFCodec
 from virtualstack.codecs.cf_times import UnfitTimeError, decode_datetimes, quiet
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import decode, split_elementwise
 from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.manifests.unpacking import decoded_by_xarray
 
 PACKED = {"_FillValue": np.int16(-1), "scale_factor": np.float32(0.1), "add_offset": np.float32(5)}
 

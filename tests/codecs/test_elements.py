@@ -8,9 +8,9 @@ import zarr
 from h5py import h5t
 
 from virtualstack.codecs.bounded import encoded_size
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.hdf5.elements import ELEMENTS, elements, stored_size
 from virtualstack.codecs.hdf5.registration import Elements
-from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.hdf5.datatypes import element_type, parse_library_datatype

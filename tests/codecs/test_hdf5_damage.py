@@ -11,7 +11,7 @@ import pytest
 from tests.codecs.hdf5_pipelines import filters_of
 from tests.codecs.test_hdf5_filters import FILTERS, create, values
 from virtualstack.codecs.bounded import bounded_decoder
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 from virtualstack.formats.hdf5.filters import codec_for_filter, filter_codecs

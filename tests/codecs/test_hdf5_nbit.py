@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.amount import examples
 from tests.codecs.hdf5_pipelines import filters_of
-from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.hdf5.packed_bits import PADDING, gather, unpack
 from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
 

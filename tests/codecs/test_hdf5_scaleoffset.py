@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.amount import examples
 from tests.codecs.hdf5_pipelines import filters_of
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
 

@@ -8,9 +8,9 @@ import zlib
 import numpy as np
 import pytest
 
-from virtualstack.codecs.image_sizes import image_size, png_without_texts
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.jpegxl_frames import check_frames
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.limits import image_size, png_without_texts
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import UnsupportedFeatureError
 

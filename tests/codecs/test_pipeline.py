@@ -17,7 +17,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, check_codecs, decode, n_array_codecs
 from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError

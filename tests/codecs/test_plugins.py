@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.make_grib import message
-from virtualstack.codecs.decoder import CodecError
+from virtualstack.codecs.codec import CodecError
 
 NUMBERS = np.arange(6, dtype="<u4")
 CODECS = {

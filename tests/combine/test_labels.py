@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from virtualstack.combine.label_distance import distance
-from virtualstack.combine.labels import check_kinds, distinct_labels
+from virtualstack.combine.labels import check_kinds, distance, distinct_labels
 from virtualstack.combine.part import Part
 from virtualstack.errors import CombineError
 

@@ -11,7 +11,7 @@ import zarr
 import virtualstack as vs
 from tests.amount import examples
 from virtualstack.errors import MalformedFileError, SourceChangedError, VirtualStackError
-from virtualstack.icechunk.manifest_files import node_id, read_checksums
+from virtualstack.icechunk.format import node_id, read_checksums
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.manifests import value_changing as cf_of

@@ -9,7 +9,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.vstack.growing import dataset, joined, virtual, write
 from virtualstack.errors import CombineError, SourceNotFoundError, UnsupportedFeatureError, WriterError
-from virtualstack.kerchunk import parquet
+from virtualstack.kerchunk import document
 
 pytestmark = pytest.mark.filterwarnings("ignore:The 'fastparquet' engine")
 FORMS = ["refs.json", "refs.parq"]
@@ -118,7 +118,7 @@ def test_other_packing(tmp_path, target):
 def test_record_files_stay(tmp_path, monkeypatch):
     """Those of chunks in front of what is added are the same files."""
     monkeypatch.setattr(
-        parquet.parquet_files, "__kwdefaults__", {**parquet.parquet_files.__kwdefaults__, "record_size": 5}
+        document.parquet_files, "__kwdefaults__", {**document.parquet_files.__kwdefaults__, "record_size": 5}
     )
     target = str(tmp_path / "out" / "refs.parq")
     (tmp_path / "out").mkdir()

@@ -6,10 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.kerchunk.document import reference_dict
-from virtualstack.kerchunk.parquet import SCHEMA, parquet_files
-from virtualstack.kerchunk.parquet_pages import unpacked_size
-from virtualstack.kerchunk.parquet_table import ParquetTable, read_record
+from virtualstack.kerchunk.document import SCHEMA, parquet_files, reference_dict
+from virtualstack.kerchunk.parquet_table import ParquetTable, read_record, unpacked_size
 from virtualstack.kerchunk.references import WHOLE
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill

@@ -23,7 +23,7 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
 )
 from virtualstack.formats.base import ReadOptions
-from virtualstack.kerchunk.parquet import parquet_files
+from virtualstack.kerchunk.document import parquet_files
 from virtualstack.kerchunk.reader import Kerchunk, read_references
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url

@@ -6,7 +6,7 @@ from virtualstack.kerchunk.references import WHOLE
 from virtualstack.kerchunk.table import ReferenceTable
 from virtualstack.manifests import ChunkEncoding, Fill
 from virtualstack.zarr.metadata.array import ArrayMetadata
-from virtualstack.zarr.metadata.json_text import parse_json
+from virtualstack.zarr.metadata.attributes import parse_json
 
 
 def metadata(*shape, prefix="", separator="."):

@@ -13,7 +13,7 @@ from virtualstack.kerchunk.text import load_json, split_text
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, Fill
 from virtualstack.zarr.metadata.array import ArrayMetadata
-from virtualstack.zarr.metadata.json_text import parse_json
+from virtualstack.zarr.metadata.attributes import parse_json
 
 N_DOCUMENTS = examples(300)
 SHAPES = {"v": (20, 3), "v1": (4,), "g/v": (2, 2, 2), "g/v.x": (3,), "s": (), "é": (9,), "": (5,)}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numcodecs.vlen import VLenUTF8
 
 from tests.amount import examples
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.conversion import convert
 from virtualstack.errors import WriterError
 from virtualstack.formats.base import ReadOptions

@@ -19,7 +19,7 @@ from virtualstack.manifests import (
     why_not_plain,
 )
 from virtualstack.manifests.filling import pad_axis_by_elements
-from virtualstack.manifests.taking import _runs
+from virtualstack.manifests.index_keys import _runs
 from virtualstack.testing.strategies import model_read, store_array
 
 
@@ -82,7 +82,7 @@ def test_of_too_many_steps_those_that_spare_most_cells_are_kept(seed, monkeypatc
     runs = [rng.integers(100, 300) + step * np.arange(n) for step in (2, 3, -2, 5) for n in (1, 2, 3, 20 * abs(step))]
     index = np.concatenate([runs[i] for i in rng.permutation(len(runs))])
     whole = known.array[index]
-    monkeypatch.setattr("virtualstack.manifests.taking._MAX_STEPS", 1)
+    monkeypatch.setattr("virtualstack.manifests.index_keys._MAX_STEPS", 1)
     cut = known.array[index]
     cut.validate()
     np.testing.assert_array_equal(model_read(cut, known.sources), known.values[index])

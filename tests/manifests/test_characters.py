@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.manifests import join_characters
-from virtualstack.manifests.casting import cast
+from virtualstack.manifests.array import cast
 from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays, model_read, store_array
 
 

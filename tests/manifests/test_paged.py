@@ -27,7 +27,7 @@ from virtualstack.manifests import (
     PagedManifest,
 )
 from virtualstack.manifests import paged as paged_module
-from virtualstack.manifests.joined import JoinedManifest
+from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.view import ManifestView
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget

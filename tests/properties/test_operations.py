@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.amount import examples
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, inline_array, reindex
-from virtualstack.manifests.collapsing import collapse
 from virtualstack.manifests.filling import pad_axis_by_elements
+from virtualstack.manifests.joining import collapse
 from virtualstack.testing.strategies import KnownArray, advanced_keys, basic_keys, known_arrays, model_read
 
 KINDS = ("index", "take", "transpose", "expand", "concatenate", "broadcast", "where", "pad", "reindex", "reshape")

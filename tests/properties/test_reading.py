@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from virtualstack.reading import cell, pieces, read_array, read_points
+from virtualstack.reading import decode, read_array, read_points
 from virtualstack.reading import decode as decoding
 from virtualstack.reading import plan as planning
 from virtualstack.storage import DirectSource, MemorySource, MemoryTarget
@@ -108,10 +108,10 @@ def test_any_selection_of_any_operation(monkeypatch, limit, answers_at_once):
         monkeypatch.setattr(MemorySource, "read_into", read_into, raising=False)
         assert isinstance(MemorySource(b""), DirectSource)
     for name in ("_MIN_PIECES", "_SMALL_PIECE_BYTES"):
-        monkeypatch.setattr(pieces, name, limit)
+        monkeypatch.setattr(decode, name, limit)
     for name in ("_SPARSE", "_CUT", "_NEAR"):
         monkeypatch.setattr(planning, name, limit)
-    monkeypatch.setattr(cell, "_MOST", limit)
+    monkeypatch.setattr(decode, "_MAX_ALONE_BYTES", limit)
     monkeypatch.setattr(decoding, "_MANY_ELEMENTS", limit)
     any_selection_of_any_operation_equals_numpy()
 

@@ -29,10 +29,8 @@ from virtualstack.errors import ManifestError, StorageError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.manifests.serialised.values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.scanning.backend_hashes import hash_backends
-from virtualstack.scanning.cache import ScanCache
+from virtualstack.scanning.cache import ScanCache, Version, hash_backends
 from virtualstack.scanning.plain_groups import from_group, to_group
-from virtualstack.scanning.versions import Version
 from virtualstack.storage import Storage
 
 N = 6
@@ -305,7 +303,7 @@ def test_which_options_make_another_storage():
 def test_the_mark_of_a_store_is_the_same_in_every_process(files, tmp_path):
     """Which gives its options in any order."""
     script = (
-        "from obstore.store import S3Store; from virtualstack.scanning.backend_hashes import hash_backends; "
+        "from obstore.store import S3Store; from virtualstack.scanning.cache import hash_backends; "
         "from virtualstack.storage import Storage; "
         "config = dict.fromkeys(['endpoint', 'access_key_id', 'secret_access_key', 'region'], 'x'); "
         "print(hash_backends(Storage(given=(('', S3Store('b', config=config)),))))"

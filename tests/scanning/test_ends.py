@@ -15,7 +15,7 @@ import pytest
 import virtualstack as vs
 from tests.scanning.groups import make
 from tests.scanning.readers import Troubled
-from virtualstack.scanning.executors import DaemonThreads, call_within
+from virtualstack.scanning.job import DaemonThreads, call_within
 
 N = 6
 EXECUTORS = [None, "threads", "given threads", "given processes", pytest.param("processes", marks=pytest.mark.slow)]

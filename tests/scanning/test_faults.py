@@ -15,8 +15,8 @@ from tests.latency_server import LatencyServer
 from tests.scanning.groups import assert_same, make
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
-from virtualstack.scanning import retries as retries_module
-from virtualstack.scanning.retries import is_transient, retry, with_retries
+from virtualstack.scanning import job
+from virtualstack.scanning.job import is_transient, retry, with_retries
 from virtualstack.storage import Storage
 
 N = 80
@@ -170,7 +170,7 @@ def test_a_fsspec_filesystem_is_asked_again(folder):
 def test_pauses_grow(monkeypatch):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    monkeypatch.setattr(retries_module.random, "uniform", lambda low, high: (low + high) / 2)
+    monkeypatch.setattr(job.random, "uniform", lambda low, high: (low + high) / 2)
 
     def read():
         raise StorageError("'a': 5 bytes were asked for, but 4 came", is_short=True)

@@ -22,7 +22,7 @@ from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.readers import ReadOptions
 from virtualstack.scanning.job import Job
-from virtualstack.scanning.progress import show_progress
+from virtualstack.scanning.many import show_progress
 from virtualstack.scanning.workers import find_workers
 from virtualstack.storage import Storage, open_source
 

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.servers import RangeServer
-from virtualstack.storage.answer import find_region, named_region, what_was_answered
+from virtualstack.storage.slow_servers import find_region, named_region, what_was_answered
 
 
 @pytest.mark.parametrize(

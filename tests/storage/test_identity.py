@@ -1,7 +1,6 @@
 import pytest
 
-from virtualstack.storage.identity import Identity, identities
-from virtualstack.storage.options import normalise, split
+from virtualstack.storage.identity import Identity, identities, normalise, split
 
 
 def names(service, options=(), environ=()):

@@ -10,8 +10,8 @@ import xarray as xr
 import virtualstack as vs
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import absolute_url
+from virtualstack.storage.folders import path_expression
 from virtualstack.storage.listing import find_urls, is_pattern, natural_key
-from virtualstack.storage.pattern import path_expression
 
 NAMES = ["a.nc", "b1.nc", "b2.nc", "b10.nc", "b10.txt", "d/b3.nc", "d/e/b4.nc", "d.parq/x", "[1].nc", "d/1].nc"]
 NAMES += [".hidden.nc", "d/.h/b.nc", "s/zarr.json", "s/c/0", "v1.2/x.nc", "d/z.zarr/v/0"]

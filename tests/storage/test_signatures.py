@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from virtualstack.storage import signatures
-from virtualstack.storage.signatures import is_signed, sign
+from virtualstack.storage import permission
+from virtualstack.storage.permission import is_signed, sign
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_where_no_key_can_be_made(key, monkeypatch, kind):
             key.parent.rmdir()
             key.parent.write_bytes(b"")
         case "NUL":
-            monkeypatch.setattr(signatures, "_key_file", lambda: Path("a\0b"))
+            monkeypatch.setattr(permission, "_key_file", lambda: Path("a\0b"))
     assert sign(b"data") is None
     assert not is_signed(b"data", "0" * 64)
 

@@ -15,8 +15,8 @@ from tests.servers import RangeServer
 from virtualstack.errors import SourceChangedError, StorageError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.reading import read_array
-from virtualstack.scanning.retries import with_retries
-from virtualstack.scanning.versions import WatchedStorage
+from virtualstack.scanning.cache import WatchedStorage
+from virtualstack.scanning.job import with_retries
 from virtualstack.storage import MemoryTarget, SourceChangedWarning, Storage
 from virtualstack.testing.strategies import store_array
 from virtualstack.zarr.store import ManifestStore

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualstack.storage.url_syntax import are_plain, flaw, way_out
+from virtualstack.location import are_plain, flaw, way_out
 
 PLAIN = [
     "file:///data/a b.nc",

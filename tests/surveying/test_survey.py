@@ -22,9 +22,8 @@ from virtualstack.formats.hdf5.reader import HDF5
 from virtualstack.storage import MemoryTarget
 from virtualstack.surveying import coordinate as survey_line
 from virtualstack.surveying import sequence
-from virtualstack.surveying.coverage import Gap, Shared, count_shared, find_gaps, find_interleaved
-from virtualstack.surveying.facts import collect_facts, describe_fact
-from virtualstack.surveying.periods import find_periods
+from virtualstack.surveying.facts import collect_facts, describe_fact, find_periods
+from virtualstack.surveying.sequence import Gap, Shared, count_shared, find_gaps, find_interleaved
 
 EPOCH = "days since 2000-01-01"
 

@@ -8,7 +8,7 @@ import virtualstack as vs
 from tests.vstack.growing import check, dataset, joined, n_snapshots, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceNotFoundError
 from virtualstack.vstack.format.archive import Archive
-from virtualstack.vstack.stored import Stored
+from virtualstack.vstack.save import Stored
 
 
 @pytest.fixture

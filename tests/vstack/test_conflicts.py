@@ -9,11 +9,11 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.vstack.growing import dataset, values, virtual, write
-from virtualstack.combine.append import appended
+from virtualstack.combine.addition import appended
 from virtualstack.combine.fitting import Fitting
 from virtualstack.errors import ConflictError
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.vstack.stored import Stored
+from virtualstack.vstack.save import Stored
 
 
 @pytest.fixture

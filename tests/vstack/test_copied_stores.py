@@ -13,7 +13,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.vstack.archive import as_read, copy_with_other_times, days, join, values_of, write_day
 from virtualstack.errors import SourceChangedError
-from virtualstack.storage import digests
+from virtualstack.storage import source
 from virtualstack.vstack import Candidate
 
 
@@ -56,11 +56,11 @@ def test_a_portable_store_that_was_copied_with_its_files(portable, tmp_path):
     """It opens though its files have other times; each of them is looked into once."""
     copy_with_other_times(portable, tmp_path / "there")
     store = tmp_path / "there" / "x.vstack"
-    before = digests._digest.cache_info().misses
+    before = source._digest.cache_info().misses
     for _ in range(2):
         xr.testing.assert_equal(read(store), as_read(sorted((tmp_path / "there" / "data").iterdir())))
         assert vs.Repository.open(store).verify().is_good
-    assert digests._digest.cache_info().misses - before == 4
+    assert source._digest.cache_info().misses - before == 4
     write_again(tmp_path / "there" / "data" / "002.nc")
     with pytest.raises(SourceChangedError, match=r"there/data/002\.nc"):
         read(store)

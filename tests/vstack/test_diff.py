@@ -22,7 +22,7 @@ from tests.vstack.stores import (
     virtual,
     written,
 )
-from virtualstack.combine.boxes import merged
+from virtualstack.combine.region import merged
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ManifestGroup, inline_array
 from virtualstack.vstack import Repository

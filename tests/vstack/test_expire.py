@@ -32,7 +32,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage
 from virtualstack.vstack import Repository
 from virtualstack.vstack.format import names
-from virtualstack.vstack.format.moments import seconds_of
+from virtualstack.vstack.format.names import seconds_of
 from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.write import commit as commits
 

@@ -11,7 +11,7 @@ from numcodecs import blosc
 
 from tests.amount import examples
 from tests.vstack.fuzz import fuzz
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
@@ -21,7 +21,7 @@ from virtualstack.storage import Storage
 from virtualstack.storage.memory import _OBJECTS as OBJECTS
 from virtualstack.vstack import save
 from virtualstack.vstack.format import documents
-from virtualstack.vstack.format.frames import decompressed
+from virtualstack.vstack.format.documents import decompressed
 from virtualstack.vstack.reader import VStack
 
 SERIAL = itertools.count()

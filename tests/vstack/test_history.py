@@ -18,8 +18,7 @@ from tests.vstack.stores import Change, added, appended, create, objects_of, ope
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.vstack import Repository
 from virtualstack.vstack.format.history import hint, number_at
-from virtualstack.vstack.format.moments import seconds_of, text_of
-from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapshot_key
+from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, seconds_of, snapshot_key, text_of
 from virtualstack.vstack.write import commit as commits
 
 DAY = 86400.0

@@ -22,7 +22,7 @@ from tests.properties.test_vstack import changed_arrays, named
 from tests.scanning.groups import assert_same_values
 from tests.vstack.growing import dataset, virtual, write
 from tests.vstack.plain_reader import Store, snapshots
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup

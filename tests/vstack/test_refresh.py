@@ -14,7 +14,7 @@ import virtualstack as vs
 from tests.servers import RangeServer
 from tests.vstack.archive import as_read, days, join, values_of, write_day
 from tests.vstack.growing import dataset, values, virtual, write
-from virtualstack.combine.boxes import find_boxes
+from virtualstack.combine.region import find_boxes
 from virtualstack.errors import ConflictError, SourceChangedError, StorageError
 from virtualstack.vstack.format.archive import Archive
 

@@ -10,7 +10,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.vstack.growing import check, dataset, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError
-from virtualstack.vstack.stored import Stored
+from virtualstack.vstack.save import Stored
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import virtualstack as vs
 from tests.servers import RangeServer
 from tests.vstack.archive import copy_with_other_times, days, join, write_day
 from virtualstack.vstack.format.archive import Archive
-from virtualstack.vstack.format.placements import Placements
+from virtualstack.vstack.format.rows import Placements
 from virtualstack.vstack.shown import _hidden
 
 

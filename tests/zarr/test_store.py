@@ -18,11 +18,11 @@ from zarr.core.buffer import default_buffer_prototype
 
 from tests.forks import forked, forking
 from tests.servers import RangeServer
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
-from virtualstack.reading.uniform import UniformArray
+from virtualstack.reading.read import UniformArray
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import ZLIB, store_array
 from virtualstack.zarr.documents import serve

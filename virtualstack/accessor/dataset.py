@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
-from virtualstack.accessor.facts import Facts
-from virtualstack.accessor.groups import checked_letters, without_refusals
+from virtualstack.accessor.facts import Facts, checked_letters, without_refusals
 from virtualstack.accessor.targets import Targets
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import xarray as xr
 
 from virtualstack.accessor.dataset import VirtualAccessor, require_dask
-from virtualstack.accessor.facts import Facts
-from virtualstack.accessor.groups import checked_letters, tree_to_group, without_refusals
+from virtualstack.accessor.facts import Facts, checked_letters, tree_to_group, without_refusals
 from virtualstack.accessor.targets import Targets
 
 if TYPE_CHECKING:

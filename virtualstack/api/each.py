@@ -11,7 +11,7 @@ from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.storage import StorageLike
-from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.threads import concurrently
 
 __all__ = ["OnError", "open_each"]
 

@@ -10,8 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 import xarray as xr
 
 from virtualstack.api.each import OnError, open_each
-from virtualstack.api.opening import Opening, Unsupported, account_for, what_is_left_out
-from virtualstack.api.parts import as_one, open_whole
+from virtualstack.api.one import Opening, Unsupported, account_for, as_one, open_whole, what_is_left_out
 from virtualstack.combine import (
     Combine,
     CombineOptions,

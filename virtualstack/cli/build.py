@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,7 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack.api.each import open_each
-from virtualstack.api.opening import Opening, account_for
-from virtualstack.api.parts import as_one, open_whole
+from virtualstack.api.one import Opening, account_for, as_one, open_whole
 from virtualstack.cli.options import (
     AddCommand,
     add_allow,
@@ -35,6 +36,7 @@ from virtualstack.dataset import groups_of, refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import (
     CombineError,
+    MissingDependencyError,
     ReaderError,
     SourceNotFoundError,
     UnsupportedFeatureError,
@@ -44,12 +46,44 @@ from virtualstack.errors import (
 from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
-from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.storage import Storage
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
 
-__all__ = ["add_commands"]
+__all__ = ["SAMPLES", "add_commands", "sample_files"]
+
+SAMPLES: Mapping[str, str] = {"nemo": "NEMO/nemo_1m_*_grid-T.nc"}
+"""Names of samples, and which files of the package iris-sample-data each one is."""
+
+_PREFIX = "sample:"
+
+
+def sample_files(text: str, /) -> tuple[str, ...] | None:
+    """Give the local paths behind ``sample:<name>``, in order of their names; ``None`` where it is no sample.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no such sample; the message lists those that there are.
+    MissingDependencyError
+        The package with the files is not installed.
+    """
+    if not text.startswith(_PREFIX):
+        return None
+    name = text.removeprefix(_PREFIX)
+    if name not in SAMPLES:
+        raise SourceNotFoundError(f"there is no sample '{name}'; there are {sorted(SAMPLES)}", url=text)
+    try:
+        package = importlib.import_module("iris_sample_data")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(f"'{text}'", extra="sample", url=text) from error
+    paths = sorted(Path(package.path).glob(SAMPLES[name]))
+    if not paths:
+        raise SourceNotFoundError(
+            f"'{text}': the installed package iris-sample-data has no '{SAMPLES[name]}'; install another version of it",
+            url=text,
+        )
+    return tuple(map(str, paths))
 
 
 def add_commands(add: AddCommand, /) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.api.opening import select_group
+from virtualstack.api.one import select_group
 from virtualstack.cli.options import AddCommand, add_allow, add_reader
 from virtualstack.cli.output import show, table
 from virtualstack.formats.base import ReadOptions

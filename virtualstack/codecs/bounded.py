@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bz2
+import importlib
 import lzma
 import struct
+import zlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -14,14 +16,42 @@ import numpy as np
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
-from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
-from virtualstack.codecs.inflate import new_gzip, new_zlib
-from virtualstack.codecs.metadata import Codec, shortened
+from virtualstack.codecs.codec import Bytes, BytesDecoder, Codec, CodecError, check_size, raw_bytes, shortened
 from virtualstack.codecs.plugins import ZarrFilterPlugin
 from virtualstack.codecs.shuffle import SHUFFLE, shuffle
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
-__all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
+__all__ = [
+    "INFLATE_ERRORS",
+    "BytesDecoder",
+    "CodecError",
+    "bounded_decoder",
+    "encoded_size",
+    "new_gzip",
+    "new_zlib",
+    "raw_bytes",
+]
+
+INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error,)
+"""What decoders raise on bytes that are no such stream, or whose checksum differs."""
+
+_inflate: Any = zlib
+try:
+    _inflate = importlib.import_module("isal.isal_zlib")
+except ImportError:  # no wheel for this machine
+    pass
+else:
+    INFLATE_ERRORS = (zlib.error, _inflate.error)
+
+
+def new_zlib() -> Any:
+    """Give a new decoder of one zlib stream, with the interface of :func:`zlib.decompressobj`."""
+    return _inflate.decompressobj()
+
+
+def new_gzip() -> Any:
+    """Give a new decoder of one gzip member."""
+    return _inflate.decompressobj(zlib.MAX_WBITS | 16)
 
 
 _COPY_BLOCK_BYTES = 1 << 14  # what is behind the end of a stream is copied: not all of a chunk for each of many

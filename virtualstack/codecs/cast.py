@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.decoder import CodecError
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec, CodecError
 
 __all__ = ["CAST", "UnfitNumberError", "cast_codec", "cast_dtypes", "cast_numbers"]
 

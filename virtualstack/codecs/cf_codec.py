@@ -12,7 +12,7 @@ from zarr.core.buffer import NDBuffer
 from zarr.core.dtype import parse_dtype
 
 from virtualstack.codecs.cf import CF, parse_packing
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 
 __all__ = ["CFCodec"]
 
@@ -24,7 +24,7 @@ class CFCodec(ArrayArrayCodec):
     Parameters
     ----------
     configuration
-        As in :class:`~virtualstack.codecs.metadata.Codec`.
+        As in :class:`~virtualstack.codecs.codec.Codec`.
     """
 
     is_fixed_size = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import error, unpack_from
 
-from virtualstack.codecs.decoder import CodecError
+from virtualstack.codecs.codec import CodecError
 
 __all__ = ["check_frames"]
 

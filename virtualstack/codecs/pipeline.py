@@ -14,12 +14,17 @@ import numpy as np
 from numcodecs.vlen import VLenBytes, VLenUTF8
 from numpy.typing import NDArray
 
-from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
+from virtualstack.codecs.bounded import (
+    INFLATE_ERRORS,
+    BytesDecoder,
+    CodecError,
+    bounded_decoder,
+    encoded_size,
+    raw_bytes,
+)
 from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
 from virtualstack.codecs.cf import CF, parse_packing
-from virtualstack.codecs.decoder import check_text
-from virtualstack.codecs.inflate import INFLATE_ERRORS
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec, check_text
 from virtualstack.codecs.registered import Spec, Step, registered_step
 from virtualstack.codecs.shards import SHARDS, shard_decoder
 from virtualstack.errors import UnsupportedFeatureError

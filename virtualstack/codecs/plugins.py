@@ -19,8 +19,7 @@ from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
-from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, raw_bytes
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Bytes, BytesDecoder, Codec, CodecError, raw_bytes
 
 __all__ = ["NumcodecsPlugin", "ZarrFilterPlugin", "ZarrMetadata", "ZarrPlugin"]
 

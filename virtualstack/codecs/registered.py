@@ -21,8 +21,8 @@ from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from virtualstack.codecs.bounded import CodecError
+from virtualstack.codecs.codec import Codec, shortened
 from virtualstack.codecs.limits import bounded_plugin, check_bounded, pcodec
-from virtualstack.codecs.metadata import Codec, shortened
 from virtualstack.codecs.plugins import ZarrPlugin
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.decoder import CodecError, raw_bytes
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec, CodecError, raw_bytes
 from virtualstack.errors import ManifestError, UnsupportedFeatureError
 
 __all__ = ["SHARDS", "shard_decoder", "with_fill"]

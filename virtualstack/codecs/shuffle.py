@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.codecs.decoder import Bytes, BytesDecoder, raw_bytes
+from virtualstack.codecs.codec import Bytes, BytesDecoder, raw_bytes
 
 __all__ = ["SHUFFLE", "shuffle"]
 

@@ -1,11 +1,17 @@
 """Many virtual datasets or trees as one: ordered, aligned and joined, with everything else checked to be the same."""
 
-from virtualstack.combine.conflict_rules import Join
-from virtualstack.combine.datasets import Nested, combine_datasets, flatten, nest_like
+from virtualstack.combine.align import reindex_dataset
+from virtualstack.combine.conflicts import Join
+from virtualstack.combine.datasets import (
+    Combine,
+    CombineOptions,
+    Nested,
+    combine_datasets,
+    combine_trees,
+    flatten,
+    nest_like,
+)
 from virtualstack.combine.new_dim import FromAttribute, FromName, Labelling
-from virtualstack.combine.options import Combine, CombineOptions
-from virtualstack.combine.reindex import reindex_dataset
-from virtualstack.combine.trees import combine_trees
 
 __all__ = [
     "Combine",

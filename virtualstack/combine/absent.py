@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 
-__all__ = ["EVERYTHING", "Absent", "Mask", "absent_by_name", "absent_joined", "absent_moved"]
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError, ManifestError
+from virtualstack.manifests import ABSENT, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
+
+__all__ = [
+    "EVERYTHING",
+    "Absent",
+    "Mask",
+    "absent_by_name",
+    "absent_joined",
+    "absent_moved",
+    "missing_variable",
+    "with_missing_value",
+]
 
 type Mask = NDArray[np.bool_]
 
@@ -115,3 +130,162 @@ def absent_joined(pieces: Sequence[Absent | None], dim: str | None, lengths: Seq
     Of variables without it, what is absent in all parts: they are put together from all.
     """
     return None if all(piece is None for piece in pieces) else _Joined(pieces, dim, lengths)
+
+
+def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name: str) -> tuple[ManifestArray, Fill]:
+    """Find what reads as missing, and the array in a dtype that has a place for it, as xarray's own reindexing does.
+
+    Numbers that attributes pack keep their dtype: the stored number that decodes to a missing value is looked for.
+    Plain integers become floats, as with xarray.
+
+    Parameters
+    ----------
+    array
+        Virtual.
+    fill_value
+        Of values once they are decoded; a missing value (NaN, NaT) by default.
+    name
+        Of the variable, for messages.
+
+    Raises
+    ------
+    CombineError
+        No stored value reads as that.
+    """
+    dtype = array.dtype
+    fill_value = _unless_missing(dtype, fill_value)
+    if array.cf and dtype.kind in "iuf":
+        found = stored_number(dtype, array.cf, fill_value)
+        if found is None:
+            what = "a missing value" if fill_value is None else repr(fill_value)
+            packed = ", ".join(f"{key} = {array.cf[key]!r}" for key in sorted(array.cf))
+            raise _no_missing_value(array, name, f"no stored '{dtype}' with {packed} is known to decode to {what}")
+        return array, found
+    if dtype.kind == "T" and fill_value is not None and not isinstance(fill_value, str):
+        raise _no_missing_value(array, name, f"text cannot be filled with {fill_value!r}")
+    if fill_value is not None:
+        return _promoted(array, fill_value, name)
+    if dtype.kind == "f":
+        return array, Fill.of(np.nan, dtype)
+    if dtype.kind == "c":
+        return array, Fill.of(complex(np.nan, np.nan), dtype)
+    if dtype.kind in "mM":
+        return array, Fill.of(np.array("NaT", dtype)[()], dtype)
+    if dtype.kind in "iu":
+        wider = np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+        return array.astype(wider), Fill.of(np.nan, wider)
+    raise _no_missing_value(array, name, f"dtype '{dtype}' has no missing value")
+
+
+def _unless_missing(dtype: np.dtype[Any], fill_value: Any) -> Any:
+    """Give ``None`` for what is a missing value to numbers and times, each of which has its own."""
+    return None if dtype.kind in "iufcmM" and np.ndim(fill_value) == 0 and pd.isnull(fill_value) else fill_value
+
+
+def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[ManifestArray, Fill]:
+    """Take a dtype that holds both; a Python number is as narrow as numpy takes it to be."""
+    if array.dtype.kind == "S" and not isinstance(fill_value, type(_no_text(array))):
+        raise _no_missing_value(array, name, f"text cannot be filled with {fill_value!r}")
+    try:
+        if array.dtype.kind == "S":
+            if isinstance(fill_value, str):
+                fill_value = fill_value.encode(str(array.cf["_Encoding"]))
+            declared = (x for key in ("_FillValue", "missing_value") for x in np.ravel(array.cf.get(key, ())).tolist())
+            if any(fill_value == (x.encode() if isinstance(x, str) else x) for x in declared):
+                raise ValueError("its attributes say that it is missing")
+            array = array.astype(np.result_type(array.dtype, np.array(fill_value)))
+        if array.dtype.kind in "biufc":
+            array = array.astype(np.result_type(array.dtype, fill_value))
+        return array, Fill.of(fill_value, array.dtype)
+    except (ManifestError, TypeError, ValueError, OverflowError, LookupError) as error:
+        raise _no_place(name, array.dtype, fill_value, error) from error
+
+
+def _no_text(array: ManifestArray) -> str | bytes:
+    """Give an empty text as xarray reads it."""
+    return "" if "_Encoding" in array.cf else b""
+
+
+def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError:
+    value, or_else = "...", ", or open the files with unpack=True, which decodes numbers"
+    if array.dtype.kind in "ST":
+        value, or_else = "''" if array.dtype.kind == "T" else repr(_no_text(array)), ""
+    elif array.dtype.kind == "b" or array.cf.get("dtype") == "bool":
+        value, or_else = "False", f", or load it with loadable_variables=[..., '{name}']"
+    return CombineError(
+        f"variable '{name}' has elements to be filled in, but {why}; give fill_value={{'{name}': {value}}}, of "
+        f"open_virtual_mfdataset in combine_options={{'fill_value': ...}}{or_else}",
+        variable=name,
+        property="fill_value",
+        left=array.dtype,
+        left_url=array.a_url(),
+    )
+
+
+def missing_variable(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: Any, /) -> xr.Variable:
+    """Make a variable of other sizes whose values are missing, in the dtype that xarray takes for them.
+
+    Parameters
+    ----------
+    name, like
+        What it stands for; a virtual one is ABSENT, in chunks of as many elements.
+    sizes
+        Of its dimensions; of one that holds values, there is at least one.
+    fill_value
+        A missing value for ``None``.
+
+    Raises
+    ------
+    CombineError
+        A virtual variable has no missing value, or a loaded one no place for the value that is given.
+    """
+    array = virtual_array(like)
+    if array is None:
+        return _loaded(name, like, sizes, fill_value)
+    array, fill = with_missing_value(array, fill_value, name=name)
+    data = _hole(array, [sizes[str(dim)] for dim in like.dims], fill)
+    return xr.Variable(like.dims, data, like.attrs, like.encoding)
+
+
+def _hole(like: ManifestArray, shape: Sequence[int], fill: Fill) -> ManifestArray:
+    axes = (
+        axis if axis.length == n else ChunkAxis.regular(n, axis.chunk or max(n, 1))
+        for axis, n in zip(like.grid.axes, shape, strict=True)
+    )
+    grid = ChunkGrid(tuple(axes))
+    manifest = ChunkManifest.empty(grid.shape, fill, code=ABSENT)
+    return replace(like, manifest=manifest, grid=grid, dimension_names=None)
+
+
+def _loaded(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: Any) -> xr.Variable:
+    """Let xarray fill all of an array of one element, as it takes no dtype into account where there is none."""
+    fill_value = _unless_missing(like.dtype, fill_value)
+    options = {} if fill_value is None else {"fill_value": fill_value}
+    elsewhere = {str(dim): [-1] for dim in like.dims}
+    one = xr.DataArray(np.zeros((1,) * like.ndim, like.dtype), elsewhere, like.dims)
+    try:
+        with np.errstate(over="ignore"):
+            made: xr.Variable = one.reindex({dim: np.arange(sizes[dim]) for dim in elsewhere}, **options).variable
+        if options and made.size and _is_other(made.values.flat[0], fill_value):
+            raise OverflowError("it would be another value there")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _no_place(name, like.dtype, fill_value, error) from error
+    made.attrs, made.encoding = dict(like.attrs), dict(like.encoding)
+    return made
+
+
+def _is_other(value: Any, given: Any) -> bool:
+    """Tell whether a value has become another one in its dtype, and not only one of fewer digits."""
+    if value.dtype.kind == "f":
+        return bool(np.isinf(value) and not np.isinf(given))
+    return value.dtype.kind in "iumM" and bool(value != given)
+
+
+def _no_place(name: str, dtype: np.dtype[Any], fill_value: Any, why: Exception) -> CombineError:
+    return CombineError(
+        f"variable '{name}' has dtype '{dtype}', which has no place for fill_value={fill_value!r}: {why}",
+        variable=name,
+        property="fill_value",
+        left=dtype,
+        right=fill_value,
+    )

@@ -3,18 +3,141 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from virtualstack.combine.append import appended
-from virtualstack.combine.fitting import Fitting
-from virtualstack.combine.nodes import bundled_in
+from virtualstack.combine.concat import concat_parts
+from virtualstack.combine.equal_variables import the_same
+from virtualstack.combine.fitting import Fitting, check_presence, fitted, lacking, load_part
+from virtualstack.combine.labels import check_kinds
+from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.region import Region, placed
+from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["Addition"]
+__all__ = ["Addition", "appended"]
+
+
+def appended(
+    stored: ManifestGroup,
+    group: ManifestGroup,
+    dim: str,
+    fitting: Fitting,
+    /,
+    *,
+    ordered: bool,
+    bundled: Callable[[ManifestGroup], Collection[str]] = bundled_in,
+) -> ManifestGroup:
+    """Give what a store holds with a group behind it along a dimension.
+
+    Variables without the dimension must be the same, and stay; the store's attributes hold.
+
+    Parameters
+    ----------
+    stored
+        Of a store.
+    group
+        With the same children.
+    dim
+        A dimension of some of the groups; the others must be the same.
+    fitting
+        What is done where they differ.
+    ordered
+        Whether labels must ascend.
+    bundled
+        Names the variables of a group whose values are compared and joined in memory.
+
+    Raises
+    ------
+    CombineError
+        They do not fit; a note names the group.
+    ChunkAlignmentError
+        Chunks of the group would have to be joined.
+    """
+    dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
+    if not isinstance(dim, str) or dim not in dims:
+        raise CombineError(
+            f"'{stored.url}' has no dimension {dim!r} to append to; it has {sorted(dims)}",
+            property="dimension",
+            left=sorted(dims),
+            right=dim,
+            left_url=stored.url,
+        )
+    return each_node(
+        stored, [group], lambda _, node, new: _appended(node, new[0], dim, fitting, bundled(node), ordered=ordered)
+    )
+
+
+def _appended(
+    stored: ManifestGroup, group: ManifestGroup, dim: str, fitting: Fitting, names: Collection[str], *, ordered: bool
+) -> ManifestGroup:
+    loaded = set(names)
+    old = load_part(stored, fitting.storage, loaded)
+    new = load_part(group, fitting.storage, loaded | group.loaded | {dim})
+    if dim in old.sizes and dim not in new.sizes:
+        raise CombineError(
+            f"{new.called} has no dimension '{dim}' to append; it has {sorted(new.sizes)}: give it one with "
+            f"expand_dims('{dim}')",
+            property="dimension",
+            left=sorted(old.sizes),
+            right=sorted(new.sizes),
+            left_url=old.source,
+            right_url=new.source,
+        )
+    new = fitted(new, old, fitting, but=[dim])
+    if ordered:
+        _check_order(dim, old, new)
+    either = {**old.variables, **new.variables}
+    absent = [name for name in either if name not in old.variables or name not in new.variables]
+    check_presence(old, new, [name for name in absent if dim not in either[name].dims])
+    if fitting.join != "outer":
+        check_presence(old, new, absent, more="join='outer' fills up with missing values; or ")
+    old, new = _completed(old, new, dim, fitting), _completed(new, old, dim, fitting)
+    if dim in old.sizes:
+        joined = concat_parts([old, new], dim, fitting.keeping_attributes, fitting.storage)
+    else:
+        for name in old.variables:
+            if name not in old.indexes:
+                the_same(
+                    name, [old, new], fitting.storage, fitting.rules, why="is in a group that has not the dimension"
+                )
+        joined = old
+    unchanged = {name for name, x in joined.variables.items() if dim not in x.dims} & stored.arrays.keys()
+    return group_from(joined, stored, unchanged)
+
+
+def _completed(part: Part, other: Part, dim: str, fitting: Fitting) -> Part:
+    """Give a part the variables that another one has and it lacks."""
+    absent = [name for name in other.variables if name not in part.variables]
+    holes = {name: lacking(name, other, {**other.sizes, **part.sizes}, fitting) for name in absent}
+    coordinates = [name for name in absent if name in other.coordinates]
+    return replace(part.with_variables(holes, coordinates=coordinates), sizes=part.sizes)
+
+
+def _check_order(dim: str, old: Part, new: Part) -> None:
+    if dim not in old.indexes or dim not in new.indexes:
+        return
+    before, labels = old.indexes[dim].index, new.indexes[dim].index
+    check_kinds(dim, [old, new], [before, labels])
+    if not len(labels):
+        return
+    is_behind = not len(before) or bool(labels[0] > before[-1])
+    if is_behind and labels.is_monotonic_increasing and labels.is_unique:
+        return
+    at = f"begin at {labels[0]!r}" if not is_behind else "do not ascend themselves"
+    raise CombineError(
+        f"labels of '{dim}' to be appended {at} in {new.called}, and those of {old.called} end at "
+        f"{before[-1] if len(before) else None!r}: Repository.update places what comes out of order by its labels; "
+        "ordered=False appends it all the same",
+        variable=dim,
+        property="order",
+        left=before[-1] if len(before) else None,
+        right=labels[0],
+        left_url=old.source,
+        right_url=new.source,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

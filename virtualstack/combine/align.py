@@ -7,23 +7,172 @@ All of them at once, before they are joined: along several dimensions one after 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
-from virtualstack.combine.conflict_rules import Rules
+from virtualstack.combine.absent import absent_moved, with_missing_value
+from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.labels import common_labels, distinct_labels
-from virtualstack.combine.part import Part
-from virtualstack.combine.reindex import ReindexTarget, reindex_part
-from virtualstack.dataset import virtual_array
+from virtualstack.combine.part import Part, over_index
+from virtualstack.dataset import declared_dataset, virtual_array
 from virtualstack.errors import CombineError
+from virtualstack.manifests import ManifestArray, reindex
 
-__all__ = ["align"]
+__all__ = ["ReindexTarget", "align", "reindex_dataset", "reindex_part", "reindex_variable"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReindexTarget:
+    """Labels to have along a dimension, and where a dataset has them.
+
+    Parameters
+    ----------
+    index
+        Labels to have, in their dtype.
+    positions
+        Shape ``(labels,)``: element of the dataset, -1 where there is none.
+    n
+        Elements that the dataset has.
+    """
+
+    index: PandasIndex
+    positions: NDArray[np.int64]
+    n: int
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether all elements stay where they are."""
+        return len(self.positions) == self.n and bool((self.positions == np.arange(self.n)).all())
+
+
+def reindex_dataset(
+    dataset: xr.Dataset,
+    indexers: Mapping[Any, Any],
+    /,
+    *,
+    method: Any = None,
+    tolerance: Any = None,
+    fill_value: Any = None,
+) -> xr.Dataset:
+    """Give a dataset other labels, as :meth:`xarray.Dataset.reindex` does; virtual variables stay virtual.
+
+    Parameters
+    ----------
+    dataset
+        With virtual variables.
+    indexers
+        Labels by dimension.
+    method, tolerance
+        How labels that are not there are looked up.
+    fill_value
+        Of decoded values where there is none, or a map from variable to that; missing values by default.
+
+    Raises
+    ------
+    CombineError
+        A variable has no missing value.
+    ValueError
+        The labels cannot be looked up, as with xarray.
+    """
+    dataset = declared_dataset(dataset)
+    virtual = [name for name, variable in dataset.variables.items() if virtual_array(variable) is not None]
+    bare = {dim for dim in indexers if dim in virtual}
+    if bare:
+        name = sorted(map(str, bare))[0]
+        raise CombineError(
+            f"coordinate '{name}' is virtual, and its labels are asked for; open with loadable_variables=['{name}']",
+            variable=name,
+            property="labels",
+        )
+    loaded = dataset.drop_vars(virtual)
+    options = {} if fill_value is None else {"fill_value": _of_loaded(fill_value, loaded)}
+    result = loaded.reindex(indexers, method=method, tolerance=tolerance, **options)
+    targets = {}
+    for dim in indexers:
+        if dim not in dataset.dims:
+            continue
+        counted = xr.DataArray(np.arange(dataset.sizes[dim]), dims=[dim], coords={dim: dataset[dim].variable})
+        found = counted.reindex({dim: indexers[dim]}, method=method, tolerance=tolerance, fill_value=-1)
+        if result[dim].dtype != dataset[dim].dtype:
+            result[dim].encoding.pop("dtype", None)
+        index = cast(PandasIndex, result.xindexes[dim])
+        targets[str(dim)] = ReindexTarget(index, found.values.astype(np.int64), dataset.sizes[dim])
+    rules = Rules(fill_value=fill_value)
+    changed = {
+        name: reindex_variable(str(name), dataset.variables[name], targets, rules.fill(str(name))) for name in virtual
+    }
+    coords = {name: changed[name] for name in virtual if name in dataset.coords}
+    result = result.assign_coords(xr.Coordinates(coords, indexes={}))
+    result = result.assign({name: changed[name] for name in virtual if name not in dataset.coords})
+    result = result[[*dataset.data_vars, *result.coords]]  # in their order, with coordinates that no variable has
+    result.attrs, result.encoding = dict(dataset.attrs), dict(dataset.encoding)
+    return result
+
+
+def _of_loaded(fill_value: Any, loaded: xr.Dataset) -> Any:
+    if not isinstance(fill_value, Mapping):
+        return fill_value
+    return {name: value for name, value in fill_value.items() if name in loaded.variables}
+
+
+def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules, /) -> Part:
+    """Bring a part to other labels along some of its dimensions."""
+    changed = {}
+    indexes = dict(part.indexes)
+    moved = {dim: target for dim, target in targets.items() if not target.is_identity}
+    for name, variable in part.variables.items():
+        if name in targets and name in indexes:
+            indexes[name] = targets[name].index
+            changed[name] = over_index(name, indexes[name], variable)
+        elif any(dim in moved for dim in variable.dims):
+            changed[name] = reindex_variable(name, variable, moved, rules.fill(name))
+    sizes = {dim: len(targets[dim].positions) if dim in targets else n for dim, n in part.sizes.items()}
+    absent = absent_moved(part.absent, {dim: target.positions for dim, target in moved.items()})
+    return replace(part, variables={**part.variables, **changed}, sizes=sizes, indexes=indexes, absent=absent)
+
+
+def reindex_variable(
+    name: str, variable: xr.Variable, targets: Mapping[str, ReindexTarget], fill_value: Any, /
+) -> xr.Variable:
+    """Bring one variable to other labels; elements without any read as ``fill_value``, or as missing."""
+    taken = {axis: targets[str(dim)] for axis, dim in enumerate(variable.dims) if dim in targets}
+    if not taken:
+        return variable
+    array = virtual_array(variable)
+    if array is None:
+        return _reindex_loaded(variable, {dim: x for dim, x in targets.items() if dim in variable.dims}, fill_value)
+    data = _take(array, {axis: x.positions for axis, x in taken.items()}, fill_value, name=name)
+    return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
+
+
+def _reindex_loaded(variable: xr.Variable, targets: Mapping[str, ReindexTarget], fill_value: Any) -> xr.Variable:
+    """Let xarray fill in, along positions instead of labels."""
+    options = {} if fill_value is None else {"fill_value": fill_value}
+    counted = {dim: np.arange(variable.sizes[dim]) for dim in targets}
+    plain = xr.DataArray(variable.to_base_variable()).assign_coords(counted)
+    result = plain.reindex({dim: x.positions for dim, x in targets.items()}, **options).variable
+    result.encoding = dict(variable.encoding)
+    return result
+
+
+def _take(
+    array: ManifestArray, positions: Mapping[int, NDArray[np.int64]], fill_value: Any, /, *, name: str
+) -> ManifestArray:
+    """Take elements along some axes; -1 is an element that is not there, and becomes a hole (EMPTY)."""
+    if all(bool((x >= 0).all()) for x in positions.values()):
+        fill = array.manifest.tables.fill
+    else:
+        array, fill = with_missing_value(array, fill_value, name=name)
+    return reindex(array, positions, fill.value)
+
 
 _MAX_PIECES = 1 << 26
 """Pieces that chunks of all files are cut into along a dimension: 2.1 GB, and as much again while they are joined."""

@@ -9,19 +9,17 @@ from typing import Any, cast
 import xarray as xr
 from xarray.indexes import PandasIndex
 
-from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined
-from virtualstack.combine.attributes import merge_attributes, with_attributes
-from virtualstack.combine.conflict_rules import Rules
-from virtualstack.combine.differing import joined
+from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, missing_variable
+from virtualstack.combine.align import align
+from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with_attributes
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.labels import check_calendars, check_kinds
-from virtualstack.combine.missing import missing_variable
 from virtualstack.combine.part import Attribute, Part, over_index
 from virtualstack.dataset import index_of, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage
 
-__all__ = ["concat_parts", "unite_parts"]
+__all__ = ["concat_parts", "merge_parts", "unite_parts"]
 
 _LACKS_DIM = "has not the dimension that files are joined along"
 
@@ -313,3 +311,54 @@ def _expanded(variable: xr.Variable, dim: str, part: Part) -> xr.Variable:
     expanded: xr.Variable = variable.to_base_variable().set_dims(sizes)  # type: ignore[no-untyped-call]
     expanded.encoding = dict(variable.encoding)
     return expanded
+
+
+def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Part:
+    """Give one part with the variables of all.
+
+    Raises
+    ------
+    CombineError
+        Labels, lengths or a variable that several have differ.
+    StorageError
+        Values to be compared cannot be read.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    parts = align(parts, rules)
+    _check_lengths(parts)
+    variables, indexes = {}, {}
+    left_out: set[Attribute] = set()
+    names = dict.fromkeys(name for part in parts for name in part.variables)
+    for name in names:
+        having = [part for part in parts if name in part.variables]
+        same = having[0].variables[name]
+        if not all(name in part.indexes for part in having):  # else they are aligned
+            same = the_same(name, having, storage, rules, why="is in several files that are put side by side")
+        if name in having[0].indexes:
+            indexes[name] = having[0].indexes[name]
+        members = [part.variables[name] for part in having]
+        attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
+        variables[name] = with_attributes(same, attributes)
+        left_out |= found
+    lacking = [dict.fromkeys(names.keys() - part.variables.keys(), EVERYTHING) for part in parts]
+    parts = [replace(part, absent=absent_by_name(part.absent, x)) for part, x in zip(parts, lacking, strict=True)]
+    return unite_parts(parts, None, variables, indexes, rules, left_out)
+
+
+def _check_lengths(parts: Sequence[Part]) -> None:
+    lengths: dict[str, tuple[int, Part]] = {}
+    for part in parts:
+        for dim, n in part.sizes.items():
+            known, first = lengths.setdefault(dim, (n, part))
+            if n != known:
+                raise CombineError(
+                    f"dimension '{dim}' has {known} elements in {first.called} and {n} in {part.called}, and no labels "
+                    "to align them by",
+                    variable=dim,
+                    property="dimensions",
+                    left=known,
+                    right=n,
+                    left_url=first.source,
+                    right_url=part.source,
+                )

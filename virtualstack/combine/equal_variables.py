@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from virtualstack.combine.absent import Mask
-from virtualstack.combine.conflict_rules import Rules
+from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError

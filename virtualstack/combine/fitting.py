@@ -9,11 +9,9 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
+from virtualstack.combine.absent import missing_variable, with_missing_value
 from virtualstack.combine.align import align
-from virtualstack.combine.attributes import merge_attributes
-from virtualstack.combine.conflict_rules import Rules
-from virtualstack.combine.differing import floats_like
-from virtualstack.combine.missing import missing_variable, with_missing_value
+from virtualstack.combine.conflicts import Rules, floats_like, merge_attributes
 from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable

@@ -12,12 +12,10 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.boxes import Box
 from virtualstack.combine.fitting import Fitting, lacking
 from virtualstack.combine.part import Part
 from virtualstack.combine.precedence import Meeting, Prefer, compare_cells, is_preferred
-from virtualstack.combine.region import overlay_on
-from virtualstack.combine.region_bounds import Side
+from virtualstack.combine.region import Box, Side, overlay_on
 from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError
 from virtualstack.formats.base import ReadOptions

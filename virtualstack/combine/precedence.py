@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.combine.boxes import Box, find_boxes
+from virtualstack.combine.region import Box, find_boxes
 from virtualstack.errors import CombineError, SourceChangedError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray
+from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.joining import align
-from virtualstack.manifests.rows import distinct_rows
 from virtualstack.manifests.unify import unify
 from virtualstack.storage.source import check_version
 

@@ -2,26 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
-from virtualstack.combine.boxes import find_boxes
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, load_part
-from virtualstack.combine.nodes import bundled_in, each_node, group_from
-from virtualstack.combine.part import Part
-from virtualstack.combine.region_bounds import Side, read_side
+from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 
-__all__ = ["Region", "overlay_on", "placed", "sliced", "with_dims"]
+__all__ = [
+    "Box",
+    "Region",
+    "Side",
+    "bounding",
+    "clipped",
+    "find_boxes",
+    "grown",
+    "merged",
+    "overlay_on",
+    "placed",
+    "read_region",
+    "read_side",
+    "sliced",
+    "with_dims",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Elements of a box along an axis; ``is_one`` where a number named a single one."""
+
+    start: int
+    stop: int
+    is_one: bool = False
+
+    @property
+    def length(self) -> int:
+        """Number of elements."""
+        return self.stop - self.start
+
+    @property
+    def slice(self) -> slice:
+        """As a slice."""
+        return slice(self.start, self.stop)
+
+
+def read_side(dim: str, item: object, length: int, /) -> Side:
+    """Read an integer or a slice without steps, of an axis of some length, as numpy does.
+
+    Raises
+    ------
+    IndexError
+        The integer is out of bounds.
+    ValueError
+        It is neither, or has a step.
+    """
+    if isinstance(item, int | np.integer) and not isinstance(item, bool):
+        if not -length <= item < length:
+            raise IndexError(f"index {int(item)} is out of bounds for dimension '{dim}' of {length} elements")
+        start = int(item) % length
+        return Side(start, start + 1, True)
+    if not isinstance(item, slice) or item.step not in (None, 1):
+        raise ValueError(f"region of '{dim}' is {item!r}; it is an integer, or a slice without a step")
+    start, stop, _ = item.indices(length)
+    return Side(start, max(start, stop))
+
+
+def read_region(region: object, dims: Sequence[str], shape: Sequence[int], /) -> list[Side]:
+    """Read a region: a map from dimension to what :func:`read_side` takes, or a sequence of that, or one alone.
+
+    Raises
+    ------
+    IndexError
+        An integer is out of bounds, or there are more items than dimensions.
+    ValueError
+        There is no such dimension, or an item is none.
+    """
+    if isinstance(region, Mapping):
+        unknown = sorted(map(str, region.keys() - set(dims)))
+        if unknown:
+            raise ValueError(f"region names {unknown}; the dimensions are {list(dims)}")
+        items: list[Any] = [region.get(dim, slice(None)) for dim in dims]
+    else:
+        items = list(region) if isinstance(region, Sequence) else [region]
+        if items.count(...) > 1 or len(items) - items.count(...) > len(dims):
+            raise IndexError(f"region has {len(items)} items; the dimensions are {list(dims)}")
+        at = items.index(...) if ... in items else len(items)
+        rest = items[at + 1 :]
+        items = [*items[:at], *[slice(None)] * (len(dims) - at - len(rest)), *rest]
+    return [read_side(dim, item, n) for dim, item, n in zip(dims, items, shape, strict=True)]
+
+
+type Box = tuple[tuple[int, int], ...]
+
+
+def grown(before: Sequence[int], after: Sequence[int], /) -> list[Box]:
+    """Give what a shape has beyond another one, in boxes that do not overlap.
+
+    >>> grown((4, 5), (6, 5))
+    [((4, 6), (0, 5))]
+    """
+    found: list[Box] = []
+    inner = [(0, n) for n in after]
+    for axis, (n, m) in enumerate(zip(before, after, strict=True)):
+        if m > n:
+            found.append((*inner[:axis], (n, m), *inner[axis + 1 :]))
+        inner[axis] = (0, min(n, m))
+    return [box for box in found if all(a < b for a, b in box)]
+
+
+def clipped(boxes: Iterable[Box], shape: Sequence[int], /) -> list[Box]:
+    """Give the parts of boxes that lie in a shape.
+
+    >>> clipped([((2, 6),), ((5, 7),)], (4,))
+    [((2, 4),)]
+    """
+    cut = (tuple((a, min(b, n)) for (a, b), n in zip(box, shape, strict=True)) for box in boxes)
+    return [box for box in cut if all(a < b for a, b in box)]
+
+
+def merged(boxes: Iterable[Box], /) -> list[Box]:
+    """Put boxes together that touch or overlap along one axis and are equal along the others; sorted.
+
+    >>> merged([((4, 5), (0, 3)), ((0, 4), (0, 3)), ((7, 8), (0, 3))])
+    [((0, 5), (0, 3)), ((7, 8), (0, 3))]
+    """
+    found = sorted(set(boxes))
+    for axis in range(len(found[0]) if found else 0):
+        found.sort(key=lambda box: (box[:axis], box[axis + 1 :], box[axis]))
+        joined: list[Box] = []
+        for box in found:
+            last = joined[-1] if joined else None
+            if (
+                last is not None
+                and last[:axis] == box[:axis]
+                and last[axis + 1 :] == box[axis + 1 :]
+                and box[axis][0] <= last[axis][1]
+            ):
+                stop = max(last[axis][1], box[axis][1])
+                joined[-1] = (*last[:axis], (last[axis][0], stop), *last[axis + 1 :])
+            else:
+                joined.append(box)
+        found = joined
+    return sorted(found)
+
+
+def bounding(differ: NDArray[np.bool_], /) -> list[Box]:
+    """Give the least box that holds all elements that are true; none where none is.
+
+    >>> bounding(np.array([False, True, False, True]))
+    [((1, 4),)]
+    """
+    if not differ.any():
+        return []
+    return [tuple((int(where.min()), int(where.max()) + 1) for where in np.nonzero(differ))] if differ.ndim else [()]
+
+
+def find_boxes(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Give boxes, first cells and last cells and one more, that hold what is marked and nothing else.
+
+    >>> list(find_boxes(np.array([[True, True], [True, True], [False, True]])))
+    [((0, 0), (2, 2)), ((2, 1), (3, 2))]
+    """
+    if not mask.ndim or mask.all():
+        if mask.size and mask.all():
+            yield (0,) * mask.ndim, mask.shape
+        return
+    rows = mask.reshape(len(mask), -1)
+    lines = [0, *(np.flatnonzero((rows[1:] != rows[:-1]).any(1)) + 1).tolist(), len(mask)]
+    for begin, end in itertools.pairwise(lines):
+        if mask.ndim == 1:
+            if mask[begin]:
+                yield (begin,), (end,)
+        else:
+            for low, high in find_boxes(mask[begin]):
+                yield (begin, *low), (end, *high)
+
 
 type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
 """Where a part belongs: by dimension elements, or ``"auto"`` for those that have its labels."""

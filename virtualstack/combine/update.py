@@ -16,18 +16,16 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, load_part
 from virtualstack.combine.labels import check_kinds, distinct_labels, is_jitter, misfit
-from virtualstack.combine.nodes import bundled_in, each_node, group_from, labels_by_path, with_labels
-from virtualstack.combine.part import Part, over_index
+from virtualstack.combine.part import Part, bundled_in, each_node, group_from, labels_by_path, over_index, with_labels
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.precedence import Prefer, is_changed
-from virtualstack.combine.region import with_dims
-from virtualstack.combine.region_bounds import Side
+from virtualstack.combine.region import Side, with_dims
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
-from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.threads import concurrently
 
 __all__ = ["updated"]
 

@@ -1,10 +1,8 @@
 """Group to xarray and back: virtual variables stay virtual, loaded ones are decoded and encoded as xarray does."""
 
 from virtualstack.dataset.declared import declared_dataset
-from virtualstack.dataset.decode import to_dataset
-from virtualstack.dataset.encode import to_group
-from virtualstack.dataset.notes import groups_of, refusals_of, with_refusals
-from virtualstack.dataset.setting import set_encoding
+from virtualstack.dataset.decode import groups_of, refusals_of, to_dataset, with_refusals
+from virtualstack.dataset.encode import set_encoding, to_group
 from virtualstack.dataset.variables import index_of, loaded_variable, text_coordinates, virtual_array
 
 __all__ = [

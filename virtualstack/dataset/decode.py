@@ -6,11 +6,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import xarray as xr
 from xarray.indexes import PandasIndex
 
-from virtualstack.dataset.notes import notes_on
-from virtualstack.dataset.text import text_array
 from virtualstack.dataset.variables import (
     index_of,
     loaded_variable,
@@ -21,11 +20,106 @@ from virtualstack.dataset.variables import (
     virtual_variable,
 )
 from virtualstack.errors import ReaderError, UnsupportedFeatureError
-from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, text_arrays
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, inline_array, join_characters, text_arrays
+from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.warning import warn
 
-__all__ = ["to_dataset"]
+__all__ = [
+    "groups_of",
+    "notes_on",
+    "refusals_of",
+    "text_array",
+    "to_dataset",
+    "unlimited_of",
+    "version_of",
+    "with_refusals",
+]
+
+_REFUSALS = "virtualstack_refusals"
+_GROUPS = "virtualstack_groups"
+_UNLIMITED = "unlimited_dims"
+_VERSION = "virtualstack_version"
+
+
+def notes_on(group: ManifestGroup, /) -> dict[str, Any]:
+    """Give the encoding of the dataset of a group."""
+    encoding: dict[str, Any] = {_UNLIMITED: set(group.unlimited)}
+    if group.url is not None:
+        encoding["source"] = group.url
+    if group.refusals:
+        encoding[_REFUSALS] = group.refusals
+    if group.version is not None:
+        encoding[_VERSION] = group.version
+    if group.groups:
+        encoding[_GROUPS] = tuple(group.groups)
+    return encoding
+
+
+def groups_of(dataset: xr.Dataset, /) -> tuple[str, ...]:
+    """Name the child groups that the source of a dataset has beside it, where the dataset still knows."""
+    return tuple(dataset.encoding.get(_GROUPS, ()))
+
+
+def refusals_of(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:
+    """Give what the reader could not take over, where the dataset still knows."""
+    return tuple(dataset.encoding.get(_REFUSALS, ()))
+
+
+def with_refusals(dataset: xr.Dataset, refusals: Iterable[Refusal], /) -> xr.Dataset:
+    """Give the dataset with other ones."""
+    changed = dataset.copy()
+    changed.encoding = {**dataset.encoding, _REFUSALS: tuple(refusals)}
+    if not changed.encoding[_REFUSALS]:
+        del changed.encoding[_REFUSALS]
+    return changed
+
+
+def unlimited_of(dataset: xr.Dataset, /) -> frozenset[str]:
+    """Name the dimensions that are unlimited in the source, and are there still."""
+    return frozenset(map(str, set(dataset.encoding.get(_UNLIMITED, ())) & set(dataset.dims)))
+
+
+def version_of(dataset: xr.Dataset, /) -> tuple[int, float] | None:
+    """Give the snapshot of a vstack that was opened, where the dataset still knows and it was the newest."""
+    version: tuple[int, float] | None = dataset.encoding.get(_VERSION)
+    return version
+
+
+def text_array(
+    array: ManifestArray, storage: Storage, /, *, url: str | None, limit: int
+) -> tuple[ManifestArray, list[Refusal]]:
+    """Join characters to text; where chunks do not hold whole texts, read them, which is noted.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        They must be read, and have more bytes than ``limit``.
+    StorageError
+        They cannot be read.
+    """
+    joined = join_characters(array)
+    if joined is not None:
+        return joined, []
+    reason = "characters of one text lie in several chunks, or in longer ones"
+    if array.nbytes > limit:
+        name = (array.name or "").rsplit("/", 1)[-1]
+        inline = "" if limit else "unsupported='inline' and "  # with unsupported="raise", the limit is 0
+        raise UnsupportedFeatureError(
+            f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has {array.nbytes} bytes: "
+            f"load it with loadable_variables=['{name}'], put it into the references with "
+            f"{inline}inline_limit={array.nbytes}, or leave it out with drop_variables=['{name}']",
+            url=url,
+            variable=array.name,
+            feature=reason,
+        )
+    values = read_array(array, (), storage)
+    dtype = f"S{max(array.shape[-1], 1)}"
+    values = values.view(dtype)[..., 0] if array.size else np.zeros(values.shape[:-1], dtype)
+    *dims, _ = array.dimension_names or ()
+    text = inline_array(values, name=array.name or "", dims=dims, attributes=array.attributes, cf=array.cf)
+    return text, [Refusal(path=array.name or "", reason=reason, kind="inlined")]
+
 
 _MAX_LOADED = 1 << 28
 """Bytes of values up to which a dimension coordinate is loaded unasked: a tiny file may promise any number."""

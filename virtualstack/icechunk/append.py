@@ -24,7 +24,7 @@ from virtualstack.icechunk.writer import (
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.zarr.rewrite.absent import OnAbsent
+from virtualstack.zarr.rewrite.rewrite import OnAbsent
 
 __all__ = ["to_icechunk"]
 

@@ -13,10 +13,10 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError, MissingDependencyError
-from virtualstack.icechunk.manifest_files import Checksum, Checksums
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.cells import check_count
@@ -24,14 +24,245 @@ from virtualstack.zarr.metadata.array import ArrayMetadata
 
 __all__ = [
     "NATIVE",
+    "Checksum",
+    "Checksums",
     "PlaceBatch",
     "choose_checksum",
     "import_icechunk",
+    "node_id",
     "place_batches",
+    "read_checksums",
     "read_reason",
     "url_from_icechunk",
     "url_to_icechunk",
 ]
+
+type Checksum = tuple[str | None, int | None]
+"""An etag, or a time of modification in whole seconds since 1970."""
+
+# Icechunk specification, "File headers": magic, implementation, version of the specification, file type, compression
+_MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
+_HEADER_BYTES = 39
+_VERSIONS = 1, 2
+_MANIFEST = 2
+_PLAIN, _ZSTD = 0, 1
+
+_MAX_BYTES = 1 << 31
+"""Bytes of a flatbuffer, whose offsets are signed numbers of 32 bits."""
+
+_MAX_ETAG_BYTES = 1024
+_BATCH_REFS = 1 << 17
+
+# Icechunk specification, "Manifest files": numbers of the fields of each table
+_MANIFEST_ARRAYS = 1
+_ARRAY_NODE_ID, _ARRAY_REFS = 0, 1
+_REF_INDEX, _REF_ETAG, _REF_LAST_MODIFIED = 0, 6, 7
+
+_CROCKFORD = {c: i for i, c in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checksums:
+    """The checksums of some chunks of an array.
+
+    Parameters
+    ----------
+    cells
+        Index of each chunk that has a checksum, one a row.
+    codes
+        Number of its checksum in the table.
+    table
+        The checksums, each one once.
+    """
+
+    cells: NDArray[np.int64]
+    codes: NDArray[np.int64]
+    table: tuple[Checksum, ...]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Checksums], n_axes: int, /) -> Checksums:
+        """Join those of several files."""
+        numbers: dict[Checksum, int] = {}
+        cells, codes = [np.zeros((0, n_axes), np.int64)], [np.zeros(0, np.int64)]
+        for part in parts:
+            table = [numbers.setdefault(x, len(numbers)) for x in part.table]
+            cells.append(part.cells)
+            codes.append(np.array(table, np.int64)[part.codes])
+        return cls(np.concatenate(cells), np.concatenate(codes), tuple(numbers))
+
+
+def node_id(text: str, /) -> bytes:
+    """Return the eight bytes of the id of a node, which Icechunk shows as text in base 32.
+
+    >>> node_id("0000000000028").hex()
+    '0000000000000024'
+
+    Raises
+    ------
+    MalformedFileError
+        It is no such text.
+    """
+    try:
+        number = 0
+        for character in text:
+            number = number * 32 + _CROCKFORD[character]
+        return (number >> 1).to_bytes(8)
+    except (KeyError, OverflowError) as error:
+        raise MalformedFileError(f"'{text}' is no id of a node in Icechunk; update virtualstack") from error
+
+
+def read_checksums(data: bytes, node: bytes, n_axes: int, /, *, where: str) -> Checksums:
+    """Read the checksums of the chunks of one array.
+
+    This takes about a second for a million chunks that have etags.
+
+    Parameters
+    ----------
+    data
+        A manifest file.
+    node
+        Id of the array.
+    n_axes
+        Number of its axes.
+    where
+        The file, for messages.
+
+    Raises
+    ------
+    MalformedFileError
+        It is no manifest file, or contradicts the format.
+    """
+    buffer = _Flatbuffer(_unpacked(data, where), where)
+    arrays = buffer.vector(buffer.field(buffer.root(), _MANIFEST_ARRAYS))
+    parts = []
+    for table in buffer.tables(arrays):
+        at = buffer.field(table[None], _ARRAY_NODE_ID)
+        if buffer.take(at, "V8")[0].tobytes() == node:
+            refs = buffer.vector(buffer.field(table[None], _ARRAY_REFS))
+            batches = (refs[begin : begin + _BATCH_REFS] for begin in range(0, len(refs), _BATCH_REFS))
+            parts += [_checksums(buffer, buffer.tables(batch), n_axes) for batch in batches]
+    return Checksums.joined(parts, n_axes)
+
+
+def _unpacked(data: bytes, where: str) -> bytes:
+    """Return the flatbuffer in a file."""
+    header = data[:_HEADER_BYTES]
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC) or header[37] != _MANIFEST:
+        raise MalformedFileError(f"'{where}' is no manifest file of Icechunk; restore it")
+    if header[36] not in _VERSIONS or header[38] not in (_PLAIN, _ZSTD):
+        raise MalformedFileError(
+            f"'{where}' has version {header[36]} of the specification and compression {header[38]}; versions "
+            f"{_VERSIONS} and compressions {(_PLAIN, _ZSTD)} are known. Update virtualstack, or restore the file"
+        )
+    if header[38] == _PLAIN:
+        return data[_HEADER_BYTES:]
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(memoryview(data)[_HEADER_BYTES:]), "zstd") as stream:
+            unpacked: bytes = stream.read(_MAX_BYTES)
+    except OSError as error:
+        raise MalformedFileError(f"'{where}' does not decompress: {error}; restore it") from error
+    return unpacked
+
+
+class _Flatbuffer:
+    """Columns of a flatbuffer: each position is that of one of many records, and every one is checked."""
+
+    # FlatBuffers internals, "Format components": positions are relative, and a table begins with that of its vtable
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self.data = data
+        self.where = where
+
+    def take(self, at: NDArray[np.int64], kind: str, /) -> NDArray[np.generic]:
+        """Return the values at some positions."""
+        n = len(self.data) - np.dtype(kind).itemsize + 1
+        if at.size and (n < 1 or int(at.min()) < 0 or int(at.max()) >= n):
+            raise MalformedFileError(f"'{self.where}' refers to bytes outside of it: it is damaged; restore it")
+        if not at.size:
+            return np.zeros(0, kind)
+        found: NDArray[np.generic] = np.ndarray((n,), kind, self.data, strides=(1,))[at]
+        return found
+
+    def numbers(self, at: NDArray[np.int64], kind: str = "<u4", /) -> NDArray[np.int64]:
+        """Return the integers at some positions."""
+        return self.take(at, kind).astype(np.int64)
+
+    def root(self) -> NDArray[np.int64]:
+        """Return the position of the root table."""
+        return self.numbers(np.zeros(1, np.int64))
+
+    def field(self, tables: NDArray[np.int64], number: int, /, *, required: bool = True) -> NDArray[np.int64]:
+        """Return the positions of one field of some tables, 0 where a table has none."""
+        vtables = tables - self.numbers(tables, "<i4")
+        slot = 4 + 2 * number
+        has = np.flatnonzero(self.numbers(vtables, "<u2") >= slot + 2)
+        offsets = np.zeros(len(tables), np.int64)
+        offsets[has] = self.numbers(vtables[has] + slot, "<u2")
+        if required and not offsets.all():
+            raise MalformedFileError(f"'{self.where}' lacks a field that every manifest has: it is damaged; restore it")
+        return np.where(offsets > 0, tables + offsets, 0)
+
+    def follow(self, at: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Return the positions that those at some positions refer to."""
+        return at + self.numbers(at)
+
+    def vector(self, at: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Return the positions of the items of a vector of references, which one field refers to."""
+        begin = self.follow(at)
+        n = int(self.numbers(begin)[0])
+        self.take(begin + 4 * n, "<u4")  # before as many positions are made as it says
+        return begin + 4 + 4 * np.arange(n, dtype=np.int64)
+
+    def tables(self, items: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Return the positions of the tables that items of a vector refer to."""
+        return self.follow(items)
+
+
+def _checksums(buffer: _Flatbuffer, refs: NDArray[np.int64], n_axes: int) -> Checksums:
+    etags = buffer.field(refs, _REF_ETAG, required=False)
+    times = buffer.field(refs, _REF_LAST_MODIFIED, required=False)
+    modified = np.zeros(len(refs), np.int64)
+    modified[times > 0] = buffer.numbers(times[times > 0])
+    rows = np.flatnonzero((etags > 0) | (modified > 0))
+    index = buffer.follow(buffer.field(refs[rows], _REF_INDEX))
+    if (buffer.numbers(index) != n_axes).any():
+        raise MalformedFileError(
+            f"'{buffer.where}' has chunks that have not {n_axes} axes, as the array has: it is damaged; restore it"
+        )
+    cells = [buffer.numbers(index + 4 + 4 * axis) for axis in range(n_axes)]
+    keys = np.full(len(refs), None, object)
+    keys[modified > 0] = modified[modified > 0].astype(object)
+    keys[etags > 0] = _texts(buffer, buffer.follow(etags[etags > 0]))
+    codes, table = pd.factorize(keys[rows])
+    return Checksums(
+        np.stack(cells, 1) if cells else np.zeros((len(rows), 0), np.int64),
+        codes.astype(np.int64),
+        tuple(_checksum(key, buffer.where) for key in table),
+    )
+
+
+def _checksum(key: bytes | int, where: str) -> Checksum:
+    if not isinstance(key, bytes):
+        return None, int(key)
+    try:
+        return key.decode(), None
+    except UnicodeDecodeError as error:
+        raise MalformedFileError(f"'{where}' has the etag {key!r}, which is no UTF-8; restore it") from error
+
+
+def _texts(buffer: _Flatbuffer, at: NDArray[np.int64]) -> NDArray[np.object_]:
+    """Return the bytes of texts."""
+    lengths = buffer.numbers(at)
+    if lengths.size and int(lengths.max()) > _MAX_ETAG_BYTES:
+        raise MalformedFileError(
+            f"'{buffer.where}' has an etag of {int(lengths.max())} bytes, and {_MAX_ETAG_BYTES} are read; restore it"
+        )
+    found = np.full(len(at), b"", object)
+    for length in np.unique(lengths[lengths > 0]).tolist():
+        own = np.flatnonzero(lengths == length)
+        found[own] = [x.tobytes() for x in buffer.take(at[own] + 4, f"V{length}")]
+    return found
+
 
 type PlaceBatch = tuple[NDArray[Any], NDArray[Any], list[str], NDArray[Any], NDArray[Any], dict[int, bytes]]
 """Chunks as ``IcechunkStore.array_chunk_iterator`` gives them: cells, kinds, paths, offsets, lengths, inline bytes."""

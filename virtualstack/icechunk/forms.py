@@ -30,9 +30,8 @@ from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import codec_documents, dump_document, fill_attribute, stored_document
 from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes
-from virtualstack.zarr.rewrite.absent import OnAbsent, refuse_absent
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, check_absent
+from virtualstack.zarr.rewrite.rewrite import Budget, OnAbsent, check_absent, refuse_absent
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
 __all__ = ["Form", "FormOptions", "make_form", "make_group_document"]

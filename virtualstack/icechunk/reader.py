@@ -23,18 +23,26 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
 )
 from virtualstack.formats.base import ReadOptions
-from virtualstack.icechunk.format import NATIVE, import_icechunk, place_batches, read_reason, url_from_icechunk
-from virtualstack.icechunk.manifest_files import Checksum, Checksums, node_id, read_checksums
+from virtualstack.icechunk.format import (
+    NATIVE,
+    Checksum,
+    Checksums,
+    import_icechunk,
+    node_id,
+    place_batches,
+    read_checksums,
+    read_reason,
+    url_from_icechunk,
+)
 from virtualstack.location import Location, local_path, split_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
 from virtualstack.manifests.cells import check_count
 from virtualstack.storage import Storage
-from virtualstack.storage.concurrently import concurrently
-from virtualstack.storage.options import normalise
-from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.storage.identity import normalise
+from virtualstack.storage.threads import concurrently
+from virtualstack.zarr.metadata.array import ArrayMetadata, one_page
+from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import build_group
-from virtualstack.zarr.metadata.json_text import parse_json
-from virtualstack.zarr.metadata.one_page import one_page
 from virtualstack.zarr.metadata.shards import Shards
 
 __all__ = ["Icechunk", "options_of_s3", "read_session", "repository_storage"]

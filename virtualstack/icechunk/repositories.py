@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from virtualstack.errors import StorageError, WriterError
-from virtualstack.icechunk.containers import container_prefix
 from virtualstack.icechunk.format import import_icechunk, read_reason
 from virtualstack.icechunk.reader import options_of_s3, repository_storage
-from virtualstack.icechunk.writer import write_icechunk
+from virtualstack.icechunk.writer import container_prefix, write_icechunk
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
 from virtualstack.storage import Storage, StorageLike

@@ -3,34 +3,263 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import importlib.util
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, VirtualStackError
+import orjson
+
+from virtualstack.errors import (
+    MalformedFileError,
+    MissingDependencyError,
+    ReaderError,
+    UnsupportedFeatureError,
+    VirtualStackError,
+)
 from virtualstack.formats.base import ReadOptions
-from virtualstack.kerchunk import fits as fits_references
-from virtualstack.kerchunk import hdf4 as hdf4_references
-from virtualstack.kerchunk import tiff as tiff_references
+from virtualstack.formats.tiff.arrays import nodata_value
+from virtualstack.formats.tiff.image import Images
+from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.storage import Source, Storage
 
-__all__ = ["KerchunkDriver"]
+__all__ = ["KerchunkDriver", "big_endian", "corrected_fits", "corrected_hdf4", "corrected_tiff"]
+
+_BLOCK, _CARD = 2880, 80
+_MOST = 1000 * _BLOCK
+_SCALED = re.compile(r"(TSCAL|TZERO)\d+")
+
+
+def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
+    """Give references that read as the standard has it.
+
+    Numbers of images are unpacked by ``scale_factor`` and ``add_offset`` (kerchunk 0.2.10 divides by BSCALE), BLANK is
+    what is missing, and 0 is not.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        An image is compressed, or columns of a table are scaled, for which kerchunk refers to the stored numbers; or an
+        image has unsigned numbers of 64 bits, which scaling would round.
+    """
+    references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
+    refs = references.get("refs", references)
+    url = source.location.url
+    for key in [key for key in refs if key.endswith("/.zarray")]:
+        name = key.removesuffix("/.zarray")
+        array = _document(refs[key])
+        attributes = _document(refs.get(f"{name}/.zattrs", "{}"))
+        chunk = next((x for key, x in refs.items() if key.startswith(f"{name}/") and isinstance(x, list)), None)
+        if chunk is not None and len(chunk) > 1 and _is_compressed(source, int(chunk[1])):
+            raise UnsupportedFeatureError(
+                f"'{url}': the image '{name}' is compressed by tiles, whose bytes kerchunk takes for pixels: unpack it "
+                "with funpack, or name other extensions by options={'extension': ...}",
+                url=url,
+                variable=name,
+                feature="tile-compressed FITS image",
+            )
+        packed = sorted(k for k, x in attributes.items() if _SCALED.fullmatch(k) and x != float(k.startswith("TSCAL")))
+        if packed:
+            raise UnsupportedFeatureError(
+                f"'{url}': columns of the table '{name}' are scaled ({', '.join(packed[:3])}), which kerchunk leaves "
+                "out: name other extensions by options={'extension': ...}, or read it with astropy",
+                url=url,
+                variable=name,
+                feature="scaled FITS columns",
+            )
+        blank = attributes.get("BLANK")
+        array["fill_value"] = None
+        for codec in array.get("filters") or []:
+            if codec.get("id") == "fixedscaleoffset":
+                if str(codec["astype"])[1:] == "i8" and (codec["scale"], codec["offset"]) == (1, 1 << 63):
+                    raise UnsupportedFeatureError(
+                        f"'{url}': the image '{name}' has unsigned numbers of 64 bits, which BZERO in floating point "
+                        "rounds: name other extensions by options={'extension': ...}, or read it with astropy",
+                        url=url,
+                        variable=name,
+                        feature="unsigned FITS numbers of 64 bits",
+                    )
+                array |= {"dtype": codec["astype"], "filters": None}
+                attributes |= {"scale_factor": codec["scale"], "add_offset": codec["offset"]}
+        if isinstance(blank, int) and not isinstance(blank, bool) and str(array["dtype"])[1:2] in ("i", "u"):
+            attributes["_FillValue"] = blank
+        refs[key] = orjson.dumps(array).decode()
+        refs[f"{name}/.zattrs"] = orjson.dumps(attributes).decode()
+    return references
+
+
+def _document(text: Any) -> dict[str, Any]:
+    return dict(text if isinstance(text, dict) else orjson.loads(text))
+
+
+def _is_compressed(source: Source, offset: int) -> bool:
+    """Look for ZIMAGE in the header in front of the data."""
+    begin = max(offset - _MOST, offset % _BLOCK, 0)
+    head = source.read(begin, min(offset, source.size) - begin) if begin < source.size else b""
+    starts = [at for at in range(0, len(head), _BLOCK) if head.startswith((b"XTENSION=", b"SIMPLE  ="), at)]
+    header = head[starts[-1] if starts else 0 :]
+    cards = (header[at : at + _CARD] for at in range(0, len(header), _CARD))
+    return any(card.startswith(b"ZIMAGE  =") and card[10:30].strip().startswith(b"T") for card in cards)
+
+
+_DRIVER = "HDF4ToZarr"
+_IS_PLAIN = "virtualstack_is_plain"
+"""An attribute that tells whether values are not compressed, between the driver and `corrected_hdf4`."""
+_AXES = "xyzabcdefghijklmnopqrstuvw"
+
+_FILLS: dict[str, float] = {
+    "i1": -127,
+    "u1": 255,
+    "i2": -32767,
+    "u2": 65535,
+    "i4": -2147483647,
+    "u4": 4294967295,
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+}
+"""What the library reads where nothing was written, by type; mfhdf.h of HDF4."""
+
+_NUMBER_TYPE = 106
+_BIG_ENDIAN = 1
+_MAX_BLOCKS = 1 << 16
+
+
+@cache
+def big_endian(module: str, /) -> Any:
+    """Return a copy of kerchunk's module for HDF4 in which floating-point numbers are big-endian, as they are stored.
+
+    Kerchunk 0.2.10 takes those of values and attributes for numbers of the machine, and fails on variables that have
+    no length or are not compressed. The module itself stays as it is.
+    """
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named '{module}'")
+    copy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    kinds = getattr(copy, "dtypes", {})
+    kinds.update({code: f">{kind}" for code, kind in kinds.items() if kind in ("f4", "f8")})
+    if hasattr(copy, _DRIVER):
+        _mend(getattr(copy, _DRIVER))
+    return copy
+
+
+def _mend(driver: Any) -> None:
+    """Let a driver find variables as the file has them, without the lengths of dimensions and what makes it fail."""
+    descend = driver._descend_vg
+
+    def mended(self: Any, tag: str, ref: int) -> dict[str, Any]:
+        group = self.tags[tag, ref]
+        members = [
+            ((kind, number), self.tags[kind, number]) for kind, number in zip(group["tag"], group["refs"], strict=True)
+        ]
+        for (kind, _), member in members:
+            if kind == "SD" and "data" not in member:  # values that are neither compressed nor in chunks
+                member["data"] = "", member["offset"], member["length"]
+        found: dict[str, Any] = descend(self, tag, ref)
+        for (kind, _), member in members:
+            if kind == "VG" and not isinstance(found.get(member["name"]), dict):
+                found.pop(member["name"], None)  # the length of a dimension, which is no attribute
+        if "dims" in found and "dtype" in found:
+            found["chunks"] = [max(n, 1) for n in found.get("chunks", found["dims"])]
+            found[_IS_PLAIN] = not any(reference[3:] not in ([], [""]) for reference in found.get("refs", []))
+        return found
+
+    driver._descend_vg = mended
+
+
+def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
+    """Give references that read as the specification has it.
+
+    The value 0 is not missing, unless ``_FillValue`` says so; all of a variable without values is. Each axis has a
+    name. What the driver itself adds is no attribute.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Some numbers of the file are stored in another byte order, and references do not say which.
+    MalformedFileError
+        The list of what the file holds is damaged.
+    """
+    url = source.location.url
+    if any(order != _BIG_ENDIAN for order in _byte_orders(source)):
+        raise UnsupportedFeatureError(
+            f"'{url}' has numbers that are not big-endian, and kerchunk's references do not say which: "
+            "convert it with h4toh5",
+            url=url,
+            feature="byte order of HDF4 numbers",
+        )
+    references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
+    refs = references.get("refs", references)
+    for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:
+        array = dict(refs[key] if isinstance(refs[key], dict) else orjson.loads(refs[key]))
+        array["fill_value"] = None
+        at = f"{key.removesuffix('.zarray')}.zattrs"
+        attributes = dict(refs[at] if isinstance(refs[at], dict) else orjson.loads(refs[at]))
+        attributes.pop("chunks", None)
+        if attributes.pop(_IS_PLAIN, False):
+            array["compressor"] = None
+        begin, name = key.removesuffix(".zarray"), key.rpartition("/")[0].rpartition("/")[2]
+        if 0 not in array["shape"] and not any(
+            x.startswith(begin) and x not in (key, at) for x in refs
+        ):  # no values were written
+            array["fill_value"] = attributes.get("_FillValue", _FILLS.get(array["dtype"][-2:]))
+        attributes["_ARRAY_DIMENSIONS"] = [f"{name}_{_AXES[axis]}" for axis in range(len(array["shape"]))]
+        refs[key], refs[at] = orjson.dumps(array).decode(), orjson.dumps(attributes).decode()
+    return references
+
+
+def _byte_orders(source: Source) -> Iterator[int]:
+    """Give the class, which is the byte order, of each type of numbers: HDF4 specification, chapters 2 and 3."""
+    at = 4
+    for _ in range(_MAX_BLOCKS):
+        n, following = struct.unpack(">HI", source.read(at, 6))
+        for tag, _, offset, length in struct.iter_unpack(">HHII", source.read(at + 6, 12 * n)):
+            if tag == _NUMBER_TYPE and length == 4:
+                yield source.read(offset, 4)[3]
+        if not following:
+            return
+        at = following
+    raise MalformedFileError(f"the blocks of descriptors of '{source.location.url}' never end", url=source.location.url)
+
+
+def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
+    """Give references in which 0 is missing only where the tag GDAL_NODATA says so; tifffile has it for no tag, too.
+
+    Raises
+    ------
+    MalformedFileError
+        The first directory of the file is damaged.
+    """
+    references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
+    refs = references.get("refs", references)
+    structure = TiffStructure(PrefetchingSource(source))
+    if nodata_value(Images(structure).layout(next(structure.chain()))) == 0:
+        return references
+    for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:
+        array = dict(refs[key] if isinstance(refs[key], dict) else orjson.loads(refs[key]))
+        if array["fill_value"] == 0:
+            refs[key] = orjson.dumps({**array, "fill_value": None}).decode()
+    return references
+
 
 _OF_THE_EXTRA = frozenset({"kerchunk", "fastparquet", "fsspec"})
 
 _CORRECTIONS: Mapping[str, Callable[[dict[str, Any], Source], dict[str, Any]]] = {
-    "kerchunk.fits": fits_references.corrected,
-    "kerchunk.hdf4": hdf4_references.corrected,
-    "kerchunk.tiff": tiff_references.corrected,
+    "kerchunk.fits": corrected_fits,
+    "kerchunk.hdf4": corrected_hdf4,
+    "kerchunk.tiff": corrected_tiff,
 }
 """By module of a driver: what makes its references right."""
 
-_MENDED: Mapping[str, Callable[[str], Any]] = {"kerchunk.hdf4": hdf4_references.big_endian}
+_MENDED: Mapping[str, Callable[[str], Any]] = {"kerchunk.hdf4": big_endian}
 """By module of a driver: what gives another one in its place."""
 
 
@@ -164,7 +393,7 @@ def _way_to(url: str, storage: Storage) -> tuple[str, dict[str, Any]]:
     prefix, backend = storage.find(url)
     if path is not None and not storage.permissions and not prefix.startswith("memory") and backend is None:
         return str(path), {}
-    from virtualstack.storage.filesystem import PROTOCOL
+    from virtualstack.storage.file import PROTOCOL
 
     return f"{PROTOCOL}://{url}", {"store": storage}
 

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from virtualstack.kerchunk.plain_references import PlainReferences, are_metadata, narrow
-from virtualstack.zarr.metadata.whole_numbers import whole_numbers
+from virtualstack.kerchunk.table import PlainReferences, are_metadata, narrow
+from virtualstack.zarr.metadata.chunk_keys import whole_numbers
 
 __all__ = ["load_json", "split_text"]
 

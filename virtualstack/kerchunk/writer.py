@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
-from virtualstack.kerchunk.document import reference_dict, reference_texts
-from virtualstack.kerchunk.parquet import parquet_files
+from virtualstack.kerchunk.document import parquet_files, reference_dict, reference_texts
 from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import (
     ChunkEncoding,
@@ -31,11 +30,9 @@ from virtualstack.manifests.counted import CountedManifest
 from virtualstack.reading import read_array
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes, takes_holes_in
-from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2
-from virtualstack.zarr.metadata.version2_values import dtype_to_zarr2
-from virtualstack.zarr.rewrite.absent import OnAbsent, check_word, refuse_absent
+from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to_zarr2
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, check_absent
+from virtualstack.zarr.rewrite.rewrite import Budget, OnAbsent, check_absent, check_word, refuse_absent
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
 __all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]

@@ -1,13 +1,14 @@
 """Manifests, encodings, grids, arrays and groups: the data model. Nothing here reads or writes."""
 
 import virtualstack.manifests.functions  # noqa: F401 - registers what numpy functions do
-from virtualstack.manifests.agreement import other_meaning
+from virtualstack.manifests.agreement import other_meaning, reads_as, stored_number
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, ManifestSummary
 from virtualstack.manifests.cf import can_cast_floats, differing_key, is_nan, same_dates_in, same_value, value_changing
 from virtualstack.manifests.characters import join_characters
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
+from virtualstack.manifests.filling import reindex
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.group import ManifestGroup, Refusal, text_arrays, unnamed_coordinates
 from virtualstack.manifests.indexing import Chunks
@@ -16,8 +17,6 @@ from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.paged import PagedManifest, PageSource
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
-from virtualstack.manifests.reindexing import reindex
-from virtualstack.manifests.stored_numbers import reads_as, stored_number
 from virtualstack.manifests.unify import unify
 from virtualstack.manifests.unpacking import Unpacked, packed_encoding, packed_encodings, repack, unpack
 

@@ -6,22 +6,22 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from html import escape
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
+from virtualstack.codecs.cast import cast_codec, cast_numbers
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
-from virtualstack.manifests.casting import can_cast, cast
 from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import CellBox
 from virtualstack.manifests.cf import can_cast_floats
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
 from virtualstack.manifests.counted import counted
-from virtualstack.manifests.encoding import native
+from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.grid import ChunkGrid
-from virtualstack.manifests.html import to_html
 from virtualstack.manifests.index_keys import index_chunks, index_view
 from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
@@ -29,7 +29,83 @@ from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
 
-__all__ = ["ManifestArray", "implements"]
+__all__ = ["ManifestArray", "can_cast", "cast", "implements", "to_html"]
+
+
+def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
+    """Tell whether both are numbers, or truth values; complex ones stay complex. Text of fixed length gets longer.
+
+    >>> can_cast(np.dtype("f4"), np.dtype("f8")), can_cast(np.dtype("c8"), np.dtype("f4"))
+    (True, False)
+    >>> can_cast(np.dtype("S3"), np.dtype("S5")), can_cast(np.dtype("S5"), np.dtype("S3"))
+    (True, False)
+    """
+    if old.kind in "SU":
+        return new.kind == old.kind and new.itemsize >= old.itemsize
+    return old.kind in "biufc" and new.kind in ("c" if old.kind == "c" else "biufc")
+
+
+def cast(manifest: ChunkManifest, dtype: np.dtype[Any], /) -> ChunkManifest:
+    """Put a cast in front of the codecs of all chunks, and cast the fill values; ``dtype`` is native.
+
+    The chain of casts is kept: one through integers truncates, and so must the whole.
+
+    Raises
+    ------
+    ValueError
+        A hole reads as a value that has no place in the dtype.
+    """
+    fills = []
+    for row, fill in enumerate(manifest.fills):
+        try:
+            fills.append(Fill(dtype, cast_numbers(np.asarray(fill.value, fill.dtype), dtype).tobytes()))
+        except ValueError:
+            if (manifest.holes & (manifest.entries["encoding"] == row)).any():
+                raise
+            fills.append(Fill.zero(dtype))
+    encodings = tuple(
+        replace(x, dtype=dtype, codecs=(cast_codec(x.dtype, dtype), *x.codecs)) for x in manifest.encodings
+    )
+    return replace(manifest, fills=tuple(fills), encodings=encodings)
+
+
+_STYLE = "border-collapse:collapse;font-size:90%"
+_CELL = "text-align:left;padding:1px 8px;vertical-align:top"
+
+
+def to_html(manifest: Manifest, grid: ChunkGrid, dtype: np.dtype[Any], /) -> str:
+    """Return a table of an array: shape, chunk grid, codecs, sources, and counts of each kind of chunk."""
+    count, tables = manifest.summary(), manifest.tables
+    codecs = {" → ".join(codec.name for codec in x.codecs) or "none" for x in tables.encodings}
+    stored = {f"{x.dtype.str} {x.shape}" for x in tables.encodings}
+    urls = [location.url for location in tables.locations]
+    chunks, sources = f"not counted; in '{manifest.url}'", "named there"
+    if count is not None:
+        sources = _some(urls)
+        chunks = (
+            f"{count.n_references} in sources, {count.n_inline} INLINE, {count.n_empty} EMPTY, {count.n_absent} "
+            f"ABSENT; {count.nbytes:,} stored bytes"
+        )
+    rows = {
+        "Shape": f"{grid.array_shape} {dtype}",
+        "Chunk grid": f"{' x '.join(map(str, grid.shape)) or '1'} cells ({grid!r})",
+        "Stored chunks": "; ".join(sorted(stored)) or "none",
+        "Codecs": "; ".join(sorted(codecs)) or "none",
+        "Chunks": chunks,
+        "Sources": sources,
+    }
+    body = "".join(
+        f'<tr><th style="{_CELL}">{escape(key)}</th><td style="{_CELL}">{escape(value)}</td></tr>'
+        for key, value in rows.items()
+    )
+    return f'<table style="{_STYLE}"><tbody>{body}</tbody></table>'
+
+
+def _some(urls: list[str]) -> str:
+    if len(urls) <= 3:
+        return ", ".join(urls) or "none"
+    return f"{urls[0]}, {urls[1]}, ... {urls[-1]} ({len(urls)})"
+
 
 _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 

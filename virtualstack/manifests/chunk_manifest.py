@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location, absolute_url
-from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_work
+from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_work, distinct_rows
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
-from virtualstack.manifests.rows import distinct_rows
 
 __all__ = ["ABSENT", "EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "ChunkManifest", "blocks", "first_cell"]
 

@@ -11,7 +11,7 @@ from numcodecs import zstd
 from numpy.typing import NDArray
 
 from virtualstack.codecs.bounded import CodecError, bounded_decoder
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import ManifestError
 
 __all__ = ["pack", "unpack"]

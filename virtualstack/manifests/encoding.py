@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.metadata import Codec, decoding_part
+from virtualstack.codecs.codec import Codec, decoding_part
 from virtualstack.errors import ManifestError
 
 __all__ = ["ChunkEncoding", "Fill", "c_strides", "native"]

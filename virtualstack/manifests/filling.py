@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
+from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.chunk_manifest import EMPTY, ChunkManifest
-from virtualstack.manifests.collapsing import collapse
 from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.grid import MAX_LENGTH, ChunkAxis, ChunkGrid, union
+from virtualstack.manifests.index_keys import take_axis
 from virtualstack.manifests.indexing import Chunks, check_cells, refine, repeat_axis, slice_axis
-from virtualstack.manifests.joining import align, concatenate
-from virtualstack.manifests.taking import take_axis
+from virtualstack.manifests.joining import align, collapse, concatenate
 from virtualstack.manifests.unify import unify
 
-__all__ = ["choose", "holes", "pad_axis", "pad_axis_by_elements", "reindex_axis"]
+__all__ = ["choose", "holes", "pad_axis", "pad_axis_by_elements", "reindex", "reindex_axis"]
 
 _BLOCK_ELEMENTS = 1 << 24  # elements of a condition that are compared at a time
 
@@ -200,3 +202,63 @@ def _changes(condition: NDArray[np.bool_], axis: int) -> NDArray[np.intp]:
         block = rows[at : at + step + 1]
         found.append(np.flatnonzero((block[1:] != block[:-1]).any(axis=others)) + at + 1)
     return np.concatenate(found)
+
+
+def reindex(
+    array: ManifestArray,
+    indexers: Mapping[int, NDArray[np.integer[Any]]],
+    fill_value: object,
+    /,
+    *,
+    code: int = EMPTY,
+) -> ManifestArray:
+    """Take elements along axes by their positions; -1 stands for the fill value. No mask of elements is made.
+
+    Parameters
+    ----------
+    array
+        To be reindexed.
+    indexers
+        For each axis (negative ones count from the end), shape ``(n,)``, from -1 to the length of the axis.
+    fill_value
+        In the dtype of the array, as it is stored: of a packed array, a packed number.
+    code
+        Whether the elements that are not there are EMPTY or ABSENT.
+
+    Raises
+    ------
+    IndexError
+        A position is out of range.
+    ManifestError
+        The fill value has no place in the dtype; no such axis, or the same one twice; indexers that are not integers,
+        or not of one axis.
+    ChunkAlignmentError
+        There would be too many cells.
+    """
+    fill = Fill.of(fill_value, array.dtype)
+    chunks = array.as_chunks()
+    for axis, index in _by_axis(array, indexers).items():
+        n = array.shape[axis]
+        if index.size and (int(index.min()) < -1 or int(index.max()) >= n):
+            raise IndexError(f"positions from {index.min()} to {index.max()} are out of bounds for axis {axis} of {n}")
+        chunks = reindex_axis(chunks, axis, index.astype(np.int64), fill, code=code)
+    return array.with_chunks(chunks)
+
+
+def _by_axis(array: ManifestArray, indexers: Mapping[int, Any]) -> dict[int, NDArray[Any]]:
+    """Check indexers, and count their axes from the beginning."""
+    found: dict[int, NDArray[Any]] = {}
+    for key, indexer in indexers.items():
+        if not isinstance(key, int | np.integer) or isinstance(key, bool) or not -array.ndim <= key < array.ndim:
+            raise ManifestError(f"{key!r} is no axis of variable '{array.name}', which has {array.ndim}")
+        axis = int(key) % array.ndim
+        if axis in found:
+            raise ManifestError(f"axis {axis} of variable '{array.name}' has two indexers")
+        index = np.asarray(indexer)
+        if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
+            raise ManifestError(
+                f"positions along axis {axis} of variable '{array.name}' are integers of shape (n,), not "
+                f"'{index.dtype}' of shape {index.shape}"
+            )
+        found[axis] = index
+    return found

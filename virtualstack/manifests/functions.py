@@ -25,12 +25,11 @@ from virtualstack.manifests.agreement import (
 )
 from virtualstack.manifests.array import ManifestArray, implements
 from virtualstack.manifests.chunk_manifest import ChunkManifest
-from virtualstack.manifests.collapsing import collapse
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.filling import choose, holes, pad_axis, pad_axis_by_elements
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import insert_axis, repeat_axis
-from virtualstack.manifests.joined import JoinedManifest
+from virtualstack.manifests.joining import JoinedManifest, collapse
 from virtualstack.manifests.reshaping import reshape as reshape_chunks
 from virtualstack.manifests.verdict import Verdict
 

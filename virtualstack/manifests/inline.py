@@ -9,7 +9,7 @@ import numpy as np
 from numcodecs.vlen import VLenUTF8
 from numpy.typing import NDArray
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import value_changing
 from virtualstack.manifests.chunk_manifest import ChunkManifest

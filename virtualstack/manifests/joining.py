@@ -4,22 +4,212 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.metadata import tells_values
+from virtualstack.codecs.codec import tells_values
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
-from virtualstack.manifests.chunk_manifest import FIRST, INLINE, ChunkManifest
-from virtualstack.manifests.collapsing import drop_lines
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary
+from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
-from virtualstack.manifests.indexing import Chunks, refine
+from virtualstack.manifests.indexing import Chunks, along, refine
+from virtualstack.manifests.manifest import Manifest, UnreadManifest
+from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.unify import join, unify
 
-__all__ = ["align", "concatenate", "equal", "join_axes"]
+__all__ = ["JoinedManifest", "align", "collapse", "concatenate", "drop_lines", "equal", "join_axes"]
+
+
+@dataclass(frozen=True)
+class JoinedManifest(UnreadManifest):
+    """Parts along an axis; a box is read from those that it meets, which are found by bisection.
+
+    Parameters
+    ----------
+    parts
+        Of one shape but for ``axis``.
+    axis
+        Of the chunk grid.
+    fill
+        The array's own fill value.
+    """
+
+    parts: tuple[Manifest, ...]
+    axis: int
+    fill: Fill
+
+    @classmethod
+    def of(cls, parts: Sequence[Manifest], axis: int, /) -> JoinedManifest:
+        """Join parts; those that are joined along this axis themselves are taken apart. The first one's fill holds."""
+        flat: list[Manifest] = []
+        for part in parts:
+            flat += part.parts if isinstance(part, JoinedManifest) and part.axis == axis else [part]
+        return cls(tuple(flat), axis, parts[0].tables.fill)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.parts, self.axis, self.fill)  # without what was made of them
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum([part.shape[self.axis] for part in self.parts])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the grid, in cells."""
+        first = self.parts[0].shape
+        return (*first[: self.axis], int(self._ends[-1]), *first[self.axis + 1 :])
+
+    @property
+    def url(self) -> str | None:
+        """That of the first part that has one."""
+        return next((url for part in self.parts if (url := part.url) is not None), None)
+
+    @cached_property
+    def tables(self) -> ChunkManifest:
+        """Fills and encodings of all parts."""
+        tables = [part.tables for part in self.parts]
+        return ChunkManifest(
+            entries=np.zeros(0, ENTRY),
+            fills=tuple(dict.fromkeys((self.fill, *(fill for x in tables for fill in x.fills)))),
+            encodings=tuple(dict.fromkeys(encoding for x in tables for encoding in x.encodings)),
+        )
+
+    def summary(self) -> ManifestSummary | None:
+        """Add up the counts of the parts, where all are known."""
+        counts = [part.summary() for part in self.parts]
+        known = [count for count in counts if count is not None]
+        if len(known) < len(counts):
+            return None
+        return ManifestSummary(
+            n_chunks=sum(x.n_chunks for x in known),
+            n_references=sum(x.n_references for x in known),
+            n_inline=sum(x.n_inline for x in known),
+            n_empty=sum(x.n_empty for x in known),
+            n_absent=sum(x.n_absent for x in known),
+            nbytes=sum(x.nbytes for x in known),
+        )
+
+    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
+        """Give the entries of some cells, on shared tables; parts are read side by side."""
+        cells = tuple(numbers.reshape((1,) * (len(shape) + 1 - numbers.ndim) + numbers.shape) for numbers in cells)
+        along, *others = [i for i, n in enumerate(cells[self.axis].shape) if n > 1] or [0]
+        if others:
+            return self.pick(tuple(np.broadcast_to(x, (1, *shape)).reshape(-1) for x in cells)).reshape(shape)
+        part = np.searchsorted(self._ends, cells[self.axis].reshape(-1), "right")
+        order = np.argsort(part, kind="stable")
+        begin = np.flatnonzero(np.append(True, np.diff(part[order]) > 0))
+        wanted = [self._of_part(int(part[at[0]]), cells, at, along) for at in np.split(order, begin[1:])]
+        found = map_in_threads(lambda x: x[0].pick(x[1]), wanted)
+        joined = found[0]
+        if len(found) > 1 or joined.fill != self.fill:
+            own = ChunkManifest.empty((*joined.shape[:along], 0, *joined.shape[along + 1 :]), self.fill)
+            joined = join([own, *found], along)  # its fill becomes the first one
+        if (order[1:] < order[:-1]).any():
+            back = [np.argsort(order) if i == along else np.arange(n) for i, n in enumerate(joined.shape)]
+            joined = joined.pick(np.ix_(*back))
+        return joined.reshape(shape)
+
+    def _of_part(self, i: int, cells: CellNumbers, at: NDArray[np.intp], along: int) -> tuple[Manifest, CellNumbers]:
+        """Give a part, and those cells that lie in it: the ones at some places along the axis on which they vary."""
+        own = [numbers.take(at, along) if numbers.shape[along] > 1 else numbers for numbers in cells]
+        part = self.parts[i]
+        own[self.axis] = own[self.axis] - (self._ends[i] - part.shape[self.axis])
+        return part, tuple(own)
+
+    def between(self, start: int, stop: int, /) -> tuple[Manifest, int]:
+        """Leave out the parts that have no cell from ``start`` to ``stop``.
+
+        Returns
+        -------
+        tuple
+            What is left, and how many cells of the axis are left out before it.
+        """
+        low = int(np.searchsorted(self._ends, start, "right"))
+        high = int(np.searchsorted(self._ends, stop, "left")) + 1
+        if high - low == len(self.parts):
+            return self, 0
+        skipped = int(self._ends[low - 1]) if low else 0
+        parts = self.parts[low:high]
+        is_one = len(parts) == 1 and parts[0].tables.fill == self.fill
+        return (parts[0] if is_one else replace(self, parts=parts)), skipped
+
+
+def collapse(chunks: Chunks, /) -> Chunks:
+    """Drop the grid lines that divide nothing, and the rows of tables that no cell uses.
+
+    A line goes where every pair of cells across it continues one stored chunk, or is the same hole on both sides, with
+    at least one chunk among them.
+    """
+    for axis, cells in enumerate(chunks.grid.axes):
+        if cells.n_cells > 1:
+            chunks = drop_lines(chunks, axis, np.arange(1, cells.n_cells))
+    return Chunks(chunks.manifest.compact(), chunks.grid)
+
+
+def drop_lines(chunks: Chunks, axis: int, lines: NDArray[np.intp], /) -> Chunks:
+    """Drop those of some lines across an axis that divide nothing; line i is the one before cell i."""
+    manifest, grid = chunks
+    if not manifest.entries.size:
+        return chunks
+    row = manifest.entries[tuple(slice(0, None if i == axis else 1) for i in range(manifest.entries.ndim))]
+    for entries in (row, manifest.entries):  # a probe of one row leaves few lines most often
+        lines = _of_same_bytes(entries, axis, lines)
+        if not lines.size:
+            return chunks
+    lines = _continued(chunks, axis, lines)
+    if not lines.size:
+        return chunks
+    keep = np.ones(manifest.shape[axis], np.bool_)
+    keep[lines] = False
+    begin = np.flatnonzero(keep)
+    lengths = np.add.reduceat(grid.axes[axis].lengths(), begin)
+    manifest = replace(
+        manifest,
+        entries=manifest.entries.take(begin, axis),
+        starts=None if manifest.starts is None else manifest.starts.take(begin, axis),
+    )
+    return Chunks(manifest, grid.replace(axis, ChunkAxis.from_lengths(lengths)))
+
+
+def _of_same_bytes(entries: NDArray[np.void], axis: int, lines: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Give the lines across which every pair of cells shows the same bytes."""
+    if lines.size == entries.shape[axis] - 1:
+        before = (slice(None),) * axis
+        a, b = entries[(*before, slice(None, -1))], entries[(*before, slice(1, None))]
+    else:
+        a, b = entries.take(lines - 1, axis), entries.take(lines, axis)
+    others = tuple(i for i in range(entries.ndim) if i != axis)
+    same = (a["offset"] == b["offset"]).all(axis=others)
+    if same.any():
+        same &= (a["location"] == b["location"]).all(axis=others)
+    found: NDArray[np.intp] = lines[same]
+    return found
+
+
+def _continued(chunks: Chunks, axis: int, lines: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Give those of some lines that divide nothing."""
+    manifest, grid = chunks
+    ndim = manifest.entries.ndim
+    a, b = manifest.entries.take(lines - 1, axis), manifest.entries.take(lines, axis)
+    same = a == b  # location, encoding or fill, offset and length
+    is_hole = b["location"] < INLINE
+    if manifest.encodings:
+        strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
+        lengths = grid.axes[axis].lengths(lines - 1)
+        advance = along(lengths, axis, ndim) * strides[np.where(is_hole, 0, b["encoding"])]
+        if manifest.starts is not None:
+            advance = advance + manifest.starts.take(lines - 1, axis) - manifest.starts.take(lines, axis)
+        same &= is_hole | (advance == 0)
+    others = tuple(i for i in range(ndim) if i != axis)
+    found: NDArray[np.intp] = lines[same.all(axis=others) & (~is_hole).any(axis=others)]
+    return found
+
 
 REFINEMENT_BUDGET = 16
 """Cells after aligning grids, as a multiple of the cells before."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.cast import CAST, cast_dtypes
 from virtualstack.codecs.cf import CF
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import CountedManifest

@@ -15,7 +15,7 @@ from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import MAX_CELLS, begin_at, stepped
-from virtualstack.manifests.joined import JoinedManifest
+from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.manifest import Manifest, UnreadManifest
 
 __all__ = ["ManifestView", "SteppedManifest"]

@@ -3,22 +3,125 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError, Elementwise
-from virtualstack.errors import ChunkDecodeError, StorageError
-from virtualstack.reading.decoding import Decoding, strided
+from virtualstack.codecs.shards import with_fill
+from virtualstack.errors import ChunkDecodeError, StorageError, UnsupportedFeatureError
+from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.fetch import StoredBytes, named
-from virtualstack.reading.pieces import equal_pieces, place_pieces
-from virtualstack.reading.plan import DAMAGED, Plan, undecodable
+from virtualstack.reading.plan import DAMAGED, Decoding, Plan, find_decoding, strided, undecodable
 from virtualstack.reading.selection import Selection
+from virtualstack.storage import Bytes, Storage
+from virtualstack.storage.coalesce import read_blocks
 
-__all__ = ["DecodeBatch", "fill_holes"]
+__all__ = ["DecodeBatch", "equal_pieces", "fill_holes", "place_pieces", "read_cell"]
+
+_MIN_PIECES = 8  # pieces from which on to place them together is quicker
+_SMALL_PIECE_BYTES = 1 << 13  # bytes of a piece up to which copying it once more is quicker than reading it alone
+_LARGE_PIECE_BYTES = 1 << 18  # bytes of a piece from which on it hardly matters what there is to do for each
+_BATCH_BYTES = 1 << 20  # bytes that are placed together: they stay in the cache of the processor
+
+
+def equal_pieces(plan: Plan, begin: int, end: int, out: NDArray[Any], /) -> list[tuple[int, int]]:
+    """Find chunks of uncompressed values that follow each other and differ in nothing but their places.
+
+    Returns
+    -------
+    list of tuple
+        First and last, not included, of those that `place_pieces` places together; in order.
+    """
+    chunks, axes, which = plan.chunks, plan.selection.axes, slice(begin, end)
+    if end - begin < _MIN_PIECES or out.dtype.hasobject or any(axis.begin is None for axis in axes):
+        return []
+    fits = chunks.is_raw[which] & (chunks.length[which] <= _LARGE_PIECE_BYTES)
+    if np.count_nonzero(fits) < _MIN_PIECES:
+        return []
+    first = chunks.first[begin : end + 1]
+    part, fits = first[:-1], fits & (np.diff(first) == 1)
+    alike = fits[1:] & fits[:-1]
+    for values in (
+        *(chunks.location[which], chunks.length[which], chunks.decoding[which]),
+        *(plan.parts.base[part], *plan.parts.strides[part].T),
+        *(axis.count[at[part]] for axis, at in zip(axes, plan.parts.position, strict=True)),
+    ):
+        alike &= values[1:] == values[:-1]
+    edges = begin + np.flatnonzero(np.concatenate([[True], ~alike, [True]]))
+    runs = [(a, b) for a, b in pairwise(edges.tolist()) if b - a >= _MIN_PIECES]
+    most = [_BATCH_BYTES // max(chunks.length.item(a), 1) for a, _ in runs]
+    return [(i, min(i + n, b)) for (a, b), n in zip(runs, most, strict=True) for i in range(a, b, n)]
+
+
+def place_pieces(plan: Plan, begin: int, end: int, got: list[StoredBytes], out: NDArray[Any], /) -> None:
+    """Write pieces that `equal_pieces` found to the result.
+
+    Parameters
+    ----------
+    plan
+        What they are.
+    begin, end
+        Numbers of the chunks.
+    got
+        What was fetched of each.
+    out
+        Result, with an axis for each axis of the array.
+
+    Raises
+    ------
+    CodecError, StorageError
+        One of them cannot be read, or does not decode; it is not said which.
+    """
+    chunks, parts, axes = plan.chunks, plan.parts, plan.selection.axes
+    part, places, joint = chunks.first[begin:end], plan.selection.places, plan.selection.joint
+    offset, length = chunks.offset[begin:end], chunks.length.item(begin)
+    decoding, base, strides = plan.decodings[chunks.decoding[begin]], parts.base.item(part[0]), parts.strides[part[0]]
+    counts = [axis.count.item(at[part[0]]) for axis, at in zip(axes, parts.position, strict=True)]
+    shape = [counts[i] for i in places]  # points are single elements along all their axes
+    goal = [x[parts.position[i][part]] for i in places if (x := axes[i].begin) is not None]
+    source = got[0]
+    if isinstance(source, bytes | memoryview):
+        raw: Bytes = b"".join(x for x in got if isinstance(x, bytes | memoryview))
+    elif length > _SMALL_PIECE_BYTES and _is_stretch(decoding, shape, strides[list(places)].tolist(), out):
+        whole = memoryview(out.reshape(-1).view(np.uint8))
+        starts = np.stack(goal, axis=1) @ np.array(out.strides)
+        for position, start in zip(offset.tolist(), starts.tolist(), strict=True):
+            source.read_into(position, whole[start : start + length])
+        return
+    else:
+        raw = read_blocks(source.read_ranges, offset, length).reshape(-1).data
+    pitch = length // decoding.itemsize
+    values = strided(decoding.numbers(raw), base, (end - begin, *counts), [pitch, *strides.tolist()])
+    values = values.transpose(0, *(i + 1 for i in (*joint, *(i for i in range(len(axes)) if i not in joint))))
+    _write(out, goal, decoding.elementwise(values.reshape(end - begin, *shape)))
+
+
+def _is_stretch(decoding: Decoding, shape: list[int], strides: list[int], out: NDArray[Any]) -> bool:
+    """Tell whether the bytes of a piece are, as they are, consecutive ones of the result."""
+    if not decoding.is_plain or decoding.dtype != out.dtype:
+        return False
+    size = 1
+    for n, stride, nbytes in zip(shape[::-1], strides[::-1], out.strides[::-1], strict=True):
+        if n > 1 and (stride != size or nbytes != size * out.itemsize):
+            return False
+        size *= n
+    return True
+
+
+def _write(out: NDArray[Any], goal: list[NDArray[np.int64]], values: NDArray[Any]) -> None:
+    """Write pieces, ``values[i]`` to where ``goal[axis][i]`` says."""
+    item = np.dtype((np.void, out.itemsize))  # strided views do not keep compounds as they are
+    last = [n - m + 1 for n, m in zip(out.shape, values.shape[1:], strict=True)]
+    windows = as_strided(out.view(item), (*last, *values.shape[1:]), out.strides * 2)
+    windows[tuple(goal)] = values.astype(out.dtype, copy=False).view(item)
+
 
 _MANY_HOLES = 64
 _MANY_ELEMENTS = 16  # parts of a chunk from which on those that are single elements are written together
@@ -230,3 +333,119 @@ def _outer(key: tuple[slice | NDArray[np.int64], ...]) -> tuple[Any, ...]:
 
 def _whole(item: slice | NDArray[np.int64]) -> NDArray[np.int64]:
     return item if not isinstance(item, slice) else np.arange(item.start, item.stop)
+
+
+_MAX_ALONE_BYTES = 1 << 20
+"""Bytes of uncompressed values that are fetched so; of more than that, a plan may find that few are needed."""
+
+
+def read_cell(array: ManifestArray, items: list[Any], storage: Storage, /) -> NDArray[Any] | None:
+    """Read a selection of integers and slices that lies in one stored chunk.
+
+    Parameters
+    ----------
+    array
+        Any virtual array.
+    items
+        One for each axis.
+    storage
+        How sources are reached.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        New, with an axis for each axis of the array. ``None`` where the selection is empty, has other keys, lies in
+        several cells or in a hole, or the manifest is wrong: planning says what.
+
+    Raises
+    ------
+    StorageError
+        The bytes cannot be had, or do not decode (`ChunkDecodeError`). Planning would ask for them once more.
+    """
+    ranges = list(_ranges(array.shape, items))
+    if len(ranges) != len(items):
+        return None
+    cells, first = [], []
+    for axis, picked in zip(array.grid.axes, ranges, strict=True):
+        found = _find_cell(axis, picked)
+        if found is None:
+            return None
+        cells.append(found[0])
+        first.append(picked[0] - found[1])
+    manifest, at = array.manifest, tuple(cells)
+    if not isinstance(manifest, ChunkManifest):
+        manifest, at = manifest.read(tuple([slice(i, i + 1) for i in cells])), (0,) * len(cells)
+    code, row, offset, length = manifest.entries[at].item()
+    if code < INLINE or not row < len(manifest.encodings):
+        return None
+    encoding = manifest.encodings[row]
+    base = int(manifest.starts[at]) if manifest.starts is not None else 0
+    base += sum(map(operator.mul, first, encoding.strides))
+    shape = tuple(map(len, ranges))
+    strides = [picked.step * step for picked, step in zip(ranges, encoding.strides, strict=True)]
+    return _values(array, manifest, encoding, (cells, code, offset, length), (base, shape, strides), storage)
+
+
+def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
+    """Give the elements that keys pick, up to the first key that is no integer in bounds and no slice of some."""
+    for n, item in zip(shape, items, strict=True):
+        if isinstance(item, slice):
+            picked = range(n)[item]
+            if not picked:
+                return
+            # the step of a single element may be longer than can be counted
+            yield picked if len(picked) > 1 else range(picked[0], picked[0] + 1)
+        elif isinstance(item, int | np.integer) and not isinstance(item, bool) and -n <= item < n:
+            at = int(item) % n
+            yield range(at, at + 1)
+        else:
+            return
+
+
+def _find_cell(axis: ChunkAxis, picked: range) -> tuple[int, int] | None:
+    """Return the one cell that some elements lie in, and where it begins."""
+    low, high = (picked[0], picked[-1]) if picked.step > 0 else (picked[-1], picked[0])
+    met = axis.cover(low, high + 1)
+    return (met.start, axis.span(met.start).start) if len(met) == 1 else None
+
+
+def _values(
+    array: ManifestArray,
+    manifest: ChunkManifest,
+    encoding: ChunkEncoding,
+    stored: tuple[list[int], int, int, int],
+    view: tuple[int, tuple[int, ...], list[int]],
+    storage: Storage,
+) -> NDArray[Any] | None:
+    (cells, code, offset, length), (base, shape, strides) = stored, view
+    extents = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
+    low, high = base + sum(x for x in extents if x < 0), base + sum(x for x in extents if x > 0)
+    size = encoding.size
+    if low < 0 or high >= size:
+        return None
+    try:
+        codecs = with_fill(encoding.codecs, (x.raw for x in manifest.fills))
+        decoding = find_decoding(encoding.dtype, encoding.shape, codecs)
+        if decoding.is_raw:
+            itemsize = decoding.itemsize
+            if length != size * itemsize:
+                return None
+            if code == INLINE or manifest.locations[code - FIRST].checksums is None:
+                offset, length, base = offset + low * itemsize, (high - low + 1) * itemsize, base - low
+            if length > _MAX_ALONE_BYTES:
+                return None
+        if code == INLINE:
+            raw: Any = memoryview(manifest.inline)[offset : offset + length]
+        else:
+            raw = storage.read(offset, length, expected=manifest.locations[code - FIRST])
+        values = decoding.elementwise(strided(decoding.numbers(raw), base, shape, strides))
+    except (UnsupportedFeatureError, MemoryError):
+        return None
+    except CodecError as error:
+        where = manifest.locations, code, offset, length
+        raise undecodable(array.name, tuple(cells), where, f"{error}. {error.remedy or DAMAGED}") from error
+    except StorageError as error:
+        raise error.of_chunk(array.name, tuple(cells), offset=offset, length=length) from error
+    out = np.ndarray(shape, array.dtype)
+    out[...] = values
+    return out

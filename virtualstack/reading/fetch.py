@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,12 +13,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import StorageError
+from virtualstack.forks import in_forked_children
 from virtualstack.manifests import FIRST, INLINE
 from virtualstack.reading.plan import Plan
-from virtualstack.reading.threads import io_pool
 from virtualstack.storage import Bytes, DirectSource, Source, Storage
 
-__all__ = ["StoredBytes", "batches", "fetch", "named"]
+__all__ = ["StoredBytes", "batches", "decode_pool", "fetch", "io_pool", "n_decoders", "named", "read_ahead_pool"]
+
+_IO_THREADS = 64
+_LOCK = threading.Lock()
+_POOLS: dict[str, ThreadPoolExecutor] = {}
+
+
+def n_decoders() -> int:
+    """Give the number of processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def decode_pool() -> ThreadPoolExecutor:
+    """Give the threads that decode; tasks in them must not wait for each other."""
+    return _pool("decode", n_decoders())
+
+
+def io_pool() -> ThreadPoolExecutor:
+    """Give the threads that wait for sources."""
+    return _pool("io", _IO_THREADS)
+
+
+def read_ahead_pool() -> ThreadPoolExecutor:
+    """Give the threads that fetch the next batch of a read; they wait for those of `io_pool`."""
+    return _pool("read-ahead", 8)
+
+
+def _pool(name: str, n_threads: int) -> ThreadPoolExecutor:
+    with _LOCK:
+        if name not in _POOLS:
+            _POOLS[name] = ThreadPoolExecutor(n_threads, thread_name_prefix=f"virtualstack-{name}")
+        return _POOLS[name]
+
+
+@in_forked_children
+def _forget() -> None:
+    # A forked child has the pools but not their threads, and perhaps a lock that nobody will give back.
+    global _LOCK
+    _LOCK = threading.Lock()
+    _POOLS.clear()
+
 
 BATCH = 32 << 20
 """Stored bytes that are fetched together; twice as many are in memory at once."""

@@ -6,31 +6,197 @@ import hashlib
 import json
 import os
 import pickle
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import PurePath
 from typing import Any
 
 import orjson
 from numcodecs import zstd
 
 from virtualstack.codecs.bounded import CodecError, bounded_decoder
-from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import ManifestError, StorageError
+from virtualstack.codecs.codec import Codec
+from virtualstack.errors import ManifestError, SourceNotFoundError, StorageError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.formats.registry import list_readers
-from virtualstack.location import local_path
+from virtualstack.location import Location, absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, to_mapping
-from virtualstack.scanning.backend_hashes import hash_backends, hash_environment
 from virtualstack.scanning.plain_groups import from_group, to_group
-from virtualstack.scanning.versions import Version, WatchedStorage, is_unchanged, surroundings
-from virtualstack.storage import Storage, Target
+from virtualstack.storage import LocalSource, Source, Storage, Target
+from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS
 from virtualstack.warning import warn
 
-__all__ = ["ScanCache"]
+__all__ = [
+    "ScanCache",
+    "Version",
+    "WatchedStorage",
+    "hash_backends",
+    "hash_environment",
+    "is_unchanged",
+    "surroundings",
+]
+
+_HOW = (CLIENT_OPTIONS - {"default_headers"}) | OWN_OPTIONS  # and not where, or who asks
+_CLOUD_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_")
+_PLACES = ("ENDPOINT", "ACCOUNT_NAME", "BASE_URL", "EMULATOR")
+_HASH_ROUNDS = 100_000  # 40 ms: a hash of a short password must not be found by trying
+
+
+def hash_backends(storage: Storage, /) -> dict[str, str]:
+    """Give a hash of the options, store or filesystem for each URL prefix.
+
+    One whose content cannot be told, as a store in memory, has another hash each time.
+    """
+    return {prefix: _mark(prefix, backend) for prefix, backend in (*storage.remembered, *storage.given)}
+
+
+def hash_environment() -> str:
+    """Give a hash of the variables that say which servers the URLs of buckets mean, where ``storage=`` does not."""
+    found = [
+        item
+        for item in os.environ.items()
+        if item[0].startswith(_CLOUD_PREFIXES) and any(word in item[0] for word in _PLACES)
+    ]
+    return _hash(repr(sorted(found)), "") if found else ""
+
+
+def _mark(prefix: str, backend: object) -> str:
+    if isinstance(backend, Mapping):
+        backend = {key: value for key, value in backend.items() if str(key).lower() not in _HOW}
+    try:
+        text = repr((type(backend).__qualname__, _plain(backend)))
+    except Exception:  # noqa: BLE001 - classes of others raise what they like
+        text = uuid.uuid4().hex
+    return _hash(text, prefix)
+
+
+def _hash(text: str, salt: str) -> str:
+    return hashlib.pbkdf2_hmac("sha256", text.encode(errors="backslashreplace"), salt.encode(), _HASH_ROUNDS, 16).hex()
+
+
+def _plain(value: object) -> object:
+    """Give what has the same ``repr`` in each process: mappings sorted, objects as what they are made of."""
+    if value is None or isinstance(value, str | bytes | int | float | PurePath):
+        return value
+    if isinstance(value, Mapping):
+        return sorted((str(key), _plain(x)) for key, x in value.items())
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    made: Any = value.__reduce_ex__(2)
+    return [made[0].__qualname__, *map(_plain, made[1:])]
+
+
+_CLOCK_TICK_SECONDS = 0.02  # seconds; the clock of a local file system moves on every 1 to 10 ms
+_PREFIX_VARIABLES = ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX")  # where the HDF5 library looks for other files
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What tells one version of a file from another; ``None`` where it is unknown.
+
+    Parameters
+    ----------
+    size, etag, last_modified
+        See `Location`.
+    stamp
+        Of a local file, see `LocalSource`: another file may be put in its place with the same size and time.
+    """
+
+    size: int | None = None
+    etag: str | None = None
+    last_modified: float | None = None
+    stamp: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, source: Source, /) -> Version:
+        """Give the version that was opened."""
+        x: Location = source.location
+        return cls(x.size, x.etag, x.last_modified, source.stamp if isinstance(source, LocalSource) else None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is more than a size."""
+        return self.size is not None and (self.etag, self.last_modified, self.stamp) != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WatchedStorage(Storage):
+    """A storage that notes what was opened: URL and version, ``None`` where there was nothing.
+
+    What could not be opened has a version that is not known.
+    """
+
+    seen: dict[str, Version | None] = field(default_factory=dict, compare=False)
+
+    def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
+        """Open what is at a URL or local path."""
+        key = absolute_url(url)
+        try:
+            source = Storage.source(self, url, expected=expected)
+        except SourceNotFoundError:
+            self.seen.setdefault(key, None)
+            raise
+        except StorageError:
+            self.seen[key] = Version()
+            raise
+        if key not in self.seen:
+            self.seen[key] = Version.of(source)
+            _let_pass(source)
+        return source
+
+
+def _let_pass(source: Source) -> None:
+    """Wait where a file has changed just now: a change that is yet to come shall have another time."""
+    if isinstance(source, LocalSource) and source.stamp is not None:
+        age = time.time() - source.stamp[1] / 1e9
+        if abs(age) < _CLOCK_TICK_SECONDS:
+            time.sleep(_CLOCK_TICK_SECONDS)
+
+
+def is_unchanged(versions: Mapping[str, Version | None], main: str, storage: Storage, /) -> bool:
+    """Whether all files are what they were; one request each.
+
+    Raises
+    ------
+    StorageError
+        The main file cannot be asked; others count as changed then.
+    """
+    return all(_is_same(url, before, main, storage) for url, before in versions.items())
+
+
+def _is_same(url: str, before: Version | None, main: str, storage: Storage) -> bool:
+    try:
+        now = Version.of(storage.source(url))
+    except SourceNotFoundError:
+        return before is None
+    except StorageError:
+        if url == main:
+            raise
+        return False
+    if before is None or not before.is_known or (now.size, now.stamp) != (before.size, before.stamp):
+        return False
+    pairs = [(before.etag, now.etag), (before.last_modified, now.last_modified)]
+    known = [(old, new) for old, new in pairs if old is not None and new is not None]
+    return bool(known) and all(old == new for old, new in known)
+
+
+def surroundings(main: str, seen: Mapping[str, Any], /) -> list[str] | None:
+    """Give where other local files were looked for, beside what stands in the main one; ``None``: there are none."""
+    if not any(url != main and local_path(url) is not None for url in seen):
+        return None
+    try:
+        folder = os.getcwd()
+    except OSError:  # it is deleted
+        folder = ""
+    return [folder, *(os.environ.get(name, "") for name in _PREFIX_VARIABLES)]
+
 
 _FORMAT_VERSION = 5  # another number, and entries of this one are not looked at
 _MAGIC = b"vs.scan\n"

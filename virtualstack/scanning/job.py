@@ -2,25 +2,178 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import pickle
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
 
 from numcodecs import zstd
 
-from virtualstack.errors import ReaderError, VirtualStackError
+from virtualstack.errors import ReaderError, StorageError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions, read_permitted
 from virtualstack.formats.registry import find_reader
-from virtualstack.location import is_remote
+from virtualstack.location import is_remote, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.scanning.cache import ScanCache
-from virtualstack.scanning.executors import call_within
-from virtualstack.scanning.retries import retry
 from virtualstack.storage import Storage
 
-__all__ = ["Job", "Outcome", "run", "unpack_outcomes"]
+__all__ = [
+    "DEFAULT_RETRIES",
+    "DaemonThreads",
+    "Job",
+    "KillablePool",
+    "Outcome",
+    "call_within",
+    "is_transient",
+    "retry",
+    "run",
+    "unpack_outcomes",
+    "with_retries",
+]
+
+DEFAULT_RETRIES = 5  # what storage does of itself, too
+_MIN_PATIENCE_SECONDS, _MAX_BACKOFF_SECONDS = 10.0, 3.0  # seconds that obstore asks again at all, and waits in between
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 10.0
+_TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
+_TRANSIENT_ERRNOS = {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
+_BROKEN_CONNECTIONS = {"ClientPayloadError", "IncompleteRead", "ServerDisconnectedError"}  # of aiohttp and http.client
+
+
+def retry[T](read: Callable[[], T], retries: int, /) -> T:
+    """Call, and again up to ``retries`` times where storage fails for a reason that may pass."""
+    for attempt in range(retries):
+        try:
+            return read()
+        except StorageError as error:
+            if not is_transient(error):
+                raise
+        # jitter: workers that were turned away together do not come back together
+        time.sleep(min(_FIRST_PAUSE_SECONDS * 2**attempt, _MAX_PAUSE_SECONDS) * random.uniform(0.5, 1.5))
+    return read()
+
+
+def is_transient(error: StorageError, /) -> bool:
+    """Return whether the same request may succeed soon, and was not repeated by what made it.
+
+    Statuses such as 503, connections that break and time-outs of object stores are not among them: obstore has asked
+    again, with pauses, as often as its options say, before it gave up. fsspec and file systems have not.
+    """
+    if type(error) is not StorageError:  # what is not there, has changed or is forbidden stays so
+        return False
+    return error.is_short or any(_is_transient(cause) for cause in _find_causes(error))
+
+
+def _find_causes(error: BaseException) -> Iterator[BaseException]:
+    cause = error.__cause__ or error.__context__
+    while cause is not None and not type(cause).__module__.startswith("obstore"):
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, TimeoutError | ConnectionError) or type(error).__name__ in _BROKEN_CONNECTIONS:
+        return True
+    status, number = getattr(error, "status", None), getattr(error, "errno", None)
+    return status in _TRANSIENT_STATUSES or number in _TRANSIENT_ERRNOS
+
+
+def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Storage:
+    """Let requests to the servers of some URLs be repeated so often, unless their options say how often.
+
+    Stores and filesystems that a user made keep their own way.
+    """
+    roots = {split_url(url)[0]: url for url in urls if is_remote(url)}
+    given = dict(storage.given)
+    for url in roots.values():
+        prefix, backend = storage.find(url)
+        if backend is None or (isinstance(backend, Mapping) and "max_retries" not in backend):
+            patience = {
+                "max_retries": retries,
+                "retry_timeout": max(_MIN_PATIENCE_SECONDS, _MAX_BACKOFF_SECONDS * retries),
+            }
+            given[prefix] = patience | dict(backend or {})
+    return replace(Storage.of(given), remembered=storage.remembered, stale=storage.stale)
+
+
+class DaemonThreads(Executor):
+    """Make each call in a thread of its own, which ends with the interpreter, whatever it does."""
+
+    def submit[T](self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
+        """Begin a call now."""
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+
+        def call() -> None:
+            try:
+                result = function(*arguments, **options)
+            except BaseException as error:  # noqa: BLE001 - the one who waits gets it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=call, name="virtualstack-scan", daemon=True).start()
+        return future
+
+
+def call_within[T](seconds: float, function: Callable[[], T], /) -> T:
+    """Call a function in a thread of its own, which is left alone when it takes longer.
+
+    Raises
+    ------
+    TimeoutError
+        It took longer.
+    """
+    return DaemonThreads().submit(function).result(seconds)
+
+
+class _Context(SpawnContext):
+    """Start processes afresh, and remember them: threads of obstore, and locks of others, do not survive a fork."""
+
+    def __init__(self) -> None:
+        self.started: list[SpawnProcess] = []
+
+    def Process(self, *arguments: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+        self.started.append(_Process(*arguments, **options))
+        return self.started[-1]
+
+
+class _Process(SpawnProcess):
+    """A process that Ctrl-C does not reach while it starts, which would show a traceback for each."""
+
+    def start(self) -> None:
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child has the mask of its parent
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+class KillablePool(ProcessPoolExecutor):
+    """Processes that can be ended while they work; Ctrl-C is left to the process that has made them."""
+
+    def __init__(self, n: int, /) -> None:
+        self._context = _Context()
+        super().__init__(n, mp_context=self._context, initializer=_ignore_interrupts)
+
+    def kill(self) -> None:
+        """End all processes, whatever they do."""
+        for process in self._context.started:
+            if process.is_alive():
+                process.kill()
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
 
 type Outcome = ManifestGroup | BaseException
 """What is no `Exception` (Ctrl-C, an exit) ends the scan: it is handed on, as workers would swallow it."""

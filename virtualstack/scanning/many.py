@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Sequence
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from numbers import Integral, Real
 from threading import TIMEOUT_MAX
-from typing import Literal
+from typing import Any, Literal, overload
+
+import pandas as pd
 
 from virtualstack.errors import StorageError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions
@@ -15,17 +20,92 @@ from virtualstack.formats.registry import find_reader
 from virtualstack.location import split_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning.cache import ScanCache
-from virtualstack.scanning.job import Job, Outcome
-from virtualstack.scanning.progress import Progress, show_progress
-from virtualstack.scanning.result import ScanResult
-from virtualstack.scanning.retries import DEFAULT_RETRIES, with_retries
+from virtualstack.scanning.job import DEFAULT_RETRIES, Job, Outcome, with_retries
 from virtualstack.scanning.schedule import Schedule
 from virtualstack.scanning.workers import ExecutorLike, find_workers
 from virtualstack.storage import Storage, StorageLike, remember
-from virtualstack.storage.limited_lookup import forget_frames
 from virtualstack.storage.listing import found_url
+from virtualstack.storage.threads import forget_frames
 
-__all__ = ["scan"]
+__all__ = ["Progress", "ScanResult", "scan", "show_progress"]
+
+type Progress = Callable[[int, int], Any]
+"""Called with the number of sources that are done, and of all."""
+
+_BAR_CHARACTERS = 30
+_REDRAW_SECONDS = 0.1  # seconds between two pictures
+
+
+def show_progress(label: str = "scan", /) -> Progress:
+    """Give what draws a bar on stderr, in terminals and notebooks: done, time that went by, and time that is left."""
+    began = time.monotonic()
+    drawn = 0.0
+
+    def show(done: int, total: int) -> None:
+        nonlocal drawn
+        now = time.monotonic()
+        if done < total and now - drawn < _REDRAW_SECONDS:
+            return
+        drawn = now
+        left = (now - began) / max(done, 1) * (total - done)
+        bar = f"{'#' * (_BAR_CHARACTERS * done // max(total, 1)):.<{_BAR_CHARACTERS}}"
+        text = f"\r{label} [{bar}] {done}/{total}, {_clock(now - began)}"
+        text += f", {_clock(left)} left" if done < total else " " * 14 + "\n"
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    return show
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
+@dataclass(frozen=True, eq=False)
+class ScanResult(Sequence[ManifestGroup]):
+    """Groups in the order of the URLs, and what failed.
+
+    Parameters
+    ----------
+    groups
+        One for each source that could be described.
+    errors
+        Pairs of URL and error for those that could not.
+    urls
+        One for each group: the URL that was given, made absolute.
+    """
+
+    groups: tuple[ManifestGroup, ...]
+    errors: tuple[tuple[str, Exception], ...] = ()
+    urls: tuple[str, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int, /) -> ManifestGroup: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> ScanResult: ...
+    def __getitem__(self, index: int | slice, /) -> ManifestGroup | ScanResult:
+        """Give one group, or the result with some of them and the same errors."""
+        if isinstance(index, slice):
+            return ScanResult(self.groups[index], self.errors, self.urls[index])
+        return self.groups[index]
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[ManifestGroup]:
+        return iter(self.groups)
+
+    @property
+    def failures(self) -> pd.DataFrame:
+        """What failed: columns ``url``, ``error`` (its class) and ``message``."""
+        rows = [(url, type(error).__name__, str(error)) for url, error in self.errors]
+        return pd.DataFrame(rows, columns=["url", "error", "message"])
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.errors)} failed" if self.errors else ""
+        return f"ScanResult({len(self.groups)} groups{failed})"
+
 
 _MAX_CHARACTERS = 1000  # letters of what is no URL
 

@@ -5,9 +5,8 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
-from virtualstack.storage.permission import Allow, Permission, read_allowed_urls
+from virtualstack.storage.permission import Allow, Permission, is_signed, read_allowed_urls, sign
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source, remember
-from virtualstack.storage.signatures import is_signed, sign
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,

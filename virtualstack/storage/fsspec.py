@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.storage.concurrently import concurrently
-from virtualstack.storage.limited_lookup import LimitedLookup
 from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import UnlistableError, check_key, check_most
+from virtualstack.storage.threads import LimitedLookup, concurrently
 
 __all__ = ["FsspecSource", "FsspecTarget", "look_up", "open_source", "open_target"]
 

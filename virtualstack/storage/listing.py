@@ -10,8 +10,7 @@ from urllib.parse import unquote
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import absolute_url, local_path
-from virtualstack.storage.folders import find_local, is_there
-from virtualstack.storage.pattern import MAGIC, path_expression
+from virtualstack.storage.folders import MAGIC, find_local, is_there, path_expression
 from virtualstack.storage.registry import Storage, StorageLike
 
 __all__ = ["find_urls", "found_url", "is_pattern", "natural_key"]

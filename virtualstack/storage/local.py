@@ -24,9 +24,16 @@ from numpy.typing import NDArray
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Fingerprint, Location, local_path
-from virtualstack.storage.digests import read_digest
 from virtualstack.storage.folders import Visits, sync_folders
-from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
+from virtualstack.storage.source import (
+    ByteRange,
+    Bytes,
+    DirectoryError,
+    check_lengths,
+    check_ranges,
+    check_version,
+    read_digest,
+)
 from virtualstack.storage.target import check_key, check_most
 
 __all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local", "read_local", "with_fingerprint"]

@@ -32,10 +32,16 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
-from virtualstack.storage.answer import find_region, is_short_answer, named_region, read_status, what_was_answered
-from virtualstack.storage.identity import Identity, identities
-from virtualstack.storage.options import CLIENT_OPTIONS, OWN_OPTIONS, normalise, split
-from virtualstack.storage.slow_servers import Busy, Patience
+from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS, Identity, identities, normalise, split
+from virtualstack.storage.slow_servers import (
+    Busy,
+    Patience,
+    find_region,
+    is_short_answer,
+    named_region,
+    read_status,
+    what_was_answered,
+)
 from virtualstack.storage.target import UnlistableError
 
 if TYPE_CHECKING:

@@ -12,15 +12,55 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceChangedError
+from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.coalesce import coalesce
-from virtualstack.storage.lookup import look_up
 from virtualstack.storage.obstore import Connection, RangesIgnoredError, UnsatisfiableError, connect
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
+from virtualstack.storage.threads import LimitedLookup, concurrently
 
 __all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
+
+_LISTED_KEYS = 4096  # keys of a listing: four requests, where there is nothing else
+
+
+def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list[Location | StorageError]:
+    """Say of each URL of one bucket or host which version of it is there; see :meth:`Storage.look_up`."""
+    found: dict[str, Location | StorageError] = {}
+    by_key: dict[str, str] = {}
+    connection, _ = connect(urls[0], backend, prefix)
+    if not connection.is_web:
+        by_key = {connect(url, backend, prefix)[1]: url for url in urls}
+        keys = sorted(by_key)
+        runs = [keys[begin : begin + _LISTED_KEYS] for begin in range(0, len(keys), _LISTED_KEYS)]
+        for listed in concurrently(lambda run: _listed(connection, run, by_key), runs, urls[:1]):
+            found |= listed
+
+    def ask(url: str) -> Location:
+        own, key = connect(url, backend, prefix)
+        return own.look_up(url, key)
+
+    left = [url for url in dict.fromkeys(urls) if url not in found]
+    found |= zip(left, concurrently(LimitedLookup(ask), left, urls[:1]), strict=True)
+    return [found[url] for url in urls]
+
+
+def _listed(connection: Connection, keys: Sequence[str], urls: dict[str, str]) -> dict[str, Location | StorageError]:
+    """Give what a listing says of keys, as far as it goes; nothing where there is none."""
+    try:
+        found, end = connection.between(urls[keys[0]], keys)
+    except StorageError:
+        return {}  # no list for everyone who may read: they are asked for one by one
+    answers: dict[str, Location | StorageError] = {}
+    for key in keys:
+        url = urls[key]
+        if key in found:
+            answers[url] = replace(found[key], url=url)
+        elif end is None or key <= end:
+            answers[url] = SourceNotFoundError(f"there is nothing at '{url}', as the list of its folder says", url=url)
+    return answers
+
 
 FIRST_BYTES = 16 * 1024  # come with the size: enough to know most formats by, at no request of their own
 WHOLE_LIMIT = 256 * 1024 * 1024

@@ -19,7 +19,7 @@ from virtualstack.errors import VirtualStackError
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
-from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.threads import concurrently
 
 __all__ = ["TEXT", "CoordinateLine", "read_line", "read_values"]
 

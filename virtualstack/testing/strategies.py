@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.location import Location
 from virtualstack.manifests import (
     ABSENT,

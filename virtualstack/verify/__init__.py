@@ -1,8 +1,7 @@
 """Comparing values with those that the formats' own libraries read: of a cube, or of a sample of chunks."""
 
 from virtualstack.verify.files import Difference, Verification, verify_against_files
-from virtualstack.verify.libraries import open_independently, require_library
-from virtualstack.verify.values import values_differ
+from virtualstack.verify.libraries import open_independently, require_library, values_differ
 
 __all__ = [
     "Difference",

@@ -20,9 +20,8 @@ from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.storage import Storage
-from virtualstack.storage.concurrently import concurrently
-from virtualstack.verify.libraries import as_opened, decoder_for, open_independently
-from virtualstack.verify.values import values_differ, values_read
+from virtualstack.storage.threads import concurrently
+from virtualstack.verify.libraries import as_opened, decoder_for, open_independently, values_differ, values_read
 
 __all__ = ["STATUSES", "SampledChunk", "compare_sample"]
 

@@ -12,8 +12,7 @@ import xarray as xr
 
 from virtualstack.location import absolute_url
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.verify.libraries import open_independently
-from virtualstack.verify.values import values_differ, values_read
+from virtualstack.verify.libraries import open_independently, values_differ, values_read
 
 __all__ = ["Difference", "Verification", "verify_against_files"]
 

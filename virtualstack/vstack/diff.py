@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.combine.boxes import Box, bounding, clipped, grown, merged
+from virtualstack.combine.region import Box, bounding, clipped, grown, merged
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ChunkAxis, same_value
 from virtualstack.manifests.serialised.headers import ArrayHeader
@@ -17,7 +17,7 @@ from virtualstack.printable import printable
 from virtualstack.reading import read_array
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import array_in, bundle_bytes, read_snapshot
-from virtualstack.vstack.format.placements import Placements
+from virtualstack.vstack.format.rows import Placements
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.write.edit import rows_from, rows_since
 

@@ -12,25 +12,25 @@ import numpy as np
 
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.storage import LocalTarget, ObjectStore
-from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import Archive, Permission
-from virtualstack.vstack.format.documents import MAX_DOCUMENT
+from virtualstack.vstack.format.documents import MAX_DOCUMENT, PageRef, Table
 from virtualstack.vstack.format.history import archive_of, listed_numbers, number_at, read_snapshot
-from virtualstack.vstack.format.moments import Moment, seconds_of
 from virtualstack.vstack.format.names import (
     BUNDLES,
     FOLDER,
     PAGES,
     SEGMENTS,
+    Moment,
     bundle_key,
     made_at,
     new_id,
     page_key,
+    seconds_of,
     segment_folder,
     snapshot_key,
 )
 from virtualstack.vstack.format.snapshot import Snapshot, Uses, read_document, uses_of
-from virtualstack.vstack.format.tables import PageRef, Table
 from virtualstack.vstack.write.view import follow
 
 __all__ = ["Expired", "expire"]

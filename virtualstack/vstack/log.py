@@ -12,9 +12,9 @@ import numpy as np
 from virtualstack.errors import StorageError
 from virtualstack.printable import printable
 from virtualstack.storage import ObjectStore
-from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.history import LogEntry, listed_numbers, newest, read_entry
-from virtualstack.vstack.format.moments import text_of
+from virtualstack.vstack.format.names import text_of
 
 __all__ = ["Log", "log_of"]
 

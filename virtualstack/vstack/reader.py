@@ -16,10 +16,9 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.storage.permission import Allow, Permission, read_allowed_urls
-from virtualstack.storage.signatures import is_signed
+from virtualstack.storage.permission import Allow, Permission, is_signed, read_allowed_urls
 from virtualstack.vstack.format.history import archive_of, group_of, newest, number_at, read_snapshot
-from virtualstack.vstack.format.moments import Moment, seconds_of
+from virtualstack.vstack.format.names import Moment, seconds_of
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 

@@ -13,11 +13,10 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.boxes import find_boxes
+from virtualstack.combine.absent import with_missing_value
 from virtualstack.combine.fitting import Fitting, fitted
-from virtualstack.combine.missing import with_missing_value
-from virtualstack.combine.nodes import bundled_in, with_inherited
-from virtualstack.combine.part import Part
+from virtualstack.combine.part import Part, bundled_in, with_inherited
+from virtualstack.combine.region import find_boxes
 from virtualstack.dataset import loaded_variable, to_dataset, virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.formats.base import Reader, ReadOptions
@@ -38,13 +37,12 @@ from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
 from virtualstack.verify import values_differ
-from virtualstack.vstack.cells import WRITE_AGAIN, Cells, cells_of_sources
 from virtualstack.vstack.format.history import archive_of
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.freshness import SourceProblem, stale_sources
-from virtualstack.vstack.order import check_order
+from virtualstack.vstack.order import WRITE_AGAIN, Cells, cells_of_sources, check_order
+from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import shown_in
-from virtualstack.vstack.stored import Stored
+from virtualstack.vstack.verify import SourceProblem, stale_sources
 
 __all__ = ["OnMissing", "Refreshed", "Rescan", "refresh"]
 

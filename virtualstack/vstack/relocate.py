@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from virtualstack.errors import ForbiddenLocationError, WriterError
-from virtualstack.location import absolute_url, split_url
+from virtualstack.location import absolute_url, split_url, way_out
 from virtualstack.storage import Allow, ObjectStore
 from virtualstack.storage.registry import OBJECT_STORES, WEB
-from virtualstack.storage.url_syntax import way_out
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import archive_of
 from virtualstack.vstack.format.snapshot import Snapshot

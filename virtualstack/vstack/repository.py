@@ -28,15 +28,14 @@ from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.expire import Expired, expire
 from virtualstack.vstack.format.archive import Permission
 from virtualstack.vstack.format.history import archive_of
-from virtualstack.vstack.format.moments import Moment, text_of
+from virtualstack.vstack.format.names import Moment, text_of
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.log import Log, log_of
 from virtualstack.vstack.parts import Part, groups_from, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot, permission_of, snapshot_group
 from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.vstack.relocate import relocate
-from virtualstack.vstack.save import save
-from virtualstack.vstack.stored import Stored
+from virtualstack.vstack.save import Stored, save
 from virtualstack.vstack.values import write
 from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.write.commit import GRACE

@@ -14,10 +14,10 @@ from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import CellBox
 from virtualstack.manifests.chunk_manifest import blocks
-from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.manifest import StoredManifest
-from virtualstack.vstack.format.placements import Placements
+from virtualstack.vstack.format.rows import Placements
 from virtualstack.vstack.format.sources import SOURCES_PAGE
 
 __all__ = ["Shown", "Use", "shown_in"]

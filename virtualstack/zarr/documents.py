@@ -17,7 +17,7 @@ from zarr.dtype import NullTerminatedBytes, RawBytes, Struct, ZDType, parse_dtyp
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import n_array_codecs, split_elementwise, stored_dtype
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
@@ -31,7 +31,7 @@ from virtualstack.manifests import (
     unnamed_coordinates,
     value_changing,
 )
-from virtualstack.reading.uniform import UniformArray
+from virtualstack.reading.read import UniformArray
 from virtualstack.zarr.chunk_key_encoding import ManifestKeys
 from virtualstack.zarr.metadata.attributes import json_attributes
 
@@ -117,7 +117,7 @@ def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
     """Give ``zarr.json`` of an array whose chunks are not under keys of zarr; no entry of its manifest is looked at.
 
     Chunks and codecs are those of the source where all chunks have them, as far as the tables tell, and the codecs are
-    zarr's or ours; else the chunks are those of :class:`~virtualstack.reading.uniform.UniformArray`.
+    zarr's or ours; else the chunks are those of :class:`~virtualstack.reading.read.UniformArray`.
 
     Raises
     ------

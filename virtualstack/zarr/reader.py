@@ -10,16 +10,14 @@ from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundE
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import Manifest, ManifestGroup
 from virtualstack.storage import Storage
-from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.source import DirectoryError
 from virtualstack.storage.target import UnlistableError
+from virtualstack.storage.threads import concurrently
 from virtualstack.zarr.archive import ZipArchive
-from virtualstack.zarr.folder import Folder
-from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.array import ArrayMetadata, one_page
+from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import build_group
-from virtualstack.zarr.metadata.json_text import parse_json
-from virtualstack.zarr.metadata.one_page import one_page
-from virtualstack.zarr.objects import Members, ObjectChunks
+from virtualstack.zarr.objects import Folder, Members, ObjectChunks
 
 __all__ = ["Zarr"]
 

@@ -20,7 +20,7 @@ from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, PlainArray
 from virtualstack.reading import check_absent
-from virtualstack.reading.uniform import UniformArray
+from virtualstack.reading.read import UniformArray
 from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
 from virtualstack.zarr.documents import (
     ServedArray,

@@ -11,7 +11,7 @@ from numcodecs.zstd import Zstd
 
 from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
-from virtualstack.reading.uniform import UniformArray
+from virtualstack.reading.read import UniformArray
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import (
     decoded_document,

@@ -12,7 +12,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.data.make_grib import GRIB1, GRIB2, fields_of, merged, message, write
-from virtualstack.codecs.decoder import CodecError
+from virtualstack.codecs.codec import CodecError
 from virtualstack.codecs.grib.codec import grib_decoder
 from virtualstack.codecs.grib.fields import has_harmonics
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError

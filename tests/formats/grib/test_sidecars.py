@@ -20,8 +20,8 @@ from tests.data.make_grib import (
 )
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, SourceNotFoundError
-from virtualstack.formats.grib import sidecars
-from virtualstack.formats.grib.sidecars import SidecarError, parse_sidecar
+from virtualstack.formats.grib import walk
+from virtualstack.formats.grib.walk import SidecarError, parse_sidecar
 from virtualstack.location import absolute_url
 from virtualstack.readers import GRIB, ReadOptions
 from virtualstack.storage import Storage
@@ -316,7 +316,7 @@ def test_an_index_is_named(files, tmp_path):
 
 
 def test_indexes_without_end_are_not_read(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(sidecars, "_MAX_INDEX_BYTES", 99)
+    monkeypatch.setattr(walk, "_MAX_INDEX_BYTES", 99)
     data = files("plain")
     with RangeServer({NAME: data, NAME + ".idx": noaa_index(o for o, _ in begins(data))}) as server:
         found, (note,) = scanned(server.url(NAME))

@@ -29,7 +29,7 @@ import numpy as np
 from tests.corpus.report import corpus_files
 from tests.data.make_hdf5 import BUILDERS, make
 from virtualstack.errors import VirtualStackError
-from virtualstack.formats.hdf5.check import differences
+from virtualstack.formats.hdf5.reader import differences
 from virtualstack.location import absolute_url
 from virtualstack.manifests import FIRST, ManifestGroup, Refusal
 from virtualstack.readers import HDF5, ReadOptions

@@ -16,7 +16,7 @@ import pytest
 from tests.amount import ALL
 from tests.data.make_hdf5_indexes import Build, few, library, paged, small
 from tests.formats.hdf5.index_reading import index_of, rows_of, run, superblock_of
-from virtualstack.formats.hdf5.structures import fields
+from virtualstack.formats.hdf5.structures import requests
 from virtualstack.formats.hdf5.structures.requests import Span, StructureError
 
 MOST = 1000 if ALL else 300  # bytes that are changed of one index
@@ -79,7 +79,7 @@ def test_a_forger_of_checksums_gets_an_error_or_a_table_within_the_file(name, su
     rounds: list = []
     run(index(), data, 0, rounds)
     places = bytes_read(rounds)
-    monkeypatch.setattr(fields, "jenkins_lookup3", lambda *_: ANY)
+    monkeypatch.setattr(requests, "jenkins_lookup3", lambda *_: ANY)
     random = np.random.default_rng(0)
     n_refused = n_read = 0
     tracemalloc.start()

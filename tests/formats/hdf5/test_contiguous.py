@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import virtualstack as vs
 from tests.amount import examples
 from virtualstack.formats.hdf5.contiguous import FileSegment, contiguous_chunks, split_shape
-from virtualstack.formats.hdf5.errors import NoReferencesError
+from virtualstack.formats.hdf5.structures.requests import NoReferencesError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import Fill, ManifestArray, why_not_plain
 from virtualstack.readers import HDF5, ReadOptions

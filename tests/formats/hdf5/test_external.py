@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import virtualstack as vs
 from tests.data.make_hdf5 import A
 from virtualstack.formats.hdf5.contiguous import UNLIMITED, external_segments
-from virtualstack.formats.hdf5.errors import LostValuesError
+from virtualstack.formats.hdf5.structures.requests import LostValuesError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestGroup, why_not_plain
 from virtualstack.readers import HDF5, ReadOptions

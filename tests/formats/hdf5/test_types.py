@@ -11,7 +11,7 @@ from h5py import h5d, h5p, h5r, h5s, h5t
 
 import virtualstack
 from tests.corpus.report import judge, library_values
-from virtualstack.codecs.decoder import CodecError
+from virtualstack.codecs.codec import CodecError
 from virtualstack.codecs.hdf5.elements import ELEMENTS
 from virtualstack.formats.hdf5.datatypes import decode_element, element_type, parse_library_datatype
 from virtualstack.location import absolute_url

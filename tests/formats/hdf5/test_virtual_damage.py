@@ -8,7 +8,7 @@ import pytest
 
 from tests.amount import ALL
 from tests.formats.hdf5.damage import in_a_process
-from virtualstack.formats.hdf5.check import differences
+from virtualstack.formats.hdf5.reader import differences
 from virtualstack.manifests import ManifestGroup
 
 N_FLIPS = 60 if ALL else 15

@@ -7,7 +7,7 @@ import rioxarray
 import tifffile
 
 import virtualstack as vs
-from virtualstack.formats.tiff import crs
+from virtualstack.formats.tiff import georeference
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of rioxarray and what it builds on
 
@@ -106,7 +106,7 @@ def test_attributes_are_those_of_rioxarray(system, tmp_path):
 @pytest.fixture
 def nothing_known():
     """Forget what was found out with pyproj, and what without it."""
-    known = crs._wkt_by_pyproj, crs._cf, crs._contradiction
+    known = georeference._wkt_by_pyproj, georeference._cf, georeference._contradiction
     for function in known:
         function.cache_clear()
     yield
@@ -121,9 +121,9 @@ def test_systems_are_right_or_noted_without_rasterio(system, with_pyproj, tmp_pa
     write(tmp_path / "a.tif", system)
     with rasterio.open(tmp_path / "a.tif") as file:
         expected = file.crs
-    monkeypatch.setattr(crs, "wkt_by_gdal", lambda *_: None)
+    monkeypatch.setattr(georeference, "wkt_by_gdal", lambda *_: None)
     if not with_pyproj:
-        monkeypatch.setattr(crs, "pyproj_if_safe", lambda: None)
+        monkeypatch.setattr(georeference, "pyproj_if_safe", lambda: None)
     found, report = opened(tmp_path / "a.tif")
     is_noted = "GeoKeys" in report
     text = found.get("crs_wkt", found.get("spatial_ref"))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from virtualstack.vstack.format.placements import Placements
+from virtualstack.vstack.format.rows import Placements
 
 
 def placements(boxes, ndim):

@@ -4,7 +4,7 @@ import numcodecs
 import numpy as np
 import pytest
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import WriterError
 from virtualstack.manifests import (
     EMPTY,

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import zarr.codecs
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.zarr.metadata.version2_codecs import codecs_from_zarr2, codecs_to_zarr2
 

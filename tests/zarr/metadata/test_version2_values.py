@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from zarr.dtype import parse_dtype
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import Fill
-from virtualstack.zarr.metadata.version2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
+from virtualstack.zarr.metadata.version2_codecs import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
 
 STRUCTURED = np.dtype([("a", ">f4"), ("b", "S2"), ("c", [("d", "<i2")])])
 FILLS = [

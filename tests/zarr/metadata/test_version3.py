@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import zarr
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Fill
 from virtualstack.zarr.metadata.version3 import parse_zarr3

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from virtualstack.zarr.metadata.whole_numbers import whole_numbers
+from virtualstack.zarr.metadata.chunk_keys import whole_numbers
 
 LARGEST = 2**63 - 1
 NO_NUMBERS = "1 1, ,1 1,2,3 01,2 1,00 -1,2 -0,2 +1,2 1.0,2 1e3,2 0x1,2 x,2 nan,2 NULL,2 \u0661,2"

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, run_in_child
-from virtualstack.codecs.decoder import Bytes, CodecError
+from virtualstack.codecs.codec import Bytes, CodecError, shortened
 from virtualstack.codecs.grib.fields import described, has_harmonics, is_safe, last_field
 from virtualstack.codecs.grib.library import import_eccodes
-from virtualstack.codecs.metadata import shortened
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
 __all__ = ["DTYPES", "GRIB", "GribDecoder", "grib_decoder"]

@@ -5,25 +5,263 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct
 
-from virtualstack.codecs.decoder import CodecError
-from virtualstack.codecs.grib.checks import check_grid_1, check_grid_2, check_packing_2, check_product_2
-from virtualstack.codecs.grib.packings import MAX_SCALE, is_safe_packing, n_marked
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.codec import CodecError
 
 __all__ = [
     "EMPTY_BITMAP",
     "EMPTY_DATA",
     "END",
     "MAGIC",
+    "MAX_SCALE",
     "SAME_BITMAP",
     "SECTION",
+    "check_grid_1",
+    "check_grid_2",
+    "check_packing_2",
+    "check_product_2",
     "described",
     "has_harmonics",
     "is_safe",
+    "is_safe_packing",
     "last_field",
     "message_1",
     "message_2",
+    "n_marked",
     "short_data",
 ]
+
+MAX_PARALLELS = 1 << 14
+"""Parallels of a Gaussian grid between a pole and the equator: eccodes' time for them grows with the square."""
+
+_PRODUCT = Struct(">HH")
+_MIN_PRODUCT_BYTES = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
+"""Bytes that section 4 of GRIB 2 has at least, by its template, before the coordinates of model levels."""
+
+_LATLON_1, _GAUSSIAN_1 = frozenset({0, 10, 20, 30}), frozenset({4, 14, 24, 34})
+"""WMO FM 92 GRIB1 table 6: types of grids; plain, rotated, stretched, and both, as in GRIB 2."""
+_LATLON_2 = {0: 72, 1: 84, 2: 84, 3: 96}
+_GAUSSIAN_2 = {40: 72, 41: 84, 42: 84, 43: 96}
+"""Where lengths of rows begin in section 3 of GRIB 2, by its template."""
+_POINTS_A_PARALLEL = 8  # more than any reduced grid has in its longest row; those of ECMWF have 4 n + 16
+
+_COMPLEX = (b"\0\2", b"\0\3")
+_BITS = (19, 35, 36, 46)
+"""Where section 5 of GRIB 2 has them with complex packing, templates 5.2 and 5.3: of values, groups and lengths."""
+_MAX_BITS = 64
+
+
+def check_grid_1(grid: bytes, /) -> None:
+    """Check section 2 of GRIB 1: coordinates of levels and lengths of rows.
+
+    Raises
+    ------
+    CodecError
+        It contradicts itself.
+    """
+    if len(grid) < 28:
+        return
+    lists = grid[4] - 1 if 0 < grid[4] < 255 else len(grid)  # coordinates of levels, then rows
+    _check_levels(grid[3], lists + 4 * grid[3], len(grid))
+    if grid[5] in _GAUSSIAN_1:
+        _check_parallels(int.from_bytes(grid[25:27], "big"))
+    if grid[6:8] != b"\xff\xff":
+        return
+    n_rows = int.from_bytes(grid[8:10], "big")
+    rows = grid[lists + 4 * grid[3] :]
+    if grid[5] in _GAUSSIAN_1:
+        _check_gaussian(rows, 2, n_rows, int.from_bytes(grid[25:27], "big"))
+    elif grid[5] in _LATLON_1:
+        _rows(rows, 2, n_rows)
+
+
+def check_grid_2(grid: bytes, /) -> None:
+    """Check section 3 of GRIB 2: lengths of rows.
+
+    Raises
+    ------
+    CodecError
+        It contradicts itself.
+    """
+    template = int.from_bytes(grid[12:14], "big")
+    at = _LATLON_2.get(template) or _GAUSSIAN_2.get(template)
+    if at is None or len(grid) < at:
+        return
+    if template in _GAUSSIAN_2:
+        _check_parallels(int.from_bytes(grid[67:71], "big"))
+    size, n_rows = grid[10], int.from_bytes(grid[34:38], "big")
+    if not size and grid[30:34] != b"\xff\xff\xff\xff":
+        return
+    if template in _GAUSSIAN_2:
+        _check_gaussian(grid[at:], size, n_rows, int.from_bytes(grid[67:71], "big"))
+        return
+    n, n_points = int(_rows(grid[at:], size, n_rows).sum()), int.from_bytes(grid[6:10], "big")
+    if n != n_points:
+        raise CodecError(f"rows of its grid have {n} points together, and the grid has {n_points}")
+
+
+def _rows(lengths: bytes, size: int, n_rows: int) -> NDArray[np.unsignedinteger]:
+    """Read lengths of rows of a reduced grid, one behind the other, of so many bytes each."""
+    if size not in (1, 2, 4):
+        raise CodecError(f"lengths of rows of its grid have {size} bytes")
+    if n_rows * size > len(lengths):
+        raise CodecError(f"its grid has {n_rows} rows, and lengths of {len(lengths) // size}")
+    return np.frombuffer(lengths[: n_rows * size], f">u{size}")
+
+
+def _check_parallels(number: int) -> None:
+    if number > MAX_PARALLELS:
+        raise CodecError(f"its Gaussian grid has {number} parallels in each hemisphere, more than {MAX_PARALLELS}")
+
+
+def _check_gaussian(lengths: bytes, size: int, n_rows: int, number: int) -> None:
+    rows = _rows(lengths, size, n_rows)
+    if (rows == 1).any():
+        raise CodecError("a row of its Gaussian grid has a single point")
+    most = _POINTS_A_PARALLEL * number + _POINTS_A_PARALLEL**2
+    if rows.size and rows.max() > most:
+        raise CodecError(f"a row of its Gaussian grid of {number} parallels has {rows.max()} points")
+
+
+def _check_levels(n: int, end: int, length: int) -> None:
+    """Check that there is room for the coordinates of model levels: eccodes reads on behind the section."""
+    if n and end > length:
+        raise CodecError(f"a section of {length} bytes has no room for the {n} coordinates of levels that it names")
+
+
+def check_product_2(product: bytes, /) -> None:
+    """Check section 4 of GRIB 2: coordinates of levels.
+
+    Raises
+    ------
+    CodecError
+        It has no room for them.
+    """
+    if len(product) >= 9:
+        n_levels, template = _PRODUCT.unpack_from(product, 5)
+        _check_levels(n_levels, _MIN_PRODUCT_BYTES.get(template, 9) + 4 * n_levels, len(product))
+
+
+def check_packing_2(packing: bytes, /) -> None:
+    """Check section 5 of GRIB 2: how many bits the numbers of complex packing have.
+
+    Raises
+    ------
+    CodecError
+        They are too many, with which eccodes ends the process.
+    """
+    if packing[9:11] in _COMPLEX and max((packing[at] for at in _BITS if at < len(packing)), default=0) > _MAX_BITS:
+        raise CodecError(f"its complex packing has numbers of more than {_MAX_BITS} bits")
+
+
+# WMO FM 92 GRIB2, code table 5.0
+_SIMPLE, _CCSDS, _JPEG_2000 = 0, 42, (40, 40000)
+_COMPLEX_SECTION_BYTES = {2: 47, 3: 49}
+"""Complex packing without and with differences, and the bytes that section 5 has then."""
+_SIZ = Struct(">4s4x4I16xHBBB")
+"""The begin of a codestream (ITU T.800, A.5.1): size and offset of the image, components, and the first of these."""
+
+MAX_SCALE = 500
+"""Binary and decimal scale, either way; larger ones have a meaning of their own to eccodes, or overflow."""
+
+_NO_BITMAP = 255
+
+_GROUPS = Struct(">IBBIBIB")
+
+
+def is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes, /) -> bool:
+    """Tell whether eccodes decodes values without reading or writing beyond what it has.
+
+    Parameters
+    ----------
+    n_points
+        Number of points of the grid.
+    packing
+        Section 5.
+    bitmap
+        Section 6.
+    data
+        Section 7 after its first five bytes.
+    """
+    if len(packing) < 21:
+        return False
+    n_values, template, n_bits = int.from_bytes(packing[5:9], "big"), int.from_bytes(packing[9:11], "big"), packing[19]
+    if bitmap[5] == _NO_BITMAP:
+        is_counted = n_values == n_points
+    else:
+        is_counted = not bitmap[5] and n_values == n_marked(bitmap[6:], n_points)
+    scales = [int.from_bytes(packing[at : at + 2], "big") & 0x7FFF for at in (15, 17)]
+    if not is_counted or n_bits > _MAX_BITS or max(scales) > MAX_SCALE:
+        return False
+    if template == _SIMPLE:
+        return n_values * n_bits <= 8 * len(data)
+    if template == _CCSDS:
+        return len(packing) >= 25
+    if template in _JPEG_2000:
+        return not n_bits or _is_plain_image(n_values, n_bits, data)
+    return len(packing) >= _COMPLEX_SECTION_BYTES.get(template, 256) and _has_room(n_values, packing, data)
+
+
+def n_marked(bitmap: bytes, n_points: int, /) -> int:
+    """Count the points that a bitmap has values for; -1 where it has fewer points."""
+    n_spare = 8 * len(bitmap) - n_points
+    return -1 if n_spare < 0 else (int.from_bytes(bitmap, "big") >> n_spare).bit_count()
+
+
+def _is_plain_image(n_values: int, n_bits: int, data: bytes) -> bool:
+    """Tell whether a codestream has one component, with an unsigned number of so many bits for each value."""
+    if len(data) < _SIZ.size:
+        return False
+    marker, columns, rows, left, top, n_components, depth, dx, dy = _SIZ.unpack_from(data)
+    return (
+        marker == b"\xff\x4f\xff\x51"
+        and (rows - top) * (columns - left) == n_values
+        and (n_components, depth, dx, dy) == (1, n_bits - 1, 1, 1)
+    )
+
+
+def _has_room(n_values: int, packing: bytes, data: bytes) -> bool:
+    """Tell whether the groups of complex packing have as many values, and all their bits are there."""
+    n_bits = packing[19]
+    n_groups, least_width, width_bits, least_length, increment, last_length, length_bits = _GROUPS.unpack_from(
+        packing, 31
+    )
+    at = 0
+    if packing[9:11] == b"\0\3":
+        order, n_bytes = packing[47:49]
+        at = (order + 1) * n_bytes
+        if order not in (1, 2) or not 1 <= n_bytes <= 4:
+            return False
+    if not n_groups or n_groups > n_values or max(n_bits, width_bits, length_bits) > 32:
+        return False
+    at += -(-n_groups * n_bits // 8)
+    lengths_at = at + -(-n_groups * width_bits // 8)
+    values_at = lengths_at + -(-n_groups * length_bits // 8)
+    if values_at > len(data):
+        return False
+    widths = least_width + _numbers(data[at:lengths_at], n_groups, width_bits)
+    lengths = least_length + increment * _numbers(data[lengths_at:values_at], n_groups, length_bits)
+    lengths[-1] = last_length
+    n_data_bits = int(widths @ lengths)
+    return (
+        widths.max() <= _MAX_BITS
+        and lengths.max() <= n_values
+        and int(lengths.sum()) == n_values
+        and n_data_bits <= 8 * (len(data) - values_at)
+    )
+
+
+def _numbers(data: bytes, n: int, n_bits: int) -> NDArray[np.int64]:
+    """Unpack numbers of so many bits each, one behind the other."""
+    if not n_bits:
+        return np.zeros(n, np.int64)
+    size = 1 if n_bits <= 8 else 4
+    bits = np.zeros((n, 8 * size), np.uint8)
+    bits[:, -n_bits:] = np.unpackbits(np.frombuffer(data, np.uint8), count=n * n_bits).reshape(n, n_bits)
+    return np.packbits(bits).view(f">u{size}").astype(np.int64)
+
 
 MAGIC, END = b"GRIB", b"7777"
 EMPTY_BITMAP = b"\0\0\0\6\6\xff"
@@ -33,7 +271,7 @@ SECTION = Struct(">IB")
 """Length and number of a section of GRIB 2."""
 _CHECKS = {3: check_grid_2, 4: check_product_2, 5: check_packing_2}
 _HARMONICS = (50, 51)  # WMO FM 92 GRIB2, code table 5.0: spectral data, simple and complex packing
-_NO_BITMAP = 255
+
 _MIN_GRID_BYTES_1 = {0: 32, 1: 42, 3: 42, 4: 32, 5: 32, 10: 42, 14: 42, 20: 42, 24: 42, 30: 52, 34: 52}
 """Bytes that section 2 of GRIB 1 has at least, by its type of grid: WMO FM 92 GRIB1 table 6."""
 _MIN_SECTION_BYTES_1 = 6  # bytes of a section of GRIB 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.decoder import check_size
+from virtualstack.codecs.codec import check_size
 from virtualstack.codecs.grib.library import import_eccodes
 
 __all__ = ["message_check"]

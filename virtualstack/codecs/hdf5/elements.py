@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, raw_bytes
+from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, raw_bytes
 from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["ELEMENTS", "elements", "is_text", "stored_size"]

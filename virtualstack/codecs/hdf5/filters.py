@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from virtualstack.codecs.decoder import BytesDecoder
-from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4, bitshuffle, lz4
-from virtualstack.codecs.hdf5.blosc2 import BLOSC2, blosc2
-from virtualstack.codecs.hdf5.compressors import LZF, SZIP, lzf, szip
+from virtualstack.codecs.codec import BytesDecoder, Codec
+from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP, bitshuffle, blosc2, lz4, lzf, szip
 from virtualstack.codecs.hdf5.elements import ELEMENTS, elements
-from virtualstack.codecs.hdf5.nbit import NBIT, nbit
-from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET, scaleoffset
+from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, nbit, scaleoffset
 from virtualstack.codecs.hdf5.zfp import ZFP, zfp
 from virtualstack.codecs.shuffle import SHUFFLE, shuffle
 
-__all__ = ["FILTERS"]
+__all__ = ["FILTERS", "codec_from_numcodecs", "numcodecs_config"]
 
 FILTERS: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     BITSHUFFLE: bitshuffle,
@@ -29,3 +26,36 @@ FILTERS: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     SZIP: szip,
     ZFP: zfp,
 }
+
+
+_SZIP = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
+
+
+def numcodecs_config(codec: Codec, /) -> dict[str, Any]:
+    """Give the numcodecs configuration of a filter: another package's where it decodes the same, else ours.
+
+    >>> numcodecs_config(Codec.of("virtualstack.lz4"))
+    {'id': 'imagecodecs_lz4h5'}
+    >>> numcodecs_config(Codec.of("virtualstack.lzf"))
+    {'id': 'virtualstack.lzf'}
+    """
+    options = codec.options()
+    if codec.name == LZ4:
+        return {"id": "imagecodecs_lz4h5"}
+    if codec.name == SZIP:
+        return {"id": "imagecodecs_szip", **options, "header": True}
+    return {"id": codec.name, **options}
+
+
+def codec_from_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
+    """Give the filter that a numcodecs configuration stands for, or ``None`` where it is no filter of ours.
+
+    >>> codec_from_numcodecs({"id": "imagecodecs_lz4h5"})
+    Codec(name='virtualstack.lz4', configuration='{}')
+    """
+    name, options = config["id"], {key: value for key, value in config.items() if key != "id"}
+    if name == "imagecodecs_lz4h5":
+        return Codec.of(LZ4)
+    if name == "imagecodecs_szip" and options.get("header", True) and options.keys() >= set(_SZIP):
+        return Codec.of(SZIP, **{key: options[key] for key in _SZIP})
+    return None

@@ -15,16 +15,12 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
 from virtualstack.codecs.bounded import bounded_decoder, encoded_size
-from virtualstack.codecs.decoder import BytesDecoder, CodecError, raw_bytes
-from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4
-from virtualstack.codecs.hdf5.blosc2 import BLOSC2
-from virtualstack.codecs.hdf5.compressors import LZF, SZIP
+from virtualstack.codecs.codec import BytesDecoder, Codec, CodecError, raw_bytes
+from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP
 from virtualstack.codecs.hdf5.elements import ELEMENTS, is_text, stored_size
 from virtualstack.codecs.hdf5.filters import FILTERS
-from virtualstack.codecs.hdf5.nbit import NBIT
-from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET
+from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET
 from virtualstack.codecs.hdf5.zfp import ZFP
-from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrFilterPlugin
 from virtualstack.codecs.shuffle import SHUFFLE
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
-from virtualstack.codecs.hdf5.library import check_installed, imagecodecs
+from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
+from virtualstack.codecs.hdf5.compressors import check_installed, imagecodecs
 
 __all__ = ["ZFP", "parse_header", "zfp"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import importlib.util
 import lzma
 import math
 from collections.abc import Callable, Mapping
@@ -10,14 +13,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.decoder import Bytes, CodecError
-from virtualstack.codecs.image_sizes import image_size, lerc_size
+from virtualstack.codecs.codec import Bytes, CodecError
 from virtualstack.codecs.jpegxl_frames import check_frames
-from virtualstack.codecs.tiff.library import check_installed, imagecodecs
+from virtualstack.codecs.limits import image_size, lerc_size
 from virtualstack.codecs.tiff.settings import BY_STREAM, COMPRESSIONS, TIFF, Settings
-from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
-__all__ = ["TIFF", "TiffDecoder", "tiff_decoder"]
+__all__ = ["TIFF", "TiffDecoder", "check_installed", "imagecodecs", "tiff_decoder"]
+
+_PACKAGE = "imagecodecs"
+
+
+def check_installed() -> None:
+    """Raise where the package is not installed, without importing it.
+
+    Raises
+    ------
+    MissingDependencyError
+        It is not.
+    """
+    if importlib.util.find_spec(_PACKAGE) is None:
+        raise MissingDependencyError("decoding TIFF", extra="tiff")
+
+
+@functools.cache
+def imagecodecs(compression: int, /) -> Any:
+    """Import the package.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It was built without the compression.
+    """
+    module = importlib.import_module(_PACKAGE)
+    name = COMPRESSIONS[compression]
+    codec = getattr(module, {"ccittfax3": "CCITTFAX3"}.get(name, name.upper()), None)
+    if name != "none" and codec is not None and not getattr(codec, "available", True):
+        raise UnsupportedFeatureError(f"this build of imagecodecs has no {name} (TIFF compression)", feature=name)
+    return module
+
 
 type TiffDecoder = Callable[[Bytes], NDArray[Any]]
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.codecs.metadata import Codec
-from virtualstack.formats.dmrpp.document import Element
-from virtualstack.formats.dmrpp.errors import BadValueError, RefusedError
+from virtualstack.codecs.codec import Codec
+from virtualstack.formats.dmrpp.document import BadValueError, Element, RefusedError
 from virtualstack.formats.hdf5.attributes import HIDDEN
 from virtualstack.formats.hdf5.datatypes import element_type
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, Padding

@@ -7,21 +7,287 @@ DMR++ is a DAP4 DMR with elements of the namespace ``dmrpp`` (OPeNDAP's BES, mod
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 from xml.parsers import expat
 
-from virtualstack.errors import MalformedFileError
-from virtualstack.formats.dmrpp.rows import RUN, Columns, Rows, take_runs
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["MAX_BYTES", "Element", "parse_document"]
+from virtualstack.errors import MalformedFileError
+
+__all__ = [
+    "MAX_BYTES",
+    "RUN",
+    "BadValueError",
+    "Columns",
+    "Element",
+    "RefusedError",
+    "Rows",
+    "parse_document",
+    "take_runs",
+]
+
+
+class BadValueError(Exception):
+    """The document contradicts itself; the message is half a sentence."""
+
+
+class RefusedError(Exception):
+    """The variable is legal, and has no byte ranges that are known to give its values; the message is the reason.
+
+    Parameters
+    ----------
+    inline_size
+        Bytes that the values take, where the inline limit is what stands in the way.
+    """
+
+    def __init__(self, message: str, *, inline_size: int = 0) -> None:
+        super().__init__(message)
+        self.inline_size = inline_size
+
+
+# dmrpp.xsd, ChunkType and BlockType; `trust` says that a URL needs no credentials of its own
+_KNOWN = frozenset({"offset", "nBytes", "chunkPositionInArray", "fm", "href", "trust", "dmrpp:trust"})
+_LINKED = "LinkedBlockIndex"
+_COMMA, _SEMICOLON, _ZERO, _NINE = b",;09"
+_LARGEST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Chunks of a variable in the order of the document; all arrays have ``n`` rows.
+
+    Parameters
+    ----------
+    offset, length
+        Bytes, shape ``(n,)``.
+    position
+        First element of each chunk, shape ``(n, axes)``; ``None`` where the document does not say.
+    mask
+        Shape ``(n,)``: bit i is set where filter i was left out; ``None`` where none was.
+    source
+        Shape ``(n,)``: row of ``hrefs``, or -1 for the source of the document; ``None`` where it is that of all.
+    hrefs
+        As they stand in the document.
+    """
+
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    position: NDArray[np.int64] | None
+    mask: NDArray[np.int64] | None = None
+    source: NDArray[np.int64] | None = None
+    hrefs: tuple[str, ...] = ()
+
+
+class Rows:
+    """Takes the attributes of one element after the other, and makes columns of them.
+
+    Parameters
+    ----------
+    kind
+        ``"dmrpp:chunk"`` or ``"dmrpp:block"``.
+    short_names
+        Gives an attribute's name without its namespace.
+    """
+
+    __slots__ = ("_fault", "_hrefs", "_parts", "_pending", "_short_names", "append", "kind", "unknown")
+
+    def __init__(self, kind: str, short_names: Callable[[str], str]) -> None:
+        self.kind = kind
+        self.unknown: set[str] = set()
+        self._short_names = short_names
+        self._pending: list[dict[str, str]] = []
+        self._parts: list[Columns] = []
+        self._hrefs: dict[str, int] = {}
+        self._fault: BadValueError | None = None
+        self.append = self._pending.append
+
+    def add(self, columns: Columns, /) -> None:
+        """Take rows that are numbers already."""
+        self._parts.append(columns)
+
+    def flush(self) -> None:
+        """Turn what was taken into numbers, which are a tenth of its size."""
+        if not self._pending:
+            return
+        try:
+            self._parts.append(self._columns(self._pending))
+        except BadValueError as error:
+            self._fault = self._fault or error
+        self._pending.clear()
+
+    def columns(self) -> Columns:
+        """Give all rows.
+
+        Raises
+        ------
+        BadValueError
+            A number is none, or an attribute is missing.
+        """
+        self.flush()
+        if self._fault is not None:
+            raise self._fault
+        if not self._parts:
+            none = np.zeros(0, np.int64)
+            return Columns(offset=none, length=none, position=None)
+        if len(self._parts) == 1:
+            return replace(self._parts[0], hrefs=tuple(self._hrefs))
+        positions = [part.position for part in self._parts if part.position is not None]
+        if len(positions) not in (0, len(self._parts)) or len({x.shape[1] for x in positions}) > 1:
+            raise BadValueError("its chunks have chunkPositionInArray of different lengths")
+        return Columns(
+            offset=np.concatenate([part.offset for part in self._parts]),
+            length=np.concatenate([part.length for part in self._parts]),
+            position=np.concatenate(positions) if positions else None,
+            mask=self._joined("mask", 0),
+            source=self._joined("source", -1),
+            hrefs=tuple(self._hrefs),
+        )
+
+    def _joined(self, name: Literal["mask", "source"], usual: int) -> NDArray[np.int64] | None:
+        """Join a column that parts may do without."""
+        columns: list[NDArray[np.int64] | None] = [getattr(part, name) for part in self._parts]
+        if all(column is None for column in columns):
+            return None
+        lengths = [len(part.offset) for part in self._parts]
+        return np.concatenate([np.full(n, usual) if x is None else x for x, n in zip(columns, lengths, strict=True)])
+
+    def _columns(self, rows: list[dict[str, str]]) -> Columns:
+        names = {self._short_names(name) for name in set[str]().union(*rows)}
+        self.unknown |= names - _KNOWN
+        try:
+            offset = _numbers([row["offset"] for row in rows], "offset")
+            length = _numbers([row["nBytes"] for row in rows], "nBytes")
+            position = None
+            if "chunkPositionInArray" in names:
+                position = _positions([row["chunkPositionInArray"] for row in rows])
+        except KeyError as error:
+            raise BadValueError(f"a {self.kind} has no attribute {error}") from None
+        if (offset > _LARGEST - length).any():
+            raise BadValueError(f"a {self.kind} ends at 2^63 bytes or more")
+        mask = _numbers([row.get("fm", "0") for row in rows], "fm") if "fm" in names else None
+        source = None
+        if "href" in names:
+            known = self._hrefs
+            hrefs = [row.get("href", "") for row in rows]
+            source = np.array([known.setdefault(href, len(known)) if href else -1 for href in hrefs], np.int64)
+        return Columns(offset=offset, length=length, position=position, mask=mask, source=source)
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether several elements make up one chunk, as in HDF4."""
+        return _LINKED in self.unknown
+
+
+def _numbers(texts: Sequence[str], what: str) -> NDArray[np.int64]:
+    """Read one whole number of each text."""
+    return _split(",".join(texts), len(texts), what)
+
+
+def _positions(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Read ``[0,720]`` of each text: shape ``(n, axes)``."""
+    text = "".join(texts).replace(", ", ",")
+    body = text[1:-1].replace("][", ";")
+    n, n_axes = len(texts), texts[0].count(",") + 1
+    separators = np.frombuffer(body.encode(), np.uint8)
+    separators = separators[(separators == _COMMA) | (separators == _SEMICOLON)]
+    ends = np.arange(1, len(separators) + 1) % n_axes == 0
+    # one text of three numbers and one of one are no two texts of two
+    if text[:1] + text[-1:] != "[]" or ((separators == _SEMICOLON) != ends).any():
+        raise BadValueError(f"chunkPositionInArray is not a list of {n_axes} numbers such as '{texts[0]}' everywhere")
+    return _split(body.replace(";", ","), n * n_axes, "chunkPositionInArray").reshape(n, n_axes)
+
+
+def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
+    data = np.frombuffer(f",{text},".encode(), np.uint8)
+    is_comma = data == _COMMA
+    is_digit = (data >= _ZERO) & (data <= _NINE)
+    is_empty = is_comma[1:] & is_comma[:-1]
+    if not (is_comma | is_digit).all() or is_empty.any() or np.count_nonzero(is_comma) != n + 1:
+        bad = next((x for x in text.split(",") if not (x.isascii() and x.isdigit())), text)
+        raise BadValueError(f"{what} is '{bad[:40]}', which is no whole number")
+    numbers = np.fromstring(text, np.int64, sep=",")
+    if numbers.size != n or (numbers == _LARGEST).any():  # larger ones are read as the largest
+        raise BadValueError(f"{what} has a number of 2^63 or more")
+    return numbers
+
+
+RUN = "dmrpp:run"
+"""Element in place of a run; its attribute ``n`` counts them."""
+
+_SHORTEST = 1 << 12  # bytes: some 40 chunks
+_BLOCK_BYTES = 1 << 20
+_TAG = b"<dmrpp:chunk "
+_NUMBER = rb"[0-9]{1,18}"  # less than 2^62, so that two of them have a sum
+_FIRST = re.compile(_TAG + rb'offset="%b" nBytes="%b" chunkPositionInArray="\[([0-9,]{1,640})\]"' % (_NUMBER, _NUMBER))
+_ENCODING = re.compile(rb"""encoding=["']([^"']*)["']""")
+_ASCII_BASED = frozenset({b"utf-8", b"iso-8859-1", b"us-ascii"})
+_NO_DIGITS = bytes(i if i in b"0123456789" else 0x20 for i in range(256))
+
+
+def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
+    """Cut the long runs of chunks out of a document.
+
+    Parameters
+    ----------
+    data
+        The document.
+
+    Returns
+    -------
+    rest
+        The document with an element `RUN` in place of each run.
+    runs
+        The chunks of each run; none where the document has comments or the like, in which tags are no elements.
+    """
+    encoding = _ENCODING.search(data, 0, 200)
+    is_plain = encoding is None or encoding[1].lower() in _ASCII_BASED
+    if not is_plain or b"<!" in data or data.count(b"<?") > 1 or b":run" in data or b"<run" in data:
+        return data, []
+    runs: list[Columns] = []
+    pieces: list[bytes] = []
+    at = after = 0
+    while (at := data.find(_TAG, at)) >= 0:
+        first = _FIRST.match(data, at)
+        run = None if first is None else _run_pattern(first[1].count(b",") + 1).match(data, at)
+        end = at + len(_TAG) if run is None else run.end()
+        if end - at >= _SHORTEST and first is not None:
+            pieces += data[after:at], b'<%b n="%d"/>' % (RUN.encode(), len(runs))
+            runs.append(_columns(data, at, end, first[1].count(b",") + 1))
+            after = end
+        at = end
+    return b"".join([*pieces, data[after:]]) if runs else data, runs
+
+
+@functools.lru_cache(maxsize=32)
+def _run_pattern(n_axes: int) -> re.Pattern[bytes]:
+    """Give the pattern of chunks that follow each other, with positions of so many numbers."""
+    position = rb",".join([_NUMBER] * n_axes)
+    chunk = _TAG + rb'offset="%b" nBytes="%b" chunkPositionInArray="\[%b\]" ?/>' % (_NUMBER, _NUMBER, position)
+    return re.compile(rb"(?:%b[ \t\r\n]*+)++" % chunk)
+
+
+def _columns(data: bytes, at: int, end: int, n_axes: int) -> Columns:
+    """Read the numbers of a run, some ten thousand chunks at a time: their text is larger than they are."""
+    parts = []
+    while at < end:
+        cut = data.rfind(b">", at, min(at + _BLOCK_BYTES, end)) + 1
+        parts.append(np.fromstring(data[at:cut].translate(_NO_DIGITS), np.int64, sep=" ").reshape(-1, 2 + n_axes))
+        at = cut if data.find(_TAG, cut, end) >= 0 else end
+    numbers = np.concatenate(parts)
+    return Columns(offset=numbers[:, 0], length=numbers[:, 1], position=numbers[:, 2:])
+
 
 MAX_BYTES = 1 << 30
 """Bytes of a document: ten million chunks."""
 
 _MAX_ELEMENTS = 1 << 22  # but for chunks; each takes some 500 bytes
 _MAX_DEPTH = 100
-_BLOCK_BYTES = 1 << 20
+
 _ROWS = frozenset({"dmrpp:chunk", "dmrpp:block"})
 _WITH_TEXT = frozenset({"Value", "dmrpp:chunkDimensionSizes", "dmrpp:compact", "dmrpp:missingdata", "v", "dmrpp:v"})
 

@@ -9,8 +9,7 @@ from typing import ClassVar
 from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.dmrpp.dap import read_attributes
-from virtualstack.formats.dmrpp.document import MAX_BYTES, parse_document
-from virtualstack.formats.dmrpp.errors import BadValueError
+from virtualstack.formats.dmrpp.document import MAX_BYTES, BadValueError, parse_document
 from virtualstack.formats.dmrpp.tree import DmrppGroup, read_tree
 from virtualstack.formats.dmrpp.variables import DocumentContext, read_variable
 from virtualstack.location import Location, absolute_url, join_url

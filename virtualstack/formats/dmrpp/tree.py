@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from virtualstack.formats.dmrpp.dap import read_number
-from virtualstack.formats.dmrpp.document import Element
-from virtualstack.formats.dmrpp.errors import BadValueError
+from virtualstack.formats.dmrpp.document import BadValueError, Element
 
 __all__ = ["Axis", "DmrppGroup", "read_tree"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import StorageError
 from virtualstack.formats.dmrpp.chunks import DmrppChunkedLayout, Locate, place_blocks, place_chunks, read_filters
@@ -26,9 +26,7 @@ from virtualstack.formats.dmrpp.dap import (
     stored_dtype,
     text_elements,
 )
-from virtualstack.formats.dmrpp.document import Element
-from virtualstack.formats.dmrpp.errors import BadValueError, RefusedError
-from virtualstack.formats.dmrpp.rows import Rows
+from virtualstack.formats.dmrpp.document import BadValueError, Element, RefusedError, Rows
 from virtualstack.formats.dmrpp.tree import Axis, DmrppGroup
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.manifests import Fill, ManifestArray, Refusal, inline_array, value_changing

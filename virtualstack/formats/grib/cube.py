@@ -16,9 +16,9 @@ from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.grib.grids import Coordinate, Grid, GridError, read_grid
 from virtualstack.formats.grib.keys import TRIPLET, UNDEFINED, cfgrib_field
-from virtualstack.formats.grib.table import FieldTable
+from virtualstack.formats.grib.records import FieldTable
 from virtualstack.manifests import Refusal
-from virtualstack.manifests.rows import distinct_rows
+from virtualstack.manifests.cells import distinct_rows
 
 __all__ = [
     "CubeAxis",

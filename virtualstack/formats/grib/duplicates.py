@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.formats.grib.cube import GribVariable
 from virtualstack.formats.grib.keys import OF_VALUES, UNDEFINED, ask, cfgrib_field, name_text
-from virtualstack.formats.grib.table import FieldTable
+from virtualstack.formats.grib.records import FieldTable
 
 __all__ = ["Values", "keys_apart", "parts_apart", "sharing_a_place"]
 

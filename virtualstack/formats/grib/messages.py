@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from virtualstack.codecs.decoder import CodecError
-from virtualstack.codecs.grib.checks import check_grid_1, check_grid_2, check_packing_2, check_product_2
+from virtualstack.codecs.codec import CodecError
 from virtualstack.codecs.grib.fields import (
     EMPTY_BITMAP,
     EMPTY_DATA,
@@ -14,6 +13,10 @@ from virtualstack.codecs.grib.fields import (
     MAGIC,
     SAME_BITMAP,
     SECTION,
+    check_grid_1,
+    check_grid_2,
+    check_packing_2,
+    check_product_2,
     message_1,
     message_2,
     short_data,

@@ -16,10 +16,8 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.grib.cube import listed
 from virtualstack.formats.grib.groups import GroupLayout, dataset_group, tree_group
 from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, TRIPLET
-from virtualstack.formats.grib.records import Records, describe_fields
-from virtualstack.formats.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
-from virtualstack.formats.grib.table import FieldTable
-from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Walk
+from virtualstack.formats.grib.records import FieldTable, Records, describe_fields
+from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Sidecar, SidecarError, Walk, find_sidecar, open_sidecar
 from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.storage import Storage

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import StorageError
 from virtualstack.storage import Bytes, Source
-from virtualstack.storage.gather import gather, read_blocks
+from virtualstack.storage.coalesce import gather, read_blocks
 
 try:
     import fcntl

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, NoReferencesError
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.encoding import c_strides

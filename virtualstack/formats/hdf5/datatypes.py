@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.hdf5.elements import ELEMENTS
-from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, FloatLayout, Member, parse_datatype
 from virtualstack.formats.hdf5.structures.requests import StructureError

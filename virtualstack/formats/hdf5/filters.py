@@ -6,13 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from virtualstack.codecs.aec import szip_settings
-from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4, bitshuffle_settings
-from virtualstack.codecs.hdf5.blosc2 import BLOSC2
-from virtualstack.codecs.hdf5.compressors import LZF, SZIP
-from virtualstack.codecs.hdf5.nbit import NBIT, parse_layout
-from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET, parse_scaling
+from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP, bitshuffle_settings
+from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, parse_layout, parse_scaling
 from virtualstack.codecs.hdf5.zfp import ZFP, parse_header
-from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.shuffle import SHUFFLE
 
 __all__ = ["Filter", "codec_for_filter", "filter_codecs", "is_nonsense", "make_filter", "obstacle", "passed"]

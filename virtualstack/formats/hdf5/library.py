@@ -38,7 +38,6 @@ from virtualstack.formats.hdf5.datatypes import (
     packed,
     parse_library_datatype,
 )
-from virtualstack.formats.hdf5.errors import LostValuesError
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.filters import Filter, make_filter
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
@@ -52,7 +51,7 @@ from virtualstack.formats.hdf5.structures.layout_message import (
 )
 from virtualstack.formats.hdf5.structures.messages import FillMessage
 from virtualstack.formats.hdf5.structures.object_header import read_object_header
-from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, StructureError, Widths
 from virtualstack.formats.hdf5.structures.virtual_mappings import (
     BoxSelection,
     Hyperslab,

@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from virtualstack.formats.hdf5.attributes import AttributeReader
 from virtualstack.formats.hdf5.datatypes import element_type, is_read_by_netcdf
-from virtualstack.formats.hdf5.errors import LostValuesError
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.filters import make_filter
 from virtualstack.formats.hdf5.library import Library, UnlistableChunksError
@@ -22,7 +21,7 @@ from virtualstack.formats.hdf5.structures.heaps import read_global_heap
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, VirtualLayout
 from virtualstack.formats.hdf5.structures.links import Link
 from virtualstack.formats.hdf5.structures.messages import Dataspace
-from virtualstack.formats.hdf5.structures.requests import OutsideError, StructureError
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, OutsideError, StructureError
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
 from virtualstack.formats.hdf5.tree import (
     Attributes,

@@ -19,22 +19,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
 from virtualstack.errors import MalformedFileError, ManifestError, StorageError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf5.byte_readers import is_locked
-from virtualstack.formats.hdf5.check import differences
 from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
-from virtualstack.formats.hdf5.errors import LostValuesError
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.parsed_view import DatasetFinder, Extent, ParsedView
 from virtualstack.formats.hdf5.references import FileContext
-from virtualstack.formats.hdf5.structures.requests import StructureError
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, StructureError
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable, build_tree, decode_text
 from virtualstack.formats.hdf5.variables import extend_records, read_variable
@@ -46,7 +46,69 @@ from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.sizes import byte_count
 from virtualstack.storage import LocalSource, Source, Storage
 
-__all__ = ["HDF5"]
+__all__ = ["HDF5", "differences"]
+
+
+def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -> Iterator[str]:
+    """Say what differs: names, dimensions, attributes, dtypes, fill values, and where every chunk is.
+
+    The order of attributes is not compared: where a file does not track it, the library's depends on its sorting. Nor
+    is what only the library could not do: attributes that it could not read, and arrays that are inline because it
+    could not list their chunks.
+    """
+    here = path or "/"
+    for what in ("arrays", "groups"):
+        a, b = list(getattr(own, what)), list(getattr(library, what))
+        if a != b:
+            alone = f"{sorted(set(a) - set(b))} alone, and by the library {sorted(set(b) - set(a))} alone"
+            yield f"'{here}' has the {what} {alone if set(a) != set(b) else 'in another order'}"
+    for what in ("dimensions", "unlimited"):
+        if getattr(own, what) != getattr(library, what):
+            yield f"'{here}' has the {what} {getattr(own, what)}, and by the library {getattr(library, what)}"
+    odd = _odd(library) - _odd(own)
+    yield from _attributes(own.attributes, library.attributes, here, odd)
+    extra = _odd(own) - _odd(library)
+    if extra:
+        yield f"of '{here}' there are notes on {sorted(extra)}, and none by the library"
+    for name in own.arrays.keys() & library.arrays.keys():
+        if f"{path}/{name}" not in odd:
+            yield from _attributes(own.arrays[name].attributes, library.arrays[name].attributes, f"{path}/{name}", odd)
+            yield from _arrays(own.arrays[name], library.arrays[name], f"{path}/{name}")
+    for name in own.groups.keys() & library.groups.keys():
+        yield from differences(own.groups[name], library.groups[name], f"{path}/{name}")
+
+
+def _odd(group: ManifestGroup) -> set[str]:
+    """Name what was refused, left out or inlined; not why, as errors of the library are in its own words."""
+    return {x.path for x in group.refusals}
+
+
+def _arrays(own: ManifestArray, library: ManifestArray, path: str) -> Iterator[str]:
+    for what in ("dimension_names", "dtype", "shape"):
+        if getattr(own, what) != getattr(library, what):
+            yield f"'{path}' has the {what} {getattr(own, what)}, and by the library {getattr(library, what)}"
+            return
+    if not bool((own == library).all()):
+        yield f"the chunks of '{path}' are not where the library says"
+    a, b = own.in_memory().fill, library.in_memory().fill
+    if a != b:
+        yield f"'{path}' has the fill value {a.value!r}, and by the library {b.value!r}"
+
+
+def _attributes(own: Mapping[str, Any], library: Mapping[str, Any], path: str, odd: set[str]) -> Iterator[str]:
+    for name in own.keys() | library.keys():
+        if f"{path}@{name}" in odd and name not in library:
+            continue
+        if name not in own or name not in library or not _is_same(own[name], library[name]):
+            yield f"'{path}@{name}' is {own.get(name)!r}, and by the library {library.get(name)!r}"
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray | np.generic):
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+    return bool(a == b)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

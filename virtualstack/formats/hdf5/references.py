@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.hdf5.contiguous import FileSegment, contiguous_chunks, external_segments
 from virtualstack.formats.hdf5.datatypes import packed
-from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, is_nonsense, obstacle, passed
 from virtualstack.formats.hdf5.library import Library, UnlistableChunksError, missing_plugin
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
@@ -26,6 +25,7 @@ from virtualstack.formats.hdf5.structures.layout_message import (
     ContiguousLayout,
     VirtualLayout,
 )
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, NoReferencesError
 from virtualstack.formats.hdf5.tree import HDF5Variable
 from virtualstack.formats.hdf5.values import inline_chunk, one_cell
 from virtualstack.formats.hdf5.virtual_datasets import virtual_chunks

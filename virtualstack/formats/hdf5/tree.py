@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from virtualstack.formats.hdf5.datatypes import ElementType
 from virtualstack.formats.hdf5.filters import Filter
-from virtualstack.formats.hdf5.object_references import DanglingReferenceError, reference_paths
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
-from virtualstack.formats.hdf5.structures.fields import decode_text
 from virtualstack.formats.hdf5.structures.layout_message import Layout
 from virtualstack.formats.hdf5.structures.messages import FillMessage
+from virtualstack.formats.hdf5.structures.requests import decode_text
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.manifests import Refusal
 
 __all__ = [
     "Attributes",
+    "DanglingReferenceError",
     "FileView",
     "HDF5Group",
     "HDF5Variable",
@@ -29,7 +29,41 @@ __all__ = [
     "Scale",
     "build_tree",
     "decode_text",
+    "reference_paths",
 ]
+
+
+class DanglingReferenceError(Exception):
+    """A reference leads to no object that has a path; the message is half a sentence."""
+
+
+def reference_paths(references: NDArray[np.uint64], paths: Mapping[int, str], /) -> list[str]:
+    """Give the paths of objects that are referred to; ``""`` for a reference to nothing.
+
+    Parameters
+    ----------
+    references
+        Stored elements (HDF5 spec IV.A.2.d, class 7, type 0): little-endian addresses of object headers, counted
+        from the end of the user block; of any shape.
+    paths
+        Of all objects of the file, by address.
+
+    Raises
+    ------
+    DanglingReferenceError
+        See there.
+
+    Examples
+    --------
+    >>> reference_paths(np.array([96, 0], "<u8"), {96: "/"})
+    ['/', '']
+    """
+    addresses = references.reshape(-1).tolist()
+    lost = next((address for address in addresses if address and address not in paths), None)
+    if lost is not None:
+        raise DanglingReferenceError(f"a reference leads to address {lost}, where no object with a path is")
+    return [paths[address] if address else "" for address in addresses]
+
 
 _MAX_DEPTH = 100
 

@@ -11,12 +11,11 @@ from numcodecs import VLenUTF8
 from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.formats.hdf5.library import Library
-from virtualstack.formats.hdf5.object_references import DanglingReferenceError, reference_paths
-from virtualstack.formats.hdf5.tree import HDF5Variable
+from virtualstack.formats.hdf5.tree import DanglingReferenceError, HDF5Variable, reference_paths
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 
 __all__ = [

@@ -13,11 +13,10 @@ import numpy as np
 from virtualstack.child.errors import LibraryError
 from virtualstack.errors import ChunkDecodeError
 from virtualstack.formats.hdf5.datatypes import ElementType, decode_element, packed
-from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.references import FileContext, references
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, CompactLayout, VirtualLayout
-from virtualstack.formats.hdf5.structures.requests import StructureError
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, NoReferencesError, StructureError
 from virtualstack.formats.hdf5.tree import HDF5Variable
 from virtualstack.formats.hdf5.values import (
     NotInlinedError,

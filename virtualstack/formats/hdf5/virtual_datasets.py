@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from virtualstack.errors import CombineError
-from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, NoReferencesError
 from virtualstack.formats.hdf5.structures.virtual_mappings import (
     BoxSelection,
     Hyperslab,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtualstack.errors import ReaderError, SourceNotFoundError, StorageError
-from virtualstack.formats.hdf5.errors import LostValuesError
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.parsed_view import DatasetFinder
+from virtualstack.formats.hdf5.structures.requests import LostValuesError
 from virtualstack.location import join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source

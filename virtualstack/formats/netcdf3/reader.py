@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualstack.formats.base import ReadOptions
-from virtualstack.formats.netcdf3.chunks import chunk_shape, references
-from virtualstack.formats.netcdf3.extents import DataLayout, Extent, check_inside, lay_out
+from virtualstack.formats.netcdf3.chunks import DataLayout, Extent, check_inside, chunk_shape, lay_out, references
 from virtualstack.formats.netcdf3.header import read_header
 from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal
 from virtualstack.manifests import value_changing as cf_of

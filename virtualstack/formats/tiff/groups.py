@@ -8,11 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.formats.tiff.arrays import AUTO, BAND_ATTRIBUTES, Axes, image_array, meaning, nodata_value
-from virtualstack.formats.tiff.crs import crs_attributes, read_crs
-from virtualstack.formats.tiff.georeference import Transform, control_points, geo_keys, polynomials, read_transform
+from virtualstack.formats.tiff.arrays import (
+    AUTO,
+    BAND_ATTRIBUTES,
+    Axes,
+    ImageMetadata,
+    image_array,
+    meaning,
+    nodata_value,
+    read_metadata,
+)
+from virtualstack.formats.tiff.georeference import (
+    Transform,
+    control_points,
+    crs_attributes,
+    geo_keys,
+    polynomials,
+    read_crs,
+    read_transform,
+)
 from virtualstack.formats.tiff.image import Image
-from virtualstack.formats.tiff.metadata import ImageMetadata, read_metadata
 from virtualstack.formats.tiff.series import Level, Series
 from virtualstack.formats.tiff.structure import TiffStructure
 from virtualstack.location import Location

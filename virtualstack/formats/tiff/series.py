@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from virtualstack.formats.tiff.arrays import GDAL_METADATA, read_metadata
 from virtualstack.formats.tiff.dialects import detect_dialect, dialect_note, read_dialect_series
 from virtualstack.formats.tiff.image import Image, Images
-from virtualstack.formats.tiff.metadata import GDAL_METADATA, read_metadata
 from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.storage import Source
 

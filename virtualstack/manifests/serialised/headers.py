@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from virtualstack.codecs.decoder import check_text
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec, check_text
 from virtualstack.errors import ManifestError
 from virtualstack.manifests import (
     ChunkAxis,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
-from virtualstack.codecs.decoder import check_text
+from virtualstack.codecs.codec import check_text
 from virtualstack.errors import ManifestError
 
 __all__ = [

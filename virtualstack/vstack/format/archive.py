@@ -17,12 +17,12 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
 from virtualstack.manifests.serialised.headers import to_text
 from virtualstack.manifests.serialised.values import to_count
-from virtualstack.vstack.format.documents import MAX_DOCUMENT, load
+from virtualstack.vstack.format.documents import MAX_DOCUMENT, PageRef, Table, load
 from virtualstack.vstack.format.names import heap_key, heap_seed, page_key, refs_key, shard_mark, sources_key
-from virtualstack.vstack.format.placements import Placements
 from virtualstack.vstack.format.rows import (
     SHARD,
     PageIndex,
+    Placements,
     decode_page,
     index_length,
     page_length,
@@ -30,7 +30,6 @@ from virtualstack.vstack.format.rows import (
     parse_index,
 )
 from virtualstack.vstack.format.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
-from virtualstack.vstack.format.tables import PageRef, Table
 
 __all__ = ["CHECKSUM", "HEAP_PART", "Archive", "Objects", "Permission", "Segment"]
 

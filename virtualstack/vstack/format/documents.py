@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from numcodecs import blosc
 
 from virtualstack.errors import MalformedFileError, WriterError
+from virtualstack.manifests.serialised.values import to_count
 
-__all__ = ["MAX_DOCUMENT", "dump", "load"]
+__all__ = ["FULL", "MAX_DOCUMENT", "TAIL", "PageRef", "Table", "decoded_size", "decompressed", "dump", "load"]
 
 MAX_DOCUMENT = 1 << 26
 """Bytes of a document, compressed or not; reading one takes several times as much memory."""
@@ -92,3 +97,112 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise MalformedFileError(f"'{url}' is no object of a vstack: restore it", url=url)
     return document
+
+
+_HEADER = struct.Struct("<4xIII")  # after versions, flags and typesize: bytes decoded, of a block, of the frame
+
+
+def decoded_size(header: bytes, /) -> int:
+    """Give how many bytes a frame says that it holds, by its first 16; 0 where there are fewer."""
+    return int(_HEADER.unpack_from(header)[0]) if len(header) >= _HEADER.size else 0
+
+
+def decompressed(frame: bytes, /, *, least: int, most: int) -> bytes:
+    """Decompress a frame that holds from ``least`` to ``most`` bytes.
+
+    Blosc takes as much memory as the header says, and reads as far as it says, be it beyond the frame.
+
+    Raises
+    ------
+    ValueError
+        It is damaged, or holds fewer or more.
+    """
+    if len(frame) < _HEADER.size:
+        raise ValueError(f"{len(frame)} bytes are no blosc frame")
+    n_decoded, _, n_stored = _HEADER.unpack_from(frame)
+    if n_stored != len(frame):
+        raise ValueError(f"the blosc frame says that it is {n_stored} bytes long; there are {len(frame)}")
+    if not least <= n_decoded <= most:
+        raise ValueError(f"the blosc frame holds {n_decoded} bytes, and should hold {least} to {most}")
+    try:
+        data: bytes = blosc.decompress(frame)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+    return data
+
+
+TAIL = 128
+"""Rows that stand in the snapshot, at most."""
+
+FULL = 4096
+"""Rows of a page to which no more are added."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRef:
+    """A page of a table.
+
+    Parameters
+    ----------
+    name
+        Of its object.
+    n
+        Rows in it.
+    low, high
+        Of placements: the box of the grid that holds all of them.
+    """
+
+    name: str
+    n: int
+    low: tuple[int, ...] = ()
+    high: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows in pages, and the last of them.
+
+    Parameters
+    ----------
+    pages
+        In order.
+    tail
+        Rows behind the pages, as JSON has them.
+    """
+
+    pages: tuple[PageRef, ...] = ()
+    tail: tuple[Any, ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return sum(page.n for page in self.pages) + len(self.tail)
+
+    def document(self) -> dict[str, Any]:
+        """Give the JSON."""
+        return {"pages": [[x.name, x.n, *x.low, *x.high] for x in self.pages], "tail": list(self.tail)}
+
+    @classmethod
+    def of(cls, document: Any, /, *, ndim: int = 0, where: str) -> Table:
+        """Read the JSON; of placements on a grid of ``ndim`` axes.
+
+        Raises
+        ------
+        MalformedFileError
+            It is none.
+        """
+        try:
+            pages = tuple(_page(row, ndim) for row in document["pages"])
+            tail = document["tail"]
+            if not isinstance(tail, list):
+                raise TypeError(f"tail {tail!r}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise MalformedFileError(f"'{where}' has a table that is none: {error!r}; restore it") from error
+        return cls(pages, tuple(tail))
+
+
+def _page(row: Sequence[Any], ndim: int) -> PageRef:
+    name, n, *box = row
+    if not isinstance(name, str) or to_count(n) < 1 or len(box) != 2 * ndim:
+        raise ValueError(f"page {str(row)[:200]}")
+    return PageRef(name, n, tuple(map(to_count, box[:ndim])), tuple(map(to_count, box[ndim:])))

@@ -12,8 +12,7 @@ from numcodecs import blosc
 from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
 from virtualstack.vstack.format.archive import Archive, Objects, Permission
-from virtualstack.vstack.format.documents import MAX_DOCUMENT
-from virtualstack.vstack.format.frames import decoded_size, decompressed
+from virtualstack.vstack.format.documents import MAX_DOCUMENT, decoded_size, decompressed
 from virtualstack.vstack.format.manifest import StoredManifest, Token
 from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot, group_tree, read_document

@@ -30,9 +30,8 @@ from virtualstack.manifests.cells import CellNumbers
 from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.vstack.format.archive import Archive, Segment
-from virtualstack.vstack.format.placements import Placements
-from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, page_rows
-from virtualstack.vstack.format.tables import Table
+from virtualstack.vstack.format.documents import Table
+from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, Placements, page_rows
 
 __all__ = ["StoredManifest", "Token"]
 

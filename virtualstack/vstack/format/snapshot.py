@@ -22,10 +22,8 @@ from virtualstack.manifests.serialised.headers import (
     to_text,
 )
 from virtualstack.manifests.serialised.values import Heap, UnstorableError, to_count, to_mapping
-from virtualstack.vstack.format.documents import dump, load
-from virtualstack.vstack.format.moments import text_of
-from virtualstack.vstack.format.names import FORMAT
-from virtualstack.vstack.format.tables import Table
+from virtualstack.vstack.format.documents import Table, dump, load
+from virtualstack.vstack.format.names import FORMAT, text_of
 
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "group_tree", "read_document", "uses_of"]
 

@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError, WriterError
+from virtualstack.location import flaw
 from virtualstack.storage import ObjectStore, Target
+from virtualstack.storage.permission import is_signed, sign
 from virtualstack.storage.registry import OBJECT_STORES
-from virtualstack.storage.signatures import is_signed, sign
-from virtualstack.storage.url_syntax import flaw
 from virtualstack.vstack.format.archive import Permission, Segment
-from virtualstack.vstack.format.frames import decoded_size
+from virtualstack.vstack.format.documents import decoded_size
 from virtualstack.vstack.format.history import MAX_BUNDLE, archive_of, bundle_bytes, newest, read_snapshot
 from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.vstack.format.snapshot import Bundle, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
-from virtualstack.vstack.write.changes import changes_of
-from virtualstack.vstack.write.conflicts import check_together, rebased
+from virtualstack.vstack.write.conflicts import changes_of, check_together, rebased
 from virtualstack.vstack.write.edit import Edit, applied
 from virtualstack.vstack.write.view import write_view
 

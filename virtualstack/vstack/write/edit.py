@@ -12,12 +12,11 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import Target
 from virtualstack.vstack.format.archive import Archive, Segment
-from virtualstack.vstack.format.documents import dump
+from virtualstack.vstack.format.documents import FULL, TAIL, PageRef, Table, dump
 from virtualstack.vstack.format.names import new_id, page_key, values_key
-from virtualstack.vstack.format.placements import Placements, width
+from virtualstack.vstack.format.rows import Placements, width
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
-from virtualstack.vstack.format.tables import FULL, TAIL, PageRef, Table
 from virtualstack.vstack.write.placing import OWN, Part
 
 __all__ = ["ArrayEdit", "Edit", "applied", "rows_from", "rows_since"]

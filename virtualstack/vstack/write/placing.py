@@ -20,14 +20,13 @@ from virtualstack.manifests import (
     Manifest,
     ManifestArray,
 )
+from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.chunk_manifest import FEW, blocks
-from virtualstack.manifests.joined import JoinedManifest
-from virtualstack.manifests.rows import distinct_rows
+from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.view import ManifestView, SteppedManifest
 from virtualstack.vstack.format.archive import Permission
 from virtualstack.vstack.format.manifest import StoredManifest
-from virtualstack.vstack.format.placements import width
-from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW
+from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, width
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.segment import SegmentWriter
@@ -72,7 +71,7 @@ class Part:
     Parameters
     ----------
     rows
-        See :class:`~virtualstack.vstack.format.placements.Placements`; a segment :data:`OWN` is the one that
+        See :class:`~virtualstack.vstack.format.rows.Placements`; a segment :data:`OWN` is the one that
         is written now.
     encodings, fills
         What codes point into.

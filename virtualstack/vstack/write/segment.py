@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from virtualstack.location import Location
 from virtualstack.storage import Target
 from virtualstack.storage.local import with_fingerprint
-from virtualstack.storage.puts import Puts
+from virtualstack.storage.target import Puts
 from virtualstack.vstack.format.archive import CHECKSUM, HEAP_PART, Segment
 from virtualstack.vstack.format.documents import dump
 from virtualstack.vstack.format.names import heap_key, heap_seed, new_id, refs_key, shard_mark, sources_key

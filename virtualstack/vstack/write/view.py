@@ -14,7 +14,7 @@ from virtualstack.errors import MalformedFileError, SourceNotFoundError, Virtual
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.serialised.headers import same_header
 from virtualstack.storage import LocalTarget, ObjectStore
-from virtualstack.storage.puts import Puts
+from virtualstack.storage.target import Puts
 from virtualstack.vstack.format.archive import Permission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT
 from virtualstack.vstack.format.history import archive_of, group_of, hint, newest, read_snapshot

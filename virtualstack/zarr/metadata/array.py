@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
-from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, Fill, Manifest, ManifestArray, value_changing
+from virtualstack.codecs.codec import Codec
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.manifests import (
+    ChunkAxis,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    Manifest,
+    ManifestArray,
+    PagedManifest,
+    value_changing,
+)
+from virtualstack.manifests.paged import PageSource
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["ArrayMetadata", "check_itemsize", "ordered_encoding", "read_counts"]
-
+__all__ = ["ArrayMetadata", "check_itemsize", "one_page", "ordered_encoding", "read_counts"]
 
 _MAX_ITEMSIZE = 1 << 24
 _MAX_AXES = 32  # those of HDF5, and that numpy broadcasts
@@ -161,3 +172,36 @@ def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) ->
             f"'{where}' has {len(value)} axes; at most {_MAX_AXES} are read", feature="number of axes"
         )
     return tuple(value)
+
+
+def one_page(source: PageSource, metadata: ArrayMetadata, /, *, path: str, where: str) -> PagedManifest:
+    """Give the manifest of an array whose source has one page; nothing is read.
+
+    Parameters
+    ----------
+    source
+        Gives all cells, in C order.
+    metadata
+        Of the array.
+    path
+        Of the array in ``where``.
+    where
+        The store, for messages.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The grid has more chunks than can be counted.
+    """
+    tables = ChunkManifest.empty((0,), metadata.fill)
+    shape = metadata.grid.shape
+    try:
+        return PagedManifest(
+            source=source,
+            shape=shape,
+            page_size=max(math.prod(shape), 1),
+            tables=ChunkManifest(entries=tables.entries, fills=tables.fills, encodings=metadata.encodings()),
+            url=f"{where}/{path}",
+        )
+    except ManifestError as error:
+        raise UnsupportedFeatureError(f"'{path}' of '{where}': {error}", variable=path, feature="chunk grid") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -9,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.errors import WriterError
+from virtualstack.errors import MalformedFileError, WriterError
 
 __all__ = [
     "attribute_dtypes",
     "json_attributes",
     "keep_unwritable_attributes",
+    "parse_json",
     "restore_cf",
     "restore_dtypes",
     "with_dtypes",
@@ -193,3 +195,17 @@ def _text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+def parse_json(text: str | bytes | bytearray, /, *, where: str) -> Any:
+    """Parse JSON as Python does: with NaN.
+
+    Raises
+    ------
+    MalformedFileError
+        It is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedFileError(f"'{where}' is not JSON: {error}; write the references anew") from error

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.manifests.rows import distinct_rows
+from virtualstack.manifests.cells import distinct_rows
 
 __all__ = ["Shards"]
 

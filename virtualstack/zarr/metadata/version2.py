@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.manifests import (
     ChunkManifest,
@@ -33,8 +33,14 @@ from virtualstack.zarr.metadata.holes import (
     encode_fill_chunk,
     inline_holes,
 )
-from virtualstack.zarr.metadata.version2_codecs import codecs_from_zarr2, codecs_to_zarr2
-from virtualstack.zarr.metadata.version2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
+from virtualstack.zarr.metadata.version2_codecs import (
+    codecs_from_zarr2,
+    codecs_to_zarr2,
+    dtype_from_zarr2,
+    dtype_to_zarr2,
+    fill_from_zarr2,
+    fill_to_zarr2,
+)
 
 __all__ = [
     "DIMENSIONS",

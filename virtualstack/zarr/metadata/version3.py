@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.dtype import data_type_registry
 
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Fill
 from virtualstack.zarr.metadata.array import ArrayMetadata, check_itemsize, ordered_encoding, read_counts

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.cast import CAST, cast_dtypes
 from virtualstack.codecs.cf import Packing, parse_packing
 from virtualstack.codecs.cf_times import datetime_scale
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, Elementwise, decode, split_elementwise
 from virtualstack.manifests import ChunkEncoding
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, encode_zarr2

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.cf import CF
-from virtualstack.codecs.metadata import Codec, decoding_part
+from virtualstack.codecs.codec import Codec, decoding_part
 from virtualstack.codecs.pipeline import CodecError, split_elementwise
 from virtualstack.manifests import (
     INLINE,
@@ -28,8 +28,8 @@ from virtualstack.manifests import (
     ManifestArray,
     repack,
 )
+from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.plain import longest_cells, match_axes
-from virtualstack.manifests.rows import distinct_rows
 from virtualstack.zarr.rewrite.encode import can_encode, encode_chunk
 from virtualstack.zarr.rewrite.matching import count_overlaps, match_chunks
 from virtualstack.zarr.rewrite.split import split_uncompressed

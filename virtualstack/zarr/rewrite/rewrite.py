@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from virtualstack.storage import Storage, StorageLike
 from virtualstack.zarr.rewrite.encode import encode_chunk
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_anew
 
-__all__ = ["Budget", "check_absent", "rewrite"]
+__all__ = ["Budget", "OnAbsent", "check_absent", "check_word", "refuse_absent", "rewrite"]
 
 _THREADS = 8
 _IN_MEMORY = 1 << 30
@@ -193,3 +194,25 @@ def _over_budget(plan: RewritePlan, nbytes: int, remedy: str, limit: int) -> Wri
         variable=name,
         feature="rewrite",
     )
+
+
+type OnAbsent = Literal["raise", "fill"]
+"""Whether ABSENT chunks are refused, or left out as EMPTY ones are."""
+
+
+def check_word(absent: str, /) -> None:
+    """Raise `ValueError` for what is no `OnAbsent`."""
+    if absent not in ("raise", "fill"):
+        raise ValueError(f"absent={absent!r}; ABSENT chunks are refused ('raise'), or left out ('fill')")
+
+
+def refuse_absent(n_absent: int, /, *, variable: str, target: str) -> None:
+    """Raise `WriterError` where a variable has ABSENT chunks, and is to be written as ``target``."""
+    if n_absent:
+        raise WriterError(
+            f"variable '{variable}' has {n_absent:,} ABSENT chunks, which {target} cannot tell from those never "
+            "written: restore their sources, leave the variable out, write a vstack, or say absent='fill' to "
+            "let them read as the fill value",
+            variable=variable,
+            feature="ABSENT chunks",
+        )

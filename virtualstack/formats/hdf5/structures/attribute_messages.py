@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from virtualstack.formats.hdf5.structures.btree2 import read_records
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, parse_datatype
-from virtualstack.formats.hdf5.structures.fields import check, unsigned
 from virtualstack.formats.hdf5.structures.heaps import read_fractal_heap
 from virtualstack.formats.hdf5.structures.messages import Dataspace, parse_dataspace, parse_shared
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
-from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, read_both
+from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, check, read_both, unsigned
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = ["AttributeMessage", "Pointer", "pointers", "read_attributes", "read_datatype"]

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder
-from virtualstack.formats.hdf5.structures.fields import check, read_column, unsigned
 from virtualstack.formats.hdf5.structures.requests import (
     SLICE_BYTES,
     Blocks,
@@ -19,9 +18,12 @@ from virtualstack.formats.hdf5.structures.requests import (
     Parse,
     Span,
     StructureError,
+    check,
     check_places,
+    read_column,
     read_in_rounds,
     read_span,
+    unsigned,
 )
 from virtualstack.manifests.encoding import c_strides
 

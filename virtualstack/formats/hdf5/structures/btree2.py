@@ -9,22 +9,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.structures.fields import (
-    check,
-    check_signature,
-    read_column,
-    unsigned,
-    verified,
-    verify_blocks,
-)
 from virtualstack.formats.hdf5.structures.requests import (
     Blocks,
     Parse,
     StructureError,
     Widths,
+    check,
     check_places,
+    check_signature,
+    read_column,
     read_in_rounds,
     read_span,
+    unsigned,
+    verified,
+    verify_blocks,
 )
 
 __all__ = ["BTree2", "read_btree2", "read_records", "scan_records"]

@@ -17,10 +17,9 @@ from virtualstack.formats.hdf5.structures.chunk_table import (
     empty_table,
 )
 from virtualstack.formats.hdf5.structures.extensible_array import read_extensible_array
-from virtualstack.formats.hdf5.structures.fields import check, read_column
 from virtualstack.formats.hdf5.structures.fixed_array import read_fixed_array
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout
-from virtualstack.formats.hdf5.structures.requests import Parse, Widths
+from virtualstack.formats.hdf5.structures.requests import Parse, Widths, check, read_column
 
 __all__ = ["ChunkTable", "read_btree2_chunks", "read_chunk_index"]
 

@@ -15,8 +15,7 @@ from functools import lru_cache
 from operator import le
 from typing import Literal, NamedTuple
 
-from virtualstack.formats.hdf5.structures.fields import decode_text
-from virtualstack.formats.hdf5.structures.requests import StructureError
+from virtualstack.formats.hdf5.structures.requests import StructureError, decode_text
 
 __all__ = ["Datatype", "FloatLayout", "Member", "parse_datatype"]
 

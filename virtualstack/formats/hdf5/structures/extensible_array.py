@@ -10,18 +10,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.structures.array_elements import add_elements, check_head
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder, empty_table
-from virtualstack.formats.hdf5.structures.fields import check, read_column, unsigned, verified, verify_blocks
+from virtualstack.formats.hdf5.structures.fixed_array import add_elements, check_head
 from virtualstack.formats.hdf5.structures.layout_message import ExtensibleArrayParameters
 from virtualstack.formats.hdf5.structures.requests import (
     Blocks,
     Parse,
     Span,
     StructureError,
+    check,
     check_places,
+    read_column,
     read_in_rounds,
     read_span,
+    unsigned,
+    verified,
+    verify_blocks,
 )
 
 __all__ = ["read_extensible_array"]

@@ -13,8 +13,16 @@ from dataclasses import dataclass, field
 from numcodecs.jenkins import jenkins_lookup3
 
 from virtualstack.formats.hdf5.structures.btree2 import read_records
-from virtualstack.formats.hdf5.structures.fields import check, check_signature, unsigned, verified
-from virtualstack.formats.hdf5.structures.requests import Parse, Span, StructureError, read_span
+from virtualstack.formats.hdf5.structures.requests import (
+    Parse,
+    Span,
+    StructureError,
+    check,
+    check_signature,
+    read_span,
+    unsigned,
+    verified,
+)
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = ["FractalHeap", "name_in_heap", "read_fractal_heap", "read_global_heap", "read_local_heap"]

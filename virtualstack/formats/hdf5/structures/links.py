@@ -11,10 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.formats.hdf5.structures.btree2 import read_records
-from virtualstack.formats.hdf5.structures.fields import check, check_signature, unsigned
 from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_fractal_heap, read_local_heap
 from virtualstack.formats.hdf5.structures.object_header import Message
-from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, read_blocks, read_both
+from virtualstack.formats.hdf5.structures.requests import (
+    Parse,
+    StructureError,
+    check,
+    check_signature,
+    read_blocks,
+    read_both,
+    unsigned,
+)
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = ["LINK", "LINK_INFO", "SYMBOL_TABLE", "Link", "read_links"]

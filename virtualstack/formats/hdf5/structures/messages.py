@@ -6,8 +6,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from virtualstack.formats.hdf5.structures.fields import check, unsigned
-from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
+from virtualstack.formats.hdf5.structures.requests import StructureError, Widths, check, unsigned
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = [

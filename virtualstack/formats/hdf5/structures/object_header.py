@@ -5,8 +5,16 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from virtualstack.formats.hdf5.structures.fields import check, unsigned, verified
-from virtualstack.formats.hdf5.structures.requests import Parse, Span, StructureError, Widths, read_span
+from virtualstack.formats.hdf5.structures.requests import (
+    Parse,
+    Span,
+    StructureError,
+    Widths,
+    check,
+    read_span,
+    unsigned,
+    verified,
+)
 
 __all__ = ["Message", "read_object_header"]
 

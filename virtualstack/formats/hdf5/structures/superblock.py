@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from virtualstack.formats.hdf5.structures.fields import check, unsigned, verified
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
-from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, read_span
+from virtualstack.formats.hdf5.structures.requests import (
+    Parse,
+    StructureError,
+    Widths,
+    check,
+    read_span,
+    unsigned,
+    verified,
+)
 
 __all__ = ["SIGNATURE", "Superblock", "find_superblock", "read_superblock"]
 

@@ -11,11 +11,9 @@ import numpy as np
 from numcodecs.jenkins import jenkins_lookup3
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.errors import NoReferencesError
-from virtualstack.formats.hdf5.structures.fields import check
-from virtualstack.formats.hdf5.structures.requests import Widths
+from virtualstack.formats.hdf5.structures.requests import NoReferencesError, Widths, check
 from virtualstack.manifests import Runs
-from virtualstack.manifests.rows import distinct_rows
+from virtualstack.manifests.cells import distinct_rows
 
 __all__ = [
     "BoxSelection",

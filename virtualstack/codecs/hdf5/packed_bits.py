@@ -1,8 +1,9 @@
-"""The filter nbit (5): of each number only the bits that its datatype uses, one number behind the other."""
+"""Filters of HDF5 that store values in fewer bits: N-bit and scale-offset."""
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,10 +11,104 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
-from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
+from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
 
-__all__ = ["NBIT", "NbitLayout", "nbit", "parse_layout"]
+__all__ = [
+    "NBIT",
+    "PADDING",
+    "SCALEOFFSET",
+    "NbitLayout",
+    "Scaling",
+    "gather",
+    "nbit",
+    "parse_layout",
+    "parse_scaling",
+    "scaleoffset",
+    "unpack",
+]
+
+PADDING = 9
+"""Bytes behind the packed ones that may be read, and change nothing."""
+_BLOCK = 1 << 15
+"""Numbers unpacked together, so that what is written in several passes stays in the cache."""
+
+
+def unpack(
+    data: NDArray[np.uint8], out: NDArray[Any], /, *, first: int, stride: int, width: int, shift: int = 0
+) -> None:
+    """Write packed numbers into an array.
+
+    Number ``i`` begins ``first + i * stride`` bits from the start. Bits repeat their places in bytes after 8 numbers
+    at most, so 8 strided reads give all of them.
+
+    Parameters
+    ----------
+    data
+        Packed bytes, and `PADDING` more.
+    out
+        One axis of unsigned integers, any stride and byte order.
+    first, stride
+        In bits.
+    width
+        Bits of a number, 1 to 64.
+    shift
+        Bits to shift a number to the left; it still fits.
+    """
+    period = 8 // math.gcd(stride, 8)
+    block = out.size if stride % 8 == 0 else _BLOCK
+    for start in range(0, out.size, max(block, 1)):
+        part = out[start : start + block]
+        for i in range(min(period, part.size)):
+            target = part[i::period]
+            at, skip = divmod(first + (start + i) * stride, 8)
+            _write(data, target, at=at, step=stride * period // 8, skip=skip, width=width, shift=shift)
+
+
+def _write(
+    data: NDArray[np.uint8], target: NDArray[Any], *, at: int, step: int, skip: int, width: int, shift: int
+) -> None:
+    """Write numbers that begin at bit ``skip`` of a byte, ``step`` bytes from one to the next."""
+    n_bytes = next(n for n in (1, 2, 4, 8, 9) if skip + width <= 8 * n)
+    read = min(n_bytes, 8)
+    view: NDArray[Any] = np.ndarray(target.shape, f">u{read}", data, at, (step,))
+    if not shift and not skip and width == 8 * read:
+        target[...] = view
+        return
+    numbers = view.astype(f"u{max(read, target.itemsize) if shift else read}")
+    if n_bytes == 9:
+        rest = skip + width - 64
+        numbers = numbers << skip >> (64 - width)
+        numbers |= np.ndarray(target.shape, np.uint8, data, at + 8, (step,)) >> (8 - rest)
+    else:
+        numbers >>= 8 * read - skip - width
+        if skip:
+            numbers &= (1 << width) - 1
+    if shift:
+        numbers <<= shift
+    target[...] = numbers
+
+
+def gather(data: NDArray[np.uint8], bits: NDArray[np.int64], /, *, width: int) -> NDArray[np.uint64]:
+    """Give packed numbers at any places.
+
+    Parameters
+    ----------
+    data
+        Packed bytes, and `PADDING` more.
+    bits
+        Where numbers begin, in bits from the start.
+    width
+        Bits of a number, 1 to 64.
+    """
+    at, skip = bits >> 3, (bits & 7).astype(np.uint64)
+    words: NDArray[Any] = np.ndarray((data.size - 8,), ">u8", data, 0, (1,))
+    numbers: NDArray[np.uint64] = words[at].astype(np.uint64)
+    numbers <<= skip
+    if width > 57:
+        numbers |= data[at + 8].astype(np.uint64) >> (8 - skip)
+    numbers >>= 64 - width
+    return numbers
+
 
 NBIT = "virtualstack.nbit"
 _ATOMIC, _ARRAY, _COMPOUND, _OTHER = 1, 2, 3, 4
@@ -241,3 +336,134 @@ def _decode_field(data: NDArray[np.uint8], out: NDArray[np.uint8], field: _Field
     for axis in axes:
         bits = np.add.outer(bits, np.arange(axis.length) * axis.bits)
     target[...] = gather(data, bits, width=field.width) << field.shift
+
+
+SCALEOFFSET = "virtualstack.scaleoffset"
+_N_VALUES, _FILL_AT = 20, 8
+_HEADER = 21
+"""Bytes before the packed numbers: how many bits these have (4), then the size (1) and bytes (16) of the minimum."""
+_DECIMALS, _INTEGERS = 0, 2
+"""Kinds of scaling (H5Zpublic.h); 1, by powers of two, was never written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """What the parameters say.
+
+    Parameters
+    ----------
+    n_elements
+        Of a chunk.
+    dtype
+        Of its values, in the stored byte order.
+    decimals
+        Of floats.
+    fill
+        Stored as the packed number of which all bits are set.
+    """
+
+    n_elements: int
+    dtype: np.dtype[Any]
+    decimals: int
+    fill: np.generic | None
+
+
+def parse_scaling(values: Sequence[int], /) -> Scaling | None:
+    """Read the client data values of the filter; ``None`` where it leaves chunks as they are.
+
+    H5Zscaleoffset.c: kind of scaling, its factor, elements of a chunk, class, size, sign and byte order of a number,
+    whether there is a fill value, and its bytes in words of 4, least significant first.
+
+    Raises
+    ------
+    ValueError
+        The filter does not know them either.
+    """
+    if not all(0 <= value < 1 << 32 for value in values):
+        raise ValueError("has parameters that are no words of 32 bits")
+    if len(values) != _N_VALUES:
+        raise ValueError(f"has {len(values)} parameters; {_N_VALUES} are expected")
+    scaling, factor, n_elements, kind, size, sign, order, has_fill = values[:_FILL_AT]
+    factor = factor - (1 << 32) if factor >> 31 else factor
+    sizes = {0: (1, 2, 4, 8), 1: (4, 8)}.get(kind, ())
+    if size not in sizes or sign not in (0, 1) or order not in (0, 1):
+        raise ValueError(f"has numbers of class {kind} with {size} bytes, sign {sign}, byte order {order}")
+    if has_fill not in (0, 1):
+        raise ValueError(f"has a fill value that is there in the way {has_fill}, not 0 or 1")
+    if scaling != (_DECIMALS if kind else _INTEGERS):
+        raise ValueError(f"has scaling {scaling} of numbers of class {kind}")
+    if not kind and factor > 8 * size:
+        raise ValueError(f"has integers of {factor} bits in {size} bytes")
+    if not kind and factor == 8 * size:
+        return None
+    dtype = np.dtype(f"{'<>'[order]}{'f' if kind else 'ui'[sign]}{size}")
+    fill = np.array(values[_FILL_AT:], "<u4").view(dtype.newbyteorder("<"))[0] if has_fill else None
+    return Scaling(n_elements=n_elements, dtype=dtype, decimals=factor, fill=fill)
+
+
+def scaleoffset(options: Mapping[str, Any], /) -> BytesDecoder:
+    """Give the decoder.
+
+    Parameters
+    ----------
+    options
+        ``values``: the client data values of the filter.
+    """
+    scaling = parse_scaling([int(value) for value in options["values"]])
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        source = raw_bytes(raw)
+        if scaling is None:
+            return source
+        n_bytes = scaling.n_elements * scaling.dtype.itemsize
+        check_size("the scaleoffset filter", n_bytes, size, limit)
+        if source.size < _HEADER:
+            raise CodecError(f"the scaleoffset chunk has {source.size} bytes; its header alone has {_HEADER}")
+        width, n_least = struct.unpack_from("<IB", source)
+        body = source[_HEADER:]
+        if width > 8 * scaling.dtype.itemsize or body.size * 8 < scaling.n_elements * width:
+            raise CodecError(
+                f"the scaleoffset chunk has {body.size} bytes of numbers; {scaling.n_elements} of {width} bits with "
+                f"dtype '{scaling.dtype}' are expected"
+            )
+        if width == 8 * scaling.dtype.itemsize:
+            whole = body[:n_bytes].view(scaling.dtype.newbyteorder("<"))
+            return raw_bytes(whole.astype(scaling.dtype, copy=False))
+        least = source[5 : 5 + min(n_least, 8)].tobytes().ljust(8, b"\0")
+        return raw_bytes(_restore(_unpacked(body, width, scaling), width, least, scaling))
+
+    return decode
+
+
+def _unpacked(body: NDArray[np.uint8], width: int, scaling: Scaling) -> NDArray[Any]:
+    numbers = np.zeros(scaling.n_elements, f"u{scaling.dtype.itemsize}")
+    if width:
+        padded = np.zeros(body.size + PADDING, np.uint8)
+        padded[: body.size] = body
+        unpack(padded, numbers, first=0, stride=width, width=width)
+    return numbers
+
+
+def _restore(numbers: NDArray[Any], width: int, least: bytes, scaling: Scaling) -> NDArray[Any]:
+    """Give values in the stored byte order."""
+    native = scaling.dtype.newbyteorder("=")
+    start = np.frombuffer(least, native.newbyteorder("<"), 1).astype(native)[0]
+    is_fill = None if scaling.fill is None else numbers == (1 << width) - 1
+    if native.kind == "f":
+        values = numbers.view(f"i{native.itemsize}").astype(native)
+        with np.errstate(all="ignore"):
+            values /= native.type(_power_of_ten(scaling.decimals))
+            values += start
+    else:
+        numbers += start.view(numbers.dtype)
+        values = numbers.view(native)
+    if is_fill is not None:
+        values[is_fill] = scaling.fill
+    return values.astype(scaling.dtype, copy=False)
+
+
+def _power_of_ten(exponent: int) -> float:
+    try:
+        return math.pow(10.0, exponent)
+    except OverflowError:
+        return math.inf

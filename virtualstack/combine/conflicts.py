@@ -1,0 +1,335 @@
+"""Rules for variables and attributes that differ between files, and the errors that name the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from virtualstack.combine.part import Attribute, Part
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError
+from virtualstack.manifests import (
+    ManifestArray,
+    can_cast_floats,
+    is_nan,
+    other_meaning,
+    same_dates_in,
+    same_value,
+    unpack,
+    value_changing,
+)
+
+__all__ = ["Join", "Rules", "floats_like", "joined", "merge_attributes", "unpack_differing", "with_attributes"]
+
+type Join = Literal["exact", "outer", "inner", "left", "right", "override"]
+
+_ATTRS = ("drop", "drop_conflicts", "identical", "no_conflicts", "override")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What combining does where files differ; the words are those of :func:`xarray.concat`.
+
+    Parameters
+    ----------
+    join
+        Of labels along dimensions that files are not joined along: ``"exact"`` raises where they differ.
+    tolerance
+        How far labels, and values of variables that are to be the same, may lie apart to be taken for the first's.
+    data_vars, coords
+        Variables that get the dimension that files are joined along though they lack it: none (``"minimal"``),
+        ``"all"``, or those named. Of ``data_vars``, ``None`` means all along a dimension that no file has.
+    compat
+        Whether variables without that dimension must be equal (``"equals"``) or are the first's (``"override"``).
+    combine_attrs
+        ``None`` drops attributes that differ, and raises for units.
+    fill_value
+        Of what is not there, once decoded: one, or one a variable; ``None`` is a missing value, as xarray has it.
+    remedy
+        What to do where labels differ, for the message of an error; by default ``join`` and ``tolerance`` are named.
+    """
+
+    join: Join = "exact"
+    tolerance: int | float | pd.Timedelta | None = None
+    data_vars: Literal["minimal", "all"] | frozenset[str] | None = None
+    coords: Literal["minimal", "all"] | frozenset[str] = "minimal"
+    compat: Literal["equals", "override"] = "equals"
+    combine_attrs: str | Callable[..., Any] | None = None
+    fill_value: Any = None
+    remedy: str | None = None
+
+    @classmethod
+    def of(cls, *, join: Join = "exact", tolerance: Any = None, options: Mapping[str, Any] | None = None) -> Rules:
+        """Check what a user gives.
+
+        Raises
+        ------
+        ValueError
+            A word or an option is not known.
+        CombineError
+            The tolerance is none.
+        """
+        options = dict(options or {})
+        known = ("data_vars", "coords", "compat", "combine_attrs", "fill_value")
+        unknown = sorted(options.keys() - set(known))
+        if unknown:
+            raise ValueError(f"combine_options has {unknown}; known are {list(known)}")
+        _check("join", join, get_args(Join.__value__))
+        for key in ("data_vars", "coords"):
+            if key in options and not (key == "data_vars" and options[key] is None):
+                options[key] = _names(key, options[key])
+        _check("compat", options.get("compat", "equals"), ("equals", "override"))
+        attrs = options.get("combine_attrs")
+        if attrs is not None and not callable(attrs):
+            _check("combine_attrs", attrs, _ATTRS)
+        return cls(join=join, tolerance=_tolerance(tolerance), **options)
+
+    def fill(self, name: str) -> Any:
+        """Give the fill value of a variable; ``None`` is a missing value."""
+        return self.fill_value.get(name) if isinstance(self.fill_value, Mapping) else self.fill_value
+
+
+def _tolerance(tolerance: Any) -> int | float | pd.Timedelta | None:
+    """Give a tolerance as a number or a span of time."""
+    number: Any = None
+    if isinstance(tolerance, timedelta | np.timedelta64):
+        number = None if pd.isnull(tolerance) else pd.Timedelta(tolerance)
+    elif isinstance(tolerance, int | float | np.integer | np.floating) and not isinstance(tolerance, bool):
+        number = tolerance if isinstance(tolerance, int | float) else tolerance.item()
+    if tolerance is not None and not (number is not None and number >= type(number)(0)):
+        raise CombineError(
+            f"tolerance={tolerance!r} is no distance between labels; give a number such as 1e-6, or for dates a "
+            "timedelta such as pd.Timedelta('1min')",
+            property="tolerance",
+            left=tolerance,
+        )
+    return cast("int | float | pd.Timedelta | None", number)
+
+
+def _check(option: str, word: object, known: Collection[str]) -> None:
+    if word not in known:
+        raise ValueError(f"{option}={word!r}; it is one of {list(known)}")
+
+
+def _names(option: str, value: object) -> Any:
+    if isinstance(value, str):
+        _check(option, value, ("minimal", "all"))
+        return value
+    if not isinstance(value, Iterable):
+        raise ValueError(f"{option}={value!r}; it is 'minimal', 'all' or names of variables")
+    return frozenset(map(str, value))
+
+
+_MISSING = frozenset({"_FillValue", "missing_value"})
+
+
+def joined(arrays: Sequence[ManifestArray], axis: int, /) -> ManifestArray:
+    """Join arrays along an axis; floats whose missing values differ keep their own, as NaN, in their chunks.
+
+    Their dtype stays what it is, so that nobody has to ask for it with ``unpack="differing"``.
+
+    Raises
+    ------
+    CombineError
+        As for :func:`numpy.concatenate`.
+    """
+    try:
+        found: Any = np.concatenate(cast(Any, arrays), axis=axis)
+    except CombineError:
+        if not any(array.cf for array in arrays) or not all(_is_masked_alone(array) for array in arrays if array.cf):
+            raise
+        found = np.concatenate(cast(Any, [unpack(array).array for array in arrays]), axis=axis)
+    return cast(ManifestArray, found)
+
+
+def floats_like(array: ManifestArray, like: ManifestArray, /) -> ManifestArray:
+    """Return floats in the dtype and with the missing values of others, where no value changes; else as they are."""
+    if array.dtype.kind != "f" or not np.can_cast(array.dtype, like.dtype) or not _is_masked_alone(like):
+        return array
+    if _is_masked_alone(array) and all(map(is_nan, like.cf.values())) and other_meaning(array, like) is not None:
+        array = unpack(array).array
+    return array.astype(like.dtype) if can_cast_floats(array.cf, array.dtype, like.dtype) else array
+
+
+def _is_masked_alone(array: ManifestArray) -> bool:
+    """Tell whether numbers are floats of which attributes say at most which are missing."""
+    return array.dtype.kind == "f" and not array.cf.keys() - _MISSING
+
+
+def unpack_differing(parts: Sequence[Part], /, *, decode_times: bool = True) -> list[Part]:
+    """Let the chunks of variables decode where attributes that change values differ; the others stay packed.
+
+    Parameters
+    ----------
+    parts
+        In the order of the files; opened packed.
+    decode_times
+        Whether numbers with units of time become dates.
+
+    Raises
+    ------
+    CombineError
+        A variable differs and has no values of a fixed dtype once decoded.
+    """
+    names = dict.fromkeys(name for part in parts for name in part.variables)
+    differing = [name for name in names if _differs([part.variables[name] for part in parts if name in part.variables])]
+    if not differing:
+        return list(parts)
+    return [_unpacked(part, [name for name in differing if name in part.variables], decode_times) for part in parts]
+
+
+def _differs(members: Sequence[xr.Variable]) -> bool:
+    arrays = [x for x in map(virtual_array, members) if x is not None]
+    return any(_is_other(arrays[0], other) for other in arrays[1:])
+
+
+def _is_other(a: ManifestArray, b: ManifestArray) -> bool:
+    return bool(a.cf or b.cf) and (a.dtype != b.dtype or other_meaning(a, b) is not None)
+
+
+def _unpacked(part: Part, names: Sequence[str], decode_times: bool) -> Part:
+    changed = dict(part.variables)
+    for name in names:
+        array = virtual_array(part.variables[name])
+        if array is not None:
+            changed[name] = _unpacked_variable(name, part.variables[name], array, part, decode_times)
+    return replace(part, variables=changed)
+
+
+def _unpacked_variable(
+    name: str, variable: xr.Variable, array: ManifestArray, part: Part, decode_times: bool
+) -> xr.Variable:
+    unpacked = unpack(array, decode_times=decode_times)
+    if unpacked.obstacle is not None:
+        raise CombineError(
+            f"variable '{name}' is packed differently in some files, and that of {part.called} cannot be unpacked: "
+            f"{unpacked.obstacle}; leave it out with drop_variables, or, where the calendar is one, load it with "
+            "loadable_variables",
+            variable=name,
+            property="packing",
+            left=dict(array.cf),
+            left_url=part.source,
+        )
+    gone = {**array.attributes, **array.cf}.keys() - unpacked.array.attributes.keys()
+    attributes = {key: value for key, value in variable.attrs.items() if key not in gone}
+    return xr.Variable(variable.dims, unpacked.array, attributes, {**variable.encoding, **unpacked.encoding})
+
+
+_MEANING = ("units", "positive", "calendar")
+"""Values of files that disagree here are other quantities, though their numbers join."""
+_TIMES = ("units", "calendar")
+_MAPPING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
+"""Of what says where coordinates are; without one that differs, the others would say something else."""
+
+
+def merge_attributes(
+    attributes: Sequence[Mapping[str, Any]], rules: Rules, /, *, name: str | None, sources: Sequence[Part]
+) -> tuple[dict[str, Any], frozenset[Attribute]]:
+    """Give the attributes that hold for all, and which were left out.
+
+    Attributes that some files lack are kept, as with xarray's ``"drop_conflicts"``.
+
+    Parameters
+    ----------
+    attributes
+        Of one variable, or of the datasets.
+    rules
+        With ``combine_attrs``.
+    name
+        Of the variable; ``None`` for a dataset.
+    sources
+        Where they are from.
+
+    Raises
+    ------
+    CombineError
+        ``units``, ``positive`` or the coordinate reference system of a variable differ, and ``combine_attrs`` is not
+        given; or it asks for agreement.
+    """
+    how = rules.combine_attrs
+    first = attributes[0]
+    if how == "drop":
+        return {}, frozenset()
+    if how == "override":
+        return dict(first), frozenset()
+    if callable(how):
+        return dict(how([dict(x) for x in attributes], None)), frozenset()
+    left_out = {x.key for part in sources for x in part.left_out if x.name == name}
+    merged = {key: value for key, value in first.items() if key not in left_out}
+    for other, source in zip(attributes, sources, strict=True):
+        if other is first or _is_equal(other, first):
+            continue
+        if how == "identical" and other.keys() != first.keys():
+            key = sorted(other.keys() ^ first.keys())[0]
+            _refuse(key, name, first.get(key), other.get(key), sources[0], source)
+        for key, value in other.items():
+            if key in left_out:
+                continue
+            if key not in merged:
+                merged[key] = value
+            elif not (_same(merged[key], value) or (key in _TIMES and same_dates_in({**first, **merged}, other))):
+                is_other = how is None and name is not None and _changes_meaning(key, value, merged)
+                if is_other or how in ("identical", "no_conflicts"):
+                    _refuse(key, name, merged[key], value, sources[0], source)
+                del merged[key]
+                left_out.add(key)
+    return merged, frozenset(Attribute(name, key) for key in left_out)
+
+
+def with_attributes(variable: xr.Variable, attributes: Mapping[str, Any], /) -> xr.Variable:
+    """Give the variable with other attributes; those that change values stay its own, and none are added.
+
+    An array knows how its numbers are packed; what joins with it means the same, and what does not is not in it.
+    """
+    array = virtual_array(variable)
+    own = value_changing(variable.attrs) if array is None else array.cf
+    if array is not None:
+        kept = {key: value for key, value in own.items() if key in variable.attrs or key in attributes}
+        attributes = {**attributes, **kept}
+    added = value_changing(attributes).keys() - own.keys()
+    changed: xr.Variable = variable.copy(deep=False)
+    changed.attrs = {key: value for key, value in attributes.items() if key not in added}
+    return changed
+
+
+def _changes_meaning(key: str, value: object, attributes: Mapping[str, Any]) -> bool:
+    """Tell whether values mean something else with another value of an attribute; of grid mappings, all numbers do."""
+    is_mapping = any(name in attributes for name in _MAPPING)
+    return key in _MEANING or (is_mapping and (key in _MAPPING or not isinstance(value, str)))
+
+
+def _is_equal(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    try:
+        return bool(a == b)
+    except ValueError:  # of arrays
+        return False
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, str) or isinstance(b, str):
+        return type(a) is type(b) and a == b
+    try:
+        return same_value(a, b)
+    except (ValueError, TypeError):
+        return False
+
+
+def _refuse(key: str, name: str | None, left: object, right: object, a: Part, b: Part) -> None:
+    whose = "the dataset" if name is None else f"variable '{name}'"
+    raise CombineError(
+        f"attribute '{key}' of {whose} is {left!r} in {a.called} and {right!r} in {b.called}; convert one of them with "
+        "preprocess=, or say which counts: combine_options={'combine_attrs': 'override'} takes the first file's, "
+        "'drop_conflicts' leaves it out",
+        variable=name,
+        property=key,
+        left=left,
+        right=right,
+        left_url=a.source,
+        right_url=b.source,
+    )
