@@ -110,7 +110,13 @@ def test_parquet_of_kerchunk(translated, tmp_path):
 
 
 @pytest.mark.skipif(not CORPUS.exists(), reason=f"no corpus at {CORPUS}")
-@pytest.mark.parametrize("name", ["nam.t00z.awp21100.tm00.grib2", "CMC_reg_DEPR_ISBL_10_ps10km_2022072000_P000.grib2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CMC_reg_DEPR_ISBL_10_ps10km_2022072000_P000.grib2",
+        pytest.param("nam.t00z.awp21100.tm00.grib2", marks=pytest.mark.apart),
+    ],
+)
 def test_scan_grib(name):
     """Coordinates are named by the root alone."""
     from kerchunk.grib2 import scan_grib

@@ -27,9 +27,9 @@ from virtualstack.vstack.reader import VStack
 SERIAL = itertools.count()
 
 
-def test_mutations_end_in_values_or_typed_errors():
+@pytest.mark.parametrize("n", [examples(90), pytest.param(300, marks=pytest.mark.apart)])
+def test_mutations_end_in_values_or_typed_errors(n):
     """In a process with limits of time and memory; many more with ``python -m tests.vstack.fuzz``."""
-    n = examples(300)
     outcomes = fuzz(n, first=10**9)
     assert sum(outcomes.values()) == n
     assert not [what for what in outcomes if what.startswith("BAD")]
