@@ -11,7 +11,7 @@ import xarray as xr
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import StorageError
-from virtualstack.lazy import LazyArray, variable_of
+from virtualstack.lazy import LazyArray, lazy_variable
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.storage import MemoryTarget
@@ -43,7 +43,7 @@ def strings(words):
 def test_a_variable_reads_what_is_selected():
     """Basic, outer and vectorized selections give what they give of the values."""
     array, values = known(np.arange(60, dtype="f4").reshape(6, 10), (2, 3))
-    lazy, plain = variable_of(array), xr.Variable(("d0", "d1"), values)
+    lazy, plain = lazy_variable(array), xr.Variable(("d0", "d1"), values)
     assert isinstance(lazy._data, xr.core.indexing.LazilyIndexedArray)
     for key in (
         {"d0": 3},
@@ -60,7 +60,7 @@ def test_a_variable_reads_what_is_selected():
 def test_slices_of_nothing(key):
     """Whatever their step: xarray's own way to turn a slice around fails where it selects nothing."""
     array, values = known(np.arange(60, dtype="f4").reshape(6, 10), (2, 3))
-    lazy, plain = variable_of(array), xr.Variable(("d0", "d1"), values)
+    lazy, plain = lazy_variable(array), xr.Variable(("d0", "d1"), values)
     xr.testing.assert_identical(lazy.isel(d0=key).load(), plain.isel(d0=key))
     xr.testing.assert_identical(lazy.isel(d0=[1, 0], d1=key).load(), plain.isel(d0=[1, 0], d1=key))
 
@@ -71,7 +71,7 @@ def test_loading_in_an_event_loop():
     at = np.array([5, 0])
 
     async def load(*keys):
-        whole = variable_of(array)
+        whole = lazy_variable(array)
         return await asyncio.gather(*(whole.isel(key).load_async() for key in keys))
 
     outer, points = asyncio.run(
@@ -97,14 +97,14 @@ def test_dask_chunks_are_those_of_the_grid(scheduler):
         (first, left, (4, 4, 2)),
         (np.concatenate([first, second]), np.concatenate([left, right]), (4, 4, 2, 3, 3, 1)),
     ):
-        opened = xr.open_dataset(variable_of(replace(array, dimension_names=("x",))), engine=Entrypoint, chunks={})
+        opened = xr.open_dataset(lazy_variable(replace(array, dimension_names=("x",))), engine=Entrypoint, chunks={})
         assert opened.v.chunks == (chunks,)
         np.testing.assert_array_equal(opened.v.compute(scheduler=scheduler), values)
 
 
 def test_strings_are_objects():
     """Strings are presented as xarray's netCDF backends do: objects of the vlen dtype."""
-    variable = variable_of(strings(["a", "", "länger"]))
+    variable = lazy_variable(strings(["a", "", "länger"]))
     assert variable.dtype == object
     assert xr.coding.strings.check_vlen_dtype(variable.dtype) is str
     assert variable.load().values.tolist() == ["a", "", "länger"]
@@ -123,7 +123,7 @@ def test_attributes_that_change_values_come_from_the_array():
     """What `cf` says wins over the attributes."""
     array, _ = known(np.arange(3.0), (3,))
     array = replace(array, attributes={"units": "K", "scale_factor": 1.0}, cf={"scale_factor": 2.0})
-    variable = variable_of(array)
+    variable = lazy_variable(array)
     assert variable.attrs == {"units": "K", "scale_factor": 2.0}
     assert variable.encoding["source"] == "memory://lazy/a"
     assert variable.encoding["chunks"] == (3,)
@@ -133,9 +133,9 @@ def test_attributes_that_change_values_come_from_the_array():
 def test_missing_chunks_raise_where_asked():
     """A ABSENT chunk is its fill, or an error."""
     array, values = known(np.arange(4.0), (2,), holes=np.array([0, 2], np.uint8), fill=-1)
-    np.testing.assert_array_equal(variable_of(array).values, values)
+    np.testing.assert_array_equal(lazy_variable(array).values, values)
     with pytest.raises(StorageError, match="ABSENT"):
-        variable_of(array, absent="raise").values  # noqa: B018
+        lazy_variable(array, absent="raise").values  # noqa: B018
 
 
 def test_a_sparse_table_of_locations_has_no_source():
@@ -148,7 +148,7 @@ def test_a_sparse_table_of_locations_has_no_source():
         encodings=manifest.encodings,
         locations=(*manifest.locations, Location("memory://lazy/other")),
     )
-    assert "source" not in variable_of(replace(array, manifest=two)).encoding
+    assert "source" not in lazy_variable(replace(array, manifest=two)).encoding
 
 
 def test_a_file_is_stored_again_as_it_was(tmp_path):

@@ -29,13 +29,13 @@ class ByteCache[T]:
     ----------
     limit
         Bytes to keep. What is larger by itself is handed on and not kept.
-    size_of
+    measure
         Gives the bytes of a value.
     """
 
-    def __init__(self, limit: int, size_of: Callable[[Any], int] = len) -> None:
+    def __init__(self, limit: int, measure: Callable[[Any], int] = len) -> None:
         self._limit = limit
-        self._size_of = size_of
+        self._measure = measure
         self.clear()
         _CACHES.add(self)
 
@@ -68,7 +68,7 @@ class ByteCache[T]:
                 return waiting.result()
         try:
             value = make()
-            size = self._size_of(value)
+            size = self._measure(value)
         except BaseException as error:
             with self._lock:
                 del self._making[key]

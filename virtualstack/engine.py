@@ -17,7 +17,7 @@ from virtualstack.api import Unsupported, account_for, select_group
 from virtualstack.dataset import text_coordinates
 from virtualstack.errors import ReaderError
 from virtualstack.formats.base import Reader, ReadOptions
-from virtualstack.lazy import variable_of
+from virtualstack.lazy import lazy_variable
 from virtualstack.loading import pyproj_before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.scanning import scan
@@ -49,7 +49,7 @@ class _GroupDataStore(AbstractDataStore):
     def get_variables(self) -> dict[str, xr.Variable]:
         variables = {}
         for name, array in self._group.arrays.items():
-            variables[name] = variable_of(array, self._storage, absent=self._absent)
+            variables[name] = lazy_variable(array, self._storage, absent=self._absent)
             variables[name].attrs = text_coordinates(variables[name].attrs)
             if name in self._letters:
                 variables[name] = _as_strings(name, variables[name])
@@ -179,9 +179,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             The references cannot be read.
         """
         options = _options(group, drop_variables, inline_limit, allow)
-        reader = _reader_of(reader, at)
+        reader = _choose_reader(reader, at)
         storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
-        node = select_group(_group_of(filename_or_obj, reader, storage, options), group)
+        node = select_group(_read_group(filename_or_obj, reader, storage, options), group)
         account_for(node, _unsupported(unsupported), with_children=False, options=options)
         dropped = _dropped(node, group or "", options)
         _check_sizes(node, dropped)
@@ -225,9 +225,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         Parameters are those of :meth:`open_dataset`.
         """
         options = _options(group, drop_variables, inline_limit, allow)
-        reader = _reader_of(reader, at)
+        reader = _choose_reader(reader, at)
         storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
-        node = select_group(_group_of(filename_or_obj, reader, storage, options), group)
+        node = select_group(_read_group(filename_or_obj, reader, storage, options), group)
         account_for(node, _unsupported(unsupported), with_children=True, options=options)
         return {
             path or "/": self.open_dataset(
@@ -295,7 +295,7 @@ def _letters(
     )
 
 
-def _reader_of(reader: str | Reader | None, at: At | None) -> str | Reader | None:
+def _choose_reader(reader: str | Reader | None, at: At | None) -> str | Reader | None:
     """Return the reader of vstacks where a snapshot of theirs is given."""
     if at is None:
         return reader
@@ -321,7 +321,7 @@ def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[
     return frozenset(name for name in node.arrays if options.drops(f"{path.strip('/')}/{name}"))
 
 
-def _group_of(obj: Any, reader: str | Reader | None, storage: StorageLike, options: ReadOptions) -> ManifestGroup:
+def _read_group(obj: Any, reader: str | Reader | None, storage: StorageLike, options: ReadOptions) -> ManifestGroup:
     if isinstance(obj, ManifestGroup):
         return obj
     if isinstance(obj, Mapping):

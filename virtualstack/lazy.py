@@ -18,7 +18,7 @@ from virtualstack.manifests import ManifestArray, packed_encoding
 from virtualstack.reading import check_absent, read_array, read_points
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["LazyArray", "variable_of"]
+__all__ = ["LazyArray", "lazy_variable"]
 
 _STRINGS: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call]
 
@@ -72,7 +72,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         return f"LazyArray({self.manifest_array!r})"
 
 
-def variable_of(
+def lazy_variable(
     array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
 ) -> xr.Variable:
     """Give a variable with lazily indexed raw values; nothing is read.

@@ -149,14 +149,14 @@ def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
     'file:///x.nc'
     """
     text = os.fsdecode(path)
-    url = _url_of(text)
+    url = _absolute_url(text)
     if url is None and "\0" in text:
         raise StorageError(f"{text!r} has a NUL, which no path has: name another file")
     return "file://" + Path(os.path.abspath(os.path.expanduser(text))).as_posix() if url is None else url
 
 
 @lru_cache(maxsize=4096)
-def _url_of(text: str) -> str | None:
+def _absolute_url(text: str) -> str | None:
     """Give the absolute URL of what has a scheme."""
     try:
         text.encode()

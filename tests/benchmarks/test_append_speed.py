@@ -26,10 +26,10 @@ from virtualstack.manifests import (
     inline_array,
 )
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.vstack.format.history import archive_of, group_of
+from virtualstack.vstack.format.history import open_archive, read_group
 from virtualstack.vstack.format.names import snapshot_key
 from virtualstack.vstack.format.sources import Prefixes
-from virtualstack.vstack.reader import permission_of
+from virtualstack.vstack.reader import permission_for_snapshot
 from virtualstack.vstack.save import save
 from virtualstack.vstack.write.edit import ArrayEdit, Edit, applied
 from virtualstack.vstack.write.placing import Piece, place
@@ -73,7 +73,7 @@ def build(url, n_commits, n_files=100):
     """Make the store that so many appends of so many files make, but for what earlier snapshots hold."""
     first = save(part(0, n_files), url)
     objects = ObjectStore(absolute_url(url) + "/", Storage.of(None))
-    permission, target, head = permission_of(objects.url, first, ()), objects.target, first
+    permission, target, head = permission_for_snapshot(objects.url, first, ()), objects.target, first
     for i in range(1, n_commits - 1):
         arrays = {f"/{name}": x for name, x in part(i * n_files, n_files).arrays.items() if name != "time"}
         n_rows = sum(x.manifest.entries.size for x in arrays.values())
@@ -87,10 +87,10 @@ def build(url, n_commits, n_files=100):
         prefixes = Prefixes(store=objects.url, table=head.prefixes, moved=head.moved)
         segment, chosen = writer.close(prefixes, relative=False)
         edit = Edit(arrays=edits, segment=segment, prefixes=chosen)
-        made = applied(edit, head, archive_of(head, objects, permission), target)
+        made = applied(edit, head, open_archive(head, objects, permission), target)
         head = replace(made, number=i, time=head.time + 1e-3)
         target.put(snapshot_key(i), head.encode() if i == n_commits - 2 else b"")
-    group = group_of(head, archive_of(head, objects, permission))
+    group = read_group(head, open_archive(head, objects, permission))
     n = (n_commits - 1) * n_files
     array = part(0, n_files).arrays["time"]
     values = np.arange(n, dtype="i8")

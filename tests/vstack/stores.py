@@ -24,9 +24,9 @@ from virtualstack.manifests import (
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.reading import read_array
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.vstack.format.history import archive_of, group_of
+from virtualstack.vstack.format.history import open_archive, read_group
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.reader import open_snapshot, permission_of
+from virtualstack.vstack.reader import open_snapshot, permission_for_snapshot
 from virtualstack.vstack.write.commit import EMPTY_STORE
 from virtualstack.vstack.write.write import write_group
 
@@ -78,14 +78,14 @@ def labels(values, name: str = "time", *, units: str = "days since 2000-01-01") 
 def create(url, arrays: Mapping[str, ManifestArray], storage=None, **attributes) -> Snapshot:
     objects = objects_of(url, storage)
     group = ManifestGroup(arrays=dict(arrays), attributes=attributes)
-    return write_group(objects, EMPTY_STORE, group, permission_of(objects.url, EMPTY_STORE, ALLOW))
+    return write_group(objects, EMPTY_STORE, group, permission_for_snapshot(objects.url, EMPTY_STORE, ALLOW))
 
 
 def opened(url, at=None, storage=None) -> tuple[ObjectStore, Snapshot, ManifestGroup]:
     objects = objects_of(url, storage)
     snapshot = open_snapshot(objects, at)
-    archive = archive_of(snapshot, objects, permission_of(objects.url, snapshot, ALLOW))
-    return objects, snapshot, group_of(snapshot, archive)
+    archive = open_archive(snapshot, objects, permission_for_snapshot(objects.url, snapshot, ALLOW))
+    return objects, snapshot, read_group(snapshot, archive)
 
 
 class Change:
@@ -96,7 +96,7 @@ class Change:
         self.group, self.overlays = change(self.group), overlays
 
     def commit(self, message: str | None = None) -> Snapshot:
-        permission = permission_of(self.objects.url, self.base, ALLOW)
+        permission = permission_for_snapshot(self.objects.url, self.base, ALLOW)
         return write_group(self.objects, self.base, self.group, permission, overlays=self.overlays, message=message)
 
 

@@ -12,7 +12,7 @@ from tests.vstack import processes
 from tests.vstack.stores import Change, create, objects_of, opened, values_of, virtual, written
 from virtualstack.vstack import Repository
 from virtualstack.vstack.format.names import HINT
-from virtualstack.vstack.log import log_of
+from virtualstack.vstack.log import read_log
 
 N_WRITERS = 8
 
@@ -41,7 +41,7 @@ def test_writers_of_different_things(where, n, tmp_path, request):
     calls += [(processes.write_variables, (url, tmp_path, storage, f"w{i}", n)) for i in range(half)]
     calls.append((processes.read_meanwhile, (url, storage, n)))
     processes.run(processes.call, calls, at_most=600)
-    log = log_of(objects_of(url, storage), None)
+    log = read_log(objects_of(url, storage), None)
     assert [entry.number for entry in log] == list(range(N_WRITERS * n, -1, -1))
     wanted = [f"row {row}" for row in range(half * n)] + [f"w{i} {value}" for i in range(half) for value in range(n)]
     assert sorted(entry.message for entry in log[:-1]) == sorted(wanted)

@@ -32,7 +32,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage
 from virtualstack.vstack import Repository
 from virtualstack.vstack.format import names
-from virtualstack.vstack.format.names import seconds_of
+from virtualstack.vstack.format.names import count_seconds
 from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.write import commit as commits
 
@@ -40,7 +40,7 @@ DAY = timedelta(days=1)
 
 
 class Clock:
-    now = seconds_of("2000-01-01")
+    now = count_seconds("2000-01-01")
 
     def time(self) -> float:
         return self.now

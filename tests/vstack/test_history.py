@@ -18,7 +18,7 @@ from tests.vstack.stores import Change, added, appended, create, objects_of, ope
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.vstack import Repository
 from virtualstack.vstack.format.history import hint, number_at
-from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, seconds_of, snapshot_key, text_of
+from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, count_seconds, format_time, snapshot_key
 from virtualstack.vstack.write import commit as commits
 
 DAY = 86400.0
@@ -27,7 +27,7 @@ DAY = 86400.0
 @pytest.fixture
 def url(tmp_path, monkeypatch):
     """Ten snapshots, a day apart from 2000-01-01 on: the variable ``v`` has one more row in each."""
-    clock = seconds_of("2000-01-01")
+    clock = count_seconds("2000-01-01")
     monkeypatch.setattr(commits.time, "time", lambda: clock)
     create(tmp_path / "x.vstack", {"v": virtual(tmp_path, [0])})
     for n in range(1, 10):
@@ -144,7 +144,7 @@ def test_a_time_whose_snapshot_was_expired(url):
 def test_few_snapshots_are_read_for_a_time(url):
     """They are found by bisection."""
     with RangeServer(url) as server:
-        assert number_at(objects_of(server.root), 9, seconds_of("2000-01-03")) == 2
+        assert number_at(objects_of(server.root), 9, count_seconds("2000-01-03")) == 2
         assert server.n_requests <= 6
 
 
@@ -161,10 +161,10 @@ def test_what_else_lies_among_snapshots(url):
 
 def test_moments_are_texts_and_back():
     """To the microsecond, and never before; what is no moment is shown as it is."""
-    assert seconds_of(text_of(1234567890.125)) == 1234567890.125
+    assert count_seconds(format_time(1234567890.125)) == 1234567890.125
     for seconds in np.random.default_rng(0).uniform(0, 4e9, 10_000).tolist():
-        assert seconds <= seconds_of(text_of(seconds)) < seconds + 2e-6
-    assert text_of(1e300) == "1e+300 s"
+        assert seconds <= count_seconds(format_time(seconds)) < seconds + 2e-6
+    assert format_time(1e300) == "1e+300 s"
 
 
 def test_times_of_a_log_open_its_snapshots(tmp_path):
@@ -188,7 +188,7 @@ def test_moments_of_entries_open_their_snapshots(tmp_path, monkeypatch, ahead):
         monkeypatch.setattr(commits.time, "time", lambda now=clock + (ahead and -n) + n / 7: now)
         Change(tmp_path / "x.vstack", appended(range(n + 1), v=virtual(tmp_path, [n]))).commit()
     for entry in Repository.open(tmp_path / "x.vstack").log():
-        for moment in (datetime.fromtimestamp(entry.time, UTC), text_of(entry.time)):
+        for moment in (datetime.fromtimestamp(entry.time, UTC), format_time(entry.time)):
             assert Repository.open(tmp_path / "x.vstack", at=moment).snapshot.number == entry.number
 
 

@@ -52,7 +52,7 @@ from virtualstack.verify import open_independently
 from virtualstack.vstack import save
 from virtualstack.vstack.format import history
 from virtualstack.vstack.format.names import HINT, snapshot_number
-from virtualstack.vstack.log import log_of
+from virtualstack.vstack.log import read_log
 from virtualstack.vstack.refresh import Refreshed
 
 
@@ -296,7 +296,7 @@ def test_a_log_ends_where_snapshots_were_expired():
             return gzip.compress(json.dumps(document).encode(), 1)
 
     objects = Unlisted()
-    assert len(log_of(objects, None)) == 1500
+    assert len(read_log(objects, None)) == 1500
     assert objects.n_asked < 4000
 
 

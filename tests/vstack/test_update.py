@@ -12,7 +12,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.vstack.growing import dataset, n_snapshots, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceChangedError, StorageError
-from virtualstack.vstack.format.history import archive_of
+from virtualstack.vstack.format.history import open_archive
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_only_what_is_new_is_written(tmp_path, url, first):
 
 def segment_rows(store):
     """Count the rows that all segments hold."""
-    archive = archive_of(store.snapshot, store.objects, store._permission)
+    archive = open_archive(store.snapshot, store.objects, store._permission)
     return sum(archive.segment(i).rows for i in range(store.snapshot.segments.n))
 
 

@@ -114,12 +114,12 @@ def _joined(path: str, name: object) -> str:
 
 def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
     """Return the rows of the report of one group."""
-    from virtualstack.dataset import refusals_of, virtual_array
+    from virtualstack.dataset import get_refusals, virtual_array
     from virtualstack.kerchunk.writer import how_taken
     from virtualstack.manifests import describe
     from virtualstack.manifests.plain import ArrayForm
 
-    refusals = refusals_of(dataset)
+    refusals = get_refusals(dataset)
     kept = {x.path: x for x in refusals if x.kind in ("inlined", "packed")}
     for key, variable in dataset.variables.items():
         array, name = virtual_array(variable), _joined(path, key)

@@ -22,7 +22,7 @@ from virtualstack.combine import (
     nest_like,
 )
 from virtualstack.combine import combine_datasets as combine_by
-from virtualstack.dataset import declared_dataset, refusals_of, with_refusals
+from virtualstack.dataset import declared_dataset, get_refusals, with_refusals
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal
@@ -166,7 +166,7 @@ def open_virtual_mfdataset(
     if unknown:
         raise KeyError(f"loadable_variables names {sorted(unknown)}, which no file has")
     combined = combine_by(opened.nested, how, storage=opening.storage)
-    return with_refusals(combined, (*refusals_of(combined), *opened.left_out))
+    return with_refusals(combined, (*get_refusals(combined), *opened.left_out))
 
 
 def combine_datasets(
@@ -289,7 +289,7 @@ def open_virtual_mfdatatree(
     combined = combine_trees(opened.nested, how, storage=opening.storage)
     if opened.left_out:
         root = combined.to_dataset()
-        combined.dataset = with_refusals(root, (*refusals_of(root), *opened.left_out))
+        combined.dataset = with_refusals(root, (*get_refusals(root), *opened.left_out))
     return combined
 
 

@@ -32,7 +32,7 @@ from virtualstack.cli.options import (
 from virtualstack.cli.output import progress_bar, say, show
 from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.conversion import ICECHUNK, STORE
-from virtualstack.dataset import groups_of, refusals_of
+from virtualstack.dataset import get_child_groups, get_refusals
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import (
     CombineError,
@@ -159,7 +159,7 @@ def _build(options: argparse.Namespace) -> int:
             f"--verify compares with netCDF and HDF5 files, not with '{urls[0]}'; leave it out", url=urls[0]
         )
     dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(datasets) > 1 else None)
-    left_out = sorted({name for dataset in datasets for name in groups_of(dataset)})
+    left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
     if left_out:
         where = options.group or "/"
         say("note", f"groups {left_out} below '{where}' are left out; --group chooses one")
@@ -182,7 +182,7 @@ def _build(options: argparse.Namespace) -> int:
         show(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
         if not options.verify:
             return 0
-        refused = (x for dataset in datasets for x in refusals_of(dataset) if x.kind == "refused")
+        refused = (x for dataset in datasets for x in get_refusals(dataset) if x.kind == "refused")
         ignore = {*options.drop_variable, *(x.path.rsplit("/", 1)[-1] for x in refused)}
         found = verify_against_files(
             cube,

@@ -15,7 +15,7 @@ from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.labels import check_calendars, check_kinds
 from virtualstack.combine.part import Attribute, Part, over_index
-from virtualstack.dataset import index_of, virtual_array
+from virtualstack.dataset import make_index, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage
 
@@ -66,7 +66,7 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
         else:
             variables[name] = _join(name, members, parts, dim)
             if name == dim and virtual_array(variables[name]) is None:
-                indexes[name], variables[name] = index_of(name, variables[name])
+                indexes[name], variables[name] = make_index(name, variables[name])
         attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=parts)
         variables[name] = with_attributes(variables[name], attributes)
         left_out |= found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import Absent
-from virtualstack.dataset import index_of, refusals_of, to_group, virtual_array, with_refusals
+from virtualstack.dataset import get_refusals, make_index, to_group, virtual_array, with_refusals
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, Refusal
 
@@ -109,7 +109,7 @@ class Part:
             indexes=indexes,
             attributes=dataset.attrs,
             encoding={key: value for key, value in dataset.encoding.items() if key != "source"},
-            refusals=refusals_of(dataset),
+            refusals=get_refusals(dataset),
             source=dataset.encoding.get("source"),
         )
 
@@ -144,7 +144,7 @@ class Part:
             sizes.update({str(dim): n for dim, n in variable.sizes.items()})
             merged[name] = variable
             if variable.dims == (name,) and virtual_array(variable) is None:
-                indexes[name], merged[name] = index_of(name, variable)
+                indexes[name], merged[name] = make_index(name, variable)
         return replace(
             self,
             variables=merged,

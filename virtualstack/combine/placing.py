@@ -117,14 +117,14 @@ class Placing:
     prefer: Prefer
     _under: dict[int, frozenset[Location]] = field(default_factory=dict)
 
-    def axes_of(self, name: str) -> list[tuple[int, StoreAxis]]:
+    def placed_axes(self, name: str) -> list[tuple[int, StoreAxis]]:
         """List the numbers of the axes of a variable along which parts are placed, and these."""
         dims = map(str, self.parts[0].variables[name].dims)
         return [(number, self.axes[dim]) for number, dim in enumerate(dims) if dim in self.axes]
 
     def where(self, name: str, begin: Sequence[int]) -> str:
         """Name the labels at an element of the result, for messages."""
-        found = [(axis.dim, axis.labels[begin[number]]) for number, axis in self.axes_of(name)]
+        found = [(axis.dim, axis.labels[begin[number]]) for number, axis in self.placed_axes(name)]
         return ", ".join(f"{dim}={label!s}" for dim, label in found)
 
     # -- who counts -------------------------------------------------------------------------------------------
@@ -140,7 +140,9 @@ class Placing:
             found: set[Location] = set()
             for name in self.parts[number].variables:
                 array = virtual_array(self.parts[0].variables[name])
-                for cell, starts in self._list_cells(name, number) if array is not None and self.axes_of(name) else ():
+                for cell, starts in (
+                    self._list_cells(name, number) if array is not None and self.placed_axes(name) else ()
+                ):
                     box = self._stored_box(name, cell)
                     if box is not None and starts is not None and array is not None:
                         found.update(array[box].in_memory().compact().locations)
@@ -181,7 +183,7 @@ class Placing:
                 cells.setdefault(cell, []).append((number, starts))
         merged = {cell: self._merged(name, array, cell, sources) for cell, sources in cells.items()}
         merged = {cell: (shown, over) for cell, (shown, over) in merged.items() if over}
-        if all(axis.is_same for _, axis in self.axes_of(name)):
+        if all(axis.is_same for _, axis in self.placed_axes(name)):
             dims = variable.dims
             try:
                 return [
@@ -199,13 +201,13 @@ class Placing:
     def _list_cells(self, name: str, number: int) -> Iterator[tuple[_Cell, tuple[int, ...]]]:
         """List the cells of segments that a part has of a variable, and its first elements in each."""
         if name in self.parts[number].variables:
-            for each in product(*(axis.starts[number].items() for _, axis in self.axes_of(name))):
+            for each in product(*(axis.starts[number].items() for _, axis in self.placed_axes(name))):
                 yield tuple(segment for segment, _ in each), tuple(start for _, start in each)
 
     def _stored_box(self, name: str, cell: _Cell) -> tuple[slice, ...] | None:
         """Return the elements that the store has in a cell, which has all of them or none."""
         box = [slice(None)] * self.parts[0].variables[name].ndim
-        for segment, (number, axis) in zip(cell, self.axes_of(name), strict=True):
+        for segment, (number, axis) in zip(cell, self.placed_axes(name), strict=True):
             begin, end = axis.span(segment)
             start = axis.starts[0].get(segment)
             if start is None:
@@ -220,12 +222,12 @@ class Placing:
         stored = self._stored_box(name, cell)
         shown = None if stored is None else array[stored]
         whole = [(0, n) for n in array.shape]
-        for segment, (number, axis) in zip(cell, self.axes_of(name), strict=True):
+        for segment, (number, axis) in zip(cell, self.placed_axes(name), strict=True):
             whole[number] = axis.span(segment)
         over: list[tuple[Box, ManifestArray]] = []
         for part, starts in sources:
             box = [slice(None)] * array.ndim
-            for start, (number, _) in zip(starts, self.axes_of(name), strict=True):
+            for start, (number, _) in zip(starts, self.placed_axes(name), strict=True):
                 box[number] = slice(start, start + whole[number][1] - whole[number][0])
             its = cast(ManifestArray, virtual_array(self.parts[part].variables[name]))[tuple(box)]
             if shown is None:
@@ -295,7 +297,7 @@ class Placing:
         stored
             What the store has along the axes before; ``None`` where it has nothing.
         """
-        axes = self.axes_of(name)
+        axes = self.placed_axes(name)
         if len(sizes) == len(axes):
             return _in_whole_chunks(array, self._box(name, stored or ())) if not cells else cells[()]
         _, axis = axes[len(sizes)]
@@ -329,15 +331,15 @@ class Placing:
 
     def _box(self, name: str, stored: tuple[slice, ...]) -> tuple[slice, ...]:
         box = [slice(None)] * self.parts[0].variables[name].ndim
-        for side, (number, _) in zip(stored, self.axes_of(name), strict=True):
+        for side, (number, _) in zip(stored, self.placed_axes(name), strict=True):
             box[number] = side
         return tuple(box)
 
     def _hole(self, name: str, sizes: tuple[int, ...]) -> ManifestArray:
         """Return ABSENT elements, of the whole length along axes that are left."""
         old = self.parts[0]
-        lengths = {axis.dim: len(axis.labels) for _, axis in self.axes_of(name)}
-        lengths |= {axis.dim: n for n, (_, axis) in zip(sizes, self.axes_of(name), strict=False)}
+        lengths = {axis.dim: len(axis.labels) for _, axis in self.placed_axes(name)}
+        lengths |= {axis.dim: n for n, (_, axis) in zip(sizes, self.placed_axes(name), strict=False)}
         return cast(ManifestArray, virtual_array(lacking(name, old, {**old.sizes, **lengths}, self.fitting)))
 
     # -- loaded variables -------------------------------------------------------------------------------------
@@ -350,7 +352,7 @@ class Placing:
         take = np.full(shape, -1, np.intp)
         found: list[xr.Variable] = []
         n_before = 0
-        is_changed = not all(axis.is_same for _, axis in self.axes_of(name))
+        is_changed = not all(axis.is_same for _, axis in self.placed_axes(name))
         for number, part in enumerate(self.parts):
             if name not in part.variables:
                 continue

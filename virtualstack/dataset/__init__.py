@@ -1,16 +1,16 @@
 """Group to xarray and back: virtual variables stay virtual, loaded ones are decoded and encoded as xarray does."""
 
 from virtualstack.dataset.declared import declared_dataset
-from virtualstack.dataset.decode import groups_of, refusals_of, to_dataset, with_refusals
+from virtualstack.dataset.decode import get_child_groups, get_refusals, to_dataset, with_refusals
 from virtualstack.dataset.encode import set_encoding, to_group
-from virtualstack.dataset.variables import index_of, loaded_variable, text_coordinates, virtual_array
+from virtualstack.dataset.variables import loaded_variable, make_index, text_coordinates, virtual_array
 
 __all__ = [
     "declared_dataset",
-    "groups_of",
-    "index_of",
+    "get_child_groups",
+    "get_refusals",
     "loaded_variable",
-    "refusals_of",
+    "make_index",
     "set_encoding",
     "text_coordinates",
     "to_dataset",

@@ -28,7 +28,7 @@ from virtualstack.manifests import (
     value_changing,
 )
 
-__all__ = ["CF_KEYS", "declared_dataset", "is_same_word", "is_unpacked", "with_edits", "with_times_of"]
+__all__ = ["CF_KEYS", "copy_times_to_bounds", "declared_dataset", "is_same_word", "is_unpacked", "with_edits"]
 
 CF_KEYS = (
     "_FillValue",
@@ -103,7 +103,7 @@ def with_edits(
             variable.data = _edited(name, variable, array, its)
             variable.attrs = {key: x for key, x in {**variable.attrs, **its}.items() if x is not None}
             variable.encoding = {key: x for key, x in variable.encoding.items() if key not in its}
-            with_times_of(changed, name, its, array.cf)
+            copy_times_to_bounds(changed, name, its, array.cf)
     for name, its in packings.items():
         variable = changed.variables[name]
         array = virtual_array(variable)
@@ -120,7 +120,9 @@ def is_unpacked(array: ManifestArray, /) -> bool:
     return any(codec.name == CF for encoding in encodings for codec in encoding.codecs)
 
 
-def with_times_of(dataset: xr.Dataset, name: str, edits: Mapping[str, Any], before: Mapping[str, Any], /) -> None:
+def copy_times_to_bounds(
+    dataset: xr.Dataset, name: str, edits: Mapping[str, Any], before: Mapping[str, Any], /
+) -> None:
     """Let virtual bounds follow the times of their variable, where these were theirs too; changes the dataset.
 
     CF conventions 7.1: attributes of a boundary variable that are absent are those of its parent.

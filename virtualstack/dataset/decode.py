@@ -11,8 +11,8 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from virtualstack.dataset.variables import (
-    index_of,
     loaded_variable,
+    make_index,
     take_coordinates,
     undecodable,
     unpacked_variable,
@@ -26,13 +26,13 @@ from virtualstack.storage import Storage
 from virtualstack.warning import warn
 
 __all__ = [
-    "groups_of",
+    "get_child_groups",
+    "get_refusals",
+    "get_unlimited_dims",
+    "get_version",
     "notes_on",
-    "refusals_of",
     "text_array",
     "to_dataset",
-    "unlimited_of",
-    "version_of",
     "with_refusals",
 ]
 
@@ -56,12 +56,12 @@ def notes_on(group: ManifestGroup, /) -> dict[str, Any]:
     return encoding
 
 
-def groups_of(dataset: xr.Dataset, /) -> tuple[str, ...]:
+def get_child_groups(dataset: xr.Dataset, /) -> tuple[str, ...]:
     """Name the child groups that the source of a dataset has beside it, where the dataset still knows."""
     return tuple(dataset.encoding.get(_GROUPS, ()))
 
 
-def refusals_of(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:
+def get_refusals(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:
     """Give what the reader could not take over, where the dataset still knows."""
     return tuple(dataset.encoding.get(_REFUSALS, ()))
 
@@ -75,12 +75,12 @@ def with_refusals(dataset: xr.Dataset, refusals: Iterable[Refusal], /) -> xr.Dat
     return changed
 
 
-def unlimited_of(dataset: xr.Dataset, /) -> frozenset[str]:
+def get_unlimited_dims(dataset: xr.Dataset, /) -> frozenset[str]:
     """Name the dimensions that are unlimited in the source, and are there still."""
     return frozenset(map(str, set(dataset.encoding.get(_UNLIMITED, ())) & set(dataset.dims)))
 
 
-def version_of(dataset: xr.Dataset, /) -> tuple[int, float] | None:
+def get_version(dataset: xr.Dataset, /) -> tuple[int, float] | None:
     """Give the snapshot of a vstack that was opened, where the dataset still knows and it was the newest."""
     version: tuple[int, float] | None = dataset.encoding.get(_VERSION)
     return version
@@ -231,7 +231,7 @@ def _assemble(
     for name, variable in coordinate_variables.items():
         if variable.dims == (name,) and virtual_array(variable) is None:
             try:
-                indexes[name], coordinate_variables[name] = index_of(name, variable)
+                indexes[name], coordinate_variables[name] = make_index(name, variable)
             except (ValueError, TypeError, OverflowError) as error:  # times are decoded here, not before
                 raise undecodable(name, name, encoding.get("source"), error) from error
     coords = xr.Coordinates(coordinate_variables, indexes=indexes)

@@ -15,13 +15,13 @@ from xarray import conventions
 from virtualstack.codecs.cf_times import datetime_units
 from virtualstack.dataset.declared import (
     CF_KEYS,
+    copy_times_to_bounds,
     declared_dataset,
     is_same_word,
     is_unpacked,
     with_edits,
-    with_times_of,
 )
-from virtualstack.dataset.decode import refusals_of, unlimited_of, version_of
+from virtualstack.dataset.decode import get_refusals, get_unlimited_dims, get_version
 from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, same_value, value_changing
@@ -66,11 +66,11 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         arrays=_without_inherited_units(arrays, variables),
         attributes=attributes,
         dimensions={str(dim): int(n) for dim, n in dataset.sizes.items()},
-        unlimited=unlimited_of(dataset),
+        unlimited=get_unlimited_dims(dataset),
         loaded=frozenset(name for name, variable in variables.items() if virtual_array(variable) is None),
-        refusals=refusals_of(dataset),
+        refusals=get_refusals(dataset),
         url=dataset.encoding.get("source"),
-        version=version_of(dataset),
+        version=get_version(dataset),
     )
 
 
@@ -280,7 +280,7 @@ def set_encoding(dataset: xr.Dataset, encodings: Mapping[str, Mapping[str, Any]]
     decoded: dict[Hashable, xr.Variable] = {}
     for name, its in loaded.items():
         before = changed.variables[name].encoding
-        with_times_of(changed, name, its, before)
+        copy_times_to_bounds(changed, name, its, before)
         for other in (name, *_loaded_bounds(changed, name, its, loaded)):
             decoded[other] = _decoded(other, changed.variables[other], its)
     changed = changed.assign({name: x for name, x in decoded.items() if name not in changed.coords})

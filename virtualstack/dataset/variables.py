@@ -18,8 +18,8 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 __all__ = [
-    "index_of",
     "loaded_variable",
+    "make_index",
     "take_coordinates",
     "text_coordinates",
     "undecodable",
@@ -106,7 +106,7 @@ def _raw_variable(array: ManifestArray, values: NDArray[Any]) -> xr.Variable:
     return xr.Variable(array.dimension_names or (), values, attributes, encoding)
 
 
-def index_of(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Variable]:
+def make_index(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Variable]:
     """Make the index of a dimension coordinate that holds values, and the variable over it."""
     index = PandasIndex.from_variables({name: variable}, options={})
     return index, index.create_variables({name: variable})[name]

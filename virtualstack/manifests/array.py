@@ -253,7 +253,7 @@ class ManifestArray(NDArrayOperatorsMixin):
                 np.diff(axis.lines(cells.start, cells.stop)).reshape((-1,) + (1,) * (self.ndim - i - 1))
                 for i, (axis, cells) in enumerate(zip(self.grid.axes, box, strict=True))
             ]
-            check_reach(manifest.read(box), lengths, name=self.name, cell_of=partial(_first_cell, box))
+            check_reach(manifest.read(box), lengths, name=self.name, find_cell=partial(_first_cell, box))
 
     # -- structural operations --------------------------------------------------------------------------------
 

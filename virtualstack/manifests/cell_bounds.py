@@ -32,7 +32,7 @@ def check_reach(
     /,
     *,
     name: str | None,
-    cell_of: Callable[[NDArray[np.bool_]], tuple[int, ...]],
+    find_cell: Callable[[NDArray[np.bool_]], tuple[int, ...]],
 ) -> None:
     """Check that cells show elements of their decoded chunks alone.
 
@@ -44,7 +44,7 @@ def check_reach(
         Elements of the cells an axis of the array, broadcast to the shape of the manifest.
     name
         Of the variable.
-    cell_of
+    find_cell
         Gives the first cell that is marked, by its numbers in the grid.
 
     Raises
@@ -66,6 +66,6 @@ def check_reach(
     if bad.any():
         at = np.unravel_index(int(bad.argmax()), bad.shape)
         raise ManifestError(
-            f"cell {cell_of(bad)} of '{name}' shows elements {int(low[at])} to {int(high[at])} of a decoded chunk of "
+            f"cell {find_cell(bad)} of '{name}' shows elements {int(low[at])} to {int(high[at])} of a decoded chunk of "
             f"{int(sizes[at])}"
         )

@@ -129,8 +129,8 @@ def text_arrays(group: ManifestGroup, /) -> frozenset[str]:
     xarray makes text of characters where all variables that have the dimension are bytes and have it last, and none
     bears its name.
     """
-    dims_of = [(array.dtype.kind, array.dimension_names or ()) for array in group.arrays.values()]
-    others = {dim for kind, dims in dims_of for dim in (dims[:-1] if kind == "S" else dims)}
+    kinds_and_dims = [(array.dtype.kind, array.dimension_names or ()) for array in group.arrays.values()]
+    others = {dim for kind, dims in kinds_and_dims for dim in (dims[:-1] if kind == "S" else dims)}
     others |= group.arrays.keys() | group.not_text
     return frozenset(
         name

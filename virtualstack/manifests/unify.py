@@ -61,7 +61,7 @@ class _Recoding:
 
 def _number[T](
     manifests: Sequence[ChunkManifest],
-    table_of: Callable[[ChunkManifest], tuple[T, ...]],
+    get_table: Callable[[ChunkManifest], tuple[T, ...]],
     used: Callable[[ChunkManifest], NDArray[np.uint32]],
     number: Callable[[T], int],
 ) -> list[NDArray[np.uint32] | None]:
@@ -74,17 +74,17 @@ def _number[T](
     ----------
     manifests
         What is put onto shared tables.
-    table_of, used
+    get_table, used
         Give the table of a manifest, and the rows of it that its entries point to, repeated or not.
     number
         Gives the number of an item in the shared table, where it is entered if it is new.
     """
     users: dict[int, list[ChunkManifest]] = {}
     for manifest in manifests:
-        users.setdefault(id(table_of(manifest)), []).append(manifest)
+        users.setdefault(id(get_table(manifest)), []).append(manifest)
     found: dict[int, NDArray[np.uint32] | None] = {}
     for key, sharing in users.items():
-        table = table_of(sharing[0])
+        table = get_table(sharing[0])
         if len(table) > FEW + sum(x.entries.size for x in sharing):
             is_used = np.zeros(len(table), np.bool_)
             for manifest in sharing:
@@ -96,7 +96,7 @@ def _number[T](
         else:
             new = [number(item) for item in table]
             found[key] = None if new == list(range(len(new))) else np.array(new, np.uint32)
-    return [found[id(table_of(manifest))] for manifest in manifests]
+    return [found[id(get_table(manifest))] for manifest in manifests]
 
 
 def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManifest], list[_Recoding]]:

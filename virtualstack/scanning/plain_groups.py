@@ -15,7 +15,7 @@ from virtualstack.manifests.serialised.headers import (
     to_array_header,
     to_text,
 )
-from virtualstack.manifests.serialised.headers import to_group as group_of
+from virtualstack.manifests.serialised.headers import to_group as read_group
 from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, cut_heap, to_mapping
 
 __all__ = ["from_group", "to_group"]
@@ -70,7 +70,7 @@ class _Room:
 
 
 def _to_group(data: Json, heap: memoryview, room: _Room) -> ManifestGroup:
-    return group_of(
+    return read_group(
         data,
         heap,
         arrays={name: _to_array(array, heap, room) for name, array in to_mapping(data["arrays"]).items()},

@@ -11,7 +11,7 @@ import numpy as np
 from virtualstack.errors import WriterError
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import Archive, Permission
-from virtualstack.vstack.format.history import archive_of, array_in
+from virtualstack.vstack.format.history import array_in, open_archive
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.commit import commit
@@ -61,7 +61,7 @@ def compact(
     chosen = {path: node for path, node in _chosen(base, variables, objects).items() if node.placements.n > 1}
     if not chosen:
         return base
-    archive = archive_of(base, objects, permission)
+    archive = open_archive(base, objects, permission)
     pieces = {path: _whole(base, path, archive) for path in chosen}
     columns = max(_columns(node, archive) for node in chosen.values())
     n_rows = sum(math.prod(piece.manifest.shape) for piece in pieces.values())

@@ -15,7 +15,7 @@ from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import Archive, Permission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT, PageRef, Table
-from virtualstack.vstack.format.history import archive_of, listed_numbers, number_at, read_snapshot
+from virtualstack.vstack.format.history import listed_numbers, number_at, open_archive, read_snapshot
 from virtualstack.vstack.format.names import (
     BUNDLES,
     FOLDER,
@@ -23,14 +23,14 @@ from virtualstack.vstack.format.names import (
     SEGMENTS,
     Moment,
     bundle_key,
+    count_seconds,
     made_at,
     new_id,
     page_key,
-    seconds_of,
     segment_folder,
     snapshot_key,
 )
-from virtualstack.vstack.format.snapshot import Snapshot, Uses, read_document, uses_of
+from virtualstack.vstack.format.snapshot import Snapshot, Uses, decode_uses, read_document
 from virtualstack.vstack.write.view import follow
 
 __all__ = ["Expired", "expire"]
@@ -174,7 +174,7 @@ def _first_wanted(
     if keep is not None:
         bounds.append(numbers[min(keep, len(numbers)) - 1])
     if older_than is not None:
-        moment = now - older_than.total_seconds() if isinstance(older_than, timedelta) else seconds_of(older_than)
+        moment = now - older_than.total_seconds() if isinstance(older_than, timedelta) else count_seconds(older_than)
         bounds.append(number_at(objects, numbers[0], moment))
     return min(bounds, default=0)
 
@@ -230,7 +230,7 @@ def _used(objects: ObjectStore, permission: Permission, numbers: Sequence[int]) 
     """Give the names of the objects that snapshots use: of those of some numbers, and of newer ones."""
     last, names, pages, segments = numbers[0], set[str](), dict[str, PageRef](), set[int]()
     while numbers:
-        for uses in concurrently(partial(_uses_of, objects), numbers, urls=[objects.url]):
+        for uses in concurrently(partial(_read_uses, objects), numbers, urls=[objects.url]):
             for table in (uses.segments, *uses.placements):
                 names.update(page.name for page in table.pages)
             for table in uses.placements:
@@ -241,23 +241,23 @@ def _used(objects: ObjectStore, permission: Permission, numbers: Sequence[int]) 
         numbers = [number for number in listed_numbers(objects) if number > last]  # committed meanwhile
         last = max(numbers, default=last)
     head = read_snapshot(objects, last)
-    archive = archive_of(head, objects, permission)
+    archive = open_archive(head, objects, permission)
     for rows in concurrently(archive.page, list(pages.values()), urls=[objects.url]):
         segments.update(_segments_in(rows, objects))
-    within = partial(_names_of, archive, head)
+    within = partial(_segment_names, archive, head)
     for found in concurrently(within, sorted(segments), urls=[objects.url]):
         names |= found
     return names
 
 
-def _uses_of(objects: ObjectStore, number: int) -> Uses:
+def _read_uses(objects: ObjectStore, number: int) -> Uses:
     key = snapshot_key(number)
     url = objects.url + key
     try:
         data = objects.get(key, most=MAX_DOCUMENT)
     except SourceNotFoundError:  # somebody else expires too
         return Uses(segments=Table(), placements=(), bundle=None)
-    return uses_of(read_document(data, number=number, url=url), url=url)
+    return decode_uses(read_document(data, number=number, url=url), url=url)
 
 
 def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iterator[int]:
@@ -272,7 +272,7 @@ def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iter
         yield number
 
 
-def _names_of(archive: Archive, head: Snapshot, number: int) -> set[str]:
+def _segment_names(archive: Archive, head: Snapshot, number: int) -> set[str]:
     """Give the name of a segment, and of those that hold bytes which its sources name.
 
     These count whatever the store is called there: it may have been opened through a link, or another scheme.

@@ -14,9 +14,9 @@ from virtualstack.printable import printable
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.history import LogEntry, listed_numbers, newest, read_entry
-from virtualstack.vstack.format.names import text_of
+from virtualstack.vstack.format.names import format_time
 
-__all__ = ["Log", "log_of"]
+__all__ = ["Log", "read_log"]
 
 _SHOWN = 50  # in a repr
 _MOST_MISSING = 1000
@@ -52,7 +52,7 @@ class Log(Sequence[LogEntry]):
         lines = [f"<{len(self)} snapshots of '{self.url}'>"]
         for entry in self.entries:
             message = "" if entry.message is None else f"  {_line(entry.message)}"
-            lines.append(f"{entry.number:>6}  {text_of(entry.time)}{message}")
+            lines.append(f"{entry.number:>6}  {format_time(entry.time)}{message}")
             lines += [f"        {_line(change)}" for change in entry.changes]
         return lines
 
@@ -66,7 +66,7 @@ def _line(text: str) -> str:
     return printable(" ".join(text.splitlines()))
 
 
-def log_of(objects: ObjectStore, limit: int | None, /) -> Log:
+def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
     """Read the log of a store; of the newest ``limit`` snapshots alone where it is given.
 
     Raises

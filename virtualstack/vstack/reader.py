@@ -17,8 +17,8 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.storage.permission import Allow, Permission, is_signed, read_allowed_urls
-from virtualstack.vstack.format.history import archive_of, group_of, newest, number_at, read_snapshot
-from virtualstack.vstack.format.names import Moment, seconds_of
+from virtualstack.vstack.format.history import newest, number_at, open_archive, read_group, read_snapshot
+from virtualstack.vstack.format.names import Moment, count_seconds
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 
@@ -27,9 +27,9 @@ __all__ = [
     "At",
     "VStack",
     "check_labels",
-    "number_of",
+    "find_snapshot_number",
     "open_snapshot",
-    "permission_of",
+    "permission_for_snapshot",
     "read_numbered",
     "snapshot_group",
 ]
@@ -102,9 +102,9 @@ def snapshot_group(
     UnsupportedFeatureError
         Its coordinates are too long.
     """
-    permission = permission_of(objects.url, snapshot, allow)
+    permission = permission_for_snapshot(objects.url, snapshot, allow)
     check_labels(snapshot, objects.url.rstrip("/"), options.drops)
-    group = group_of(snapshot, archive_of(snapshot, objects, permission), is_chosen=is_chosen)
+    group = read_group(snapshot, open_archive(snapshot, objects, permission), is_chosen=is_chosen)
     return group if is_chosen else replace(group, version=(snapshot.number, snapshot.time))
 
 
@@ -152,10 +152,10 @@ def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:
     ValueError
         A text is no time.
     """
-    return read_numbered(objects, number_of(objects, at))
+    return read_numbered(objects, find_snapshot_number(objects, at))
 
 
-def number_of(objects: ObjectStore, at: At | None, /) -> int:
+def find_snapshot_number(objects: ObjectStore, at: At | None, /) -> int:
     """Give the number of a snapshot; of one that is given by a positive number nothing is asked.
 
     Raises
@@ -184,7 +184,7 @@ def _counted(at: At | None) -> tuple[int, float | None]:
     if at is None:
         return -1, None
     if isinstance(at, str | datetime | np.datetime64):
-        return -1, seconds_of(at)
+        return -1, count_seconds(at)
     try:
         if not isinstance(at, bool):
             return operator.index(at), None
@@ -219,7 +219,7 @@ def _no_snapshot(url: str, which: str) -> SourceNotFoundError:
     )
 
 
-def permission_of(url: str, snapshot: Snapshot, allow: Allow) -> Permission:
+def permission_for_snapshot(url: str, snapshot: Snapshot, allow: Allow) -> Permission:
     """Say what a snapshot may make its reader touch: more, where this account has written what places it names.
 
     Raises

@@ -37,7 +37,7 @@ from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
 from virtualstack.verify import values_differ
-from virtualstack.vstack.format.history import archive_of
+from virtualstack.vstack.format.history import open_archive
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.order import WRITE_AGAIN, Cells, cells_of_sources, check_order
 from virtualstack.vstack.save import Stored
@@ -106,7 +106,7 @@ def refresh(
     """Scan changed sources again; see :meth:`Repository.refresh`."""
     if missing not in ("keep", "mask"):
         raise ValueError(f"missing={missing!r}; it is 'keep' or 'mask'")
-    shown = shown_in(store.group, archive_of(store.snapshot, store.objects, store.permission))
+    shown = shown_in(store.group, open_archive(store.snapshot, store.objects, store.permission))
     stale = stale_sources(shown, storage)
     told = {problem.url: problem for problem in stale.problems}
     wanted = {x.url for x in stale.problems if x.status == "changed" or (x.status == "missing" and missing == "mask")}
@@ -160,7 +160,7 @@ class _Scanned:
     tree: ManifestGroup
     alone: ManifestGroup | None = None
 
-    def group_of(self, path: str, stored: ManifestGroup, /) -> ManifestGroup:
+    def find_group(self, path: str, stored: ManifestGroup, /) -> ManifestGroup:
         """Find the group that has a variable: by its path in the store, else by its name, where one alone has it."""
         own, _, name = path.rpartition("/")
         nodes = dict(self.tree.walk())
@@ -254,7 +254,7 @@ def _made(
         by_groups: dict[tuple[str, int], tuple[ManifestGroup, dict[str, Cells]]] = {}
         for path, each in cells.items():
             own, _, name = path.rpartition("/")
-            other = source.group_of(path, nodes[own])
+            other = source.find_group(path, nodes[own])
             by_groups.setdefault((own, id(other)), (other, {}))[1][name] = each
         for (own, _), (other, each_name) in by_groups.items():
             for name, over in _placed(nodes[own], whole.get(id(other), other), each_name, storage, how).items():
@@ -291,7 +291,7 @@ def _placed(
     new = to_dataset(
         source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()), unpack=how.unpack
     )
-    new = _with_dims_of(old, new)
+    new = _expand_dims_like(old, new)
     region = _region(cells, old, new)
     for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):
         _check_inline(stored.arrays[name], source, region, storage, name)
@@ -311,7 +311,7 @@ def _placed(
     return made
 
 
-def _with_dims_of(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
+def _expand_dims_like(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
     """Give variables the dimensions that they have got where files were joined along new ones."""
     more = {
         name: [dim for dim in old[name].dims if dim not in variable.dims and new.sizes.get(dim, 1) == 1]

@@ -11,10 +11,10 @@ from virtualstack.location import absolute_url, split_url, way_out
 from virtualstack.storage import Allow, ObjectStore
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 from virtualstack.vstack.format.archive import Archive
-from virtualstack.vstack.format.history import archive_of
+from virtualstack.vstack.format.history import open_archive
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import PARENT, STORE, Prefixes, is_plain
-from virtualstack.vstack.reader import permission_of
+from virtualstack.vstack.reader import permission_for_snapshot
 from virtualstack.vstack.write.commit import commit
 from virtualstack.vstack.write.edit import Edit
 
@@ -47,10 +47,10 @@ def relocate(
     given = [] if allow is None else [allow] if isinstance(allow, str | os.PathLike) else list(allow)
     more: Allow = [*given, *(prefixes.root(new) for _, new in pairs)]
     try:
-        permission = permission_of(objects.url, snapshot, allow)
+        permission = permission_for_snapshot(objects.url, snapshot, allow)
     except ForbiddenLocationError:  # of a store that was moved here: what it names then counts
-        permission = permission_of(objects.url, replace(snapshot, moved=prefixes.moved), more)
-    archive = archive_of(snapshot, objects, permission)
+        permission = permission_for_snapshot(objects.url, replace(snapshot, moved=prefixes.moved), more)
+    archive = open_archive(snapshot, objects, permission)
     for i, (old, new) in enumerate(pairs):
         later = [x for x, _ in pairs[i + 1 :] if new.startswith(x) or x.startswith(new)]
         if later:

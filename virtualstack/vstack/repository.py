@@ -27,12 +27,12 @@ from virtualstack.vstack.compact import compact
 from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.expire import Expired, expire
 from virtualstack.vstack.format.archive import Permission
-from virtualstack.vstack.format.history import archive_of
-from virtualstack.vstack.format.names import Moment, text_of
+from virtualstack.vstack.format.history import open_archive
+from virtualstack.vstack.format.names import Moment, format_time
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.log import Log, log_of
+from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.parts import Part, groups_from, with_coordinates
-from virtualstack.vstack.reader import At, open_snapshot, permission_of, snapshot_group
+from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
 from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.save import Stored, save
@@ -183,7 +183,7 @@ class Repository:
         snapshot = self.snapshot
         named = [f"  {path.removeprefix('/')}: {node.header.sizes}" for path, node in snapshot.arrays.items()]
         more = [f"  ... {len(named) - _MAX_SHOWN} more"] * (len(named) > _MAX_SHOWN)
-        first = f"<snapshot {snapshot.number} of '{self.url}', {text_of(snapshot.time)}>"
+        first = f"<snapshot {snapshot.number} of '{self.url}', {format_time(snapshot.time)}>"
         return printable("\n".join([first, *named[:_MAX_SHOWN], *more]))
 
     # -- what it holds ----------------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ class Repository:
 
     @property
     def _permission(self) -> Permission:
-        return permission_of(self.objects.url, self.snapshot, self.allow)
+        return permission_for_snapshot(self.objects.url, self.snapshot, self.allow)
 
     def log(self, limit: int | None = None) -> Log:
         """Give the snapshots of the store, newest first: number, time, message, and what each changed.
@@ -477,7 +477,7 @@ class Repository:
         StorageError
             The store cannot be read.
         """
-        return log_of(self.objects, limit)
+        return read_log(self.objects, limit)
 
     def diff(self, before: At, after: At | None = None, /) -> Diff:
         """Say what a snapshot differs from another one in: variables, attributes, and boxes of elements.
@@ -499,7 +499,7 @@ class Repository:
         """
         a = open_snapshot(self.objects, before)
         b = self.snapshot if after is None else open_snapshot(self.objects, after)
-        archives = archive_of(a, self.objects, self._permission), archive_of(b, self.objects, self._permission)
+        archives = open_archive(a, self.objects, self._permission), open_archive(b, self.objects, self._permission)
         return diff(a, b, archives)
 
     def expire(

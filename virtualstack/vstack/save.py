@@ -16,10 +16,10 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.archive import Permission
-from virtualstack.vstack.format.history import archive_of, group_of, newest, read_snapshot
+from virtualstack.vstack.format.history import newest, open_archive, read_group, read_snapshot
 from virtualstack.vstack.format.names import FOLDER
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.reader import check_labels, open_snapshot, permission_of
+from virtualstack.vstack.reader import check_labels, open_snapshot, permission_for_snapshot
 from virtualstack.vstack.write.commit import EMPTY_STORE, check_there
 from virtualstack.vstack.write.placing import stored_in
 from virtualstack.vstack.write.write import write_group
@@ -55,7 +55,7 @@ class Stored:
             There is no store.
         """
         snapshot = open_snapshot(objects, None)
-        return cls(objects, snapshot, permission_of(objects.url, snapshot, allow))
+        return cls(objects, snapshot, permission_for_snapshot(objects.url, snapshot, allow))
 
     @property
     def url(self) -> str:
@@ -72,7 +72,7 @@ class Stored:
             Its coordinates are too long, which are compared and written anew with the next snapshot.
         """
         check_labels(self.snapshot, self.url)
-        return group_of(self.snapshot, archive_of(self.snapshot, self.objects, self.permission))
+        return read_group(self.snapshot, open_archive(self.snapshot, self.objects, self.permission))
 
     def add(
         self, group: ManifestGroup, addition: Addition, /, *, message: str | None = None, relative: bool = False
@@ -188,7 +188,7 @@ def save(
     if addition is not None:
         return Stored.newest(objects, allow).add(group, addition, message=message, relative=relative)
     base = _base(objects, group, mode)
-    permission = permission_of(objects.url, base, allow)
+    permission = permission_for_snapshot(objects.url, base, allow)
     return write_group(objects, base, group, permission, message=message, relative=relative)
 
 

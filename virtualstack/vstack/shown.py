@@ -115,12 +115,12 @@ def shown_in(group: ManifestGroup, archive: Archive, /) -> Shown:
         for name, array in node.arrays.items():
             manifest = array.manifest
             if isinstance(manifest, StoredManifest) and all(manifest.shape):
-                for number, use in _uses_of(f"{path}/{name}", array, manifest):
+                for number, use in _list_uses(f"{path}/{name}", array, manifest):
                     uses.setdefault(number, []).append(use)
     return Shown(archive, {number: tuple(each) for number, each in uses.items()})
 
 
-def _uses_of(path: str, array: ManifestArray, manifest: StoredManifest) -> Iterator[tuple[int, Use]]:
+def _list_uses(path: str, array: ManifestArray, manifest: StoredManifest) -> Iterator[tuple[int, Use]]:
     found = manifest.placements_in((0,) * len(manifest.shape), manifest.shape)
     is_hidden, is_met = _hidden(found)
     shape = np.array(manifest.shape, np.int64)

@@ -16,7 +16,7 @@ from virtualstack.printable import printable
 from virtualstack.storage import ObjectStore, Storage, check_version
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
 from virtualstack.vstack.format.archive import Permission
-from virtualstack.vstack.format.history import archive_of, group_of
+from virtualstack.vstack.format.history import open_archive, read_group
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -207,8 +207,8 @@ def verify(
     is_number = isinstance(sample, int | float) and not isinstance(sample, bool)
     if not (is_number and sample >= 0) or (isinstance(sample, float) and sample > 1):
         raise ValueError(f"sample={sample!r} is neither a number of chunks nor a fraction of them up to 1.0")
-    archive = archive_of(snapshot, objects, permission)
-    group = group_of(snapshot, archive)
+    archive = open_archive(snapshot, objects, permission)
+    group = read_group(snapshot, archive)
     stale = stale_sources(shown_in(group, archive), objects.storage)
     bad = {problem.recorded for problem in stale.problems}
     arrays = {

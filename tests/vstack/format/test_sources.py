@@ -86,11 +86,11 @@ def test_what_is_written_is_read(store, urls, relative, moves):
         prefixes = prefixes.relocated(old, new)
     locations = [Location(url, 5, "e", 2.0) for url in urls]
     chosen, rows = prefixes.rows(locations, relative=relative)
-    prefixes, numbers = prefixes.numbers_of(chosen)
+    prefixes, numbers = prefixes.number_prefixes(chosen)
     found = [prefixes.location(row, numbers) for row in rows]
     assert [(x.url, x.size, x.etag) for x in found] == [(x.url, x.size, x.etag) for x in locations]
     later, _ = prefixes.rows(found, relative=relative)
-    assert prefixes.numbers_of(later)[0].table == prefixes.table
+    assert prefixes.number_prefixes(later)[0].table == prefixes.table
 
 
 def spelt(rest, old, new):
@@ -112,7 +112,7 @@ ESCAPED = st.builds("{}{}".format, URLS, st.text("%2Ec3a9#?/", max_size=6))
 @example([("file:///a/", "http://h/%c3"), ("http://h/", "s3://bucket/")], "file:///a/b")
 def test_relocations_are_made_in_order(moves, url):
     """As one would with the URLs themselves; and the beginnings that are told cover what there is."""
-    prefixes, numbers = Prefixes(store="s3://store/x/").numbers_of(["file:///", "s3://bucket/", "http://h/"])
+    prefixes, numbers = Prefixes(store="s3://store/x/").number_prefixes(["file:///", "s3://bucket/", "http://h/"])
     number = next(i for i, x in enumerate(prefixes.table) if url.startswith(x))
     expected = url
     for old, new in moves:

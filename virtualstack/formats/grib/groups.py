@@ -40,8 +40,8 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     Refusal,
+    value_changing,
 )
-from virtualstack.manifests import value_changing as cf_of
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.inline import inline_array
 from virtualstack.warning import warn
@@ -118,7 +118,7 @@ def variable_array(
         name=f"/{variable.name}",
         dimension_names=(*(axis.name for axis in kept), *grid.dims),
         attributes=attributes,
-        cf=cf_of(attributes),
+        cf=value_changing(attributes),
     )
 
 

@@ -168,7 +168,7 @@ class HDF5:
                 variable = (file.library if self.metadata == "library" else file.finder).find(path)
                 if variable is None:
                     return None
-                context = context_of(
+                context = make_context(
                     file.source,
                     file.metadata,
                     file.library,
@@ -190,7 +190,7 @@ class HDF5:
 
         files, datasets = SourceFiles(open_file), Datasets(read_dataset)
 
-        def context_of(
+        def make_context(
             source: Source,
             metadata: MetadataSource,
             library: Library,
@@ -214,7 +214,7 @@ class HDF5:
         metadata, library = self._views(source, storage)
         with closing(library), _naming_damage(url):
             tree = self._tree(metadata, library, options, extent)
-            context = context_of(source, metadata, library, tree.paths, ())
+            context = make_context(source, metadata, library, tree.paths, ())
             text = read_struct_metadata(tree, metadata, library) if self.eos_dimensions else ""
             dims = resolve_dimensions(tree, axis_names(tree, parse_structures(text)))
             return _group(tree, dims, context, options, {})

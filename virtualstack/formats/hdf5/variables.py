@@ -28,8 +28,7 @@ from virtualstack.formats.hdf5.values import (
     inline_values,
     one_cell,
 )
-from virtualstack.manifests import ABSENT, ENTRY, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
-from virtualstack.manifests import value_changing as cf_of
+from virtualstack.manifests import ABSENT, ENTRY, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal, value_changing
 from virtualstack.manifests.cells import MAX_CELLS
 from virtualstack.manifests.functions import concatenate
 from virtualstack.reading import read_array
@@ -267,7 +266,7 @@ def read_variable(
         name=variable.path,
         dimension_names=dims,
         attributes=variable.attributes.values,
-        cf=cf_of(variable.attributes.values),
+        cf=value_changing(variable.attributes.values),
     )
     return array, refusal
 

@@ -12,8 +12,7 @@ import numpy as np
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.netcdf3.chunks import DataLayout, Extent, check_inside, chunk_shape, lay_out, references
 from virtualstack.formats.netcdf3.header import read_header
-from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal
-from virtualstack.manifests import value_changing as cf_of
+from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, value_changing
 from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
 
@@ -108,7 +107,7 @@ class NetCDF3:
                 name=f"/{variable.name}",
                 dimension_names=tuple(header.dimensions[number].name for number in variable.dimensions),
                 attributes=variable.attributes,
-                cf=cf_of(variable.attributes),
+                cf=value_changing(variable.attributes),
             )
         return ManifestGroup(
             arrays=arrays,

@@ -159,7 +159,7 @@ class Segment:
         return segment
 
 
-def _size_of(value: Any) -> int:
+def _estimate_size(value: Any) -> int:
     if isinstance(value, np.ndarray):
         return value.nbytes + 128
     if isinstance(value, PageIndex):
@@ -167,7 +167,7 @@ def _size_of(value: Any) -> int:
     return 512 * len(value.rows) if isinstance(value, SourcePage) else sys.getsizeof(value)
 
 
-_KEPT: ByteCache[Any] = ByteCache(256 << 20, _size_of)
+_KEPT: ByteCache[Any] = ByteCache(256 << 20, _estimate_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,7 @@ class Archive:
             raise MalformedFileError(f"'{self.url}{key}' is no page of {ref.n} rows: restore it", url=self.url + key)
         return rows
 
-    def placements_of(self, ref: PageRef, ndim: int, /) -> Placements:
+    def read_placements(self, ref: PageRef, ndim: int, /) -> Placements:
         """Give the placements of a page."""
         make = partial(self._read_placements, ref, ndim)
         return Placements(self._kept((ref.name, ndim), make))

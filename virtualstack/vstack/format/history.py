@@ -22,18 +22,18 @@ __all__ = [
     "MAX_BUNDLE",
     "ListedObjects",
     "LogEntry",
-    "archive_of",
     "array_in",
     "bundle_bytes",
     "bundle_chunk",
-    "group_of",
     "hint",
     "listed_numbers",
+    "make_token",
     "newest",
     "number_at",
+    "open_archive",
     "read_entry",
+    "read_group",
     "read_snapshot",
-    "token_of",
 ]
 
 _MAX_BUNDLED = 1 << 28  # bytes of one variable, as they are before the bundle compresses them
@@ -215,13 +215,13 @@ def bundle_chunk(data: bytes, itemsize: int, /) -> bytes:
     return compressed
 
 
-def archive_of(snapshot: Snapshot, objects: Objects, permission: Permission, /) -> Archive:
+def open_archive(snapshot: Snapshot, objects: Objects, permission: Permission, /) -> Archive:
     """Give what the chunks of a snapshot are read from."""
     prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
     return Archive(objects=objects, segments=snapshot.segments, prefixes=prefixes, permission=permission)
 
 
-def group_of(snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False) -> ManifestGroup:
+def read_group(snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False) -> ManifestGroup:
     """Give the group of a snapshot; reads the bundle of its loaded variables and nothing else.
 
     Parameters
@@ -277,7 +277,7 @@ def _check_bundle(snapshot: Snapshot, bundle: bytes, url: str) -> None:
         )
 
 
-def token_of(url: str, snapshot: Snapshot, path: str, /) -> Token:
+def make_token(url: str, snapshot: Snapshot, path: str, /) -> Token:
     """Give what names the chunks of an array of a snapshot."""
     return url, snapshot.number, snapshot.time, path
 
@@ -305,7 +305,7 @@ def array_in(
             encodings=header.encodings,
             fills=header.fills,
             placements=node.placements,
-            token=token_of(archive.url, snapshot, path),
+            token=make_token(archive.url, snapshot, path),
             is_chosen=is_chosen,
         )
     try:

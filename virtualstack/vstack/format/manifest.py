@@ -111,7 +111,7 @@ class StoredManifest(UnreadManifest):
             for ref in self.placements.pages
             if all(a < y and x < b for a, b, x, y in zip(low, high, ref.low, ref.high, strict=True))
         ]
-        parts = map_in_threads(lambda ref: self.archive.placements_of(ref, ndim), pages)
+        parts = map_in_threads(lambda ref: self.archive.read_placements(ref, ndim), pages)
         table = np.concatenate([*(part.table for part in parts), self._tail.table]) if parts else self._tail.table
         return Placements(table).within(np.array(low, np.int64), np.array(high, np.int64))
 
@@ -149,10 +149,10 @@ class StoredManifest(UnreadManifest):
     def _check_reach(self, picked: ChunkManifest, cells: Sequence[NDArray[np.int64]]) -> None:
         lengths = [axis.lengths(numbers) for axis, numbers in zip(self.grid.axes, cells, strict=True)]
 
-        def cell_of(bad: NDArray[np.bool_]) -> tuple[int, ...]:
+        def find_cell(bad: NDArray[np.bool_]) -> tuple[int, ...]:
             return tuple(int(np.broadcast_to(x, bad.shape).reshape(-1)[int(bad.argmax())]) for x in cells)
 
-        check_reach(picked, lengths, name=self.path, cell_of=cell_of)
+        check_reach(picked, lengths, name=self.path, find_cell=find_cell)
 
     def _gather(
         self,
@@ -167,13 +167,13 @@ class StoredManifest(UnreadManifest):
         table = found.table
         last = len(table) - 1
         if last >= 0 and bool((found.begins[last] <= low).all() and (found.ends[last] >= high).all()):
-            rows = np.broadcast_to(found.rows_of(last, cells), shape).reshape(-1)
+            rows = np.broadcast_to(found.find_rows(last, cells), shape).reshape(-1)
             return self._read_segments([int(table[last, 0])], None, rows, int(table[last, 2]), int(table[last, 3]), n)
         flat = [np.broadcast_to(x, shape).reshape(-1) for x in cells]
         which = found.find(flat)
         at = np.flatnonzero(which >= 0)
         seen = which[at]
-        rows = found.rows_of(seen, [x[at] for x in flat])
+        rows = found.find_rows(seen, [x[at] for x in flat])
         numbers, segment = np.unique(table[seen, 0], return_inverse=True)
         read = self._read_segments(numbers.tolist(), segment, rows, table[seen, 2], table[seen, 3], len(at))
         return read if len(at) == n else read.spread(at, n)

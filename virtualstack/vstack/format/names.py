@@ -22,19 +22,19 @@ __all__ = [
     "SNAPSHOTS",
     "Moment",
     "bundle_key",
+    "count_seconds",
+    "format_time",
     "heap_key",
     "heap_seed",
     "made_at",
     "new_id",
     "page_key",
     "refs_key",
-    "seconds_of",
     "segment_folder",
     "shard_mark",
     "snapshot_key",
     "snapshot_number",
     "sources_key",
-    "text_of",
     "values_key",
 ]
 
@@ -138,10 +138,10 @@ type Moment = str | datetime | np.datetime64
 """A time: ISO 8601, in UTC where it has no time zone; a `datetime` that has one; or one of numpy, which is in UTC."""
 
 
-def seconds_of(moment: Moment, /) -> float:
+def count_seconds(moment: Moment, /) -> float:
     """Give the seconds since 1970 of a moment; what has no time zone is in UTC, as the times of a log are.
 
-    >>> seconds_of("1970-01-02"), seconds_of(np.datetime64("1970-01-02T00:00:00.5"))
+    >>> count_seconds("1970-01-02"), count_seconds(np.datetime64("1970-01-02T00:00:00.5"))
     (86400.0, 86400.5)
 
     Raises
@@ -172,10 +172,10 @@ def seconds_of(moment: Moment, /) -> float:
     return moment.timestamp()
 
 
-def text_of(seconds: float, /) -> str:
+def format_time(seconds: float, /) -> str:
     """Give a moment as a text, in UTC; never one before it, so that what was committed then is found by it.
 
-    >>> text_of(86400.5)
+    >>> format_time(86400.5)
     '1970-01-02 00:00:00.500000Z'
     """
     try:

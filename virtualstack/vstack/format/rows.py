@@ -315,7 +315,7 @@ class Placements:
             meets[: covers[-1]] = False
         return self if meets.all() else Placements(self.table[meets])
 
-    def rows_of(self, which: NDArray[np.intp] | int, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.int64]:
+    def find_rows(self, which: NDArray[np.intp] | int, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.int64]:
         """Give the row of each cell; ``which`` placement shows it, and its numbers an axis."""
         rows = np.broadcast_to(self.table[which, 1], np.broadcast_shapes(np.shape(which), *(x.shape for x in cells)))
         for axis, numbers in enumerate(cells):

@@ -23,9 +23,9 @@ from virtualstack.manifests.serialised.headers import (
 )
 from virtualstack.manifests.serialised.values import Heap, UnstorableError, to_count, to_mapping
 from virtualstack.vstack.format.documents import Table, dump, load
-from virtualstack.vstack.format.names import FORMAT, text_of
+from virtualstack.vstack.format.names import FORMAT, format_time
 
-__all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "group_tree", "read_document", "uses_of"]
+__all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "decode_uses", "group_tree", "read_document"]
 
 _RAISED = ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError  # of forged JSON
 MAX_DEPTH = 100
@@ -120,7 +120,7 @@ class Snapshot:
     signatures: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<snapshot {self.number} of {text_of(self.time)}: {len(self.arrays)} variables>"
+        return f"<snapshot {self.number} of {format_time(self.time)}: {len(self.arrays)} variables>"
 
     def encode(self) -> bytes:
         """Give the bytes of the object.
@@ -205,7 +205,7 @@ class Uses:
     bundle: str | None
 
 
-def uses_of(document: Mapping[str, Any], /, *, url: str) -> Uses:
+def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
     """Give what a snapshot uses, and decode nothing else of it.
 
     Raises

@@ -23,7 +23,7 @@ __all__ = [
     "Prefixes",
     "SourcePage",
     "SourceRow",
-    "folders_of",
+    "common_folders",
     "is_plain",
 ]
 
@@ -293,7 +293,7 @@ class Prefixes:
             )
         return Prefixes(store=self.store, table=self.table, moved=(*self.moved, (old, new, len(self.table))))
 
-    def numbers_of(self, wanted: Sequence[str], /) -> tuple[Prefixes, tuple[int, ...]]:
+    def number_prefixes(self, wanted: Sequence[str], /) -> tuple[Prefixes, tuple[int, ...]]:
         """Give the numbers of prefixes, entered where they are new.
 
         Those from before a relocation are not used again: it would apply to what is added now.
@@ -324,7 +324,7 @@ class Prefixes:
         places: dict[str, list[tuple[str, int]]] = {}
         for begin in dict.fromkeys(begins):
             own = [x.url for x, its in zip(locations, begins, strict=True) if its == begin]
-            near = self._near(own, [x for x in self.table[fixed:] if _begin_of(x) == begin], begin)
+            near = self._near(own, [x for x in self.table[fixed:] if _relative_begin(x) == begin], begin)
             numbered = [(self.root(x), chosen.setdefault(x, len(chosen))) for x in near]
             places[begin] = sorted(numbered, key=lambda x: -len(x[0]))
         rows = []
@@ -346,13 +346,13 @@ class Prefixes:
         """Choose prefixes that begin in one way."""
         roots = {self.root(prefix): prefix for prefix in known}
         chosen = []
-        for folder in folders_of(urls):
+        for folder in common_folders(urls):
             inside = [root for root in roots if folder.startswith(root)]
             if inside:
                 chosen.append(roots[max(inside, key=len)])
                 continue
             for root in roots:  # an archive that grows a folder at a time needs one prefix, not one a folder
-                wider = folders_of([f"{folder}x", f"{root}x"])
+                wider = common_folders([f"{folder}x", f"{root}x"])
                 if len(wider) == 1 and split_url(wider[0])[1]:
                     folder = wider[0]
                     break
@@ -370,7 +370,7 @@ def _encoded(path: str) -> str:
     return path.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
 
 
-def _begin_of(prefix: str) -> str:
+def _relative_begin(prefix: str) -> str:
     return next((begin for begin in _RELATIVE if prefix.startswith(begin)), "")
 
 
@@ -398,10 +398,10 @@ def _spelt(rest: str, old: str, new: str) -> str:
     return _encoded(rest) if is_web else unquote(rest)
 
 
-def folders_of(urls: Iterable[str], /) -> list[str]:
+def common_folders(urls: Iterable[str], /) -> list[str]:
     """Give for each root, such as a bucket, the folder that all URLs of it lie in, ending in ``/``.
 
-    >>> folders_of(["s3://b/x/1.nc", "s3://b/x/y/2.nc", "file:///d/3.nc"])
+    >>> common_folders(["s3://b/x/1.nc", "s3://b/x/y/2.nc", "file:///d/3.nc"])
     ['s3://b/x/', 'file:///d/']
     """
     by_root: dict[str, list[str]] = {}

@@ -15,11 +15,11 @@ from virtualstack.storage.permission import is_signed, sign
 from virtualstack.storage.registry import OBJECT_STORES
 from virtualstack.vstack.format.archive import Permission, Segment
 from virtualstack.vstack.format.documents import decoded_size
-from virtualstack.vstack.format.history import MAX_BUNDLE, archive_of, bundle_bytes, newest, read_snapshot
+from virtualstack.vstack.format.history import MAX_BUNDLE, bundle_bytes, newest, open_archive, read_snapshot
 from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.vstack.format.snapshot import Bundle, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
-from virtualstack.vstack.write.conflicts import changes_of, check_together, rebased
+from virtualstack.vstack.write.conflicts import check_together, describe_changes, rebased
 from virtualstack.vstack.write.edit import Edit, applied
 from virtualstack.vstack.write.view import write_view
 
@@ -55,7 +55,7 @@ def commit(
         _check_kept(edit.segment, edit.keys, objects)
     while True:
         head = _head(objects, base)  # even where `base` was it: the number behind it may be free once more, by expiry
-        archive = archive_of(head, objects, permission)
+        archive = open_archive(head, objects, permission)
         if edit.is_empty and head is not base:
             raise _nothing_to_do(objects, base)
         change = edit if head is base else rebased(edit, base, head, archive)
@@ -65,7 +65,7 @@ def commit(
         made = _bundled(made, change, head, objects)
         made = replace(made, signatures=_signatures(made, head, objects.url, permission))
         now = _now(head.time)
-        made = replace(made, number=head.number + 1, time=now, message=message, changes=changes_of(head, made))
+        made = replace(made, number=head.number + 1, time=now, message=message, changes=describe_changes(head, made))
         if _create(snapshot_key(made.number), _readable(made, objects.url), target):
             break
     write_view(objects, head, made, permission)

@@ -18,7 +18,7 @@ from virtualstack.vstack.format.rows import Placements
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.write.edit import ArrayEdit, Edit, rows_since
 
-__all__ = ["changes_of", "check_together", "rebased"]
+__all__ = ["check_together", "describe_changes", "rebased"]
 
 
 def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> Edit:
@@ -246,7 +246,7 @@ def _is_longer(path: str, base: Snapshot, head: Snapshot, archive: Archive) -> b
 _NAMED = 5  # paths in a text
 
 
-def changes_of(before: Snapshot, after: Snapshot, /) -> tuple[str, ...]:
+def describe_changes(before: Snapshot, after: Snapshot, /) -> tuple[str, ...]:
     """Say what makes one snapshot of another, a text for each kind of change."""
     found: dict[str, list[str]] = {}
     for path, what in _changes(before, after):

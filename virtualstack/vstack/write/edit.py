@@ -102,7 +102,7 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
     for old, new in edit.moved:
         prefixes = prefixes.relocated(old, new)
     if edit.segment is not None:
-        prefixes, numbers = prefixes.numbers_of(edit.prefixes)
+        prefixes, numbers = prefixes.number_prefixes(edit.prefixes)
         row = replace(edit.segment, prefixes=numbers).document()
         segments = _with_rows(segments, [row], archive, target)
     arrays = {path: node for path, node in head.arrays.items() if path not in edit.removed}

@@ -31,7 +31,7 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.segment import SegmentWriter
 
-__all__ = ["OWN", "Part", "Piece", "columns_of", "pieces_of", "place", "stored_in"]
+__all__ = ["OWN", "Part", "Piece", "count_columns", "place", "split_into_pieces", "stored_in"]
 
 OWN = -1
 """Number of a segment that gets one when it is committed."""
@@ -94,25 +94,27 @@ def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
             yield manifest
 
 
-def pieces_of(array: ManifestArray, url: str, /, *, base: Snapshot, permission: Permission) -> list[Piece]:
+def split_into_pieces(array: ManifestArray, url: str, /, *, base: Snapshot, permission: Permission) -> list[Piece]:
     """Take an array apart into boxes that lie in the store at a URL, and others.
 
     Of those that are written anew, sources of snapshots before ``base`` are where that one has them.
     """
     ndim = array.ndim
-    manifest = _as_of(array.manifest, url, base, permission)
+    manifest = _with_relocations(array.manifest, url, base, permission)
     return list(_pieces(manifest, url, (0,) * ndim, (0,) * ndim, manifest.shape))
 
 
-def _as_of(manifest: Manifest, url: str, base: Snapshot, permission: Permission) -> Manifest:
+def _with_relocations(manifest: Manifest, url: str, base: Snapshot, permission: Permission) -> Manifest:
     """Give a manifest with the relocations of a snapshot; those that it is made of may be of earlier ones."""
     if all(x.token[1] >= base.number for x in stored_in(manifest, url)):
         return manifest
     match manifest:
         case JoinedManifest():
-            return replace(manifest, parts=tuple(_as_of(part, url, base, permission) for part in manifest.parts))
+            return replace(
+                manifest, parts=tuple(_with_relocations(part, url, base, permission) for part in manifest.parts)
+            )
         case ManifestView() | SteppedManifest():
-            return replace(manifest, base=_as_of(manifest.base, url, base, permission))
+            return replace(manifest, base=_with_relocations(manifest.base, url, base, permission))
         case StoredManifest():
             prefixes = Prefixes(store=url, table=base.prefixes, moved=base.moved)
             return replace(manifest, archive=replace(manifest.archive, prefixes=prefixes, permission=permission))
@@ -153,7 +155,7 @@ def _with(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
     return (*values[:at], value, *values[at + 1 :])
 
 
-def columns_of(pieces: Sequence[Piece], /) -> int:
+def count_columns(pieces: Sequence[Piece], /) -> int:
     """Give the columns that the rows of pieces need."""
     manifests = [piece.manifest for piece in pieces if not piece.is_stored]
     in_memory = [x for x in manifests if isinstance(x, ChunkManifest)]
@@ -231,7 +233,7 @@ def _rows(
     codes = np.zeros(len(used), np.int64)
     codes[:FIRST] = EMPTY_ROW, MISSING_ROW, INLINE_ROW
     which = np.flatnonzero(used[FIRST:])
-    codes[which + FIRST] = segment.numbers_of(manifest.locations[i] for i in which.tolist())
+    codes[which + FIRST] = segment.number_sources(manifest.locations[i] for i in which.tolist())
     rows[0], rows[1], rows[2] = codes[location], entries["offset"], entries["length"]
     if used[INLINE]:
         _keep_inline(rows, manifest.inline, segment)

@@ -62,7 +62,7 @@ class SegmentWriter:
         self._heap_size = 0
         self._heap_parts: list[int] = []
 
-    def numbers_of(self, locations: Iterable[Location], /) -> list[int]:
+    def number_sources(self, locations: Iterable[Location], /) -> list[int]:
         """Give the numbers of sources, entered where they are new."""
         sources = self._sources
         return [sources.setdefault(location, len(sources)) for location in locations]

@@ -17,7 +17,7 @@ from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.target import Puts
 from virtualstack.vstack.format.archive import Permission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT
-from virtualstack.vstack.format.history import archive_of, group_of, hint, newest, read_snapshot
+from virtualstack.vstack.format.history import hint, newest, open_archive, read_group, read_snapshot
 from virtualstack.vstack.format.names import HINT
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.warning import warn
@@ -116,7 +116,7 @@ def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission
 
 
 def _group(objects: ObjectStore, snapshot: Snapshot, permission: Permission) -> ManifestGroup:
-    return group_of(snapshot, archive_of(snapshot, objects, permission))
+    return read_group(snapshot, open_archive(snapshot, objects, permission))
 
 
 _MOST_LOADED = 1 << 32

@@ -13,17 +13,17 @@ from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import Permission
-from virtualstack.vstack.format.history import MAX_BUNDLE, bundle_bytes, bundle_chunk, token_of
+from virtualstack.vstack.format.history import MAX_BUNDLE, bundle_bytes, bundle_chunk, make_token
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot, check_names
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.commit import check_there, commit
 from virtualstack.vstack.write.edit import ArrayEdit, Edit
-from virtualstack.vstack.write.placing import Piece, columns_of, pieces_of, place
+from virtualstack.vstack.write.placing import Piece, count_columns, place, split_into_pieces
 from virtualstack.vstack.write.segment import SegmentWriter
 
-__all__ = ["edit_of", "is_bundled", "write_group"]
+__all__ = ["is_bundled", "make_edit", "write_group"]
 
 _SMALL = 1 << 16
 """Bytes of a loaded variable that is bundled though it is no dimension coordinate."""
@@ -80,7 +80,7 @@ def write_group(
     StorageError
         The store cannot be written.
     """
-    edit = edit_of(objects, base, group, permission, overlays or {}, relative=relative, segment=segment)
+    edit = make_edit(objects, base, group, permission, overlays or {}, relative=relative, segment=segment)
     if edit.is_empty and not always:
         return base
     return commit(objects, base, edit, permission, message=message)
@@ -103,7 +103,7 @@ def is_bundled(path: str, array: ManifestArray, /) -> bool:
     return len(manifest.inline) <= (_MOST if is_index else _SMALL)
 
 
-def edit_of(
+def make_edit(
     objects: ObjectStore,
     base: Snapshot,
     group: ManifestGroup,
@@ -133,14 +133,14 @@ def edit_of(
                 edits[path] = change
         else:
             over = [Piece(x.manifest, x.begin) for x in overlays.get(path, ()) if 0 not in x.manifest.shape]
-            pieces[path] = [*pieces_of(array, objects.url, base=base, permission=permission), *over]
+            pieces[path] = [*split_into_pieces(array, objects.url, base=base, permission=permission), *over]
     _check_there(pieces, base, objects)
     own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
-    columns = columns_of(own)
+    columns = count_columns(own)
     n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
     writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, name=segment)
     for path, each in pieces.items():
-        keeps = bool(each) and _is_all_of(each[0], path, base)
+        keeps = bool(each) and _is_whole_array(each[0], path, base)
         if len(each) == keeps and _is_same(path, arrays[path], base):
             continue
         parts = [place(piece, writer, columns) for piece in (each[1:] if keeps else each)]
@@ -214,14 +214,14 @@ def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> 
     return ArrayEdit(header=header, chunk=chunk)
 
 
-def _is_all_of(piece: Piece, path: str, base: Snapshot) -> bool:
+def _is_whole_array(piece: Piece, path: str, base: Snapshot) -> bool:
     """Whether a piece is the whole array of a snapshot, in its place."""
     stored, node = piece.manifest, base.arrays.get(path)
     if not isinstance(stored, StoredManifest) or node is None or node.bundled is not None:
         return False
     zeros = (0,) * len(stored.shape)
     is_whole = piece.begin == zeros and piece.low == zeros and piece.high == stored.shape
-    return is_whole and stored.token == token_of(stored.url, base, path) and stored.placements == node.placements
+    return is_whole and stored.token == make_token(stored.url, base, path) and stored.placements == node.placements
 
 
 def _is_same(path: str, array: ManifestArray, base: Snapshot) -> bool:

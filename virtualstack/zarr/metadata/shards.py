@@ -160,8 +160,8 @@ class Shards:
 
 def _alike(shapes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Give the rows of shards of one shape, some at a time."""
-    first, kind_of = distinct_rows(shapes.T)
+    first, kinds = distinct_rows(shapes.T)
     for kind, shape in enumerate(shapes[first]):
-        rows = np.flatnonzero(kind_of == kind)
+        rows = np.flatnonzero(kinds == kind)
         step = max(1, _AT_ONCE // int(np.prod(shape)))
         yield from (rows[i : i + step] for i in range(0, rows.size, step))

@@ -272,8 +272,8 @@ def _checked(block: bytes, offset: int, header: _Header, superblock: Superblock)
     _checked_head(block, b"FHDB", offset, header, superblock)
     if header.has_checksums:
         at = 5 + superblock.widths.address + header.offset_width
-        sum_of = jenkins_lookup3(block[:at] + bytes(4) + block[at + 4 :], 0)
-        check(sum_of == unsigned(block, at, 4), "the checksum of 'FHDB' is wrong")
+        computed = jenkins_lookup3(block[:at] + bytes(4) + block[at + 4 :], 0)
+        check(computed == unsigned(block, at, 4), "the checksum of 'FHDB' is wrong")
     return block
 
 
