@@ -35,7 +35,7 @@ PAIRS = [pair for pair in itertools.product(FORMS, FORMS) if pair[0] != pair[1]]
 
 def read(path):
     """Give the group that a form holds."""
-    storage = Storage.of(None)
+    storage = Storage.from_option(None)
     return find_reader(path, storage).read(Path(path).absolute().as_uri().replace("%20", " "), storage, ReadOptions())
 
 

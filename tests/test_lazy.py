@@ -30,9 +30,9 @@ def strings(words):
 
     raw = numcodecs.VLenUTF8().encode(np.array(words, object))
     dtype = np.dtypes.StringDType()
-    encoding = ChunkEncoding.of(dtype, (len(words),), [Codec.of("vlen-utf8")])
+    encoding = ChunkEncoding.c_order(dtype, (len(words),), [Codec.from_config("vlen-utf8")])
     return ManifestArray(
-        manifest=ChunkManifest.from_bytes([raw], shape=(1,), encoding=encoding, fill=Fill.of("", dtype)),
+        manifest=ChunkManifest.from_bytes([raw], shape=(1,), encoding=encoding, fill=Fill.from_value("", dtype)),
         grid=ChunkGrid.regular((len(words),), (len(words),)),
         dtype=dtype,
         name="words",

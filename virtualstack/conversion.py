@@ -99,7 +99,7 @@ def convert(
         The source cannot be read, or the target not be written.
     """
     suffix = _suffix(target)
-    reached = Storage.of(storage)
+    reached = Storage.from_option(storage)
     dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
     options = ReadOptions(drop_variables=dropped, inline_limit=inline_limit, allow=read_allowed_urls(allow))
     (group,) = scan([found_url(source)], reader=reader, storage=reached, options=options)

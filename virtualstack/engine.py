@@ -180,7 +180,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         """
         options = _options(group, drop_variables, inline_limit, allow)
         reader = _choose_reader(reader, at)
-        storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
+        storage = Storage.from_option(storage) if stale is None else Storage.from_option(storage).with_stale(stale)
         node = select_group(_read_group(filename_or_obj, reader, storage, options), group)
         account_for(node, _unsupported(unsupported), with_children=False, options=options)
         dropped = _dropped(node, group or "", options)
@@ -226,7 +226,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         """
         options = _options(group, drop_variables, inline_limit, allow)
         reader = _choose_reader(reader, at)
-        storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
+        storage = Storage.from_option(storage) if stale is None else Storage.from_option(storage).with_stale(stale)
         node = select_group(_read_group(filename_or_obj, reader, storage, options), group)
         account_for(node, _unsupported(unsupported), with_children=True, options=options)
         return {

@@ -33,7 +33,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     array
         The virtual array.
     storage
-        How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
+        How sources are reached; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
         As in :func:`~virtualstack.reading.read_array`.
     """
@@ -42,7 +42,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         self, array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
     ) -> None:
         self.manifest_array = array  # xarray takes `array` for an array of its own
-        self.storage = Storage.of(storage)
+        self.storage = Storage.from_option(storage)
         check_absent(absent)
         self.absent: Literal["fill", "raise"] = absent
 

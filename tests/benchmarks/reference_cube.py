@@ -22,8 +22,8 @@ def group_of(
         offsets,
         lengths,
         location=[Location(url) for url in urls],
-        encoding=ChunkEncoding.of("<f4", CHUNKS, list(codecs)),
-        fill=Fill.of(np.nan, "f4"),
+        encoding=ChunkEncoding.c_order("<f4", CHUNKS, list(codecs)),
+        fill=Fill.from_value(np.nan, "f4"),
         location_codes=np.broadcast_to(np.arange(grid[0])[:, None, None] + FIRST, grid),
     )
     shape = tuple(n * chunk for n, chunk in zip(grid, CHUNKS, strict=True))

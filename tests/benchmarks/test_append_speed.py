@@ -48,7 +48,7 @@ def part(first, n):
         )
         for i in range(n)
     )
-    encoding = ChunkEncoding.of(np.dtype("f4"), (1, 100, 1000), (Codec("numcodecs.zlib"),))
+    encoding = ChunkEncoding.c_order(np.dtype("f4"), (1, 100, 1000), (Codec("numcodecs.zlib"),))
     length = rng.integers(200_000, 260_000, (N_VARIABLES, n, N_CHUNKS))
     offset = 10_000 + np.cumsum(length.transpose(1, 0, 2).reshape(n, -1), 1).reshape(n, N_VARIABLES, N_CHUNKS)
     arrays = {}
@@ -72,7 +72,7 @@ def part(first, n):
 def build(url, n_commits, n_files=100):
     """Make the store that so many appends of so many files make, but for what earlier snapshots hold."""
     first = save(part(0, n_files), url)
-    objects = ObjectStore(absolute_url(url) + "/", Storage.of(None))
+    objects = ObjectStore(absolute_url(url) + "/", Storage.from_option(None))
     permission, target, head = permission_for_snapshot(objects.url, first, ()), objects.target, first
     for i in range(1, n_commits - 1):
         arrays = {f"/{name}": x for name, x in part(i * n_files, n_files).arrays.items() if name != "time"}

@@ -47,8 +47,8 @@ def virtual(i):
         np.arange(N_CHUNKS).reshape(grid.shape) * 100,
         np.full(grid.shape, 100),
         location=f"s3://bucket/model/output/file-{i:06d}.nc",
-        encoding=ChunkEncoding.of("<f4", (1, 50, 60)),
-        fill=Fill.of(0, "f4"),
+        encoding=ChunkEncoding.c_order("<f4", (1, 50, 60)),
+        fill=Fill.from_value(0, "f4"),
     )
     return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="v")
 
@@ -90,7 +90,9 @@ def test_concat_of_datasets(ours, nothing):
         {
             "xarray alone": lambda: xr.concat(nothing, "time", **EXACT),
             "xr.concat": lambda: xr.concat(ours, "time", **EXACT),
-            "virtualstack": lambda: combine_datasets(ours, CombineOptions.of(combine="nested", concat_dim="time")),
+            "virtualstack": lambda: combine_datasets(
+                ours, CombineOptions.from_options(combine="nested", concat_dim="time")
+            ),
         },
         repeats=3,
     )
@@ -122,8 +124,8 @@ def test_outer_join_of_a_trillion_elements():
             np.arange(np.prod(grid.shape)).reshape(grid.shape),
             np.full(grid.shape, 100),
             location=f"s3://bucket/{time}.nc",
-            encoding=ChunkEncoding.of("<i2", (n // 10,) * 3),
-            fill=Fill.of(-1, "i2"),
+            encoding=ChunkEncoding.c_order("<i2", (n // 10,) * 3),
+            fill=Fill.from_value(-1, "i2"),
         )
         cf = {"_FillValue": np.int16(-1), "scale_factor": 0.5}
         array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("i2"), name="v", attributes=cf, cf=cf)
@@ -134,7 +136,7 @@ def test_outer_join_of_a_trillion_elements():
     parts = [part(0, 0), part(n // 2, 7)]
     tracemalloc.start()
     try:
-        made = combine_datasets(parts, CombineOptions.of(join="outer"))
+        made = combine_datasets(parts, CombineOptions.from_options(join="outer"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

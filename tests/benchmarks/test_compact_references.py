@@ -36,8 +36,8 @@ def archive(lengths):
         offsets.reshape(shape),
         lengths.reshape(shape),
         location=[Location(URL.format(i)) for i in range(FILES)],
-        encoding=ChunkEncoding.of("<f4", (1, 100, 1000), [Codec.of("numcodecs.zlib", level=1)]),
-        fill=Fill.of(np.nan, "f4"),
+        encoding=ChunkEncoding.c_order("<f4", (1, 100, 1000), [Codec.from_config("numcodecs.zlib", level=1)]),
+        fill=Fill.from_value(np.nan, "f4"),
         location_codes=np.broadcast_to(np.arange(FILES)[:, None, None] + FIRST, shape),
     )
     grid = ChunkGrid.regular((FILES, GRID[0] * 100, GRID[1] * 1000), (1, 100, 1000))

@@ -70,7 +70,7 @@ def test_open(n_variables, rows, columns, tmp_path):
     timings = interleaved(
         f"{n_variables} variables, {n} chunks",
         {
-            "virtualstack": lambda: DMRPP().read(url, Storage.of(None), ReadOptions()),
+            "virtualstack": lambda: DMRPP().read(url, Storage.from_option(None), ReadOptions()),
             "VirtualiZarr": lambda: DMRPPParser()(url, registry),
         },
     )

@@ -38,7 +38,7 @@ def columns():
 
 @pytest.fixture(scope="module")
 def ours(columns):
-    return group_of(*columns, [Codec.of("numcodecs.zlib", level=1)])
+    return group_of(*columns, [Codec.from_config("numcodecs.zlib", level=1)])
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_write(ours, theirs, suffix, tmp_path):
     if suffix == "json":
         same_references(json.loads(mine.read_bytes()), json.loads(other.read_bytes()))
     else:
-        read = [Kerchunk().read(path.as_uri(), Storage.of(), ReadOptions()) for path in (mine, other)]
+        read = [Kerchunk().read(path.as_uri(), Storage.from_option(), ReadOptions()) for path in (mine, other)]
         assert read[0]["v"].equals(read[1]["v"])
 
 
@@ -114,7 +114,7 @@ def test_read(ours, suffix, tmp_path):
     results = interleaved(
         f"read {np.prod(GRID)} references from {suffix}",
         {
-            "virtualstack": lambda: Kerchunk().read(path.as_uri(), Storage.of(), ReadOptions()),
+            "virtualstack": lambda: Kerchunk().read(path.as_uri(), Storage.from_option(), ReadOptions()),
             "VirtualiZarr": lambda: parser(url=path.as_uri(), registry=registry),
         },
         repeats=1,

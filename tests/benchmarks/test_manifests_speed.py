@@ -25,8 +25,8 @@ def ours(i: int) -> ManifestArray:
         np.arange(N_CHUNKS).reshape(grid.shape) * 100,
         np.full(grid.shape, 100),
         location=f"s3://bucket/model/output/file-{i:06d}.nc",
-        encoding=ChunkEncoding.of("<f4", (1, 5, 6)),
-        fill=Fill.of(0, "f4"),
+        encoding=ChunkEncoding.c_order("<f4", (1, 5, 6)),
+        fill=Fill.from_value(0, "f4"),
     )
     return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="v")
 

@@ -54,8 +54,8 @@ def group_of(folder, grid) -> ManifestGroup:
         offsets,
         np.full(grid, CHUNK * 4),
         location=Location(absolute_url(folder / "data.bin")),
-        encoding=ChunkEncoding.of("<f4", (1, CHUNK)),
-        fill=Fill.of(np.nan, "f4"),
+        encoding=ChunkEncoding.c_order("<f4", (1, CHUNK)),
+        fill=Fill.from_value(np.nan, "f4"),
     )
     array = ManifestArray(
         manifest=manifest,
@@ -136,7 +136,7 @@ def test_many_references(many):
     """Opening lazily, and reading one cell of what is open; each time another, so that nothing is kept."""
     opened = interleaved(
         f"open {MANY} references lazily",
-        {"virtualstack": lambda: Kerchunk().read(many.as_uri(), Storage.of(), ReadOptions())},
+        {"virtualstack": lambda: Kerchunk().read(many.as_uri(), Storage.from_option(), ReadOptions())},
     )
     array = opened["virtualstack"].result["v"]
     steps = iter(range(0, array.shape[0], max(array.shape[0] // 12, 1)))
@@ -146,7 +146,7 @@ def test_many_references(many):
 
 def test_join_of_many(folder):
     """Joining arrays in pages, and finding a cell of the whole."""
-    array = Kerchunk().read((folder / "refs.parq").as_uri(), Storage.of(), ReadOptions())["v"]
+    array = Kerchunk().read((folder / "refs.parq").as_uri(), Storage.from_option(), ReadOptions())["v"]
     parts = [array] * N_PARTS
     joined = interleaved(f"join {N_PARTS} arrays in pages", {"virtualstack": lambda: np.concatenate(parts)}, repeats=3)
     whole = joined["virtualstack"].result

@@ -173,4 +173,4 @@ def test_pickles_of_manifests(n):
         assert got.entries.tobytes() == made.entries.tobytes()
 
 
-ENCODING = ChunkEncoding.of("<f4", (10,))
+ENCODING = ChunkEncoding.c_order("<f4", (10,))

@@ -31,8 +31,8 @@ def array(shape, chunks, n_sources=1):
         np.full(grid.shape, 900),
         location=[Location(f"s3://bucket/model/file-{i:06d}.nc") for i in range(n_sources)],
         location_codes=numbers % n_sources + FIRST,
-        encoding=ChunkEncoding.of("<i2", chunks),
-        fill=Fill.of(0, "i2"),
+        encoding=ChunkEncoding.c_order("<i2", chunks),
+        fill=Fill.from_value(0, "i2"),
     )
     return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("i2"), name="v")
 

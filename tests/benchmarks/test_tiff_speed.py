@@ -43,7 +43,7 @@ def virtual_tiff(path):
 
 def rivals(path):
     found = {
-        "virtualstack": lambda: TIFF().read(absolute_url(path), Storage.of(None), ReadOptions()),
+        "virtualstack": lambda: TIFF().read(absolute_url(path), Storage.from_option(None), ReadOptions()),
         "tifffile": lambda: references(path),
     }
     if importlib.util.find_spec("virtual_tiff") is not None:

@@ -60,8 +60,8 @@ def archive(seed: int = 0) -> ManifestGroup:
     sizes = (offsets[:, -1] + lengths[:, -1] + 1000).tolist()
     manifest = ChunkManifest(
         entries=entries,
-        fills=(Fill.of(np.nan, "f4"),),
-        encodings=(ChunkEncoding.of("<f4", (1, 100, 100)),),
+        fills=(Fill.from_value(np.nan, "f4"),),
+        encodings=(ChunkEncoding.c_order("<f4", (1, 100, 100)),),
         locations=tuple(Location(f"{PREFIX}{i:06d}.nc"[:111].ljust(111, "_"), n) for i, n in enumerate(sizes)),
     )
     array = ManifestArray(
@@ -80,7 +80,7 @@ def nbytes_of(path: Path) -> int:
 
 
 def read(path: Path) -> ManifestGroup:
-    return VStack().read(path.as_uri(), Storage.of(), ReadOptions())
+    return VStack().read(path.as_uri(), Storage.from_option(), ReadOptions())
 
 
 def test_writing_and_reading_references(tmp_path):
@@ -123,7 +123,9 @@ def test_writing_and_reading_references(tmp_path):
         "load all",
         {
             "vstack": lambda: read(next(stores))["v"].in_memory(),
-            "our parquet": lambda: Kerchunk().read(next(tables).as_uri(), Storage.of(), ReadOptions())["v"].whole(),
+            "our parquet": lambda: (
+                Kerchunk().read(next(tables).as_uri(), Storage.from_option(), ReadOptions())["v"].whole()
+            ),
         },
         repeats=5,
     )
@@ -159,8 +161,8 @@ def local_group(folder: Path) -> ManifestGroup:
         np.broadcast_to(np.arange(CHUNKS) * 64, grid),
         np.full(grid, 64),
         location=Location((folder / "data.bin").as_uri(), values.nbytes),
-        encoding=ChunkEncoding.of("<f4", (1, 16)),
-        fill=Fill.of(np.nan, "f4"),
+        encoding=ChunkEncoding.c_order("<f4", (1, 16)),
+        fill=Fill.from_value(np.nan, "f4"),
     )
     array = ManifestArray(
         manifest=manifest,
@@ -226,8 +228,8 @@ class Sequence:
 
 
 def sequence_tables() -> ChunkManifest:
-    encoding = ChunkEncoding.of("<f4", (1, 1000))
-    return ChunkManifest(entries=np.zeros(0, ENTRY), fills=(Fill.of(0, "f4"),), encodings=(encoding,))
+    encoding = ChunkEncoding.c_order("<f4", (1, 1000))
+    return ChunkManifest(entries=np.zeros(0, ENTRY), fills=(Fill.from_value(0, "f4"),), encodings=(encoding,))
 
 
 def sequence(n: int, first: int = 0) -> ManifestArray:

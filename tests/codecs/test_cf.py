@@ -142,7 +142,7 @@ def test_attributes_keep_their_types():
         "i": np.array([np.nan, -0.0]),
         "j": np.uint64(2**64 - 1),
     }
-    back = attributes_from_json(Codec.of("x", **attributes_to_json(attributes)).options())
+    back = attributes_from_json(Codec.from_config("x", **attributes_to_json(attributes)).options())
     np.testing.assert_equal(back, attributes)
     assert {key: type(x) for key, x in back.items()} == {key: type(x) for key, x in attributes.items()}
     assert back["b"].dtype == np.uint8
@@ -173,7 +173,7 @@ def test_attributes_that_are_no_numbers_are_refused(value):
     ],
 )
 def test_damaged_metadata_is_refused(configuration):
-    codec = Codec.of("virtualstack.cf", **configuration)
+    codec = Codec.from_config("virtualstack.cf", **configuration)
     with pytest.raises(ValueError, match=r"codec|attribute|not packed"):
         parse_packing(codec)
     with pytest.raises(UnsupportedFeatureError, match="cannot unpack"):

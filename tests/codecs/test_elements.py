@@ -190,7 +190,7 @@ def test_settings_that_make_no_sense_are_refused(options, reason):
 
 def test_bytes_that_are_no_whole_elements_are_an_error():
     """The chunk is damaged."""
-    codec = Codec.of(ELEMENTS, itemsize=2, members=[BRAIN])
+    codec = Codec.from_config(ELEMENTS, itemsize=2, members=[BRAIN])
     with pytest.raises(CodecError, match="3 bytes are no whole number of elements of 2"):
         decode(b"abc", (codec,), np.dtype("<f4"), (1,))
     with pytest.raises(CodecError, match="decodes to 8 bytes"):
@@ -201,7 +201,7 @@ def test_the_stored_size_is_known():
     """So that what comes before it in decoding is bounded exactly."""
     text = {"itemsize": 12, "members": [{"kind": "nullterm", "size": 5, "offset": 2}]}
     assert stored_size(text, 24) == 24
-    assert encoded_size(Codec.of(ELEMENTS, itemsize=2, members=[BRAIN]), 40, 40) == (20, 20)
+    assert encoded_size(Codec.from_config(ELEMENTS, itemsize=2, members=[BRAIN]), 40, 40) == (20, 20)
 
 
 def test_strings_are_written_as_they_are_and_numbers_are_not():

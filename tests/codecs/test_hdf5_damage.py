@@ -31,7 +31,7 @@ def chunk_of(name):
     assert not mask or name.startswith("szip")
     codecs = filter_codecs(filters_of(dataset.id.get_create_plist()))
     if name == "nbit":
-        codecs = (Codec.of("virtualstack.nbit", values=[8, 0, 480, 1, 4, 0, 17, 5]),)
+        codecs = (Codec.from_config("virtualstack.nbit", values=[8, 0, 480, 1, 4, 0, 17, 5]),)
     return raw, codecs, dataset.dtype, (16, 30)
 
 
@@ -157,14 +157,14 @@ def test_filters_that_change_nothing(number, parameters):
 def test_configurations_that_no_filter_has():
     """References come from strangers too."""
     for codec in (
-        Codec.of("virtualstack.zfp", header=[1, 2, 3]),
-        Codec.of("virtualstack.zfp", header=[-1, 2, 3]),
-        Codec.of("virtualstack.zfp"),
-        Codec.of("virtualstack.nbit", values="text"),
-        Codec.of("virtualstack.nbit", values=[8, 0, 10, 1, 4, 0, -30, 3]),
-        Codec.of("virtualstack.scaleoffset", values=[1e300] * 20),
-        Codec.of("virtualstack.bitshuffle", elementsize=-4, blocksize=0, compressor="lz4"),
-        Codec.of(
+        Codec.from_config("virtualstack.zfp", header=[1, 2, 3]),
+        Codec.from_config("virtualstack.zfp", header=[-1, 2, 3]),
+        Codec.from_config("virtualstack.zfp"),
+        Codec.from_config("virtualstack.nbit", values="text"),
+        Codec.from_config("virtualstack.nbit", values=[8, 0, 10, 1, 4, 0, -30, 3]),
+        Codec.from_config("virtualstack.scaleoffset", values=[1e300] * 20),
+        Codec.from_config("virtualstack.bitshuffle", elementsize=-4, blocksize=0, compressor="lz4"),
+        Codec.from_config(
             "virtualstack.szip", options_mask=1 << 40, pixels_per_block=8, bits_per_pixel=8, pixels_per_scanline=8
         ),
     ):

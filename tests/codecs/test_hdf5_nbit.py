@@ -161,7 +161,7 @@ def test_precisions_that_the_library_no_longer_opens(size):
             packed = packed << precision | number
         n_bytes = -(-n * precision // 8)
         raw = (packed << 8 * n_bytes - n * precision).to_bytes(n_bytes)
-        codec = Codec.of("virtualstack.nbit", values=[8, 0, n, 1, size, order, precision, offset])
+        codec = Codec.from_config("virtualstack.nbit", values=[8, 0, n, 1, size, order, precision, offset])
         expected = b"".join((number << offset).to_bytes(size, "big" if order else "little") for number in numbers)
         assert decode(raw, (codec,), np.dtype(f"V{size}"), (n,)).tobytes() == expected
 

@@ -40,7 +40,7 @@ N = 4096
 
 
 def made(name, **more):
-    return Codec.of(f"numcodecs.imagecodecs_{name}", **{**OPTIONS.get(name, {}), **more})
+    return Codec.from_config(f"numcodecs.imagecodecs_{name}", **{**OPTIONS.get(name, {}), **more})
 
 
 def encoded(name, values):
@@ -159,7 +159,7 @@ def message(side):
 def test_the_grib_codec_of_kerchunk(var):
     """Its values, but not of a grid that nobody asked for."""
     pytest.importorskip("kerchunk")
-    codec = Codec.of("numcodecs.grib", var=var, dtype="float64")
+    codec = Codec.from_config("numcodecs.grib", var=var, dtype="float64")
     with pytest.raises(CodecError, match="says that it holds 1250000000 bytes; 800 are expected"):
         decode(message(12500), (codec,), np.dtype("f8"), (10, 10))
     assert np.isfinite(decode(message(10), (codec,), np.dtype("f8"), (10, 10))).all()
@@ -168,15 +168,17 @@ def test_the_grib_codec_of_kerchunk(var):
 def test_tables_of_kerchunk():
     """Of rows that are longer than those of the array."""
     pytest.importorskip("kerchunk")
-    text = Codec.of("numcodecs.FITSAscii", indtypes=[["a", "S2"]], outdtypes=[["a", "i2"]])
+    text = Codec.from_config("numcodecs.FITSAscii", indtypes=[["a", "S2"]], outdtypes=[["a", "i2"]])
     got = decode(b" 1-722", (text,), np.dtype([("a", "i2")]), (3,))
     assert got["a"].tolist() == [1, -7, 22]
-    wide = Codec.of("numcodecs.FITSAscii", indtypes=[["a", "S2"]], outdtypes=[["a", "U100000000"]])
-    many = Codec.of("numcodecs.FITSVarBintable", dt_in="[('a','i2')]", dt_out="[('a','i2')]", nrow=1 << 40, types={})
+    wide = Codec.from_config("numcodecs.FITSAscii", indtypes=[["a", "S2"]], outdtypes=[["a", "U100000000"]])
+    many = Codec.from_config(
+        "numcodecs.FITSVarBintable", dt_in="[('a','i2')]", dt_out="[('a','i2')]", nrow=1 << 40, types={}
+    )
     for codec in (wide, many):
         with pytest.raises(CodecError, match="the FITS table says that it holds"):
             decode(b" 1-722", (codec,), np.dtype([("a", "i2")]), (3,))
-    other = Codec.of("numcodecs.FITSVarBintable", dt_in="[]", dt_out="(" * 10000, nrow=1, types={})
+    other = Codec.from_config("numcodecs.FITSVarBintable", dt_in="[]", dt_out="(" * 10000, nrow=1, types={})
     with pytest.raises(UnsupportedFeatureError, match="does not take the configuration"):
         decode(b" 1-722", (other,), np.dtype("i2"), (3,))
 
@@ -184,7 +186,7 @@ def test_tables_of_kerchunk():
 @pytest.mark.parametrize("key", [[], {}, ["values"], None, "other"])
 def test_keys_of_messages_that_are_none(key):
     """Not even text."""
-    codec = Codec.of("virtualstack.grib", key=key)
+    codec = Codec.from_config("virtualstack.grib", key=key)
     with pytest.raises(UnsupportedFeatureError, match=r"'virtualstack\.grib' does not take the configuration"):
         decode(b"GRIB", (codec,), np.dtype("f4"), (1,))
 
@@ -193,7 +195,7 @@ def test_keys_of_messages_that_are_none(key):
 def test_those_that_nothing_holds_are_refused(name):
     """By name, before anything is decoded."""
     with pytest.raises(UnsupportedFeatureError, match="without a bound"):
-        decode(b'[1,"|i1",[100000000]]', (Codec.of(f"numcodecs.{name}", dtype="i4"),), np.dtype("i1"), (4,))
+        decode(b'[1,"|i1",[100000000]]', (Codec.from_config(f"numcodecs.{name}", dtype="i4"),), np.dtype("i1"), (4,))
 
 
 def test_pcodec():
@@ -201,7 +203,7 @@ def test_pcodec():
     package = pytest.importorskip("pcodec")
     values = np.random.default_rng(0).normal(size=(30, 20)).astype("f4")
     raw = package.standalone.simple_compress(values.reshape(-1), package.ChunkConfig())
-    codec = Codec.of("numcodecs.pcodec", level=8)
+    codec = Codec.from_config("numcodecs.pcodec", level=8)
     np.testing.assert_array_equal(decode(raw, (codec,), values.dtype, values.shape), values)
     bomb = package.standalone.simple_compress(np.zeros(1 << 22), package.ChunkConfig())
     for stored, dtype, shape in ((bomb, "f8", (10,)), (raw, "f4", (30, 21))):
@@ -277,7 +279,7 @@ def test_threads_are_ours():
 )
 def test_settings_that_libraries_do_not_know(name, options):
     """Are refused before one of them is asked."""
-    codec = Codec.of(f"numcodecs.imagecodecs_{name}", **options)
+    codec = Codec.from_config(f"numcodecs.imagecodecs_{name}", **options)
     with pytest.raises(UnsupportedFeatureError, match="does not take the configuration"):
         decode(b"\0\0\0\0\2", (codec,), np.dtype("u1"), (4,))
 
@@ -289,7 +291,7 @@ def test_settings_that_python_cannot_parse(name):
     dtype = "[" + "-" * 20000 + "1]"
     options = {"dtype": dtype} if name == "fill_hdf_strings" else {"dt_in": "", "dt_out": dtype, "nrow": 1, "types": {}}
     with pytest.raises(UnsupportedFeatureError, match="does not take the configuration") as caught:
-        decode(b"\0", (Codec.of(f"numcodecs.{name}", **options),), np.dtype("u1"), (1,))
+        decode(b"\0", (Codec.from_config(f"numcodecs.{name}", **options),), np.dtype("u1"), (1,))
     assert len(str(caught.value)) < 2000
 
 
@@ -375,7 +377,7 @@ def test_a_jpegxl_frame_that_is_larger_than_its_image():
     crop = "1" + 2 * ("00" + 8 * "0") + 2 * number
     bits = bits[:69] + crop + bits[70:] + 8 * "0"
     stored = bytes(int(bits[i : i + 8][::-1], 2) for i in range(0, len(bits) // 8 * 8, 8))
-    tiff = Codec.of("virtualstack.tiff", compression=50002, shape=[64, 64, 1])
+    tiff = Codec.from_config("virtualstack.tiff", compression=50002, shape=[64, 64, 1])
     for codec in (made("jpegxl"), tiff):
         with pytest.raises(CodecError, match="has a frame of 12000 x 12000 x 1 samples"):
             decode(stored, (codec,), np.dtype("u1"), (64, 64))

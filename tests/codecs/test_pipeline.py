@@ -40,7 +40,7 @@ NUMCODECS = {
 
 
 def codec(name, **options):
-    return Codec.of(f"numcodecs.{name}", **options)
+    return Codec.from_config(f"numcodecs.{name}", **options)
 
 
 def encode(raw, *codecs):
@@ -272,7 +272,7 @@ def shard_of(data):
     return data + index + bytes(numcodecs.CRC32C(location="end").encode(index)[-4:])
 
 
-SHARDING = Codec.of(
+SHARDING = Codec.from_config(
     "sharding_indexed",
     chunk_shape=[10],
     codecs=["bytes", "gzip"],
@@ -308,7 +308,7 @@ def test_no_more_memory_is_taken_than_values_have(raw, made, dtype):
 def test_shards_without_all_their_chunks():
     """Those that are absent have the fill value, where that is known; damage is an error."""
     index = np.array([2**64 - 1, 2**64 - 1, 0, 4], "<u8").tobytes()
-    made = Codec.of(
+    made = Codec.from_config(
         SHARDING.name, **{**SHARDING.options(), "chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}
     )
     good = b"\1\0\2\0" + index
@@ -317,7 +317,7 @@ def test_shards_without_all_their_chunks():
     assert with_fill((made,), [b"\0\0", b"\1\0"]) == (made,)
     with pytest.raises(CodecError, match="the fill value of them is not known"):
         decode(good, (made,), np.dtype("<i2"), (4,))
-    behind = with_fill((Codec.of("transpose", order=[0]), made), [b"\5\0"])
+    behind = with_fill((Codec.from_config("transpose", order=[0]), made), [b"\5\0"])
     assert decode(good, behind, np.dtype("<i2"), (4,)).tolist() == [5, 5, 1, 2]
     assert with_fill((codec("delta", dtype="<i2"), made), [b"\0\0"]) == (codec("delta", dtype="<i2"), made)
     for raw in (index, index[:-1], b"\1\0\2" + index[:-1] + b"\1"):
@@ -339,7 +339,7 @@ def test_shards_are_what_zarr_reads(location, checks):
     values = np.full((6, 8), -7, "i4")
     values[:2, 4:], values[4:, :4] = 1, np.arange(8).reshape(2, 4)
     store = MemoryStore()
-    made = Codec.of(
+    made = Codec.from_config(
         SHARDING.name,
         chunk_shape=[2, 4],
         codecs=[{"name": "transpose", "configuration": {"order": [1, 0]}}, *named("bytes", "gzip")],
@@ -362,7 +362,7 @@ def test_chunks_of_a_shard_are_no_longer_than_chunks():
     index = np.array([[0, 1 << 20]] * 8, "<u8").tobytes()
     inner = {"chunk_shape": [1], "codecs": ["bytes", "gzip"], "index_codecs": ["bytes"]}
     with pytest.raises(CodecError, match="has a chunk of 1048576 bytes, which decodes"):
-        decode(bytes(1 << 20) + index, (Codec.of(SHARDING.name, **inner),), np.dtype("u1"), (8,))
+        decode(bytes(1 << 20) + index, (Codec.from_config(SHARDING.name, **inner),), np.dtype("u1"), (8,))
 
 
 @pytest.mark.parametrize("spot", [[2**64 - 1, 2**64 - 1], [0, 1]])
@@ -370,7 +370,7 @@ def test_shards_of_many_chunks_take_little_more_than_their_index(spot):
     """Chunks of a byte, all of them absent or the same one, cost who wrote them almost nothing."""
     n = 1 << 16
     options = {**SHARDING.options(), "chunk_shape": [1], "codecs": ["bytes"], "index_codecs": ["bytes"]}
-    codecs = with_fill((Codec.of(SHARDING.name, **options),), [b"\7"])
+    codecs = with_fill((Codec.from_config(SHARDING.name, **options),), [b"\7"])
     raw = b"\7" + np.array([spot] * n, "<u8").tobytes()
     decode(raw[:1] + raw[-16:], codecs, np.dtype("u1"), (1,))
     tracemalloc.start()
@@ -385,7 +385,12 @@ def test_shards_of_more_chunks_than_are_decoded():
     """Minutes and gigabytes would be spent on few compressed bytes; it is said before any of them is read."""
     options = {**SHARDING.options(), "chunk_shape": [1], "codecs": ["bytes"], "index_codecs": ["bytes"]}
     with pytest.raises(UnsupportedFeatureError, match="has 4194305 chunks in a shard; 4194304 are decoded"):
-        decode(b"", (Codec.of(SHARDING.name, **options), Codec.of("gzip", level=1)), np.dtype("u1"), ((1 << 22) + 1,))
+        decode(
+            b"",
+            (Codec.from_config(SHARDING.name, **options), Codec.from_config("gzip", level=1)),
+            np.dtype("u1"),
+            ((1 << 22) + 1,),
+        )
 
 
 def test_streams_one_after_another_are_not_copied_for_each(monkeypatch):
@@ -410,7 +415,7 @@ def test_streams_one_after_another_are_not_copied_for_each(monkeypatch):
 
     monkeypatch.setattr("virtualstack.codecs.bounded.new_gzip", Counting)
     monkeypatch.setattr("virtualstack.codecs.bounded._FEW_STREAMS", 20_000)
-    options = Codec.of("gzip", only="here")  # decoders are kept
+    options = Codec.from_config("gzip", only="here")  # decoders are kept
     raw = gzip.compress(b"") * 10_000 + bytes(40_000) + gzip.compress(b"abc")
     assert decode(raw, (options,), np.dtype("S1"), (3,)).tobytes() == b"abc"
     assert 10_000 < len(copied) < 10_100
@@ -422,7 +427,7 @@ def test_streams_one_after_another_are_not_copied_for_each(monkeypatch):
 )
 def test_chunks_of_very_many_empty_streams_are_refused(name, pack):
     """To begin a stream takes microseconds: 60 MB of empty ones took 20 seconds; a thousand of them are read."""
-    codec = (Codec.of(name),)
+    codec = (Codec.from_config(name),)
     assert decode(pack(b"") * 999 + pack(b"abc"), codec, np.dtype("S1"), (3,)).tobytes() == b"abc"
     with pytest.raises(CodecError, match=r"has 1[0-9]+ bytes and more than 1[0-9]{3} parts, so that they are empty"):
         decode((pack(b"") * 10_000)[:199_999], codec, np.dtype("S1"), (3,))
@@ -448,7 +453,7 @@ def test_errors_of_other_packages_are_ours():
 def test_codecs_are_told_apart():
     """The place of zarr's plain bytes codec is behind the codecs of arrays."""
     dtype, shape = VALUES.dtype, VALUES.shape
-    transpose = Codec.of("transpose", order=[1, 0])
+    transpose = Codec.from_config("transpose", order=[1, 0])
     assert n_array_codecs((), dtype, shape) == (0, False)
     assert n_array_codecs((transpose, codec("zlib")), dtype, shape) == (1, False)
     assert n_array_codecs((Codec("vlen-utf8"), codec("zlib")), np.dtypes.StringDType(), shape) == (0, True)
@@ -528,7 +533,7 @@ def test_codecs_that_are_not_installed_are_named(monkeypatch):
     with pytest.raises(UnsupportedFeatureError, match="runs code"):
         decode(RAW, (codec("pickle"),), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match="takes arrays, but the one before it gave bytes"):
-        check_codecs((codec("zlib"), Codec.of("transpose", order=[0, 1])), dtype, shape)
+        check_codecs((codec("zlib"), Codec.from_config("transpose", order=[0, 1])), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match="a permutation of 2 axes"):
-        check_codecs((Codec.of("transpose", order=[0, 0]),), dtype, shape)
+        check_codecs((Codec.from_config("transpose", order=[0, 0]),), dtype, shape)
     check_codecs((codec("zlib"),), dtype, shape)

@@ -13,7 +13,7 @@ from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 
 def joined(parts):
     """Join along time, in the order in which they stand."""
-    return combine_datasets(parts, CombineOptions.of(combine="nested", concat_dim="time"))
+    return combine_datasets(parts, CombineOptions.from_options(combine="nested", concat_dim="time"))
 
 
 def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None):
@@ -111,8 +111,8 @@ def test_what_is_too_large_to_be_compared_is_named():
             offsets,
             np.full((40, 40), 9),
             location=f"s3://bucket/{i}.nc",
-            encoding=ChunkEncoding.of("f4", (1000, 1000)),
-            fill=Fill.of(0, "f4"),
+            encoding=ChunkEncoding.c_order("f4", (1000, 1000)),
+            fill=Fill.from_value(0, "f4"),
         )
         array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="depth")
         return xr.Dataset({"depth": (("y", "x"), array), "v": ("time", [i])}, coords={"time": [i]})
@@ -121,7 +121,9 @@ def test_what_is_too_large_to_be_compared_is_named():
         CombineError, match=r"6\.4 GB of it would have to be read from each of 3 files .*'compat': 'override'"
     ):
         combine_datasets([part(i) for i in range(3)])
-    made = combine_datasets([part(i) for i in range(3)], CombineOptions.of(combine_options={"compat": "override"}))
+    made = combine_datasets(
+        [part(i) for i in range(3)], CombineOptions.from_options(combine_options={"compat": "override"})
+    )
     assert made.depth.variable._data.a_url() == "s3://bucket/0.nc"
 
 
@@ -134,14 +136,14 @@ def test_large_variables_of_an_outer_join_stand_side_by_side_unread():
             np.arange(1600).reshape(1, 40, 40),
             np.full((1, 40, 40), 9),
             location=f"s3://bucket/{name}{t}.nc",
-            encoding=ChunkEncoding.of("f4", (1, 1000, 1000)),
-            fill=Fill.of(0, "f4"),
+            encoding=ChunkEncoding.c_order("f4", (1, 1000, 1000)),
+            fill=Fill.from_value(0, "f4"),
         )
         array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name=name)
         return xr.Dataset({name: (("t", "y", "x"), array)}, {"t": [t], "y": np.arange(first, first + 40_000)})
 
     parts = [part(name, t, 1000 * t) for name in ("u", "v") for t in (0, 1)]
-    made = combine_datasets(parts, CombineOptions.of(join="outer"))
+    made = combine_datasets(parts, CombineOptions.from_options(join="outer"))
     assert made.u.shape == made.v.shape == (2, 41_000, 40_000)
 
 
@@ -155,15 +157,15 @@ def test_labels_of_many_files_that_alternate_are_refused_before_memory_is_full()
             np.arange(64).reshape(1, 64, 1),
             np.full((1, 64, 1), 9),
             location=f"s3://bucket/{i}.nc",
-            encoding=ChunkEncoding.of("f4", (1, 64, n)),
-            fill=Fill.of(0, "f4"),
+            encoding=ChunkEncoding.c_order("f4", (1, 64, n)),
+            fill=Fill.from_value(0, "f4"),
         )
         array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="v")
         made = xr.Dataset({"v": (("t", "y", "x"), array)}, {"t": [i], "x": first + np.arange(float(n))})
         made.encoding["source"] = f"s3://bucket/{i}.nc"
         return made
 
-    how = CombineOptions.of(join="outer", combine="nested", concat_dim="t")
+    how = CombineOptions.from_options(join="outer", combine="nested", concat_dim="t")
     shifted = combine_datasets([part(i, 1000.0 * (i % 2)) for i in range(40)], how)
     assert shifted.v.shape == (40, 1 << 12, (1 << 14) + 1000)
     message = (
@@ -206,14 +208,14 @@ def test_tiles_along_two_dimensions_take_common_labels_all_at_once(join, odd):
     expected = xr.combine_nested(nested, ["t", "x"], join="exact", **how)
     parts = [[virtually(x) for x in row] for row in tiles]
     found = (
-        combine_datasets(parts, CombineOptions.of(combine="nested", concat_dim=["t", "x"], join=join))
+        combine_datasets(parts, CombineOptions.from_options(combine="nested", concat_dim=["t", "x"], join=join))
         .virtual.open()
         .load()
     )
     xr.testing.assert_identical(found, expected)
     shuffled = [virtually(flat[i]) for i in np.random.default_rng(0).permutation(9)]
     xr.testing.assert_identical(
-        combine_datasets(shuffled, CombineOptions.of(join=join)).virtual.open().load(), expected
+        combine_datasets(shuffled, CombineOptions.from_options(join=join)).virtual.open().load(), expected
     )
     stepwise = xr.combine_nested(tiles, ["t", "x"], join=join, **how)
     xr.testing.assert_equal(stepwise.lat, found.lat)
@@ -232,12 +234,12 @@ def test_a_coordinate_that_rows_of_tiles_contradict_is_named_with_their_files():
         return made
 
     tiles = [tile(0, 0, [10, 20]), tile(0, 1, [15, 25]), tile(1, 0, [10, 20]), tile(1, 1, [10, 20])]
-    found = combine_datasets(tiles, CombineOptions.of(join="outer")).virtual.open()
+    found = combine_datasets(tiles, CombineOptions.from_options(join="outer")).virtual.open()
     np.testing.assert_array_equal(found.lat2, [[10, 10], [np.nan, 15], [20, 20], [np.nan, 25]])
     tiles[3] = tile(1, 1, [15, 30], shift=0.5)
     message = r"'lat2' .* differs between '.*01.nc' and '.*11.nc': 15.0 and 15.5"
     with pytest.raises(CombineError, match=message):
-        combine_datasets(tiles, CombineOptions.of(join="outer"))
+        combine_datasets(tiles, CombineOptions.from_options(join="outer"))
 
 
 def test_a_variable_that_one_tile_lacks_is_taken_from_the_other_row():
@@ -248,6 +250,6 @@ def test_a_variable_that_one_tile_lacks_is_taken_from_the_other_row():
         return virtually(made.drop_vars("area") if (t, x) == (0, 1) else made)
 
     found = combine_datasets(
-        [tile(t, x) for t in (0, 1) for x in (0, 1)], CombineOptions.of(join="outer")
+        [tile(t, x) for t in (0, 1) for x in (0, 1)], CombineOptions.from_options(join="outer")
     ).virtual.open()
     assert found.area.values.tolist() == [0.5, 1.5]

@@ -187,7 +187,7 @@ def make_array(shape, dtype, chunks):
         np.zeros(grid.shape, np.int64),
         np.full(grid.shape, 100),
         location="s3://bucket/a.nc",
-        encoding=ChunkEncoding.of(dtype, chunks),
+        encoding=ChunkEncoding.c_order(dtype, chunks),
         fill=Fill.zero(dtype),
     )
     return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype(dtype), name="v")

@@ -91,7 +91,7 @@ def _is_bare_dimension(dataset: h5py.Dataset) -> bool:
 def judge(path: Path, *, options: ReadOptions | None = None) -> Verdict:
     """Compare every dataset of a file with h5py."""
     verdict = Verdict(path)
-    storage = Storage.of(None)
+    storage = Storage.from_option(None)
     try:
         group = HDF5().read(absolute_url(path), storage, options or ReadOptions())
     except VirtualStackError as error:

@@ -37,4 +37,4 @@ def test_every_dataset_is_equal_or_refused_by_name(path):
 def test_the_parsers_and_the_library_agree(path):
     """On every name, attribute, shape, fill value and chunk."""
     reader = HDF5(metadata="check")
-    reader.read(absolute_url(path), Storage.of(None), ReadOptions())
+    reader.read(absolute_url(path), Storage.from_option(None), ReadOptions())

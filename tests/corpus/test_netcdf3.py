@@ -31,7 +31,7 @@ pytestmark = [
 def test_every_variable_is_as_netcdf4_shows_it(name, chunk_size):
     """Raw values, dims, attributes with their types, in chunks of any size."""
     path = CORPUS / name
-    group = NetCDF3(chunk_size=chunk_size).read(absolute_url(path), Storage.of(None), ReadOptions())
+    group = NetCDF3(chunk_size=chunk_size).read(absolute_url(path), Storage.from_option(None), ReadOptions())
     assert not group.refusals
     compare_with_netcdf4(path, group)
 

@@ -55,7 +55,7 @@ def write(path: Path, **options: Any) -> Path:
 
 def describe(path: Path, *, href: str = PLACEHOLDER, version: str | None = "3.21.0-46") -> tuple[str, set[str]]:
     """Give the document of a file, and the paths of variables that it leaves out."""
-    group = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions())
+    group = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions())
     left_out: set[str] = set()
     with h5py.File(path) as file:
         body = "\n".join(_group_lines(group, "", file, [], left_out))

@@ -22,7 +22,7 @@ from virtualstack.formats import registry
 from virtualstack.readers import GRIB, HDF5, TIFF, Format, ReadOptions, find_reader, list_readers
 from virtualstack.storage import Storage
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 
 
 @pytest.fixture

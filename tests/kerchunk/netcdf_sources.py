@@ -61,8 +61,8 @@ def _array(dataset, name, url):
         offsets,
         lengths,
         location=url,
-        encoding=ChunkEncoding.of(dataset.dtype, chunks, codecs),
-        fill=Fill.of(dataset.fillvalue, native),
+        encoding=ChunkEncoding.c_order(dataset.dtype, chunks, codecs),
+        fill=Fill.from_value(dataset.fillvalue, native),
     )
     attributes = _attributes(dataset)
     return ManifestArray(
@@ -79,11 +79,11 @@ def _array(dataset, name, url):
 def _codec(number, flags, values, name):
     match number:
         case h5py.h5z.FILTER_SHUFFLE:
-            return Codec.of("numcodecs.shuffle", elementsize=values[0])
+            return Codec.from_config("numcodecs.shuffle", elementsize=values[0])
         case h5py.h5z.FILTER_DEFLATE:
-            return Codec.of("numcodecs.zlib", level=values[0])
+            return Codec.from_config("numcodecs.zlib", level=values[0])
         case h5py.h5z.FILTER_FLETCHER32:
-            return Codec.of("numcodecs.fletcher32")
+            return Codec.from_config("numcodecs.fletcher32")
     raise NotImplementedError(name)
 
 

@@ -8,7 +8,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
 from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
-ENCODING = ChunkEncoding.of("u1", (1, 1))
+ENCODING = ChunkEncoding.c_order("u1", (1, 1))
 
 
 def manifest():
@@ -68,7 +68,7 @@ def test_urls_are_changed_on_the_way():
 def test_scalar_and_empty_arrays():
     """A scalar's key is 0; an array without elements has none."""
     scalar = ChunkManifest.from_arrays(
-        3, 4, location="file:///a", encoding=ChunkEncoding.of("i4", ()), fill=Fill.zero("i4")
+        3, 4, location="file:///a", encoding=ChunkEncoding.c_order("i4", ()), fill=Fill.zero("i4")
     )
     none = ChunkManifest.empty((0, 3), Fill.zero("i4"))
     made = Zarr2Hierarchy(metadata={}, manifests={"s": scalar, "n": none})

@@ -13,7 +13,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
 from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
-ENCODING = ChunkEncoding.of("u1", (1,))
+ENCODING = ChunkEncoding.c_order("u1", (1,))
 INLINE_CHUNKS = (b"\xff\0{", b"base64:YWJj", b"")
 
 
@@ -33,7 +33,7 @@ def hierarchy(n=25):
         inline=b"".join(INLINE_CHUNKS),
     )
     scalar = ChunkManifest.from_arrays(
-        3, 4, location="file:///a", encoding=ChunkEncoding.of("i4", ()), fill=Fill.zero("i4")
+        3, 4, location="file:///a", encoding=ChunkEncoding.c_order("i4", ()), fill=Fill.zero("i4")
     )
     shapes = {"g/v": [n], "s": [], "h": [2, 3]}
     metadata = {f"{path}/.zarray": {"shape": shape, "chunks": [1] * len(shape)} for path, shape in shapes.items()}
@@ -72,7 +72,7 @@ def test_columns_come_back(record_size):
     """Our reader gives the manifest's columns, whatever the size of files."""
     made = hierarchy()
     files = dict(parquet_files(made, record_size=record_size))
-    assert ParquetTable.of(files[".zmetadata"], where="r").record_size == record_size
+    assert ParquetTable.from_zmetadata(files[".zmetadata"], where="r").record_size == record_size
     heap = made.manifests["g/v"].inline
     for record, first in enumerate(range(0, 25, record_size)):
         entries = made.manifests["g/v"].entries[first : first + record_size]
@@ -135,7 +135,7 @@ def test_columns_may_be_left_out():
 def test_zmetadata_of_something_else(zmetadata):
     """Consolidated metadata of a zarr store is told from that of references."""
     with pytest.raises(MalformedFileError, match=r"'.zmetadata' of 'r' has no 'metadata', or 'record_size'"):
-        ParquetTable.of(zmetadata, where="r")
+        ParquetTable.from_zmetadata(zmetadata, where="r")
 
 
 def test_files_that_contradict_the_metadata():

@@ -28,7 +28,7 @@ ZARRAY = {"shape": [2], "chunks": [1], "dtype": "<i4", "compressor": None, "filt
 
 
 def read(path, **options):
-    return Kerchunk().read(absolute_url(path), Storage.of(), ReadOptions(**options))
+    return Kerchunk().read(absolute_url(path), Storage.from_option(), ReadOptions(**options))
 
 
 def references(**refs):
@@ -42,7 +42,7 @@ def test_json_file(tmp_path):
     (tmp_path / "refs.json.zst").write_bytes(numcodecs.Zstd().encode(text))
     (tmp_path / "refs.json.gz").write_bytes(gzip.compress(text))
     for name in ("refs.json", "refs.json.zst", "refs.json.gz"):
-        assert isinstance(find_reader(tmp_path / name, Storage.of()), Kerchunk)
+        assert isinstance(find_reader(tmp_path / name, Storage.from_option()), Kerchunk)
         group = read(tmp_path / name)
         assert group.url == absolute_url(tmp_path / name)
         assert group["v"].in_memory().locations == (
@@ -181,7 +181,7 @@ def test_mere_defaults_need_not_mask():
     refs = {"version": 1, "refs": {"v/.zarray": {**ZARRAY, "fill_value": 0}}}
     assert read_references(refs)["v"].attributes == {"_FillValue": 0}
     reader = Kerchunk(masks_fill_value=False)
-    assert reader.read_references(refs, storage=Storage.of(), options=ReadOptions())["v"].attributes == {}
+    assert reader.read_references(refs, storage=Storage.from_option(), options=ReadOptions())["v"].attributes == {}
 
 
 def test_the_references_are_not_changed():

@@ -81,7 +81,7 @@ def opened(monkeypatch):
 
 
 def read(path, **options):
-    return Kerchunk().read(absolute_url(path), Storage.of(), ReadOptions(**options))
+    return Kerchunk().read(absolute_url(path), Storage.from_option(), ReadOptions(**options))
 
 
 def test_opening_reads_metadata_and_loaded_coordinates(refs, opened):

@@ -230,8 +230,8 @@ def test_what_the_user_opens_may_be_spelt_as_it_is():
 
 def test_permissions_add_up(tmp_path):
     """A storage that is limited twice reads what both permissions allow."""
-    first, second = (vs.storage.Permission.of("s3://bucket/x", allow) for allow in ("/a", "/b"))
-    storage = Storage.of().only(first).only(second)
+    first, second = (vs.storage.Permission.from_allow("s3://bucket/x", allow) for allow in ("/a", "/b"))
+    storage = Storage.from_option().only(first).only(second)
     assert not storage.may_open("file:///a/x")
     assert not storage.may_open("file:///b/x")
     assert storage.may_open("s3://bucket/y")

@@ -13,7 +13,7 @@ def metadata(*shape, prefix="", separator="."):
     return ArrayMetadata(
         shape=shape,
         chunks=(1,) * len(shape),
-        encoding=ChunkEncoding.of("u1", (1,) * len(shape)),
+        encoding=ChunkEncoding.c_order("u1", (1,) * len(shape)),
         fill=Fill.zero("u1"),
         dimension_names=None,
         key_prefix=prefix,
@@ -22,7 +22,7 @@ def metadata(*shape, prefix="", separator="."):
 
 
 def table(refs, **parts):
-    return ReferenceTable.of({"version": 1, "refs": refs, **parts}, where="r")
+    return ReferenceTable.from_references({"version": 1, "refs": refs, **parts}, where="r")
 
 
 def test_references_of_all_kinds():
@@ -56,7 +56,7 @@ def test_templates_and_generators():
 
 def test_version_0_is_the_references_themselves():
     """Without a version the object is the references."""
-    (got,) = ReferenceTable.of({"a/0": ["u", 0, 1]}, where="r").read("a", metadata(1))
+    (got,) = ReferenceTable.from_references({"a/0": ["u", 0, 1]}, where="r").read("a", metadata(1))
     assert got.urls == ["u"]
 
 
@@ -95,7 +95,7 @@ def test_strays_are_counted():
 def test_what_is_no_reference_set(data, message):
     """Other JSON is told from references."""
     with pytest.raises(MalformedFileError, match=message):
-        ReferenceTable.of(data, where="r")
+        ReferenceTable.from_references(data, where="r")
 
 
 @pytest.mark.parametrize(

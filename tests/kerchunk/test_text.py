@@ -32,7 +32,7 @@ def metadata(shape):
     return ArrayMetadata(
         shape=shape,
         chunks=(1,) * len(shape),
-        encoding=ChunkEncoding.of("u1", (1,) * len(shape)),
+        encoding=ChunkEncoding.c_order("u1", (1,) * len(shape)),
         fill=Fill.zero("u1"),
         dimension_names=None,
     )
@@ -71,7 +71,7 @@ def by_library(text):
         data = orjson.loads(text)
     except orjson.JSONDecodeError:
         data = parse_json(text, where="r")
-    return ReferenceTable.of(data, where="r")
+    return ReferenceTable.from_references(data, where="r")
 
 
 def pieces(text):
@@ -82,7 +82,7 @@ def pieces(text):
 
 def by_parts(text):
     parts = split_text(pieces(text))
-    return by_library(text) if parts is None else ReferenceTable.of(parts[0], plain=parts[1], where="r")
+    return by_library(text) if parts is None else ReferenceTable.from_references(parts[0], plain=parts[1], where="r")
 
 
 def n_plain(text):

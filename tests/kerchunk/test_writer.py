@@ -15,7 +15,7 @@ from virtualstack.storage import Storage
 
 def group(n=3, url="file:///data/a.nc", name="v"):
     manifest = ChunkManifest.from_arrays(
-        np.arange(n) * 10, np.full(n, 4), location=url, encoding=ChunkEncoding.of("i4", (1,)), fill=Fill.zero("i4")
+        np.arange(n) * 10, np.full(n, 4), location=url, encoding=ChunkEncoding.c_order("i4", (1,)), fill=Fill.zero("i4")
     )
     array = ManifestArray(
         manifest=manifest, grid=ChunkGrid.regular((n,), (1,)), dtype=np.dtype("i4"), dimension_names=("x",)
@@ -55,7 +55,7 @@ def test_parquet_is_compact(tmp_path):
             20_000 + lengths.cumsum(1) - lengths,
             lengths,
             location=[Location(f"s3://bucket/archive/precipitation/{i:08d}.nc") for i in range(n[0])],
-            encoding=ChunkEncoding.of("i4", (1, 1)),
+            encoding=ChunkEncoding.c_order("i4", (1, 1)),
             fill=Fill.zero("i4"),
             location_codes=np.broadcast_to(np.arange(n[0])[:, None] + FIRST, n),
         )
@@ -126,7 +126,7 @@ def test_failure_leaves_the_old_references(tmp_path, monkeypatch, failure):
 def test_object_stores(tmp_path):
     """On a store without renames, files are put one by one and stale ones deleted."""
     url = f"memory://{tmp_path.name}/refs.parq"
-    folder = Storage.of().target(f"memory://{tmp_path.name}/")
+    folder = Storage.from_option().target(f"memory://{tmp_path.name}/")
     write_kerchunk(group(name="old"), url)
     write_kerchunk(group(name="new"), url)
     assert folder.list() == ["refs.parq/.zmetadata", "refs.parq/new/refs.0.parq"]
@@ -154,7 +154,7 @@ def test_relative_locations(target, url, expected):
     """Locations under the same root are relative to the folder of the references; others stay."""
     write_kerchunk(group(url=url), target, relative=True)
     root, _, name = target.rpartition("/")
-    assert json.loads(Storage.of().target(root).get(name))["refs"]["v/0"][0] == expected
+    assert json.loads(Storage.from_option().target(root).get(name))["refs"]["v/0"][0] == expected
 
 
 def test_relative_needs_a_target():
@@ -176,8 +176,8 @@ def test_json_is_written_in_pieces(tmp_path):
     """Memory does not grow with the text, also where it is packed by gzip: beside the manifest there is little."""
     n = 200_000
     manifest = ChunkManifest.from_arrays(
-        np.arange(n) * 10, np.full(n, 10), location="s3://bucket/a.nc", encoding=ChunkEncoding.of("f4", (1,)),
-        fill=Fill.of(np.nan, "f4"),
+        np.arange(n) * 10, np.full(n, 10), location="s3://bucket/a.nc", encoding=ChunkEncoding.c_order("f4", (1,)),
+        fill=Fill.from_value(np.nan, "f4"),
     )  # fmt: skip
     grid = ChunkGrid.regular((n,), (1,))
     array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), dimension_names=("x",))

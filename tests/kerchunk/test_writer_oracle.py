@@ -172,7 +172,7 @@ def test_one_hundred_thousand_rows_then_a_short_file(tmp_path):
         start + 4 * np.arange(n),
         np.full(n, 4),
         location=manifest.locations,
-        encoding=type(manifest.encodings[0]).of("u4", (1,)),
+        encoding=type(manifest.encodings[0]).c_order("u4", (1,)),
         fill=manifest.fill,
     )
     array = replace(group.arrays["v"], manifest=many, grid=ChunkGrid.regular((n,), (1,)))

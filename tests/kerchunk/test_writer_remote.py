@@ -39,7 +39,7 @@ def test_sources_on_a_web_server(source, suffix, tmp_path):
         write_kerchunk(group, tmp_path / "web" / f"refs.{suffix}")
         with xr.open_dataset(str(tmp_path / "web" / f"refs.{suffix}"), engine="kerchunk") as got:
             xr.testing.assert_identical(got.load(), expected.load())
-        read = Kerchunk().read(server.url(f"refs.{suffix}"), Storage.of(), ReadOptions())
+        read = Kerchunk().read(server.url(f"refs.{suffix}"), Storage.from_option(), ReadOptions())
         for name, array in group.arrays.items():
             assert read.arrays[name].equals(array)
 
@@ -52,7 +52,7 @@ def test_sources_and_references_in_a_bucket(source, suffix, s3):
     group, storage = virtual_group(source, url="s3://bucket/data/a.nc"), {"s3://bucket/": s3.options}
     for relative in (True, False):
         write_kerchunk(group, f"s3://bucket/refs/a.{suffix}", storage=storage, relative=relative)
-        read = Kerchunk().read(f"s3://bucket/refs/a.{suffix}", Storage.of(storage), ReadOptions())
+        read = Kerchunk().read(f"s3://bucket/refs/a.{suffix}", Storage.from_option(storage), ReadOptions())
         for name, array in group.arrays.items():
             assert read.arrays[name].equals(array)
     options = {"key": "key", "secret": "secret", "endpoint_url": s3.endpoint}

@@ -175,7 +175,7 @@ def test_a_budget_that_is_none_is_refused(wrong, tmp_path):
 @pytest.mark.parametrize("budget", [np.int64(5000), np.float32(0.5), np.float64(0.5), 0.5])
 def test_a_budget_may_be_a_number_of_numpy(budget):
     expected = Budget(nbytes=5000) if isinstance(budget, np.integer) else Budget(fraction=0.5)
-    assert Budget.of(budget) == expected
+    assert Budget.from_option(budget) == expected
 
 
 def test_nothing_is_written_where_the_budget_is_too_small(series, tmp_path):

@@ -51,12 +51,12 @@ def forms(group, *, relative=False):
     for suffix in ("json", "parq"):
         written, back = f"{folder}/refs.{suffix}", f"{folder}/back.{suffix}"
         write_kerchunk(group, written, relative=relative)
-        yield Kerchunk().read(written, Storage.of(), ReadOptions())
+        yield Kerchunk().read(written, Storage.from_option(), ReadOptions())
         store = f"{folder}/{next(SERIAL)}.vstack"
         convert(written, store, relative=relative)
         convert(store, back, relative=relative)
         assert contents(back) == contents(written)
-        yield Kerchunk().read(back, Storage.of(), ReadOptions())
+        yield Kerchunk().read(back, Storage.from_option(), ReadOptions())
     if not relative:
         yield read_references(write_kerchunk(group, None))
 
@@ -90,7 +90,7 @@ def test_arrays_round_trip(known, is_masked):
     group = ManifestGroup(arrays={"v": array})
     is_fortran = True
     if why_not_plain(array) is None:
-        plain = PlainArray.of(array)
+        plain = PlainArray.from_array(array)
         order = [axis for axis in plain.order or () if plain.chunks[axis] > 1]
         is_fortran = order in (sorted(order), sorted(order, reverse=True))
     if why_not_plain(array) is not None or not is_fortran:
@@ -123,9 +123,9 @@ DTYPES = [
 def stored(dtype, *, codes, order=None, fill=None, shape=(4, 3), chunks=(2, 3)):
     dtype = np.dtype(dtype)
     grid = ChunkGrid.regular(shape, chunks)
-    encoding = ChunkEncoding.of(dtype, chunks)
+    encoding = ChunkEncoding.c_order(dtype, chunks)
     if order == "F":
-        encoding = ChunkEncoding.of(dtype, chunks[::-1])
+        encoding = ChunkEncoding.c_order(dtype, chunks[::-1])
         encoding = encoding.with_strides(encoding.strides[::-1])
     size = encoding.size * dtype.itemsize
     codes = np.array(codes).reshape(grid.shape)
@@ -136,7 +136,7 @@ def stored(dtype, *, codes, order=None, fill=None, shape=(4, 3), chunks=(2, 3)):
             np.where(codes == EMPTY, -1, size),
             location=Location("s3://bucket/a.nc"),
             encoding=encoding,
-            fill=Fill.zero(native) if fill is None else Fill.of(fill, native),
+            fill=Fill.zero(native) if fill is None else Fill.from_value(fill, native),
             location_codes=codes,
             inline=bytes(range(256))[:size].ljust(size, b"\7"),
         ),
@@ -221,7 +221,10 @@ def test_strings_round_trip():
     raw = bytes(VLenUTF8().encode(np.array(["a", "bcd", ""], object)))
     array = ManifestArray(
         manifest=ChunkManifest.from_bytes(
-            [raw], shape=(1,), encoding=ChunkEncoding.of(strings, (3,), [Codec("vlen-utf8")]), fill=Fill.zero(strings)
+            [raw],
+            shape=(1,),
+            encoding=ChunkEncoding.c_order(strings, (3,), [Codec("vlen-utf8")]),
+            fill=Fill.zero(strings),
         ),
         grid=ChunkGrid.regular((3,), (3,)),
         dtype=strings,

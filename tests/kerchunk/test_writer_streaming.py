@@ -31,8 +31,8 @@ from virtualstack.manifests.cells import mesh
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import in_pages, known_arrays
 
-ENCODING = ChunkEncoding.of("<i4", (2,))
-OWN = Fill.of(7, "i4")
+ENCODING = ChunkEncoding.c_order("<i4", (2,))
+OWN = Fill.from_value(7, "i4")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def rows(url):
 
 
 def read(url):
-    return Kerchunk().read(url, Storage.of(), ReadOptions())
+    return Kerchunk().read(url, Storage.from_option(), ReadOptions())
 
 
 def test_a_large_manifest_is_never_read_as_a_whole(tmp_path):
@@ -136,7 +136,7 @@ def test_what_is_written_is_the_same_as_of_a_manifest_in_memory(known, page_size
 def test_a_counted_array_has_the_form_of_the_one_in_memory(known, page_size):
     """Or the same reason why it has none."""
     paged, _ = in_pages(known.array, page_size)
-    expected, got = PlainArray.of(known.array), PlainArray.of(paged.counted())
+    expected, got = PlainArray.from_array(known.array), PlainArray.from_array(paged.counted())
     if isinstance(expected, str):
         assert got == expected
         return
@@ -148,14 +148,14 @@ def test_a_counted_array_has_the_form_of_the_one_in_memory(known, page_size):
 def other_encoding(part, first):
     cells = part.entries.copy()
     cells["encoding"][-1] = 1
-    return replace(part, entries=cells, encodings=(ENCODING, ChunkEncoding.of(">i4", (2,))))
+    return replace(part, entries=cells, encodings=(ENCODING, ChunkEncoding.c_order(">i4", (2,))))
 
 
 def other_fill(part, first):
     cells = part.entries.copy()
     cells[-3:-1] = (EMPTY, 0, 0, 0)
     cells[-1] = (EMPTY, 1, 0, 0)
-    return replace(part, entries=cells, fills=(OWN, Fill.of(8, "i4")))
+    return replace(part, entries=cells, fills=(OWN, Fill.from_value(8, "i4")))
 
 
 def cut(part, first):

@@ -31,8 +31,8 @@ def array(shape=(31, 10, 12), chunks=(1, 5, 6), url="file:///a.nc", dtype="<i2",
         np.arange(n).reshape(grid.shape) * 1000,
         np.full(grid.shape, 900),
         location=url,
-        encoding=ChunkEncoding.of(dtype, chunks, codecs),
-        fill=Fill.of(0, dtype),
+        encoding=ChunkEncoding.c_order(dtype, chunks, codecs),
+        fill=Fill.from_value(0, dtype),
     )
     return ManifestArray(
         manifest=manifest,
@@ -114,7 +114,7 @@ def test_an_unknown_size_does_not_make_another_source():
 
 def test_two_names_of_one_codec_are_one():
     """Numcodecs and zarr v3 name the same bytes differently."""
-    names = [(type(ZLIB).of(name, level=3),) for name in ("numcodecs.zstd", "zstd")]
+    names = [(type(ZLIB).from_config(name, level=3),) for name in ("numcodecs.zstd", "zstd")]
     assert array(codecs=names[0]).equals(array(codecs=names[1]))
     assert not array(codecs=names[0]).equals(array(codecs=(ZLIB,)))
 
@@ -150,7 +150,7 @@ def test_other_codecs_and_byte_orders_join():
 
 def test_compression_level_alone_makes_no_difference():
     """Encodings that decode alike share a row."""
-    levels = [type(ZLIB).of("numcodecs.zlib", level=level) for level in (1, 9)]
+    levels = [type(ZLIB).from_config("numcodecs.zlib", level=level) for level in (1, 9)]
     joined = np.concatenate([array(codecs=(codec,), url=f"file:///{i}") for i, codec in enumerate(levels)], 0)
     assert len(joined.in_memory().encodings) == 1
     assert why_not_plain(joined) is None
@@ -369,7 +369,7 @@ def test_slices_on_chunk_lines_are_plain_and_others_say_why():
 
 def test_a_transposed_array_is_plain_with_a_transpose_codec():
     """Chunks stored in another axis order need one codec, no copy."""
-    plain = PlainArray.of(array().transpose(2, 0, 1))
+    plain = PlainArray.from_array(array().transpose(2, 0, 1))
     assert plain.chunks == (6, 1, 5)
     assert plain.order == (1, 2, 0)
     assert plain.codecs()[0].to_json() == {"name": "transpose", "configuration": {"order": [1, 2, 0]}}
@@ -377,8 +377,10 @@ def test_a_transposed_array_is_plain_with_a_transpose_codec():
 
 def test_a_wrong_cell_is_found_by_validation():
     """A cell that reaches out of its decoded chunk is refused before anything reads it."""
-    small = ChunkEncoding.of("<i2", (1, 5, 3))
-    manifest = ChunkManifest.from_arrays([[[0]]], [[[1]]], location="file:///a", encoding=small, fill=Fill.of(0, "i2"))
+    small = ChunkEncoding.c_order("<i2", (1, 5, 3))
+    manifest = ChunkManifest.from_arrays(
+        [[[0]]], [[[1]]], location="file:///a", encoding=small, fill=Fill.from_value(0, "i2")
+    )
     wrong = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((1, 5, 6), (1, 5, 6)), dtype=np.dtype("i2"))
     with pytest.raises(ManifestError, match="elements 0 to 17 of a decoded chunk of 15"):
         wrong.validate()

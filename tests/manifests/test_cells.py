@@ -29,8 +29,8 @@ def array(shape=(100, 40, 60), chunks=(10, 20, 20), url="file:///a.nc"):
         np.arange(np.prod(grid.shape)).reshape(grid.shape) * 1000,
         np.full(grid.shape, 900),
         location=url,
-        encoding=ChunkEncoding.of("<i2", chunks),
-        fill=Fill.of(0, "<i2"),
+        encoding=ChunkEncoding.c_order("<i2", chunks),
+        fill=Fill.from_value(0, "<i2"),
     )
     return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("i2"), name="/v")
 

@@ -67,7 +67,7 @@ def test_what_is_no_whole_text_is_refused():
     turned = store_array(values, (4, 3), url="memory://turned", order=(1, 0)).array
     whole = store_array(values, (4, 3), url="memory://whole").array
     (encoding,) = whole.manifest.encodings
-    moved = replace(encoding, codecs=(Codec.of("transpose", order=[1, 0]),))
+    moved = replace(encoding, codecs=(Codec.from_config("transpose", order=[1, 0]),))
     unknown = replace(encoding, codecs=(Codec("not.installed"),))
     others = [replace(whole, manifest=replace(whole.manifest, encodings=(x,))) for x in (moved, unknown)]
     longer = store_array(values, (4, 3), url="memory://longer").array

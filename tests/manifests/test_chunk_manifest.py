@@ -27,8 +27,8 @@ from virtualstack.manifests import (
 from virtualstack.manifests.chunk_manifest import blocks
 from virtualstack.manifests.unify import join
 
-ENCODING = ChunkEncoding.of("<i4", (2, 2))
-FILL = Fill.of(-1, "i4")
+ENCODING = ChunkEncoding.c_order("<i4", (2, 2))
+FILL = Fill.from_value(-1, "i4")
 
 
 def manifest(url="file:///a", offsets=((0, 16), (32, 48)), lengths=((16, 16), (16, 16)), **options):
@@ -57,7 +57,7 @@ def test_a_negative_length_is_an_empty_chunk():
         ({"location": Location("file:///a", size=60)}, r"chunk \(1, 1\) in 'file:///a' reaches past the end"),
         ({"location_codes": FIRST + 1}, "location code beyond the table"),
         ({"encoding_codes": 1}, "code beyond its table"),
-        ({"encoding": ChunkEncoding.of("<i4", (2,))}, "an encoding has 1 strides; the grid has 2 axes"),
+        ({"encoding": ChunkEncoding.c_order("<i4", (2,))}, "an encoding has 1 strides; the grid has 2 axes"),
         ({"offsets": ((0, 16, 1), (32, 48, 1))}, "offsets have shape"),
         ({"offsets": ((0.0, 16.5), (32, 48))}, "whole numbers of bytes"),
         ({"offsets": np.array([[2**63, 0], [0, 0]], "u8")}, "2\\^63 bytes and more"),
@@ -116,7 +116,7 @@ def test_checking_takes_little_memory():
     """Entries are checked some at a time, so that a large manifest needs no more than a small one."""
     empty = ChunkManifest.empty((1 << 21,), FILL)
     array = ManifestArray(
-        manifest=replace(empty, encodings=(ChunkEncoding.of("<i4", (1,)),), starts=np.zeros(1 << 21, np.int64)),
+        manifest=replace(empty, encodings=(ChunkEncoding.c_order("<i4", (1,)),), starts=np.zeros(1 << 21, np.int64)),
         grid=ChunkGrid.regular((1 << 22,), (2,)),
         dtype=np.dtype("i4"),
     )
@@ -148,7 +148,7 @@ def test_from_dict_takes_keys_of_any_rank():
     )
     assert made.summary().n_empty == 3
     assert made.entries[0, 1].tolist() == (FIRST, 0, 1, 16)
-    scalar = ChunkEncoding.of("<i4", ())
+    scalar = ChunkEncoding.c_order("<i4", ())
     for key in ("0", ""):
         chunk = {key: {"path": "file:///b", "offset": 1, "length": 4}}
         assert ChunkManifest.from_dict(chunk, shape=(), encoding=scalar, fill=FILL).shape == ()
@@ -171,16 +171,19 @@ def test_a_chunk_without_length_is_refused():
 
 def test_unify_rewrites_every_code():
     """Locations, encodings, fills and inline offsets of several manifests point into shared tables."""
-    other = ChunkEncoding.of(">i4", (2, 2))
+    other = ChunkEncoding.c_order(">i4", (2, 2))
     inline = ChunkManifest.from_bytes(
-        [b"x" * 16, b"y" * 16], shape=(2,), encoding=ChunkEncoding.of("<i4", (4,)), fill=FILL
+        [b"x" * 16, b"y" * 16], shape=(2,), encoding=ChunkEncoding.c_order("<i4", (4,)), fill=FILL
     )
-    more = ChunkManifest.from_bytes([b"z" * 16], shape=(1,), encoding=ChunkEncoding.of("<i4", (4,)), fill=FILL)
+    more = ChunkManifest.from_bytes([b"z" * 16], shape=(1,), encoding=ChunkEncoding.c_order("<i4", (4,)), fill=FILL)
     first, second = unify([inline, more])
     assert first.inline == second.inline == b"x" * 16 + b"y" * 16 + b"z" * 16
     assert second.entries["offset"].tolist() == [32]
 
-    a, b = manifest(), manifest("file:///b", encoding=other, fill=Fill.of(7, "i4"), lengths=((16, -1), (16, 16)))
+    a, b = (
+        manifest(),
+        manifest("file:///b", encoding=other, fill=Fill.from_value(7, "i4"), lengths=((16, -1), (16, 16))),
+    )
     left, right = unify([a, b])
     assert left.locations is right.locations
     assert right.locations[int(right.entries["location"][0, 0]) - FIRST].url == "file:///b"
@@ -197,7 +200,7 @@ def test_unify_looks_at_a_table_once_and_leaves_unused_rows_out():
         np.full((50, 2), 16),
         location=[Location(f"file:///{i}") for i in range(100)],
         location_codes=np.arange(FIRST, 100 + FIRST).reshape(50, 2),
-        encoding=[ChunkEncoding.of("<i4", (2, 2 + i)) for i in range(100)],
+        encoding=[ChunkEncoding.c_order("<i4", (2, 2 + i)) for i in range(100)],
         encoding_codes=np.arange(100).reshape(50, 2),
         fill=FILL,
     )
@@ -218,7 +221,7 @@ def test_unify_looks_at_a_table_once_and_leaves_unused_rows_out():
 
 def test_heaps_that_are_equal_are_shared_and_unseen_bytes_dropped():
     """One object, or the same bytes; a part that shows little brings what it shows."""
-    encoding = ChunkEncoding.of("<i4", (1,))
+    encoding = ChunkEncoding.c_order("<i4", (1,))
 
     def heap(*chunks):
         return ChunkManifest.from_bytes(chunks, shape=(len(chunks),), encoding=encoding, fill=FILL)
@@ -242,7 +245,7 @@ def test_a_part_pickles_without_what_the_whole_has():
         np.ones(n, int),
         location=[Location(f"file:///{i}") for i in range(n)],
         location_codes=np.arange(FIRST, n + FIRST),
-        encoding=ChunkEncoding.of("<i4", (1,)),
+        encoding=ChunkEncoding.c_order("<i4", (1,)),
         fill=FILL,
     )
     data = pickle.dumps(whole.read((slice(5, 7),)))
@@ -250,20 +253,20 @@ def test_a_part_pickles_without_what_the_whole_has():
     assert [x.url for x in pickle.loads(data).locations] == ["file:///5", "file:///6"]
     assert pickle.loads(pickle.dumps(whole)).locations == whole.locations
     values = ChunkManifest.from_bytes(
-        [bytes([i]) * 1000 for i in range(9)], shape=(9,), encoding=ChunkEncoding.of("<i4", (250,)), fill=FILL
+        [bytes([i]) * 1000 for i in range(9)], shape=(9,), encoding=ChunkEncoding.c_order("<i4", (250,)), fill=FILL
     )
     assert pickle.loads(pickle.dumps(values.read((slice(3, 4),)))).inline == b"\3" * 1000
 
 
 def test_compact_drops_what_no_chunk_uses():
     """Rows of the tables and bytes of the heap go with the last chunk that shows them; the array's fill stays."""
-    parts = unify([manifest(f"file:///{i}", encoding=ChunkEncoding.of("<i4", (2, 2 + i))) for i in range(3)])
+    parts = unify([manifest(f"file:///{i}", encoding=ChunkEncoding.c_order("<i4", (2, 2 + i))) for i in range(3)])
     compacted = parts[1].compact()
     assert [x.url for x in compacted.locations] == ["file:///1"]
     assert [x.shape for x in compacted.encodings] == [(2, 3)]
     assert compacted.fills == (FILL,)
     heap = ChunkManifest.from_bytes(
-        [b"a" * 4, b"b" * 4, b"c" * 4], shape=(3,), encoding=ChunkEncoding.of("<i4", (1,)), fill=FILL
+        [b"a" * 4, b"b" * 4, b"c" * 4], shape=(3,), encoding=ChunkEncoding.c_order("<i4", (1,)), fill=FILL
     )
     kept = heap.read((slice(1, 2),)).compact()
     assert kept.inline == b"bbbb"

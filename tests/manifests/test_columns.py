@@ -79,7 +79,7 @@ def as_chunks(kind, n):
     )
 
 
-ENCODING = ChunkEncoding.of("<f4", (10,))
+ENCODING = ChunkEncoding.c_order("<f4", (10,))
 
 
 @pytest.mark.parametrize(("kind", "n_bytes"), [("contiguous", 0.1), ("compressed", 3), ("interleaved", 4.5)])
@@ -107,7 +107,7 @@ def mixed():
     entries["encoding"] = [[0, 1, 0], [0, 0, 0]]
     return ChunkManifest(
         entries=entries,
-        fills=(Fill.of(1, "f4"), Fill.of(2, "f4")),
+        fills=(Fill.from_value(1, "f4"), Fill.from_value(2, "f4")),
         encodings=(ENCODING.with_strides((0, 1)),),
         locations=(Location("file:///a", 1000), Location("file:///b", None, "tag", 1.5)),
         starts=np.array([[2, 0, 0], [0, 0, 1]]),

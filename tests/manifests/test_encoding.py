@@ -16,8 +16,8 @@ from virtualstack.manifests import ChunkEncoding, Fill, same_value, value_changi
 
 def test_nan_is_nan_and_minus_zero_is_not_zero():
     """Fills compare by bytes."""
-    assert Fill.of(float("nan"), "f4") == Fill.of(np.float32("nan"), ">f4")
-    assert Fill.of(-0.0, "f8") != Fill.of(0.0, "f8")
+    assert Fill.from_value(float("nan"), "f4") == Fill.from_value(np.float32("nan"), ">f4")
+    assert Fill.from_value(-0.0, "f8") != Fill.from_value(0.0, "f8")
 
 
 @given(
@@ -27,15 +27,15 @@ def test_nan_is_nan_and_minus_zero_is_not_zero():
 )
 def test_a_fill_gives_its_value_back(value):
     """Any scalar survives, bit for bit."""
-    fill = Fill.of(value, value.dtype)
+    fill = Fill.from_value(value, value.dtype)
     assert np.asarray(fill.value, fill.dtype).tobytes() == value.astype(value.dtype.newbyteorder("=")).tobytes()
 
 
 def test_structured_and_string_fills():
     """Records and strings are fills too."""
     record = np.array((1, 2.5), [("a", "<i4"), ("b", ">f8")])
-    assert Fill.of(record, record.dtype).value.tolist() == (1, 2.5)
-    assert Fill.of("é", np.dtypes.StringDType()).value == "é"
+    assert Fill.from_value(record, record.dtype).value.tolist() == (1, 2.5)
+    assert Fill.from_value("é", np.dtypes.StringDType()).value == "é"
     assert Fill.zero(np.dtypes.StringDType()).value == ""
     assert Fill.zero("S3").value == b""
 
@@ -98,7 +98,7 @@ TEXT = np.dtypes.StringDType()
 def test_values_that_do_not_fit_are_refused(value, dtype):
     """A fill value that the dtype cannot hold is an error, not another value."""
     with pytest.raises(ManifestError, match=r"fill value .* does not fit dtype") as raised:
-        Fill.of(value, dtype)
+        Fill.from_value(value, dtype)
     assert repr(value) in str(raised.value)
 
 
@@ -129,28 +129,28 @@ def test_values_that_do_not_fit_are_refused(value, dtype):
 )
 def test_values_may_change_their_type_but_not_themselves(value, dtype, expected):
     """Only floats are rounded, as numpy does."""
-    assert Fill.of(value, dtype).value == expected
+    assert Fill.from_value(value, dtype).value == expected
 
 
 @pytest.mark.parametrize("value", [np.datetime64("NaT", "s"), np.datetime64("NaT", "D"), pd.NaT])
 def test_no_time_of_any_unit_is_no_time(value):
     """NaT has a place in every dtype of datetimes."""
-    assert np.isnat(Fill.of(value, "M8[ns]").value)
+    assert np.isnat(Fill.from_value(value, "M8[ns]").value)
 
 
 @given(st.integers(0, 9), st.integers(0, 9))
 def test_settings_of_the_encoder_alone_do_not_matter(a, b):
     """Zlib of any level decodes alike; a shuffle of another element size does not."""
-    assert decoding_part((Codec.of("numcodecs.zlib", level=a),)) == decoding_part(
-        (Codec.of("numcodecs.zlib", level=b),)
+    assert decoding_part((Codec.from_config("numcodecs.zlib", level=a),)) == decoding_part(
+        (Codec.from_config("numcodecs.zlib", level=b),)
     )
-    shuffles = [(Codec.of("numcodecs.shuffle", elementsize=n),) for n in (a, b)]
+    shuffles = [(Codec.from_config("numcodecs.shuffle", elementsize=n),) for n in (a, b)]
     assert (decoding_part(shuffles[0]) == decoding_part(shuffles[1])) == (a == b)
 
 
 def test_lzma_keeps_what_its_decoder_needs():
     """A raw lzma stream cannot be decoded without its filters."""
-    codec = Codec.of("numcodecs.lzma", format=3, preset=9, filters=[{"id": 33}])
+    codec = Codec.from_config("numcodecs.lzma", format=3, preset=9, filters=[{"id": 33}])
     (kept,) = decoding_part((codec,))
     assert kept.options() == {"format": 3, "filters": [{"id": 33}]}
 
@@ -167,10 +167,10 @@ def test_codec_metadata_round_trips():
 
 def test_an_encoding_is_hashable_and_counts_elements():
     """Encodings are rows of tables."""
-    encoding = ChunkEncoding.of(">i2", (2, 3), [Codec.of("numcodecs.zlib", level=4)])
+    encoding = ChunkEncoding.c_order(">i2", (2, 3), [Codec.from_config("numcodecs.zlib", level=4)])
     assert encoding.size == 6
     assert encoding.strides == (3, 1)
-    assert encoding == ChunkEncoding.of(np.dtype(">i2"), [2, 3], (Codec.of("numcodecs.zlib", level=4),))
+    assert encoding == ChunkEncoding.c_order(np.dtype(">i2"), [2, 3], (Codec.from_config("numcodecs.zlib", level=4),))
     assert len({encoding, encoding.decoding(), encoding.with_strides((1, 2))}) == 3
 
 

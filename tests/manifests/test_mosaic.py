@@ -14,7 +14,7 @@ MANY = settings(max_examples=examples(200), deadline=None, suppress_health_check
 
 
 def runs_of(index) -> Runs:
-    return Runs.of(index, np.ones(len(index), np.int64))
+    return Runs.from_starts(index, np.ones(len(index), np.int64))
 
 
 @st.composite
@@ -54,7 +54,7 @@ def test_a_mosaic_equals_numpy(data):
     """Tiles of any chunks, codecs and holes at any elements of each axis, overlapping or not: later ones are seen."""
     shape = tuple(data.draw(st.lists(st.integers(0, 7), max_size=3)))
     dtype = data.draw(st.sampled_from(["i2", "f8", "S3"]))
-    fill = Fill.of(data.draw(st.integers(0, 9)), dtype)
+    fill = Fill.from_value(data.draw(st.integers(0, 9)), dtype)
     expected = np.full(shape, fill.value, dtype)
     covered = np.zeros(shape, bool)
     tiles, sources = [], {}
@@ -77,7 +77,7 @@ def chunked(shape, chunks) -> Chunks:
     grid = ChunkGrid.regular(shape, chunks)
     offsets = np.arange(np.prod(grid.shape)).reshape(grid.shape) * 8
     manifest = ChunkManifest.from_arrays(
-        offsets, np.full(grid.shape, 8), location="memory://x", encoding=ChunkEncoding.of("i1", chunks), fill=FILL
+        offsets, np.full(grid.shape, 8), location="memory://x", encoding=ChunkEncoding.c_order("i1", chunks), fill=FILL
     )
     return Chunks(manifest, grid)
 
@@ -88,7 +88,9 @@ FILL = Fill.zero("i1")
 def test_whole_chunks_stay_whole():
     """Tiles that meet on chunk lines give the grid of one array, without starts."""
     tiles = [
-        Tile(chunked((4, 6), (2, 3)), (Runs.of([4 * i], [4]), Runs.of([6 * j], [6]))) for i in (0, 1) for j in (0, 1)
+        Tile(chunked((4, 6), (2, 3)), (Runs.from_starts([4 * i], [4]), Runs.from_starts([6 * j], [6])))
+        for i in (0, 1)
+        for j in (0, 1)
     ]
     made = place_tiles((8, 12), tiles, FILL).chunks
     assert made.grid == ChunkGrid.regular((8, 12), (2, 3))
@@ -98,25 +100,28 @@ def test_whole_chunks_stay_whole():
 
 def test_what_would_be_too_many_cells_is_refused(monkeypatch):
     """Tiles along a diagonal, or one that is cut at every element."""
-    diagonal = [Tile(chunked((1, 1), (1, 1)), (Runs.of([2 * i], [1]), Runs.of([2 * i], [1]))) for i in range(100)]
+    diagonal = [
+        Tile(chunked((1, 1), (1, 1)), (Runs.from_starts([2 * i], [1]), Runs.from_starts([2 * i], [1])))
+        for i in range(100)
+    ]
     with pytest.raises(CombineError, match=r"of 100 arrays do not meet: .* 40000 cells instead of 100"):
         place_tiles((200, 200), diagonal, FILL)
     monkeypatch.setattr("virtualstack.manifests.mosaic.MAX_CELLS", 100)
-    odd = Runs.of(np.arange(101) * 2, np.ones(101, np.int64))
+    odd = Runs.from_starts(np.arange(101) * 2, np.ones(101, np.int64))
     with pytest.raises(CombineError, match=r"chunk grid of 101 cells; .* at most 100"):
         place_tiles((1 << 28,), [Tile(chunked((101,), (101,)), (odd,))], FILL)
     with pytest.raises(CombineError, match="chunk grid of 403 cells"):
-        take_runs(chunked((1000,), (1000,)), 0, Runs.of(np.arange(202) * 3, np.full(202, 2)))
+        take_runs(chunked((1000,), (1000,)), 0, Runs.from_starts(np.arange(202) * 3, np.full(202, 2)))
 
 
 def test_places_that_are_none_are_refused():
     """Runs that do not ascend, and tiles outside of the array or of other sizes than their place."""
     for starts, lengths in (([3, 1], [1, 1]), ([0, 1], [2, 1]), ([-1], [1]), ([1 << 62], [1 << 62])):
         with pytest.raises(ValueError, match="must ascend from 0 on"):
-            Runs.of(starts, lengths)
+            Runs.from_starts(starts, lengths)
     with pytest.raises(IndexError, match=r"a tile ends at \(5,\), the array at \(4,\)"):
-        place_tiles((4,), [Tile(chunked((2,), (1,)), (Runs.of([3], [2]),))], FILL)
+        place_tiles((4,), [Tile(chunked((2,), (1,)), (Runs.from_starts([3], [2]),))], FILL)
     with pytest.raises(IndexError, match="out of bounds for axis 0 with size 2"):
-        take_runs(chunked((2,), (1,)), 0, Runs.of([1], [2]))
+        take_runs(chunked((2,), (1,)), 0, Runs.from_starts([1], [2]))
     with pytest.raises(ValueError, match=r"a tile of \(2,\) elements cannot stand for 3 on axis 0"):
-        place_tiles((4,), [Tile(chunked((2,), (1,)), (Runs.of([0], [3]),))], FILL)
+        place_tiles((4,), [Tile(chunked((2,), (1,)), (Runs.from_starts([0], [3]),))], FILL)

@@ -19,14 +19,14 @@ def stored(shape, chunks, name, **options):
 def test_a_plain_array_says_so():
     """And which targets take it."""
     array = stored((6, 4), (2, 4), "a")
-    assert ArrayForm.of(array).kinds == ("plain",)
+    assert ArrayForm.from_array(array).kinds == ("plain",)
     assert describe(array).endswith("plain: any zarr, kerchunk or Icechunk target takes it as it is")
 
 
 def test_rectilinear_counts_the_odd_chunks():
     """The last chunk of a file stands mid-array; the last one of all may be short."""
     array = np.concatenate([stored((365, 4), (30, 2), "b"), stored((366, 4), (30, 2), "c")])
-    form = ArrayForm.of(array)
+    form = ArrayForm.from_array(array)
     assert form.kinds == ("rectilinear",)
     assert form.odd_lengths == {0: (30, 2)}
     assert "rectilinear: 2 of 52 chunks are not 30 long along axis 0" in form.lines()
@@ -49,7 +49,7 @@ def test_mixed_encodings_say_what_differs(options, differs):
     values = np.ones((6, 4), options.pop("dtype", "f8"))
     odd = store_array(values, options.pop("chunks", (2, 4)), url="memory://plain/e", **options).array
     array = np.concatenate([odd, *many])
-    form = ArrayForm.of(array)
+    form = ArrayForm.from_array(array)
     assert "mixed encodings" in form.kinds
     assert form.encodings == differs
     assert form.n_other_encoding == odd.manifest.summary().n_chunks
@@ -67,12 +67,12 @@ def test_mixed_packing_is_told_by_its_attributes():
         ).array
         for scale in (0.5, 0.25)
     ]
-    assert list(ArrayForm.of(np.concatenate(parts)).encodings) == ["packing"]
+    assert list(ArrayForm.from_array(np.concatenate(parts)).encodings) == ["packing"]
 
 
 def test_equal_chunks_that_are_shorter_than_stored_ones_are_unaligned():
     """Slices have left the beginning of each."""
-    form = ArrayForm.of(np.concatenate([stored((2, 4), (2, 4), f"h{i}")[:1] for i in range(3)]))
+    form = ArrayForm.from_array(np.concatenate([stored((2, 4), (2, 4), f"h{i}")[:1] for i in range(3)]))
     assert form.kinds == ("unaligned",)
     assert "unaligned: 3 chunks are shorter than the stored ones" in form.lines()
 
@@ -84,7 +84,7 @@ def test_equal_chunks_that_are_shorter_than_stored_ones_are_unaligned():
 )
 def test_unaligned_counts_chunks(key, n_cut, n_turned):
     """Those that begin within a stored chunk, and those seen otherwise than they lie."""
-    form = ArrayForm.of(stored((6, 4), (2, 4), "f")[key])
+    form = ArrayForm.from_array(stored((6, 4), (2, 4), "f")[key])
     assert "unaligned" in form.kinds
     assert (form.n_cut, form.n_turned) == (n_cut, n_turned)
     assert sum("unaligned" in line for line in form.lines()) == (n_cut > 0) + (n_turned > 0)
@@ -94,7 +94,7 @@ def test_mixed_fills_count_holes():
     """Of another fill value than the array's."""
     holes = np.array([[1], [0]], np.uint8)
     parts = [stored((4, 2), (2, 2), f"g{fill}", fill=fill, holes=holes) for fill in (1, 2)]
-    form = ArrayForm.of(np.concatenate(parts))
+    form = ArrayForm.from_array(np.concatenate(parts))
     assert (form.kinds, form.n_other_fill) == (("mixed fills",), 1)
     assert "mixed fills: 1 holes have another fill value than the array" in form.lines()
 
@@ -107,7 +107,7 @@ def test_an_array_has_a_form_exactly_as_it_is_plain_or_not(left, right):
     if left.array.ndim and left.array.shape == right.array.shape and left.array.dtype == right.array.dtype:
         arrays.append(np.concatenate(arrays))
     for array in arrays:
-        form = ArrayForm.of(array)
+        form = ArrayForm.from_array(array)
         assert (form.kinds == ("plain",)) is (why_not_plain(array) is None)
         assert len(form.lines()) > (form.obstacle is not None)
 
@@ -117,7 +117,7 @@ def test_an_array_has_a_form_exactly_as_it_is_plain_or_not(left, right):
 def test_tables_alone_tell_the_form_of_a_plain_array(known):
     """Of any that has one encoding; no page is read."""
     array = known.array.whole()
-    plain = PlainArray.of(array)
+    plain = PlainArray.from_array(array)
     assume(isinstance(plain, PlainArray) and plain.encoding is not None)
     paged, pages = in_pages(replace(array, manifest=array.manifest.compact()), 3)
     found = PlainArray.of_tables(paged)
@@ -137,5 +137,5 @@ def test_tables_tell_no_form_where_there_is_none():
 @pytest.mark.parametrize("chunks", [(1, 2, 1), (2, 1, 1), (1, 1, 2), (2, 1, 3, 1)])
 def test_axes_of_one_element_take_nothing_from_those_beside_them(chunks):
     """Chunks that are longer than the array have the shape that they are stored in."""
-    encoding = ChunkEncoding.of("i2", chunks)
+    encoding = ChunkEncoding.c_order("i2", chunks)
     assert match_axes(encoding, (1,) * len(chunks)) == (chunks, None)

@@ -25,11 +25,11 @@ PACKED = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": np.int16(-1), "
 
 def array_of(dtype="<i2", attributes=PACKED, *, fill=0, hole=EMPTY, codecs=()):
     """Give an array of one INLINE chunk of 0 to 3, and one hole."""
-    encoding = ChunkEncoding.of(dtype, (4,), codecs)
+    encoding = ChunkEncoding.c_order(dtype, (4,), codecs)
     entries = ChunkManifest.from_bytes(
-        [np.arange(4, dtype=dtype).tobytes()], shape=(1,), encoding=encoding, fill=Fill.of(fill, dtype)
+        [np.arange(4, dtype=dtype).tobytes()], shape=(1,), encoding=encoding, fill=Fill.from_value(fill, dtype)
     )
-    holes = ChunkManifest.empty((1,), Fill.of(fill, dtype), code=hole)
+    holes = ChunkManifest.empty((1,), Fill.from_value(fill, dtype), code=hole)
     arrays = [
         ManifestArray(
             manifest=manifest,
@@ -77,7 +77,7 @@ def test_attributes_leave_the_array():
 
 def test_it_stays_plain_and_pickles():
     array = with_attributes(array_of(), PACKED).array
-    plain = PlainArray.of(array)
+    plain = PlainArray.from_array(array)
     assert isinstance(plain, PlainArray)
     assert [codec.name for codec in plain.codecs()] == ["virtualstack.cf"]
     assert pickle.loads(pickle.dumps(array)).equals(array)
@@ -139,7 +139,7 @@ def test_an_array_that_was_changed_since_is_not_repacked():
         attributes={"scale_factor": 2.0},
     )
     assert repack(named) is named
-    other = ChunkManifest.empty((1,), Fill.of(0.3, "f8"))
+    other = ChunkManifest.empty((1,), Fill.from_value(0.3, "f8"))
     odd = np.concatenate(
         [array, ManifestArray(manifest=other, grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f8"))]
     )

@@ -28,7 +28,7 @@ A, B, C = (
     pair(7, 5, (3, 2, 10), codecs=(ZLIB,), stored_dtype=">f4"),
     pair(4, 20, (4, 6, 4), y0=2, holes=np.array([[[0, 1, 2]]], np.uint8), fill=3),
 )
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 
 OPERATIONS = {
     "concat": lambda a, b, c: xr.concat([a, b], "t"),

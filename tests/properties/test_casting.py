@@ -12,7 +12,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import known_arrays, store_array
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 
 MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 NUMBERS = ("|i1", "<i2", ">i4", "<u8", ">f4", "<f8", "<c8")

@@ -75,7 +75,7 @@ def test_files_along_time_join_as_with_xarray(made, join, random, cut):
     parts = [virtually(made[i], cut) for i in order]
     is_lacking = len({frozenset(x.data_vars) for x in made}) > 1
     try:
-        found = combine_datasets(parts, CombineOptions.of(join=join)) if len(made) > 1 else parts[0]
+        found = combine_datasets(parts, CombineOptions.from_options(join=join)) if len(made) > 1 else parts[0]
     except CombineError as error:
         is_differing = any(not x.x.equals(made[0].x) for x in made)
         assert join != "outer", error
@@ -121,7 +121,7 @@ def test_tiles_make_the_cube_that_they_were_cut_from(drawn, cut):
     whole, made, is_lacking = drawn
     assume(len(made) > 1)
     parts = [virtually(x, cut) for x in made]
-    found = combine_datasets(parts, CombineOptions.of(join="outer"))
+    found = combine_datasets(parts, CombineOptions.from_options(join="outer"))
     expected = xr.merge(made, join="outer", compat="no_conflicts")
     expected = expected.sel(y=found.y, x=found.x)
     opened = found.virtual.open().load()

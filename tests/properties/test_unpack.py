@@ -108,7 +108,7 @@ def decoded_by_xarray(stored, attributes):
 
 def array_of(stored, attributes):
     """Give an array of one chunk stored in its byte order."""
-    encoding = ChunkEncoding.of(stored.dtype, stored.shape)
+    encoding = ChunkEncoding.c_order(stored.dtype, stored.shape)
     fill = Fill.zero(stored.dtype)
     manifest = ChunkManifest.from_bytes([stored.tobytes()], shape=(1,), encoding=encoding, fill=fill)
     return ManifestArray(

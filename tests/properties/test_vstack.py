@@ -55,7 +55,7 @@ def named(array: ManifestArray) -> ManifestArray:
 
 
 def read(url, **options) -> ManifestGroup:
-    return VStack(**options).read(url, Storage.of(None), ReadOptions())
+    return VStack(**options).read(url, Storage.from_option(None), ReadOptions())
 
 
 @MANY

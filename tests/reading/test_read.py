@@ -158,11 +158,11 @@ def test_many_sources_are_read_side_by_side():
 def test_many_holes_are_filled():
     """Holes of several fill values, more than a few, read as their fills."""
     one = ManifestArray(
-        manifest=ChunkManifest.empty((100,), Fill.of(3, "i2")),
+        manifest=ChunkManifest.empty((100,), Fill.from_value(3, "i2")),
         grid=ChunkGrid.regular((100,), (1,)),
         dtype=np.dtype("i2"),
     )
-    two = replace(one, manifest=ChunkManifest.empty((100,), Fill.of(4, "i2")))
+    two = replace(one, manifest=ChunkManifest.empty((100,), Fill.from_value(4, "i2")))
     array, _ = known(np.arange(3, dtype="i2"), (1,))
     joined = np.concatenate([one, array, two[:90]])
     np.testing.assert_array_equal(read_array(joined, ...), [3] * 100 + [0, 1, 2] + [4] * 90)
@@ -179,7 +179,7 @@ def test_zero_and_no_axes():
     assert read_array(empty, (slice(None), 1)).shape == (0,)
     wordless = ManifestArray(
         manifest=ChunkManifest.from_bytes(
-            [b""], shape=(1,), encoding=ChunkEncoding.of("S0", (2,)), fill=Fill.of(b"", "S0")
+            [b""], shape=(1,), encoding=ChunkEncoding.c_order("S0", (2,)), fill=Fill.from_value(b"", "S0")
         ),
         grid=ChunkGrid.regular((2,), (2,)),
         dtype=np.dtype("S0"),
@@ -196,7 +196,10 @@ def test_strings_read_through_any_view():
     raw = bytes(numcodecs.VLenUTF8().encode(words.astype(object)))
     array = ManifestArray(
         manifest=ChunkManifest.from_bytes(
-            [raw], shape=(1, 1), encoding=ChunkEncoding.of(dtype, (2, 3), [Codec("vlen-utf8")]), fill=Fill.of("", dtype)
+            [raw],
+            shape=(1, 1),
+            encoding=ChunkEncoding.c_order(dtype, (2, 3), [Codec("vlen-utf8")]),
+            fill=Fill.from_value("", dtype),
         ),
         grid=ChunkGrid.regular((2, 3), (2, 3)),
         dtype=dtype,
@@ -293,9 +296,9 @@ def test_a_checksum_that_differs_is_an_error():
 
     raw = bytearray(numcodecs.Fletcher32().encode(np.arange(4.0)))
     raw[3] ^= 1
-    encoding = ChunkEncoding.of("<f8", (4,), [Codec("numcodecs.fletcher32")])
+    encoding = ChunkEncoding.c_order("<f8", (4,), [Codec("numcodecs.fletcher32")])
     array = ManifestArray(
-        manifest=ChunkManifest.from_bytes([bytes(raw)], shape=(1,), encoding=encoding, fill=Fill.of(0, "f8")),
+        manifest=ChunkManifest.from_bytes([bytes(raw)], shape=(1,), encoding=encoding, fill=Fill.from_value(0, "f8")),
         grid=ChunkGrid.regular((4,), (4,)),
         dtype=np.dtype("f8"),
         name="v",
@@ -306,10 +309,10 @@ def test_a_checksum_that_differs_is_an_error():
 
 def test_raw_chunks_of_another_length_are_errors():
     """An uncompressed chunk must have the bytes of its shape, even where only a part is read."""
-    encoding = ChunkEncoding.of("<f8", (4,))
+    encoding = ChunkEncoding.c_order("<f8", (4,))
     publish("memory://reading/long", bytes(100))
     manifest = ChunkManifest.from_arrays(
-        [10], [40], location="memory://reading/long", encoding=encoding, fill=Fill.of(0, "f8")
+        [10], [40], location="memory://reading/long", encoding=encoding, fill=Fill.from_value(0, "f8")
     )
     array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f8"), name="v")
     with pytest.raises(
@@ -323,8 +326,8 @@ def test_raw_chunks_of_another_length_are_errors():
 @pytest.mark.parametrize("key", [(0,), (...,), ([0, 5, 1],)])
 def test_a_codec_that_is_not_there_names_the_variable(key):
     """Of a hundred variables one may have it."""
-    encoding = ChunkEncoding.of("<f8", (4,), [Codec("numcodecs.nonsense")])
-    manifest = ChunkManifest.from_bytes([bytes(32)] * 2, shape=(2,), encoding=encoding, fill=Fill.of(0, "f8"))
+    encoding = ChunkEncoding.c_order("<f8", (4,), [Codec("numcodecs.nonsense")])
+    manifest = ChunkManifest.from_bytes([bytes(32)] * 2, shape=(2,), encoding=encoding, fill=Fill.from_value(0, "f8"))
     array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((8,), (4,)), dtype=np.dtype("f8"), name="v")
     with pytest.raises(
         UnsupportedFeatureError, match=r"variable 'v': codec 'numcodecs.nonsense' is known to neither"
@@ -335,8 +338,8 @@ def test_a_codec_that_is_not_there_names_the_variable(key):
 
 def test_cells_that_reach_out_of_their_chunk_are_errors():
     """A manifest that shows elements its chunk does not have is refused before memory is touched."""
-    encoding = replace(ChunkEncoding.of("<f8", (4,)), strides=(2,))
-    manifest = ChunkManifest.from_bytes([bytes(32)], shape=(1,), encoding=encoding, fill=Fill.of(0, "f8"))
+    encoding = replace(ChunkEncoding.c_order("<f8", (4,)), strides=(2,))
+    manifest = ChunkManifest.from_bytes([bytes(32)], shape=(1,), encoding=encoding, fill=Fill.from_value(0, "f8"))
     array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f8"), name="v")
     with pytest.raises(
         ManifestError, match=r"cell \(0,\) of variable 'v' shows elements 0 to 6 of a decoded chunk of 4"
@@ -399,8 +402,8 @@ def test_chunks_that_no_memory_holds_are_named(key):
     """Few bytes may say that a chunk has more of them than there are, of which hardly one is shown."""
     size = 1 << 48
     raw = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little")
-    encoding = ChunkEncoding(np.dtype("u1"), (size,), (Codec.of("zstd"),), (1,))
-    manifest = ChunkManifest.from_bytes([raw, raw], shape=(2,), encoding=encoding, fill=Fill.of(0, "u1"))
+    encoding = ChunkEncoding(np.dtype("u1"), (size,), (Codec.from_config("zstd"),), (1,))
+    manifest = ChunkManifest.from_bytes([raw, raw], shape=(2,), encoding=encoding, fill=Fill.from_value(0, "u1"))
     array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (2,)), dtype=np.dtype("u1"), name="t")
     with pytest.raises(ChunkDecodeError, match=rf"cell \(0,\) of variable 't'.*no memory for its {size} bytes"):
         read_array(array, key, None)

@@ -180,14 +180,14 @@ def test_remote_files_are_asked_once_or_not_at_all(files, tmp_path, recheck):
 
 def test_a_server_without_versions_is_read_again():
     """A size alone says too little."""
-    cache = ScanCache(target=Storage.of().target("memory://versions/"), how="", is_checked=True)
-    storage = cache.watch(Storage.of())
-    Storage.of().target("memory://versions/").put("a", b"123")
+    cache = ScanCache(target=Storage.from_option().target("memory://versions/"), how="", is_checked=True)
+    storage = cache.watch(Storage.from_option())
+    Storage.from_option().target("memory://versions/").put("a", b"123")
     etag = storage.source("memory://versions/a").location.etag
     for known, is_same in (({}, True), ({"etag": None}, False), ({"size": 4}, False), ({"stamp": (1, 2)}, False)):
         storage.seen["memory://versions/a"] = Version(**{"size": 3, "etag": etag} | known)
         cache.store("memory://versions/a", ManifestGroup(url="x"), storage)
-        assert (cache.load("memory://versions/a", Storage.of()) is not None) == is_same
+        assert (cache.load("memory://versions/a", Storage.from_option()) is not None) == is_same
         for key in cache.target.list():
             cache.target.delete(key)
 
@@ -528,8 +528,8 @@ def test_a_dtype_with_metadata_is_refused():
 def watching(folder):
     """A cache, and a file that was opened through the storage that it watches."""
     (folder / "a").write_bytes(b"123")
-    cache, url = ScanCache(target=Storage.of().target(folder), how=""), f"file://{folder}/a"
-    watched = cache.watch(Storage.of())
+    cache, url = ScanCache(target=Storage.from_option().target(folder), how=""), f"file://{folder}/a"
+    watched = cache.watch(Storage.from_option())
     watched.source(url)
     return cache, url, watched
 
@@ -545,14 +545,14 @@ def test_a_group_without_a_plain_form_is_read_each_time(tmp_path):
 
 def test_rectilinear_grids_holes_starts_and_inline_chunks_come_back(tmp_path):
     """What readers of other formats may give."""
-    encoding = ChunkEncoding.of("<f4", (4,))
+    encoding = ChunkEncoding.c_order("<f4", (4,))
     one = ManifestArray(
         manifest=ChunkManifest.from_arrays([8, 0, 99], [16, -1, 16], location="file:///a", encoding=encoding,
-                                           fill=Fill.of(np.nan, "f4")),
+                                           fill=Fill.from_value(np.nan, "f4")),
         grid=ChunkGrid.regular((11,), (4,)), dtype=np.dtype("f4"), dimension_names=("x",),
     )  # fmt: skip
     two = ManifestArray(
-        manifest=ChunkManifest.from_bytes([bytes(16)], shape=(1,), encoding=encoding, fill=Fill.of(2, "f4")),
+        manifest=ChunkManifest.from_bytes([bytes(16)], shape=(1,), encoding=encoding, fill=Fill.from_value(2, "f4")),
         grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f4"), dimension_names=("x",),
     )  # fmt: skip
     joined = np.concatenate([one, two, one[1:]])
@@ -563,7 +563,7 @@ def test_rectilinear_grids_holes_starts_and_inline_chunks_come_back(tmp_path):
     group = ManifestGroup(arrays={"a": named}, coordinates=frozenset("a"), dimensions={"x": 25}, url=None)
     cache, url, watched = watching(tmp_path)
     cache.store(url, group, watched)
-    assert_same(group, cache.load(url, Storage.of()))
+    assert_same(group, cache.load(url, Storage.from_option()))
 
 
 # -- what is not believed -----------------------------------------------------------------------------------------
@@ -615,7 +615,7 @@ def test_forged_entries_never_end_in_an_error(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("forged")
     path = make(folder / "a.h5")
     url = f"file://{path}"
-    storage = Storage.of()
+    storage = Storage.from_option()
     cache = ScanCache.at(folder / "cache", storage, HDF5(), ReadOptions(), is_checked=False)
     watched = cache.watch(storage)
     cache.store(url, HDF5().read(url, watched, ReadOptions()), watched)
@@ -692,7 +692,7 @@ def test_entries_that_contradict_themselves_are_not_used(tmp_path, where, value)
 
 def test_chunks_of_all_arrays_together_are_bounded(monkeypatch):
     """Each array for itself would be small enough."""
-    encoding = ChunkEncoding.of("<f4", (1,))
+    encoding = ChunkEncoding.c_order("<f4", (1,))
     manifest = ChunkManifest.from_arrays(np.arange(60), np.full(60, 4), location="a", encoding=encoding,
                                          fill=Fill.zero("f4"))  # fmt: skip
     array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((60,), (1,)), dtype=np.dtype("f4"),
@@ -742,11 +742,11 @@ def test_two_scans_at_a_time_share_a_cache(files, reads, tmp_path):
 def test_the_cache_may_be_in_a_bucket(files, s3):
     storage = {"s3://bucket/": s3.options}
     first = vs.scan(files, cache="s3://bucket/cache", storage=storage)
-    kept = [key for key in Storage.of(storage).target("s3://bucket/cache").list() if key.endswith(".scan")]
+    kept = [key for key in Storage.from_option(storage).target("s3://bucket/cache").list() if key.endswith(".scan")]
     assert len(kept) == N
     for a, b in zip(first, vs.scan(files, cache="s3://bucket/cache", storage=storage), strict=True):
         assert_same(a, b)
-    assert b"secret" not in b"".join(Storage.of(storage).target("s3://bucket/cache").get(key) for key in kept)
+    assert b"secret" not in b"".join(Storage.from_option(storage).target("s3://bucket/cache").get(key) for key in kept)
 
 
 def test_a_place_that_cannot_be_written_to_is_told_at_once(files, tmp_path):

@@ -151,7 +151,7 @@ def test_options_of_storage_say_it_first(folder):
 
 def test_many_retries_get_the_time_that_they_take():
     url, other = "https://host/a.nc", "s3://bucket/a.nc"
-    storage = Storage.of({"s3://bucket/": {"region": "x", "retry_timeout": 7}})
+    storage = Storage.from_option({"s3://bucket/": {"region": "x", "retry_timeout": 7}})
     patient = with_retries(storage, [url, other, "file:///a.nc", "memory://a"], 50)
     assert patient.find(url)[1] == {"max_retries": 50, "retry_timeout": 150.0}
     assert patient.find(other)[1] == {"max_retries": 50, "retry_timeout": 7, "region": "x"}
@@ -214,7 +214,7 @@ def test_which_errors_may_pass(error, expected):
 def test_what_obstore_repeated_is_not_repeated(folder):
     """Though what it raises was a time-out or a broken connection first."""
     with RangeServer(folder, mode="hang") as server, pytest.raises(StorageError) as caught:
-        Storage.of({server.root: {"read_timeout": "0.2s", "max_retries": 0}}).source(server.url("f001.h5"))
+        Storage.from_option({server.root: {"read_timeout": "0.2s", "max_retries": 0}}).source(server.url("f001.h5"))
     assert not is_transient(caught.value)
 
 

@@ -83,7 +83,7 @@ def test_no_files_are_no_groups(pool, executor):
 
 def test_one_file_is_read_in_this_thread_and_many_remote_ones_are_not(files):
     def workers(urls, cache=None):
-        job = Job(reader=None, storage=Storage.of(), options=ReadOptions(), retries=0, cache=cache)
+        job = Job(reader=None, storage=Storage.from_option(), options=ReadOptions(), retries=0, cache=cache)
         found = find_workers(None, job, urls)
         if found is not None:
             found.close(is_idle=True)

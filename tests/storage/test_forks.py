@@ -31,14 +31,14 @@ def read_all(source):
 def test_a_child_is_refused_what_its_parent_opened():
     """The threads of obstore end at a fork, and a request would wait for ever."""
     with RangeServer({"a": DATA, "b": DATA[::-1]}) as server:
-        opened = Storage.of(None).source(server.url("a"))
+        opened = Storage.from_option(None).source(server.url("a"))
         assert read_all(opened) == DATA
 
         def child():
             with pytest.raises(StorageError, match=REFUSED):
                 read_all(opened)
             with pytest.raises(StorageError, match=REFUSED):
-                Storage.of(None).source(server.url("b"))
+                Storage.from_option(None).source(server.url("b"))
 
         assert forked(child)
         assert read_all(opened) == DATA
@@ -53,14 +53,14 @@ def test_a_child_is_refused_where_somebody_else_used_obstore():
 
         def child():
             with pytest.raises(StorageError, match=REFUSED):
-                Storage.of({server.root: store}).source(server.url("a"))
+                Storage.from_option({server.root: store}).source(server.url("a"))
 
         assert forked(child)
 
 
 @forking
 def test_a_child_neither_writes_nor_lists(s3):
-    target = Storage.of({"s3://bucket": s3.options}).target("s3://bucket/forked")
+    target = Storage.from_option({"s3://bucket": s3.options}).target("s3://bucket/forked")
     target.put("parent", b"1")
 
     def child():
@@ -81,7 +81,7 @@ def child(depth):
     assert "obstore" not in sys.modules
     if depth:
         return fork(depth - 1)
-    assert Storage.of(None).source(sys.argv[1]).read(0, 4) == bytes(range(4))
+    assert Storage.from_option(None).source(sys.argv[1]).read(0, 4) == bytes(range(4))
 
 def fork(depth):
     process = multiprocessing.get_context("fork").Process(target=child, args=(depth,))
@@ -92,7 +92,7 @@ def fork(depth):
 
 fork(0)
 fork(1)
-assert Storage.of(None).source(sys.argv[1]).read(0, 4) == bytes(range(4))
+assert Storage.from_option(None).source(sys.argv[1]).read(0, 4) == bytes(range(4))
 """
 
 
@@ -109,7 +109,7 @@ def test_filesystems_of_users_are_made_again():
     pytest.importorskip("aiohttp")
     with RangeServer({"a": DATA}) as server:
         filesystem = fsspec.filesystem("http", skip_instance_cache=True)
-        storage = Storage.of({server.root: filesystem})
+        storage = Storage.from_option({server.root: filesystem})
         opened = storage.source(server.url("a"))
         assert read_all(opened) == DATA
 
@@ -125,16 +125,16 @@ def test_filesystems_of_users_are_made_again():
 def test_a_child_reads_local_files(tmp_path):
     """Also with descriptors that its parent has opened."""
     (tmp_path / "a").write_bytes(DATA)
-    opened = Storage.of(None).source(tmp_path / "a")
+    opened = Storage.from_option(None).source(tmp_path / "a")
     assert read_all(opened) == DATA
-    assert forked(lambda: [read_all(opened), read_all(Storage.of(None).source(tmp_path / "a"))])
+    assert forked(lambda: [read_all(opened), read_all(Storage.from_option(None).source(tmp_path / "a"))])
 
 
 @forking
 def test_a_child_drops_no_connection():
     """That would wake threads that it does not have, by a lock that one of them may have had: it waited for ever."""
     with RangeServer({"a": bytes(1000)}) as server:
-        Storage.of(None).source(server.url("a")).read(0, 9)
+        Storage.from_option(None).source(server.url("a")).read(0, 9)
         there = [weakref.ref(x) for x in connections._STATE.connections.values()]
         assert all(ref() is not None for ref in there)
 

@@ -64,7 +64,7 @@ def test_expectations_are_compared():
     """On opening, whatever is known: a longer file would give bytes, and of another version."""
     filesystem = MemoryFileSystem()
     filesystem.pipe_file("/expected/x", DATA)
-    storage = Storage.of({"memory://expected": filesystem})
+    storage = Storage.from_option({"memory://expected": filesystem})
     for size in (2000, 3000):
         with pytest.raises(SourceChangedError, match=rf"its size was {size} and is 2560"):
             storage.source("memory://expected/x", expected=Location("", size))

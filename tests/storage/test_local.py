@@ -84,7 +84,7 @@ def test_expectations_are_compared(path):
 
 def read_one(path, offset=0, length=1, **version):
     """Read one range, as single chunks are read."""
-    return Storage.of().read(offset, length, expected=Location(f"file://{path}", **version))
+    return Storage.from_option().read(offset, length, expected=Location(f"file://{path}", **version))
 
 
 def test_one_range(path):

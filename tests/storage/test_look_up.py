@@ -26,19 +26,19 @@ def place(request, tmp_path):
                 path.write_bytes(data)
 
             backends = {"fsspec": fsspec.filesystem("file"), "obstore": obstore.store.LocalStore()}
-            yield Storage.of(backends.get(request.param)), f"file://{tmp_path}/", put
+            yield Storage.from_option(backends.get(request.param)), f"file://{tmp_path}/", put
         case "memory":
             target = MemoryTarget(f"memory://{tmp_path.name}")
-            yield Storage.of(), target.url, target.put
+            yield Storage.from_option(), target.url, target.put
         case "http":
             files = {}
             with RangeServer(files) as server:
-                yield Storage.of(), server.root, files.__setitem__
+                yield Storage.from_option(), server.root, files.__setitem__
         case "s3":
             s3 = request.getfixturevalue("s3_server")
             folder = f"look/{tmp_path.name}/"
             yield (
-                Storage.of({"s3://bucket": s3.options}),
+                Storage.from_option({"s3://bucket": s3.options}),
                 f"s3://bucket/{folder}",
                 lambda name, data: s3.put(folder + name, data),
             )
@@ -65,7 +65,7 @@ def test_it_says_what_opening_says(place):
 
 def test_nothing_is_looked_up_without_a_request():
     """No URLs."""
-    assert Storage.of().look_up([]) == []
+    assert Storage.from_option().look_up([]) == []
 
 
 def test_a_web_server_is_asked_for_each(tmp_path):
@@ -73,18 +73,18 @@ def test_a_web_server_is_asked_for_each(tmp_path):
     files = {f"{i}.nc": b"x" * i for i in range(20)}
     with RangeServer(files) as server:
         urls = [server.url(name) for name in files]
-        assert [x.size for x in Storage.of().look_up(urls)] == list(range(20))
+        assert [x.size for x in Storage.from_option().look_up(urls)] == list(range(20))
         assert server.requests == {"HEAD": 20}
         assert server.bytes_sent == 0
         server.mode = "no_head"
-        assert [x.size for x in Storage.of().look_up(urls)] == list(range(20))
+        assert [x.size for x in Storage.from_option().look_up(urls)] == list(range(20))
         assert server.bytes_sent == 19
 
 
 def test_a_place_that_gives_no_answer_is_not_asked_for_ever(monkeypatch):
     """What is not asked for is not said to be missing."""
     with RangeServer({}, mode="status", status=403) as server:
-        found = Storage.of().look_up([server.url(f"{i}.nc") for i in range(1000)])
+        found = Storage.from_option().look_up([server.url(f"{i}.nc") for i in range(1000)])
         assert server.n_requests < 400
     assert not any(isinstance(x, Location | SourceNotFoundError) for x in found)
     assert "was not asked for: 100 before it could not be had" in str(found[-1])
@@ -124,7 +124,7 @@ class Requests:
 
 def test_a_bucket_is_listed(many, s3_server, monkeypatch):
     """Many keys a request, whatever the folders; what is not listed is missing, without being asked for."""
-    storage = Storage.of({"s3://many": s3_server.options})
+    storage = Storage.from_option({"s3://many": s3_server.options})
     asked = Requests(monkeypatch)
     urls = [f"s3://many/{name}" for name in many]
     found = storage.look_up([*urls, "s3://many/year=3/00301.nd", "s3://many/zzz"])
@@ -136,7 +136,7 @@ def test_a_bucket_is_listed(many, s3_server, monkeypatch):
 
 def test_few_among_many_are_asked_for_one_by_one(many, s3_server, monkeypatch):
     """A listing that is about others is given up; and one begins where the first key is."""
-    storage = Storage.of({"s3://many": s3_server.options})
+    storage = Storage.from_option({"s3://many": s3_server.options})
     asked = Requests(monkeypatch)
     few = sorted(many)[::65]
     assert [x.size for x in storage.look_up([f"s3://many/{name}" for name in few])] == [len(name) for name in few]
@@ -155,7 +155,7 @@ def test_where_no_list_is_given_each_is_asked_for(s3_server, monkeypatch):
 
     monkeypatch.setattr(obstore, "list", refused)
     s3_server.put("open/a.nc", b"abc")
-    storage = Storage.of({"s3://bucket": s3_server.options})
+    storage = Storage.from_option({"s3://bucket": s3_server.options})
     there, gone = storage.look_up(["s3://bucket/open/a.nc", "s3://bucket/open/b.nc"])
     assert there.size == 3
     assert isinstance(gone, SourceNotFoundError)
@@ -165,21 +165,21 @@ def test_a_local_file_must_be_one_that_can_be_read(tmp_path):
     """Not a folder, nor one that may not be read."""
     (tmp_path / "a").write_bytes(b"x")
     (tmp_path / "a").chmod(0)
-    folder, file = Storage.of().look_up([f"file://{tmp_path}", f"file://{tmp_path}/a"])
+    folder, file = Storage.from_option().look_up([f"file://{tmp_path}", f"file://{tmp_path}/a"])
     assert "is a directory, not a file" in str(folder)
     assert os.geteuid() == 0 or "permission denied" in str(file)
 
 
 def test_errors_hold_no_frames(tmp_path):
     """There may be one for each of a million files that are gone."""
-    (gone,) = Storage.of().look_up([f"file://{tmp_path}/a"])
+    (gone,) = Storage.from_option().look_up([f"file://{tmp_path}/a"])
     assert gone.__cause__ is not None
     assert gone.__traceback__ is gone.__cause__.__traceback__ is None
 
 
 def test_an_unknown_scheme_is_an_error_of_each():
     """As it is when one is opened."""
-    (found,) = Storage.of().look_up(["gopher://h/a"])
+    (found,) = Storage.from_option().look_up(["gopher://h/a"])
     assert "no storage is known for 'gopher://'" in str(found)
 
 
@@ -187,8 +187,8 @@ def test_local_files_are_looked_at_without_obstore(tmp_path):
     """Nothing heavy is imported for them, nor for filesystems of fsspec."""
     code = (
         "import sys, fsspec; from virtualstack.storage import Storage;"
-        f"Storage.of().look_up(['file://{tmp_path}/a']);"
-        f"Storage.of(fsspec.filesystem('memory')).look_up(['memory://a']);"
+        f"Storage.from_option().look_up(['file://{tmp_path}/a']);"
+        f"Storage.from_option(fsspec.filesystem('memory')).look_up(['memory://a']);"
         "print('obstore' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -54,7 +54,7 @@ def test_stores_of_users(s3, tmp_path):
     url = "s3://bucket/data/private.nc"
     for storage in (root, deep, {"s3://bucket": root}, {"s3://bucket/data/": deep}):
         assert open_source(url, storage=storage).read(0, 2) == b"\0\1"
-    target = Storage.of(deep).target("s3://bucket/data/out")
+    target = Storage.from_option(deep).target("s3://bucket/data/out")
     target.put("x", b"1")
     assert target.list() == ["x"]
     assert s3.client.get_object(Bucket="bucket", Key="data/out/x")["Body"].read() == b"1"

@@ -86,7 +86,7 @@ def allows(permission, url):
 )
 def test_what_any_store_may_name(url):
     """Object stores and public hosts."""
-    assert allows(Permission.of(REMOTE), url)
+    assert allows(Permission.from_allow(REMOTE), url)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_what_any_store_may_name(url):
 )
 def test_what_no_store_may_name(url, why):
     """The message says what, why and what helps; among others the first one is named."""
-    permission = Permission.of(REMOTE)
+    permission = Permission.from_allow(REMOTE)
     with pytest.raises(ForbiddenLocationError, match=f"refers to .*{why}"):
         permission.check([url])
     with pytest.raises(ForbiddenLocationError, match=why) as caught:
@@ -138,13 +138,13 @@ def test_what_no_store_may_name(url, why):
 )  # fmt: skip
 def test_the_remedy_is_one(url):
     """The store that is opened as the message says may name the URL, and no others."""
-    permission = Permission.of(REMOTE)
+    permission = Permission.from_allow(REMOTE)
     with pytest.raises(ForbiddenLocationError, match="open the store with") as caught:
         permission.check([url])
     (remedy,) = re.findall(r'allow=\["(.*)"\]', str(caught.value))
-    assert allows(Permission.of(REMOTE, [remedy]), url)
-    assert not allows(Permission.of(REMOTE, [remedy]), "http://10.1.1.1/a")
-    assert not allows(Permission.of(REMOTE, [remedy]), "file:///home/a")
+    assert allows(Permission.from_allow(REMOTE, [remedy]), url)
+    assert not allows(Permission.from_allow(REMOTE, [remedy]), "http://10.1.1.1/a")
+    assert not allows(Permission.from_allow(REMOTE, [remedy]), "file:///home/a")
 
 
 @pytest.mark.parametrize(
@@ -168,30 +168,30 @@ def test_the_remedy_is_one(url):
 )
 def test_a_local_store_names_what_is_in_its_folder(disk, name, is_allowed):
     """And nothing that is elsewhere by a link."""
-    assert allows(Permission.of(disk / "in/x.vstack"), f"file://{disk}/{name}") == is_allowed
-    assert not allows(Permission.of(REMOTE), f"file://{disk}/{name}")
+    assert allows(Permission.from_allow(disk / "in/x.vstack"), f"file://{disk}/{name}") == is_allowed
+    assert not allows(Permission.from_allow(REMOTE), f"file://{disk}/{name}")
 
 
 def test_what_a_link_leads_to_is_named(disk):
     """The remedy allows that."""
-    permission = Permission.of(disk / "in/x.vstack")
+    permission = Permission.from_allow(disk / "in/x.vstack")
     with pytest.raises(
         ForbiddenLocationError, match=rf"a link to 'file://{disk}/out/secret'. .* allow=\[\"file://{disk}/out/\"\]"
     ):
         permission.check([f"file://{disk}/in/a.nc", f"file://{disk}/in/link-far"])
-    assert allows(Permission.of(disk / "in/x.vstack", disk / "out"), f"file://{disk}/in/link-far")
+    assert allows(Permission.from_allow(disk / "in/x.vstack", disk / "out"), f"file://{disk}/in/link-far")
 
 
 def test_a_folder_that_a_link_leads_to_is_named(disk):
     """And not the one that holds it, which would allow more."""
     with pytest.raises(ForbiddenLocationError, match=rf"a link to 'file://{disk}/out'. .*\[\"file://{disk}/out/\"\]"):
-        Permission.of(disk / "in/x.vstack").check_prefixes([f"file://{disk}/in/link-folder/"])
-    Permission.of(disk / "in/x.vstack", disk / "out").check_prefixes([f"file://{disk}/in/link-folder/"])
+        Permission.from_allow(disk / "in/x.vstack").check_prefixes([f"file://{disk}/in/link-folder/"])
+    Permission.from_allow(disk / "in/x.vstack", disk / "out").check_prefixes([f"file://{disk}/in/link-folder/"])
 
 
 def test_a_store_that_is_opened_through_a_link(disk):
     """Its folder is the one of the link; what is there is there by both names."""
-    permission = Permission.of(disk / "alias-in/x.vstack")
+    permission = Permission.from_allow(disk / "alias-in/x.vstack")
     assert allows(permission, f"file://{disk}/alias-in/a.nc")
     assert allows(permission, f"file://{disk}/in/a.nc")
     assert not allows(permission, f"file://{disk}/alias-in/link-file")
@@ -199,7 +199,7 @@ def test_a_store_that_is_opened_through_a_link(disk):
 
 def test_a_store_at_the_top_of_the_disk():
     """Its folder is not the whole disk."""
-    permission = Permission.of("file:///x.vstack")
+    permission = Permission.from_allow("file:///x.vstack")
     assert allows(permission, "file:///x.vstack/heap")
     assert not allows(permission, "file:///etc/passwd")
 
@@ -216,7 +216,7 @@ def test_a_store_at_the_top_of_the_disk():
 )
 def test_a_store_names_what_is_beside_it(store, url):
     """Wherever it is: the reader has gone there already."""
-    assert allows(Permission.of(store), url)
+    assert allows(Permission.from_allow(store), url)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_store_names_what_is_beside_it(store, url):
 )
 def test_a_store_names_nothing_above_its_folder(url):
     """Nor another server on the same host."""
-    assert not allows(Permission.of("http://127.0.0.1:8000/deep/x.vstack"), url)
+    assert not allows(Permission.from_allow("http://127.0.0.1:8000/deep/x.vstack"), url)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_store_names_nothing_above_its_folder(url):
 )  # fmt: skip
 def test_what_the_reader_allows(allow, allowed, refused):
     """Folders with all below them, and files; what only begins alike is something else."""
-    permission = Permission.of(REMOTE, allow)
+    permission = Permission.from_allow(REMOTE, allow)
     permission.check(allowed)
     for url in allowed:
         assert allows(permission, url)
@@ -254,28 +254,31 @@ def test_local_folders_that_the_reader_allows(disk, monkeypatch):
     """As paths or URLs, by their own names or others; links in them do not lead out."""
     monkeypatch.chdir(disk)
     for allow in ("allowed", disk / "allowed", f"file://{disk}/allowed/", [f"{disk}/in", "alias"]):
-        permission = Permission.of(REMOTE, allow)
+        permission = Permission.from_allow(REMOTE, allow)
         assert allows(permission, f"file://{disk}/allowed/d.nc")
         assert not allows(permission, f"file://{disk}/allowed-not.nc")
         assert not allows(permission, f"file://{disk}/out/secret")
-    assert allows(Permission.of(disk / "in/x.vstack", "allowed"), f"file://{disk}/in/link-allowed")
-    assert allows(Permission.of(REMOTE, "alias"), f"file://{disk}/alias/d.nc")
-    assert not allows(Permission.of(REMOTE, "in"), f"file://{disk}/in/link-file")
-    assert allows(Permission.of(REMOTE, "in/a.nc"), f"file://{disk}/in/a.nc")
-    assert not allows(Permission.of(REMOTE, "in/a.nc"), f"file://{disk}/in/sub/b.nc")
-    assert allows(Permission.of(REMOTE, "file:///"), f"file://{disk}/in/link-file")
+    assert allows(Permission.from_allow(disk / "in/x.vstack", "allowed"), f"file://{disk}/in/link-allowed")
+    assert allows(Permission.from_allow(REMOTE, "alias"), f"file://{disk}/alias/d.nc")
+    assert not allows(Permission.from_allow(REMOTE, "in"), f"file://{disk}/in/link-file")
+    assert allows(Permission.from_allow(REMOTE, "in/a.nc"), f"file://{disk}/in/a.nc")
+    assert not allows(Permission.from_allow(REMOTE, "in/a.nc"), f"file://{disk}/in/sub/b.nc")
+    assert allows(Permission.from_allow(REMOTE, "file:///"), f"file://{disk}/in/link-file")
 
 
 @pytest.mark.parametrize("allow", ["", [""], [None], 7, [b"x"]])
 def test_what_cannot_be_allowed(allow):
     """Nothing is not everything."""
     with pytest.raises(TypeError, match=r"allow= takes URLs or paths|not iterable"):
-        Permission.of(REMOTE, allow)
+        Permission.from_allow(REMOTE, allow)
 
 
 def test_what_a_trusted_store_may_name(disk):
     """Local files, through links, and private hosts; but no way up, and from afar no local files."""
-    near, far = Permission.of(disk / "in/x.vstack", is_trusted=True), Permission.of(REMOTE, is_trusted=True)
+    near, far = (
+        Permission.from_allow(disk / "in/x.vstack", is_trusted=True),
+        Permission.from_allow(REMOTE, is_trusted=True),
+    )
     for url in ("http://127.0.0.1/a", "http://localhost/b", "ftp://host/c", "s3://b/a//b", "memory://x/a"):
         assert allows(near, url)
         assert allows(far, url)
@@ -290,9 +293,9 @@ def test_what_a_trusted_store_may_name(disk):
     ):
         assert not allows(near, url)
         assert not allows(far, url)
-    assert allows(Permission.of(REMOTE, disk / "allowed", is_trusted=True), f"file://{disk}/allowed/d.nc")
-    assert not allows(Permission.of(REMOTE, disk / "in", is_trusted=True), f"file://{disk}/in/link-file")
-    assert allows(Permission.of("memory://x.vstack", is_trusted=True), f"file://{disk}/out/secret")
+    assert allows(Permission.from_allow(REMOTE, disk / "allowed", is_trusted=True), f"file://{disk}/allowed/d.nc")
+    assert not allows(Permission.from_allow(REMOTE, disk / "in", is_trusted=True), f"file://{disk}/in/link-file")
+    assert allows(Permission.from_allow("memory://x.vstack", is_trusted=True), f"file://{disk}/out/secret")
 
 
 @pytest.mark.parametrize(
@@ -303,7 +306,7 @@ def test_what_a_trusted_store_may_name(disk):
 )  # fmt: skip
 def test_a_prefix_of_what_could_be_allowed(prefix):
     """Wherever it was cut."""
-    Permission.of(REMOTE, ["http://10.0.0.1/ok/", "file:///allowed/a.nc", "file:///allowed/a/"]).check_prefixes(
+    Permission.from_allow(REMOTE, ["http://10.0.0.1/ok/", "file:///allowed/a.nc", "file:///allowed/a/"]).check_prefixes(
         [prefix]
     )
 
@@ -317,54 +320,54 @@ def test_a_prefix_of_what_could_be_allowed(prefix):
 def test_a_prefix_of_nothing_that_could_be_allowed(prefix):
     """It is refused when the store is opened."""
     with pytest.raises(ForbiddenLocationError, match="refers to") as caught:
-        Permission.of(REMOTE).check_prefixes([prefix])
+        Permission.from_allow(REMOTE).check_prefixes([prefix])
     assert caught.value.url == prefix
 
 
 def test_prefixes_of_a_local_store(disk):
     """What is in its folder, not what is behind a link; a trusted store's are those that it likes."""
-    permission = Permission.of(disk / "in/x.vstack")
+    permission = Permission.from_allow(disk / "in/x.vstack")
     for name in ("in/", "in/sub/", "in/su", "in/x.vstack/", "in", "i", ""):
         permission.check_prefixes([f"file://{disk}/{name}"])
     for name in ("out/", "in-evil/", "in/link-folder/"):
         with pytest.raises(ForbiddenLocationError, match="refers to"):
             permission.check_prefixes([f"file://{disk}/{name}"])
-        Permission.of(disk / "in/x.vstack", is_trusted=True).check_prefixes([f"file://{disk}/{name}"])
+        Permission.from_allow(disk / "in/x.vstack", is_trusted=True).check_prefixes([f"file://{disk}/{name}"])
         with pytest.raises(ForbiddenLocationError, match="refers to"):
-            Permission.of(REMOTE, is_trusted=True).check_prefixes([f"file://{disk}/{name}"])
+            Permission.from_allow(REMOTE, is_trusted=True).check_prefixes([f"file://{disk}/{name}"])
 
 
 def test_a_store_that_names_more_hosts_than_are_looked_up():
     """It is refused before anyone is asked."""
     urls = [f"https://h{n}.org/a" for n in range(hosts.MOST_HOSTS + 1)]
     with pytest.raises(ForbiddenLocationError, match=r"refers to 65 web servers, more than the 64 .*allow=\[\.\.\.\]"):
-        Permission.of(REMOTE).check(urls)
+        Permission.from_allow(REMOTE).check(urls)
     with pytest.raises(ForbiddenLocationError, match="refers to 65 web servers, more than the 64"):
-        Permission.of(REMOTE).check_prefixes(urls)
+        Permission.from_allow(REMOTE).check_prefixes(urls)
     for look in ("check", "check_prefixes"):
-        getattr(Permission.of(REMOTE), look)(urls[1:])
-        getattr(Permission.of(REMOTE, "https://"), look)(urls)
-        getattr(Permission.of(REMOTE, is_trusted=True), look)(urls)
+        getattr(Permission.from_allow(REMOTE), look)(urls[1:])
+        getattr(Permission.from_allow(REMOTE, "https://"), look)(urls)
+        getattr(Permission.from_allow(REMOTE, is_trusted=True), look)(urls)
 
 
 def test_permissions_are_values():
     """They pickle, and are equal where they allow the same; they are made by `of`."""
-    permission = Permission.of(REMOTE, ["HTTP://LocalHost/a", "/data"], is_trusted=True)
+    permission = Permission.from_allow(REMOTE, ["HTTP://LocalHost/a", "/data"], is_trusted=True)
     assert (
         permission
         == pickle.loads(pickle.dumps(permission))
         == Permission("s3://bucket/deep/x.vstack/", ("http://localhost/a", "file:///data"), is_trusted=True)
     )
-    assert permission != Permission.of(REMOTE, ["HTTP://LocalHost/a", "/data"])
+    assert permission != Permission.from_allow(REMOTE, ["HTTP://LocalHost/a", "/data"])
     for store, allowed in [("s3://b/x", ()), ("S3://b/x/", ()), ("s3://b/x/", ("HTTP://a",))]:
-        with pytest.raises(ValueError, match=r"not what Permission.of gives"):
+        with pytest.raises(ValueError, match=r"not what Permission.from_allow gives"):
             Permission(store, allowed)
 
 
 def test_long_urls_are_cut_in_messages():
     """The message stays readable, and has no control characters."""
     with pytest.raises(ForbiddenLocationError) as caught:
-        Permission.of(REMOTE).check(["https://public.org/\x1b[2J" + "a" * 10_000])
+        Permission.from_allow(REMOTE).check(["https://public.org/\x1b[2J" + "a" * 10_000])
     assert len(str(caught.value)) < 600
     assert str(caught.value).isprintable()
 
@@ -375,9 +378,9 @@ def test_many_urls():
         (REMOTE, None, [f"s3://bucket/deep/files/{n:040}.nc" for n in range(200_000)]),
         (REMOTE, "http://10.0.0.1/", [f"http://10.0.0.1/files/{n:04}.nc" for n in range(1000)]),
     ]:
-        Permission.of(store, allow).check(urls)
+        Permission.from_allow(store, allow).check(urls)
         with pytest.raises(ForbiddenLocationError, match=r"/files/\.\./x"):
-            Permission.of(store, allow).check([*urls, urls[0].rpartition("/")[0] + "/../x"])
+            Permission.from_allow(store, allow).check([*urls, urls[0].rpartition("/")[0] + "/../x"])
 
 
 PIECES = st.sampled_from(
@@ -416,11 +419,11 @@ def test_no_local_url_leads_out(disk, data):
     ]
     url = data.draw(mutations([f"file://{disk}/{name}" for name in names]))
     allow = data.draw(st.sampled_from([None, disk / "allowed", disk / "alias"]))
-    permission = Permission.of(disk / "in/x.vstack", allow)
+    permission = Permission.from_allow(disk / "in/x.vstack", allow)
     if allows(permission, url) and absolute_url(url).startswith("file://"):
         opened = Path(os.path.realpath(absolute_url(url).removeprefix("file://")))
         assert opened.is_relative_to(disk / "in") or (allow and opened.is_relative_to(disk / "allowed"))
-    assert not allows(Permission.of(REMOTE), url) or not absolute_url(url).startswith("file://")
+    assert not allows(Permission.from_allow(REMOTE), url) or not absolute_url(url).startswith("file://")
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -431,7 +434,7 @@ def test_no_local_url_leads_out(disk, data):
 )
 def test_no_web_url_leads_to_another_host_or_folder(url):
     """By the parser that makes the requests: public names, or what was allowed."""
-    permission = Permission.of(REMOTE, ["http://127.0.0.1:80/ok/", "http://localhost/ok"])
+    permission = Permission.from_allow(REMOTE, ["http://127.0.0.1:80/ok/", "http://localhost/ok"])
     if not allows(permission, url) or not absolute_url(url).startswith("http"):
         return
     try:
@@ -460,8 +463,8 @@ def test_the_quick_look_allows_no_more_than_the_slow_one(disk, data):
     urls = data.draw(st.lists(mutations(bases), min_size=1, max_size=4))
     permission = data.draw(
         st.sampled_from(
-            [Permission.of(disk / "in/x.vstack", "http://10.0.0.1/ok", is_trusted=x) for x in (True, False)]
-            + [Permission.of(REMOTE, ["http://10.0.0.1/ok", disk / "in"], is_trusted=x) for x in (True, False)]
+            [Permission.from_allow(disk / "in/x.vstack", "http://10.0.0.1/ok", is_trusted=x) for x in (True, False)]
+            + [Permission.from_allow(REMOTE, ["http://10.0.0.1/ok", disk / "in"], is_trusted=x) for x in (True, False)]
         )
     )
     if permission._are_allowed(urls):

@@ -74,7 +74,7 @@ def test_https_does_not_lead_to_http(context):
         with served(Leads, context) as url:
             options = {"allow_invalid_certificates": True, "max_retries": 0}
             with pytest.raises(StorageError, match=r"leads on .* http:// address.*allow_http"):
-                Storage.of({url: options}).source(f"{url}/a.nc").read(0, 6)
+                Storage.from_option({url: options}).source(f"{url}/a.nc").read(0, 6)
             assert not asked
-            allowed = Storage.of({url: {**options, "allow_http": True}})
+            allowed = Storage.from_option({url: {**options, "allow_http": True}})
             assert bytes(allowed.source(f"{url}/a.nc").read(0, 6)) == b"secret"

@@ -19,7 +19,7 @@ def served(storage, url):
 
 def test_the_longest_prefix_serves():
     """Prefixes end at slashes."""
-    storage = Storage.of({"s3://b": {"n": 1}, "s3://b/a/": {"n": 2}, "s3://": {"n": 3}})
+    storage = Storage.from_option({"s3://b": {"n": 1}, "s3://b/a/": {"n": 2}, "s3://": {"n": 3}})
     for url, n in [("s3://b/x", 1), ("s3://b/a/x", 2), ("s3://b/ab", 1), ("s3://bc/x", 3), ("s3://b/a", 2)]:
         assert served(storage, url) == {"n": n}
     assert served(storage, "gs://b/x") is None
@@ -28,11 +28,11 @@ def test_the_longest_prefix_serves():
 def test_a_bare_store_serves_all_but_local_files(tmp_path):
     """A cloud store does not stand in the way of local references."""
     (tmp_path / "x").write_bytes(b"abc")
-    storage = Storage.of(S3Store("b"))
+    storage = Storage.from_option(S3Store("b"))
     assert isinstance(storage.source(tmp_path / "x"), LocalSource)
     assert isinstance(storage.target(tmp_path), LocalTarget)
     assert isinstance(served(storage, "s3://b/x"), S3Store)
-    assert isinstance(served(Storage.of(fsspec.filesystem("file")), "file:///x"), fsspec.AbstractFileSystem)
+    assert isinstance(served(Storage.from_option(fsspec.filesystem("file")), "file:///x"), fsspec.AbstractFileSystem)
 
 
 @pytest.mark.parametrize("backend", [LocalStore(), fsspec.filesystem("file")])
@@ -40,7 +40,7 @@ def test_a_bare_local_store_serves_local_files_only(tmp_path, backend):
     """Buckets are no folders: whoever names 's3://x/etc/passwd' gets no file of this machine."""
     path = tmp_path / "a"
     path.write_bytes(b"local")
-    storage = Storage.of(backend)
+    storage = Storage.from_option(backend)
     assert storage.source(path).read(0, 5) == b"local"
     assert storage.find("file:///a")[1] is backend
     for url in (f"s3://bucket{path}", f"https://8.8.8.8{path}", f"memory://bucket{path}"):
@@ -50,29 +50,29 @@ def test_a_bare_local_store_serves_local_files_only(tmp_path, backend):
 def test_a_storage_stays_one():
     """Passing a storage on changes nothing; what was given is not changed either."""
     options = {"s3://b": {"n": 1}}
-    storage = Storage.of(options)
-    assert Storage.of(storage) is storage
+    storage = Storage.from_option(options)
+    assert Storage.from_option(storage) is storage
     options["s3://b"]["n"] = 2
     assert served(storage, "s3://b/x") == {"n": 1}
-    assert storage == Storage.of({"s3://b": {"n": 1}})
+    assert storage == Storage.from_option({"s3://b": {"n": 1}})
 
 
 def test_remembered_options_serve_later_and_explicit_ones_beat_them():
     """A longer remembered prefix does not beat a shorter explicit one."""
     remember({"s3://b/deep": {"n": 1}, "gs://c": {"n": 2}})
-    assert served(Storage.of(), "s3://b/deep/x") == {"n": 1}
-    assert served(Storage.of({"s3://b": {"n": 3}}), "s3://b/deep/x") == {"n": 3}
-    assert served(Storage.of({"s3://b": {"n": 3}}), "gs://c/x") == {"n": 2}
+    assert served(Storage.from_option(), "s3://b/deep/x") == {"n": 1}
+    assert served(Storage.from_option({"s3://b": {"n": 3}}), "s3://b/deep/x") == {"n": 3}
+    assert served(Storage.from_option({"s3://b": {"n": 3}}), "gs://c/x") == {"n": 2}
     remember(None)
     remember({"gs://c": {"n": 4}})
-    assert served(Storage.of(), "gs://c/x") == {"n": 4}
+    assert served(Storage.from_option(), "gs://c/x") == {"n": 4}
 
 
 def test_a_url_is_opened_once_where_that_is_asked_for(tmp_path):
     """Who reads one source by several steps opens it once; other URLs, and versions, are opened as ever."""
     for name in "xy":
         (tmp_path / name).write_bytes(b"abc")
-    storage = Storage.of()
+    storage = Storage.from_option()
     once = storage.once(tmp_path / "x")
     assert once == storage
     assert once.source(tmp_path / "x") is once.source(tmp_path / "x")
@@ -92,15 +92,15 @@ def test_a_bare_store_is_remembered_for_its_bucket_only():
     remember(store, url="file:///x")
     assert registry._REMEMBERED == {}
     remember(store, url="s3://b/a/x")
-    assert served(Storage.of(), "s3://b/y") is store
-    assert served(Storage.of(), "s3://c/y") is None
+    assert served(Storage.from_option(), "s3://b/y") is store
+    assert served(Storage.from_option(), "s3://c/y") is None
 
 
 def test_reading_does_not_wait_for_what_is_being_remembered():
     """A forked child has a lock that nobody gives back if another thread held it, and every reading asks."""
     made = []
     with registry._LOCK:
-        thread = threading.Thread(target=lambda: made.append(Storage.of()), daemon=True)
+        thread = threading.Thread(target=lambda: made.append(Storage.from_option()), daemon=True)
         thread.start()
         thread.join(10)
     assert made == [Storage()]
@@ -109,16 +109,18 @@ def test_reading_does_not_wait_for_what_is_being_remembered():
 def test_what_is_remembered_goes_to_workers():
     """A storage pickles with its options, captured when it was made."""
     remember({"s3://b": SECRET})
-    copy = pickle.loads(pickle.dumps(Storage.of()))
+    copy = pickle.loads(pickle.dumps(Storage.from_option()))
     assert served(copy, "s3://b/x") == SECRET
-    with_store = pickle.loads(pickle.dumps(Storage.of({"s3://b": S3Store("b"), "s3://c": fsspec.filesystem("memory")})))
+    with_store = pickle.loads(
+        pickle.dumps(Storage.from_option({"s3://b": S3Store("b"), "s3://c": fsspec.filesystem("memory")}))
+    )
     assert served(with_store, "s3://b/x") == S3Store("b")
 
 
 def test_a_repr_has_no_secrets():
     """Names of options are shown, values are not."""
     remember({"s3://c": SECRET})
-    text = repr(Storage.of({"s3://b": SECRET, "gs://c": MemoryStore()}))
+    text = repr(Storage.from_option({"s3://b": SECRET, "gs://c": MemoryStore()}))
     assert text == (
         "Storage({'gs://c': MemoryStore, 's3://b': ['endpoint', 'secret_access_key']}, "
         "remembered={'s3://c': ['endpoint', 'secret_access_key']})"
@@ -133,23 +135,23 @@ def test_unknown_schemes(url):
     ):
         open_source(url)
     with pytest.raises(StorageError, match=r"For others give an fsspec filesystem"):
-        Storage.of().target(url)
+        Storage.from_option().target(url)
 
 
 @pytest.mark.parametrize("storage", [3, "s3://b", {"s3://b": 3}, {"s3://b": "key"}, [("s3://b", {})]])
 def test_what_storage_does_not_take(storage):
     """A wrong argument is named."""
     with pytest.raises(TypeError, match=r"storage= for '.*' is a (int|str|list); give a mapping of options"):
-        Storage.of(storage)
+        Storage.from_option(storage)
     with pytest.raises(TypeError, match=r"storage= maps URL prefixes to options; 3 is not a string"):
-        Storage.of({3: {}})
+        Storage.from_option({3: {}})
 
 
 def test_local_prefixes_may_be_paths(tmp_path):
     """A path is made absolute."""
-    assert Storage.of({str(tmp_path): {}}).given[0][0] == f"file://{tmp_path}"
+    assert Storage.from_option({str(tmp_path): {}}).given[0][0] == f"file://{tmp_path}"
     (tmp_path / "x").write_bytes(b"abc")
-    assert Storage.of({str(tmp_path): {}}).source(tmp_path / "x").read(0, 1) == b"a"
+    assert Storage.from_option({str(tmp_path): {}}).source(tmp_path / "x").read(0, 1) == b"a"
 
 
 def test_importing_storage_loads_no_backend():

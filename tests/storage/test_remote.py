@@ -155,11 +155,11 @@ def test_an_expected_size_saves_the_request_for_it(server):
     url = server.url("a/b%20c.nc")
     found = open_source(url).location
     server.reset()
-    source = Storage.of().source(url, expected=found)
+    source = Storage.from_option().source(url, expected=found)
     assert server.n_requests == 0
     assert source.read(20_000, 5) == DATA[20_000:20_005]
     for expected in (Location(url, 199_999), Location(url, len(DATA), '"other"')):
-        changed = Storage.of().source(url, expected=expected)
+        changed = Storage.from_option().source(url, expected=expected)
         with pytest.raises(SourceChangedError, match=r"changed after it was indexed: its (size|etag) was"):
             changed.read(10, 5)
     with pytest.raises(SourceChangedError, match=r"its etag was 'other' and is"):
@@ -192,7 +192,7 @@ def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_be
     monkeypatch.setattr(remote, "MAX_GAP", 0)
     url = server.url("a/b%20c.nc")
     ranges = [(20_000 + 1000 * i, 10) for i in range(n)]
-    source = Storage.of().source(url, expected=open_source(url).location)
+    source = Storage.from_option().source(url, expected=open_source(url).location)
     server.reset()
     assert source.read_ranges(ranges) == answers(ranges)
     assert server.n_requests == n
@@ -214,7 +214,7 @@ def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n, 
     as_a_bucket(monkeypatch, in_calls)
     monkeypatch.setattr(remote, "MAX_GAP", 0)
     url = server.url("a/b%20c.nc")
-    source = Storage.of().source(url, expected=open_source(url).location)
+    source = Storage.from_option().source(url, expected=open_source(url).location)
     server.mode = "long_body"
     with pytest.raises(StorageError, match=r"10 bytes were asked for, (but 200000 came|and its server sends more)"):
         source.read_ranges([(20_000 + 1000 * i, 10) for i in range(n)])
@@ -262,7 +262,7 @@ def test_an_object_that_does_not_end_is_broken_off(server, monkeypatch):
 
     monkeypatch.setattr(_Handler, "_answer_file", endless)
     with pytest.raises(StorageError, match="and its server sends more"):
-        Storage.of(QUICK).target(server.root).get("small")
+        Storage.from_option(QUICK).target(server.root).get("small")
     assert len(sent) < 64
 
 
@@ -413,7 +413,7 @@ def test_options_reach_the_server(server):
 
 def test_writing_to_a_web_server_that_does_not_allow_it(server):
     """The error says so."""
-    target = Storage.of(QUICK).target(server.url("a"))
+    target = Storage.from_option(QUICK).target(server.url("a"))
     with pytest.raises(StorageError, match=r"could not be had: the server answered 501 .*Use another kind of store"):
         target.put("x", b"1")
     with pytest.raises(StorageError, match=r"could not be had: .*not yet implemented by HttpStore. Use another kind"):
@@ -424,7 +424,7 @@ def test_writing_to_a_web_server_that_does_not_allow_it(server):
 def test_a_web_server_has_no_first_key(server, kind):
     """It is not asked, and that nothing is known is not taken for nothing being there."""
     backends = {"options": {}, "obstore": HTTPStore(server.root), "fsspec": HTTPFileSystem(skip_instance_cache=True)}
-    target = Storage.of({server.root: backends[kind]}).target(server.url("a"))
+    target = Storage.from_option({server.root: backends[kind]}).target(server.url("a"))
     with pytest.raises(UnlistableError, match=r"'http://.*/a/': a web server has no list of its files") as caught:
         target.first("x")
     assert caught.value.url == target.url

@@ -191,7 +191,7 @@ def test_the_region_is_found_out_by_many_at_once(monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     keys = [f"b/k{i}" for i in range(8)]
     with RangeServer(dict.fromkeys(keys, DATA), mode="other_region", latency=0.05) as server:
-        storage = Storage.of(make(server, key="k", secret="s"))
+        storage = Storage.from_option(make(server, key="k", secret="s"))
         with ThreadPoolExecutor(len(keys)) as pool:
             found = list(pool.map(lambda key: storage.source(f"s3://{key}").read(0, 2), keys))
     assert [bytes(x) for x in found] == [DATA[:2]] * len(keys)
@@ -242,7 +242,7 @@ def test_credentials_set_after_a_refusal_are_used(monkeypatch):
     """Who is refused sets keys and tries again, in the same process."""
     with RangeServer({"bkt/x.nc": b"x" * 100}, mode="refuse_anonymous") as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.root.rstrip("/"))
-        storage = Storage.of({"s3://bkt/": {"allow_http": True, "max_retries": 0, "region": "us-east-1"}})
+        storage = Storage.from_option({"s3://bkt/": {"allow_http": True, "max_retries": 0, "region": "us-east-1"}})
         with pytest.raises(StorageError, match="anonymous"):
             storage.source("s3://bkt/x.nc")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
@@ -280,7 +280,7 @@ def test_the_first_of_many_keys_takes_one_request(s3, listings, folder, first):
     backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
     for n in range(2500):
         backend.put_object("bucket", f"first/many/{n + 100:012}", b"")
-    target = Storage.of({"s3://bucket": s3.options}).target("s3://bucket/first")
+    target = Storage.from_option({"s3://bucket": s3.options}).target("s3://bucket/first")
     assert target.first(folder) == first
     assert len(listings) == 1
 
@@ -294,4 +294,4 @@ def test_a_bucket_that_does_not_sort_is_listed_whole(monkeypatch, n):
         return iter([keys[i : i + chunk_size] for i in range(0, n, chunk_size)])
 
     monkeypatch.setattr("obstore.list", unsorted)
-    assert Storage.of({"s3://b": {"region": "r"}}).target("s3://b").first("x") == "x/000"
+    assert Storage.from_option({"s3://b": {"region": "r"}}).target("s3://b").first("x") == "x/000"

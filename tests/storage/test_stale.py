@@ -31,17 +31,17 @@ def changing(request, tmp_path):
         case "local" | "fsspec":
             path = tmp_path / "x"
             options = fsspec.filesystem("file") if request.param == "fsspec" else None
-            yield Storage.of(options), f"file://{path}", path.write_bytes
+            yield Storage.from_option(options), f"file://{path}", path.write_bytes
         case "memory":
             target = MemoryTarget(f"memory://{tmp_path.name}")
-            yield Storage.of(), target.url + "x", lambda data: target.put("x", data)
+            yield Storage.from_option(), target.url + "x", lambda data: target.put("x", data)
         case "http":
             files = {}
             with RangeServer(files) as server:
-                yield Storage.of(), server.url("x"), lambda data: files.update(x=data)
+                yield Storage.from_option(), server.url("x"), lambda data: files.update(x=data)
         case "s3":
             s3 = request.getfixturevalue("s3")
-            yield Storage.of({"s3://bucket": s3.options}), "s3://bucket/x", lambda data: s3.put("x", data)
+            yield Storage.from_option({"s3://bucket": s3.options}), "s3://bucket/x", lambda data: s3.put("x", data)
 
 
 @pytest.mark.parametrize("changing", ["local", "memory", "http", "s3"], indirect=True)
@@ -107,7 +107,7 @@ def a_changed_array(tmp_path):
     )
     (raw,) = old[2].values()
     (tmp_path / "x").write_bytes(raw)
-    location = Storage.of().source(tmp_path / "x").location
+    location = Storage.from_option().source(tmp_path / "x").location
     (raw,) = new[2].values()
     (tmp_path / "x").write_bytes(raw)
     os.utime(tmp_path / "x", (1, 1))
@@ -132,7 +132,7 @@ def test_all_who_read_do_as_the_storage_says(tmp_path, read):
     """Chunks together, one chunk the short way, and zarr."""
     array, values = a_changed_array(tmp_path)
     get, where = READS[read]
-    storage = Storage.of()
+    storage = Storage.from_option()
     with pytest.raises(SourceChangedError, match=r"its time of modification was"):
         get(array, storage)
     with pytest.warns(SourceChangedWarning, match=r"its time of modification was .* and is 1\.0"):
@@ -142,13 +142,13 @@ def test_all_who_read_do_as_the_storage_says(tmp_path, read):
 
 def test_it_is_part_of_the_storage():
     """It goes to workers and through what makes other storages of one; options stay."""
-    storage = Storage.of({"s3://b": {"n": 1}})
+    storage = Storage.from_option({"s3://b": {"n": 1}})
     told = storage.with_stale("warn")
     assert told != storage
     assert told == storage.with_stale("warn")
     assert told.find("s3://b/x") == storage.find("s3://b/x")
     assert pickle.loads(pickle.dumps(told)) == told
-    assert Storage.of(told) is told
+    assert Storage.from_option(told) is told
     assert told.once("s3://b/x").stale == "warn"
     assert with_retries(told, ["s3://b/x"], 3).stale == "warn"
     assert repr(told).endswith(", stale='warn')")

@@ -16,19 +16,19 @@ KINDS = ["local", "memory", "s3", "fsspec", "fsspec-local", "obstore-memory"]
 def target(request, tmp_path):
     match request.param:
         case "local":
-            return Storage.of().target(tmp_path / "store")
+            return Storage.from_option().target(tmp_path / "store")
         case "memory":
-            return Storage.of().target(f"memory://{tmp_path.name}")
+            return Storage.from_option().target(f"memory://{tmp_path.name}")
         case "s3":
             s3 = request.getfixturevalue("s3")
-            return Storage.of({"s3://bucket": s3.options}).target(f"s3://bucket/{tmp_path.name}")
+            return Storage.from_option({"s3://bucket": s3.options}).target(f"s3://bucket/{tmp_path.name}")
         case "fsspec":
             filesystem = fsspec.filesystem("memory")
-            return Storage.of({"memory://": filesystem}).target(f"memory://{tmp_path.name}")
+            return Storage.from_option({"memory://": filesystem}).target(f"memory://{tmp_path.name}")
         case "fsspec-local":
-            return Storage.of(fsspec.filesystem("file")).target(tmp_path / "store")
+            return Storage.from_option(fsspec.filesystem("file")).target(tmp_path / "store")
         case _:
-            return Storage.of({"memory://m": obstore.store.MemoryStore()}).target("memory://m/deep")
+            return Storage.from_option({"memory://m": obstore.store.MemoryStore()}).target("memory://m/deep")
 
 
 def test_what_was_put_is_what_is_got(target):

@@ -207,7 +207,7 @@ def _make(url: str, seed: int) -> None:
 
 
 def read(url: str) -> ManifestGroup:
-    return VStack().read(url, Storage.of(None), ReadOptions())
+    return VStack().read(url, Storage.from_option(None), ReadOptions())
 
 
 def contents(url: str) -> dict[str, object]:

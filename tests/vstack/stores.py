@@ -36,7 +36,7 @@ ALLOW = ("file:///",)
 
 def objects_of(url, storage=None) -> ObjectStore:
     url = f"file://{url}" if isinstance(url, Path) else url
-    return ObjectStore(url.rstrip("/") + "/", Storage.of(storage))
+    return ObjectStore(url.rstrip("/") + "/", Storage.from_option(storage))
 
 
 def virtual(folder: Path, values, name: str = "v", *, chunk: int = 1, dim: str = "time") -> ManifestArray:
@@ -51,14 +51,14 @@ def virtual(folder: Path, values, name: str = "v", *, chunk: int = 1, dim: str =
     entries["location"] = FIRST
     entries["offset"][:, 0] = grid.axes[0].lines()[:-1] * 4 * WIDTH
     entries["length"][:, 0] = grid.axes[0].lengths() * 4 * WIDTH
-    encodings = (ChunkEncoding.of("<i4", (chunk, WIDTH)),)
+    encodings = (ChunkEncoding.c_order("<i4", (chunk, WIDTH)),)
     if len(values) % chunk:
-        encodings += (ChunkEncoding.of("<i4", (len(values) % chunk, WIDTH)),)
+        encodings += (ChunkEncoding.c_order("<i4", (len(values) % chunk, WIDTH)),)
         entries["encoding"][-1] = 1
     manifest = ChunkManifest(
         entries=entries,
         encodings=encodings,
-        fills=(Fill.of(-1, "<i4"),),
+        fills=(Fill.from_value(-1, "<i4"),),
         locations=(Location(f"file://{path}", path.stat().st_size),),
     )
     return ManifestArray(
@@ -129,6 +129,6 @@ def written(name: str, first: int, new: ManifestArray) -> dict[str, object]:
 
 def values_of(url, name: str = "v", at=None, storage=None) -> list[int]:
     """Give the first column of a variable."""
-    values = read_array(opened(url, at, storage)[2].arrays[name], ..., Storage.of(storage))
+    values = read_array(opened(url, at, storage)[2].arrays[name], ..., Storage.from_option(storage))
     assert values.ndim == 1 or (values == values[:, :1]).all()
     return (values if values.ndim == 1 else values[:, 0]).tolist()

@@ -25,7 +25,7 @@ def url(tmp_path):
 
 def stored(url):
     """Give the store as one writer sees it from now on."""
-    return Stored.newest(ObjectStore(f"file://{url}/", Storage.of(None)))
+    return Stored.newest(ObjectStore(f"file://{url}/", Storage.from_option(None)))
 
 
 def with_attribute(store, name, **attributes):
@@ -37,7 +37,7 @@ def with_attribute(store, name, **attributes):
 def longer(store, path):
     """Give what a store holds with a file behind it."""
     part = virtual(path).virtual.to_group()
-    fitting = Fitting.of(join="exact", options=None, storage=Storage.of(None))
+    fitting = Fitting.from_options(join="exact", options=None, storage=Storage.from_option(None))
     return appended(store.group, part, "time", fitting, ordered=True)
 
 

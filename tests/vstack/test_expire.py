@@ -302,7 +302,7 @@ def test_who_opened_what_was_expired_is_told_so(tmp_path):
     Change(url, lambda group: replace(group, arrays={"v": virtual(tmp_path, [5])})).commit()
     Repository.open(url).expire(keep=1, grace=timedelta(0))
     with pytest.raises(SourceNotFoundError, match="old snapshots have been expired since: open it again"):
-        read_array(old, ..., Storage.of(None))
+        read_array(old, ..., Storage.from_option(None))
 
 
 @pytest.mark.parametrize("whose", ["writer", "expirer"])

@@ -44,7 +44,7 @@ def store():
         np.arange(4) * 4,
         np.full(4, 4),
         location=Location(f"memory://hostile/{number}.bin", size=16),
-        encoding=ChunkEncoding.of("u1", (4,)),
+        encoding=ChunkEncoding.c_order("u1", (4,)),
         fill=Fill.zero("u1"),
     )
     grid = ChunkGrid.regular((16,), (4,))
@@ -55,7 +55,7 @@ def store():
 
 
 def read(url):
-    group = VStack().read(url, Storage.of(None), ReadOptions())
+    group = VStack().read(url, Storage.from_option(None), ReadOptions())
     return read_array(group.arrays["v"], ..., None)
 
 
@@ -156,7 +156,7 @@ def test_chunks_much_longer_than_what_they_decode_to_are_not_read(tmp_path):
         np.zeros(4, np.int64),
         np.full(4, 1 << 40),
         location=Location(f"file://{path}", size=1 << 42),
-        encoding=ChunkEncoding.of("u1", (4,), [Codec.of("numcodecs.zlib")]),
+        encoding=ChunkEncoding.c_order("u1", (4,), [Codec.from_config("numcodecs.zlib")]),
         fill=Fill.zero("u1"),
     )
     array = ManifestArray(

@@ -37,7 +37,7 @@ SERIAL = itertools.count()
 
 
 def group_of(url, **options):
-    return VStack(**options).read(f"file://{url}", Storage.of(None), ReadOptions())
+    return VStack(**options).read(f"file://{url}", Storage.from_option(None), ReadOptions())
 
 
 def assert_reads_alike(folder, **options):
@@ -127,8 +127,8 @@ FIELDS = np.array([(1, (2, 3))], "i2,(2,)f4")
 @pytest.mark.parametrize(
     ("values", "raw", "codec"),
     [
-        (np.array("one", np.dtypes.StringDType()), b"\x01\0\0\0\x03\0\0\0one", Codec.of("vlen-utf8")),
-        (FIELDS, zlib.compress(FIELDS), Codec.of("numcodecs.zlib", level=1)),
+        (np.array("one", np.dtypes.StringDType()), b"\x01\0\0\0\x03\0\0\0one", Codec.from_config("vlen-utf8")),
+        (FIELDS, zlib.compress(FIELDS), Codec.from_config("numcodecs.zlib", level=1)),
     ],
     ids=["text", "fields"],
 )
@@ -138,7 +138,7 @@ def test_chunks_of_files_are_read_alike_where_zarr_has_no_such_dtype(values, raw
     manifest = ChunkManifest.from_arrays(
         np.zeros((1,) * values.ndim, int), np.full((1,) * values.ndim, len(raw)),
         location=Location(f"file://{tmp_path}/a.bin"), fill=Fill.zero(values.dtype),
-        encoding=ChunkEncoding.of(values.dtype, values.shape, [codec]),
+        encoding=ChunkEncoding.c_order(values.dtype, values.shape, [codec]),
     )  # fmt: skip
     grid = ChunkGrid.regular(values.shape, values.shape)
     array = named(ManifestArray(manifest=manifest, grid=grid, dtype=values.dtype))
@@ -183,14 +183,17 @@ def test_fields_with_bytes_between_them_are_read_alike(dtype, chunks, tmp_path):
     "codecs",
     [
         [],
-        [Codec.of("numcodecs.zlib", level=1)],
-        [Codec.of("numcodecs.shuffle", elementsize=4), Codec.of("numcodecs.zlib", level=1)],
-        [Codec.of("zstd", level=1, checksum=False)],
-        [Codec.of("gzip", level=1), Codec.of("crc32c")],
-        [Codec.of("bytes", endian="big"), Codec.of("numcodecs.bz2", level=1)],
-        [Codec.of("transpose", order=[1, 0]), Codec.of("numcodecs.lzma", preset=1)],
-        [Codec.of("numcodecs.astype", encode_dtype=">i2", decode_dtype="=i4"), Codec.of("numcodecs.zlib", level=1)],
-        [Codec.of("numcodecs.fletcher32")],
+        [Codec.from_config("numcodecs.zlib", level=1)],
+        [Codec.from_config("numcodecs.shuffle", elementsize=4), Codec.from_config("numcodecs.zlib", level=1)],
+        [Codec.from_config("zstd", level=1, checksum=False)],
+        [Codec.from_config("gzip", level=1), Codec.from_config("crc32c")],
+        [Codec.from_config("bytes", endian="big"), Codec.from_config("numcodecs.bz2", level=1)],
+        [Codec.from_config("transpose", order=[1, 0]), Codec.from_config("numcodecs.lzma", preset=1)],
+        [
+            Codec.from_config("numcodecs.astype", encode_dtype=">i2", decode_dtype="=i4"),
+            Codec.from_config("numcodecs.zlib", level=1),
+        ],
+        [Codec.from_config("numcodecs.fletcher32")],
     ],
     ids=lambda codecs: "+".join(codec.name for codec in codecs) or "none",
 )
@@ -210,7 +213,7 @@ def test_codecs_are_those_of_zarr(codecs, dtype, tmp_path):
     (tmp_path / "a.bin").write_bytes(b"head" + raw)
     manifest = ChunkManifest.from_arrays(
         np.array([[4]]), np.array([[len(raw)]]), location=Location(f"file://{tmp_path}/a.bin"),
-        encoding=ChunkEncoding.of(dtype, (3, 4), codecs), fill=Fill.zero("i4"),
+        encoding=ChunkEncoding.c_order(dtype, (3, 4), codecs), fill=Fill.zero("i4"),
     )  # fmt: skip
     array = ManifestArray(
         manifest=manifest, grid=ChunkGrid.regular((3, 4), (3, 4)), dtype="i4", name="v", dimension_names=("x", "y")
@@ -317,12 +320,12 @@ def test_many_sources_and_rows_are_read_alike(tmp_path):
     (tmp_path / "all.bin").write_bytes(np.arange(70_000, dtype="<u2").tobytes())
     many = ChunkManifest.from_arrays(
         np.zeros(5000, int), np.ones(5000, int), location=[Location(f"file://{tmp_path}/{i}.bin") for i in range(5000)],
-        location_codes=np.arange(5000) + 3, encoding=ChunkEncoding.of("u1", (1,)), fill=Fill.zero("u1"),
+        location_codes=np.arange(5000) + 3, encoding=ChunkEncoding.c_order("u1", (1,)), fill=Fill.zero("u1"),
     )  # fmt: skip
     order = np.random.default_rng(0).permutation(70_000)
     rows = ChunkManifest.from_arrays(
-        order * 2, np.full(70_000, 2), location=f"file://{tmp_path}/all.bin", encoding=ChunkEncoding.of("<u2", (1,)),
-        fill=Fill.zero("u2"),
+        order * 2, np.full(70_000, 2), location=f"file://{tmp_path}/all.bin",
+        encoding=ChunkEncoding.c_order("<u2", (1,)), fill=Fill.zero("u2"),
     )  # fmt: skip
     arrays = {
         name: ManifestArray(

@@ -50,14 +50,14 @@ def through_engine(url, options, stale):
 
 def through_accessor(url, options, stale):
     reader = vs.readers.VStack(allow=options.get("allow", ()))
-    storage = Storage.of(options.get("storage"))
+    storage = Storage.from_option(options.get("storage"))
     vds = vs.open_virtual_dataset(url, reader=reader, storage=storage)
     return vds.virtual.open(storage=storage.with_stale(stale))["t"]
 
 
 def through_zarr(url, options, stale):
     reader = vs.readers.VStack(allow=options.get("allow", ()))
-    storage = Storage.of(options.get("storage"))
+    storage = Storage.from_option(options.get("storage"))
     vds = vs.open_virtual_dataset(url, reader=reader, storage=storage)
     store = vs.ManifestStore(vds.virtual.to_group(), storage=storage.with_stale(stale))
     return xr.open_zarr(store, consolidated=False, zarr_format=3, chunks=None)["t"]

@@ -121,7 +121,7 @@ def test_beginnings_that_lead_anywhere_are_not_trusted(strangers, prefix):
 )
 def test_what_a_permission_covers(prefix, covers):
     """Whatever stands behind it, and wherever that leads."""
-    assert Permission.of("/data/x.vstack", ["https://own.org", "/data"]).covers(prefix) == covers
+    assert Permission.from_allow("/data/x.vstack", ["https://own.org", "/data"]).covers(prefix) == covers
 
 
 @pytest.mark.parametrize("name", [".vstack", ".vstack/segments", ".vstack/snapshots", ".vstack/bundles"])
@@ -229,7 +229,7 @@ def nested(depth):
         np.zeros(1, np.int64),
         np.ones(1, np.int64),
         location=Location("s3://bucket/a", size=1),
-        encoding=ChunkEncoding.of("u1", (1,)),
+        encoding=ChunkEncoding.c_order("u1", (1,)),
         fill=Fill.zero("u1"),
     )
     grid = ChunkGrid.regular((1,), (1,))
@@ -336,11 +336,11 @@ def test_what_a_source_elsewhere_refers_to_is_not_signed(tmp_path, monkeypatch):
     with monkeypatch.context() as other:
         other.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "key-of-another"))
         for path in secret:
-            Storage.of().target("memory://bucket").put(path.name, path.read_bytes())
+            Storage.from_option().target("memory://bucket").put(path.name, path.read_bytes())
         parts = [f"memory://bucket/{path.name}" for path in secret]
         join(parts).virtual.to_vstack(tmp_path / "given" / "x.vstack")
     references(secret[0], tmp_path / "refs")
-    Storage.of().target("memory://bucket").put(secret[0].name, (tmp_path / "refs").read_bytes())
+    Storage.from_option().target("memory://bucket").put(secret[0].name, (tmp_path / "refs").read_bytes())
     done = vs.Repository.open(tmp_path / "given" / "x.vstack", allow="memory://bucket").refresh()
     assert (done.refreshed, done.snapshot.number) == ((), 0)
     assert "which is a local file outside of the store's folder" in done.left[0][1]
@@ -411,7 +411,7 @@ def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
     with h5py.File(source, "w", userblock_size=512) as file:
         file.create_dataset("leak", (6,), "f8", external=[(str(secret), 0, 48)])
     source.write_bytes(b"CDF\x09" + source.read_bytes()[4:])
-    storage = Storage.of().only(Permission.of(strangers))
+    storage = Storage.from_option().only(Permission.from_allow(strangers))
     os.mkfifo(secret)
     with subprocess.Popen(["sh", "-c", f"exec > '{secret}'"]) as waits:  # until somebody opens it to read
         with (
@@ -706,7 +706,7 @@ def test_a_long_inline_chunk_takes_no_more_memory_than_a_few_of_it(tmp_path):
     manifest = ChunkManifest(
         entries=np.array([(INLINE, 0, 0, n)], ENTRY),
         inline=bytes(n),
-        encodings=(ChunkEncoding.of("u1", (n,)),),
+        encodings=(ChunkEncoding.c_order("u1", (n,)),),
         fills=(Fill.zero("u1"),),
     )
     grid = ChunkGrid.regular((n,), (n,))

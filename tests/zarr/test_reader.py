@@ -507,7 +507,7 @@ def test_object_stores(s3, dataset, tmp_path, version, consolidated):
         s3.put(key, data)
         s3.put(key.replace("a.zarr", f"plain{version}"), data)
         MemoryFileSystem().pipe(f"/fs/{key}", data)
-        vs.storage.Storage.of(None).target("memory://test").put(key, data)
+        vs.storage.Storage.from_option(None).target("memory://test").put(key, data)
     storage = {"s3://bucket": s3.options}
     xr.testing.assert_identical(ours("s3://bucket/a.zarr", storage=storage), expected)
     xr.testing.assert_identical(ours(f"s3://bucket/plain{version}", storage=storage), expected)

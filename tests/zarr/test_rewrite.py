@@ -81,7 +81,7 @@ def refusal(array, budget, **options):
 
 def advertised(message):
     """Give the first budget that a message names."""
-    return Budget.of(re.search(r"rewrite='([^']+)'", message)[1])
+    return Budget.from_option(re.search(r"rewrite='([^']+)'", message)[1])
 
 
 def n_inline(array):
@@ -396,8 +396,8 @@ def test_chunks_that_compress_worse_than_others_are_counted_as_they_are_stored()
 def test_a_budget_counts_what_other_codecs_have_compressed_as_uncompressed():
     """Shuffled numbers that rise take next to nothing; by the codec of the others alone they take much more."""
     values = np.arange(40_000, dtype="i4") * 7
-    shuffle = Codec.of("numcodecs.shuffle", elementsize=4)
-    raw = encode_chunk(values, ChunkEncoding.of("i4", (40_000,), (shuffle, ZLIB)))
+    shuffle = Codec.from_config("numcodecs.shuffle", elementsize=4)
+    raw = encode_chunk(values, ChunkEncoding.c_order("i4", (40_000,), (shuffle, ZLIB)))
     part, _ = stored(values, (40_000,), "shuffled")
     manifest = part.in_memory()
     MemoryTarget("memory://rewrite").put("shuffled", raw.ljust(manifest.locations[0].size))
@@ -472,7 +472,7 @@ def test_a_budget_that_a_refusal_names_does_where_holes_must_be_written_out(data
     else:
         budgets = re.findall(r"rewrite='([^']+)'", refusal(array, None))
         assert said.startswith(f"rewrite='{budgets[0]}'")
-        back = written(array, Budget.of(budgets[-1]))  # the last one is sure to
+        back = written(array, Budget.from_option(budgets[-1]))  # the last one is sure to
     assert read_array(back, ()).tobytes() == values.tobytes()
 
 
@@ -654,24 +654,27 @@ def test_a_packing_that_has_no_number_for_holes_is_not_chosen():
 @pytest.mark.parametrize(
     "codecs",
     [
-        (Codec.of("numcodecs.shuffle", elementsize=4), Codec.of("numcodecs.zlib", level=9)),
-        (Codec.of("zstd", level=1), Codec.of("numcodecs.fletcher32")),
-        (Codec.of("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0),),
-        (Codec.of("virtualstack.cf", data_type=">i2", attributes={"scale_factor": {"float32": 0.5}}), Codec("gzip")),
+        (Codec.from_config("numcodecs.shuffle", elementsize=4), Codec.from_config("numcodecs.zlib", level=9)),
+        (Codec.from_config("zstd", level=1), Codec.from_config("numcodecs.fletcher32")),
+        (Codec.from_config("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0),),
+        (
+            Codec.from_config("virtualstack.cf", data_type=">i2", attributes={"scale_factor": {"float32": 0.5}}),
+            Codec("gzip"),
+        ),
     ],
     ids=lambda codecs: "+".join(x.name for x in codecs),
 )
 def test_chunks_encode_to_what_decodes_to_them(codecs):
     """Checked by the decoder; here, that it is not refused."""
     values = np.arange(12, dtype="f4").reshape(3, 4)
-    assert len(encode_chunk(values, ChunkEncoding.of("f4", (3, 4), codecs))) > 0
+    assert len(encode_chunk(values, ChunkEncoding.c_order("f4", (3, 4), codecs))) > 0
 
 
 @pytest.mark.parametrize(
     ("codec", "why"),
     [
         (Codec("virtualstack.szip"), "cannot be stored as virtualstack.szip"),
-        (Codec.of("numcodecs.quantize", digits=1, dtype="f4"), "read back as others"),
+        (Codec.from_config("numcodecs.quantize", digits=1, dtype="f4"), "read back as others"),
         (Codec("unheard-of"), "cannot be stored as unheard-of"),
     ],
     ids=["no encoder", "lossy", "unknown"],
@@ -679,14 +682,14 @@ def test_chunks_encode_to_what_decodes_to_them(codecs):
 def test_chunks_that_cannot_be_encoded_are_refused(codec, why):
     """With the codecs named."""
     with pytest.raises(CodecError, match=why):
-        encode_chunk(np.array([1.26], "f4"), ChunkEncoding.of("f4", (1,), [codec]))
+        encode_chunk(np.array([1.26], "f4"), ChunkEncoding.c_order("f4", (1,), [codec]))
 
 
 def test_strings_are_encoded():
     """Of any length."""
     strings = np.dtypes.StringDType()
     values = np.array(["a", "", "bcd"], strings)
-    encoding = ChunkEncoding.of(strings, (3,), [Codec("vlen-utf8")])
+    encoding = ChunkEncoding.c_order(strings, (3,), [Codec("vlen-utf8")])
     manifest = ChunkManifest.from_bytes(
         [encode_chunk(values, encoding)], shape=(1,), encoding=encoding, fill=Fill.zero(strings)
     )

@@ -41,11 +41,11 @@ def known(values, chunks, url="memory://store/a", **options):
 def inline(values, *, stored=None, fill=0, chunks=None, codecs=(), raw=None, attributes=None):
     """One inline chunk."""
     dtype = values.dtype if values.dtype.kind == "T" else values.dtype.newbyteorder("=")
-    encoding = ChunkEncoding.of(stored or values.dtype, values.shape, codecs)
+    encoding = ChunkEncoding.c_order(stored or values.dtype, values.shape, codecs)
     raw = raw if raw is not None else values.astype(stored or values.dtype).tobytes()
     return ManifestArray(
         manifest=ChunkManifest.from_bytes(
-            [raw], shape=(1,) * values.ndim, encoding=encoding, fill=Fill.of(fill, dtype)
+            [raw], shape=(1,) * values.ndim, encoding=encoding, fill=Fill.from_value(fill, dtype)
         ),
         grid=ChunkGrid.regular(values.shape, values.shape),
         dtype=dtype,
@@ -246,7 +246,7 @@ def test_a_source_that_changes_between_two_chunks_is_found(tmp_path, where):
     (tmp_path / "x").write_bytes(before)
     with RangeServer(tmp_path) as server:
         url = server.url("x") if where == "http" else (tmp_path / "x").as_uri()
-        storage = Storage.of(LocalFileSystem() if where == "fsspec" else None)
+        storage = Storage.from_option(LocalFileSystem() if where == "fsspec" else None)
         array = replace(old[0], manifest=replace(old[0].manifest, locations=(storage.source(url).location,)))
         opened = zarr.open(ManifestStore(ManifestGroup(arrays={"v": array}), storage), mode="r")
         np.testing.assert_array_equal(opened["v"][:2], 1)
@@ -333,7 +333,7 @@ def test_strings_read_back():
     dtype = np.dtypes.StringDType()
     words = np.array(["a", "", "länger"], dtype)
     raw = VLenUTF8().encode(words.astype(object))
-    array = inline(words, codecs=[Codec.of("vlen-utf8")], raw=raw, fill="-", attributes={"_FillValue": "-"})
+    array = inline(words, codecs=[Codec.from_config("vlen-utf8")], raw=raw, fill="-", attributes={"_FillValue": "-"})
     group = ManifestGroup(arrays={"v": array, "cut": replace(array[::-1][:2], dimension_names=("y",))})
     opened = zarr.open(ManifestStore(group), mode="r")
     assert opened["v"][...].tolist() == ["a", "", "länger"]
@@ -378,11 +378,11 @@ def test_codecs_that_zarr_lacks_are_decoded_for_it():
     """Shuffled bytes that fill no element are HDF5's alone; zarr gets them decoded."""
     values = np.arange(5, dtype="u1")
     raw = np.concatenate([values[:4].reshape(2, 2).T.reshape(-1), values[4:]]).tobytes()
-    array = inline(values, codecs=[Codec.of("numcodecs.shuffle", elementsize=2)], raw=raw)
+    array = inline(values, codecs=[Codec.from_config("numcodecs.shuffle", elementsize=2)], raw=raw)
     store = ManifestStore(ManifestGroup(arrays={"v": array}))
     np.testing.assert_array_equal(zarr.open(store, mode="r")["v"][...], values)
     assert [codec["name"] for codec in json.loads(get(store, "v/zarr.json"))["codecs"]] == ["bytes"]
-    unknown = inline(values, codecs=[Codec.of("numcodecs.nobody_knows")], raw=raw)
+    unknown = inline(values, codecs=[Codec.from_config("numcodecs.nobody_knows")], raw=raw)
     store = ManifestStore(ManifestGroup(arrays={"v": unknown}))
     with pytest.raises(UnsupportedFeatureError, match="nobody_knows"):
         zarr.open(store, mode="r")["v"][...]

@@ -164,7 +164,7 @@ class NoPages:
 
 def of_many_chunks(shape, chunks, n_encodings=1):
     grid = regular(shape, chunks)
-    encodings = [ChunkEncoding.of("<f4", chunks, (ZLIB,) * i) for i in range(1, n_encodings + 1)]
+    encodings = [ChunkEncoding.c_order("<f4", chunks, (ZLIB,) * i) for i in range(1, n_encodings + 1)]
     tables = ChunkManifest(np.zeros(0, ChunkManifest.empty((), Fill.zero("f4")).entries.dtype), (Fill.zero("f4"),))
     manifest = PagedManifest(
         source=NoPages(), shape=grid.shape, page_size=1000, tables=replace(tables, encodings=tuple(encodings))

@@ -89,7 +89,7 @@ class VirtualAccessor(Targets, Facts):
         for name in wanted:
             array = group.arrays[name]
             if virtual_array(self._dataset.variables[name]) is not None:
-                variable = loaded_variable(name, array, Storage.of(storage), url=group.url)
+                variable = loaded_variable(name, array, Storage.from_option(storage), url=group.url)
                 variable.attrs.pop("coordinates", None)
                 changed[name] = variable
         dataset = self._dataset.assign({k: v for k, v in changed.items() if k not in self._dataset.coords})

@@ -131,7 +131,7 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
         refusal = kept.get(array.name or "")
         detail = describe(replace(array, name=name))
         state, text = ("virtual", detail) if refusal is None else (refusal.kind, f"{refusal.reason}\n{detail}")
-        form = ArrayForm.of(array)
+        form = ArrayForm.from_array(array)
         yield name, state, ", ".join(form.kinds), form.n_chunks, how_taken(array), text
     for x in refusals:
         if x.kind in ("refused", "noted"):

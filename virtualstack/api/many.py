@@ -128,7 +128,7 @@ def open_virtual_mfdataset(
     TypeError
         An option is not known, or is about opening files, and none is opened.
     """
-    how = CombineOptions.of(
+    how = CombineOptions.from_options(
         combine=combine,
         concat_dim=concat_dim,
         join=join,
@@ -207,7 +207,7 @@ def combine_datasets(
     """
     if unpack not in (False, "differing"):
         raise ValueError(f"unpack={unpack!r}; for datasets that are open it is False or 'differing'")
-    how = CombineOptions.of(
+    how = CombineOptions.from_options(
         combine=combine,
         concat_dim=concat_dim,
         join=join,
@@ -256,7 +256,7 @@ def open_virtual_mfdatatree(
     ReaderError, StorageError
         A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
     """
-    how = CombineOptions.of(
+    how = CombineOptions.from_options(
         combine=combine,
         concat_dim=concat_dim,
         join=join,
@@ -308,7 +308,7 @@ def _opening(function: str, options: Mapping[str, Any], known: Any, unpack: bool
             f"combine_options=, and each file is opened with {sorted(known.__optional_keys__)}"
         )
     rest = {key: value for key, value in options.items() if key not in ("reader", "loadable_variables")}
-    return Opening.of(unpack=unpack, is_tree=is_tree, **rest)
+    return Opening.from_options(unpack=unpack, is_tree=is_tree, **rest)
 
 
 def _preprocessed[T: (xr.Dataset, xr.DataTree)](

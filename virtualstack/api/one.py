@@ -59,7 +59,7 @@ class Opening:
     unpack: bool
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         *,
         group: str | None = None,
@@ -90,7 +90,7 @@ class Opening:
         )
         return cls(
             options=options,
-            storage=Storage.of(storage),
+            storage=Storage.from_option(storage),
             unsupported=unsupported,
             decode_times=decode_times,
             unpack=unpack,
@@ -282,7 +282,7 @@ def open_virtual_dataset(
     StorageError
         The source cannot be read.
     """
-    opening = Opening.of(
+    opening = Opening.from_options(
         group=group,
         storage=storage,
         drop_variables=drop_variables,
@@ -322,7 +322,7 @@ def open_virtual_datatree(
     StorageError
         The source cannot be read.
     """
-    opening = Opening.of(
+    opening = Opening.from_options(
         group=group,
         storage=storage,
         drop_variables=drop_variables,

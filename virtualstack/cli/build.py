@@ -206,7 +206,7 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[st
     tuple
         URLs of the files that were opened, the dataset of each, or one of all, and whether it is that.
     """
-    opening = Opening.of(
+    opening = Opening.from_options(
         group=options.group,
         drop_variables=options.drop_variable,
         unsupported=options.unsupported,
@@ -278,7 +278,7 @@ def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
 
 
 def _is_there(url: str) -> bool:
-    storage = Storage.of()
+    storage = Storage.from_option()
     try:
         if ".json" not in url.rpartition("/")[2]:  # a folder
             return storage.target(f"{url}/").first() is not None
@@ -310,7 +310,7 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
     if not is_in_order:
         _check_labels(datasets, urls, dim)
     is_scalar = all(dim not in dataset.dims for dataset in datasets)
-    how = CombineOptions.of(
+    how = CombineOptions.from_options(
         combine="nested" if is_in_order else "by_coords",
         concat_dim=dim if is_in_order else None,
         join=options.join,

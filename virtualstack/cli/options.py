@@ -172,7 +172,7 @@ def with_options(message: str, options: argparse.Namespace, /) -> str:
 
 def _budget(text: str) -> str:
     try:
-        Budget.of(text)
+        Budget.from_option(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text

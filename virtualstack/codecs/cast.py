@@ -30,7 +30,7 @@ def cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], /) -> Codec:
     >>> cast_codec(np.dtype(">f4"), np.dtype("f8")).options()
     {'decode_dtype': '<f8', 'encode_dtype': '>f4'}
     """
-    return Codec.of(CAST, encode_dtype=stored.str, decode_dtype=dtype.str)
+    return Codec.from_config(CAST, encode_dtype=stored.str, decode_dtype=dtype.str)
 
 
 def cast_dtypes(codec: Codec, /) -> tuple[np.dtype[Any], np.dtype[Any]] | None:

@@ -120,7 +120,7 @@ def cf_codec(stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Codec:
     ValueError
         An attribute is neither text, nor a number, nor an array of numbers.
     """
-    return Codec.of(CF, data_type=stored.str, attributes=attributes_to_json(attributes))
+    return Codec.from_config(CF, data_type=stored.str, attributes=attributes_to_json(attributes))
 
 
 @lru_cache(maxsize=4096)
@@ -145,7 +145,7 @@ def parse_packing(codec: Codec, /) -> Packing:
             f"codec '{CF}' has data_type {shortened(repr(stored))}; a numpy dtype such as '<i2' is asked for"
         ) from error
     try:
-        return Packing.of(dtype, attributes_from_json(attributes))
+        return Packing.from_attributes(dtype, attributes_from_json(attributes))
     except (ValueError, TypeError, KeyError, OverflowError) as error:  # an attribute is of an odd kind
         raise ManifestError(f"attributes {shortened(attributes)} do not unpack '{dtype}': {error}") from error
 
@@ -188,7 +188,7 @@ class Packing:
     calendar: str | None
 
     @classmethod
-    def of(cls, stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Packing:
+    def from_attributes(cls, stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Packing:
         """Find the steps by the rules of xarray (2026.9, ``coding/variables.py`` and ``coding/times.py``).
 
         Raises

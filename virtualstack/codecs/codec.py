@@ -75,10 +75,10 @@ class Codec:
     configuration: str = "{}"
 
     @classmethod
-    def of(cls, name: str, /, **configuration: Any) -> Codec:
+    def from_config(cls, name: str, /, **configuration: Any) -> Codec:
         """Make the metadata from keyword arguments.
 
-        >>> Codec.of("numcodecs.shuffle", elementsize=4)
+        >>> Codec.from_config("numcodecs.shuffle", elementsize=4)
         Codec(name='numcodecs.shuffle', configuration='{"elementsize":4}')
         """
         try:
@@ -105,7 +105,7 @@ class Codec:
             raise ManifestError(
                 f"codec metadata {shortened(repr(data))} has no name; zarr v3 asks for a name or {{'name': ...}}"
             )
-        return cls.of(data["name"], **dict(data.get("configuration") or {}))
+        return cls.from_config(data["name"], **dict(data.get("configuration") or {}))
 
     def to_json(self) -> dict[str, Any]:
         """Give the element of ``codecs`` in zarr v3 array metadata; a new object each time."""
@@ -129,8 +129,8 @@ _SAME = {
 def agreed(a: tuple[Codec, ...], b: tuple[Codec, ...], /) -> tuple[Codec, ...]:
     """Give codecs that stand for two rows of them that decode alike: the first, without what holds for it alone.
 
-    >>> plain = Codec.of("virtualstack.grib", row=360, plain=True)
-    >>> agreed((plain,), (Codec.of("virtualstack.grib", row=360),))
+    >>> plain = Codec.from_config("virtualstack.grib", row=360, plain=True)
+    >>> agreed((plain,), (Codec.from_config("virtualstack.grib", row=360),))
     (Codec(name='virtualstack.grib', configuration='{"row":360}'),)
     """
     if a == b or not any(codec.name in _PROMISES for codec in a):
@@ -146,21 +146,23 @@ _TELLS: Mapping[str, str] = {"virtualstack.grib": "grid"}
 def tells_values(codecs: tuple[Codec, ...], /) -> bool:
     """Tell whether chunks with these codecs have the same values wherever they lie.
 
-    >>> tells_values((Codec.of("virtualstack.grib", key="latitudes", grid="9a2e"),))
+    >>> tells_values((Codec.from_config("virtualstack.grib", key="latitudes", grid="9a2e"),))
     True
     """
     return any(_TELLS.get(codec.name) in codec.options() for codec in codecs if codec.name in _TELLS)
 
 
 def _without(codec: Codec, settings: frozenset[str]) -> Codec:
-    return Codec.of(codec.name, **{key: value for key, value in codec.options().items() if key not in settings})
+    return Codec.from_config(
+        codec.name, **{key: value for key, value in codec.options().items() if key not in settings}
+    )
 
 
 @lru_cache(maxsize=4096)
 def decoding_part(codecs: tuple[Codec, ...], /) -> tuple[Codec, ...]:
     """Leave out of codecs what does not change decoding, such as a compression level.
 
-    >>> a, b = Codec.of("numcodecs.zlib", level=1), Codec.of("numcodecs.zlib", level=9)
+    >>> a, b = Codec.from_config("numcodecs.zlib", level=1), Codec.from_config("numcodecs.zlib", level=9)
     >>> decoding_part((a,)) == decoding_part((b,))
     True
     """
@@ -174,7 +176,7 @@ def _without_encoder_settings(codec: Codec) -> Codec:
         return Codec(name)
     if not drop:
         return Codec(name, codec.configuration)
-    return Codec.of(name, **{key: value for key, value in codec.options().items() if key not in drop})
+    return Codec.from_config(name, **{key: value for key, value in codec.options().items() if key not in drop})
 
 
 type Bytes = bytes | memoryview | NDArray[np.uint8]

@@ -97,7 +97,7 @@ class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
     codec_id: str
 
     def __init__(self, **options: Any) -> None:
-        self.codec = Codec.of(self.codec_id, **options)  # and no decoder, which need not pickle
+        self.codec = Codec.from_config(self.codec_id, **options)  # and no decoder, which need not pickle
         self.decoder(options)  # which says what is wrong with them
 
     @abstractmethod

@@ -46,7 +46,7 @@ def with_fill(codecs: tuple[Codec, ...], fills: Iterable[bytes], /) -> tuple[Cod
     if set(names[: names.index(SHARDS)]) - {"transpose"}:
         return codecs  # values in a shard are other ones
     told = {_FILL: distinct.pop().hex()}
-    return tuple(Codec.of(x.name, **x.options(), **told) if x.name == SHARDS else x for x in codecs)
+    return tuple(Codec.from_config(x.name, **x.options(), **told) if x.name == SHARDS else x for x in codecs)
 
 
 def shard_decoder(

@@ -166,14 +166,14 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
     if fill_value is not None:
         return _promoted(array, fill_value, name)
     if dtype.kind == "f":
-        return array, Fill.of(np.nan, dtype)
+        return array, Fill.from_value(np.nan, dtype)
     if dtype.kind == "c":
-        return array, Fill.of(complex(np.nan, np.nan), dtype)
+        return array, Fill.from_value(complex(np.nan, np.nan), dtype)
     if dtype.kind in "mM":
-        return array, Fill.of(np.array("NaT", dtype)[()], dtype)
+        return array, Fill.from_value(np.array("NaT", dtype)[()], dtype)
     if dtype.kind in "iu":
         wider = np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
-        return array.astype(wider), Fill.of(np.nan, wider)
+        return array.astype(wider), Fill.from_value(np.nan, wider)
     raise _no_missing_value(array, name, f"dtype '{dtype}' has no missing value")
 
 
@@ -196,7 +196,7 @@ def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[Manifes
             array = array.astype(np.result_type(array.dtype, np.array(fill_value)))
         if array.dtype.kind in "biufc":
             array = array.astype(np.result_type(array.dtype, fill_value))
-        return array, Fill.of(fill_value, array.dtype)
+        return array, Fill.from_value(fill_value, array.dtype)
     except (ManifestError, TypeError, ValueError, OverflowError, LookupError) as error:
         raise _no_place(name, array.dtype, fill_value, error) from error
 

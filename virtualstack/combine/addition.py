@@ -193,7 +193,7 @@ class Addition:
                 f"append_dim={append_dim!r} and region={region!r} each add to what the target holds, and mode='w' "
                 f"replaces it (mode={mode!r}): give one of them"
             )
-        fitting = Fitting.of(join=join, options=combine_options, storage=Storage.of(storage))
+        fitting = Fitting.from_options(join=join, options=combine_options, storage=Storage.from_option(storage))
         return cls(append_dim=append_dim, region=region, ordered=ordered, fitting=fitting)
 
     def add(

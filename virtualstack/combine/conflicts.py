@@ -65,7 +65,9 @@ class Rules:
     remedy: str | None = None
 
     @classmethod
-    def of(cls, *, join: Join = "exact", tolerance: Any = None, options: Mapping[str, Any] | None = None) -> Rules:
+    def from_options(
+        cls, *, join: Join = "exact", tolerance: Any = None, options: Mapping[str, Any] | None = None
+    ) -> Rules:
         """Check what a user gives.
 
         Raises

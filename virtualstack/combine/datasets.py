@@ -58,7 +58,7 @@ class CombineOptions:
     decode_times: bool = True
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         *,
         combine: Combine = "by_coords",
@@ -83,7 +83,7 @@ class CombineOptions:
             raise ValueError(f"unpack={unpack!r}; it is False, True or 'differing'")
         return cls(
             dims=_dims(combine, concat_dim),
-            rules=Rules.of(join=join, tolerance=tolerance, options=combine_options),
+            rules=Rules.from_options(join=join, tolerance=tolerance, options=combine_options),
             new_dim=check_labellings(new_dim),
             unpack_where_differing=unpack == "differing",
             decode_times=decode_times is not False,
@@ -123,10 +123,10 @@ def combine_datasets(
         Values to be compared cannot be read.
     """
     how = how or CombineOptions()
-    parts = with_new_dims([Part.of(dataset) for dataset in flatten(datasets)], how.new_dim)
+    parts = with_new_dims([Part.from_dataset(dataset) for dataset in flatten(datasets)], how.new_dim)
     if how.unpack_where_differing:
         parts = unpack_differing(parts, decode_times=how.decode_times)
-    return combine_parts(nest_like(datasets, parts), parts, how.dims, how.rules, Storage.of(storage)).dataset()
+    return combine_parts(nest_like(datasets, parts), parts, how.dims, how.rules, Storage.from_option(storage)).dataset()
 
 
 def combine_parts(
@@ -252,7 +252,7 @@ def combine_trees(
     if not flat:
         raise CombineError("there are no trees to combine")
     paths = _common_paths(flat)
-    store = Storage.of(storage)
+    store = Storage.from_option(storage)
     nodes = {path: _parts(flat, path) for path in paths}
     for dim, labelling in how.new_dim.items():
         nodes = _with_new_dim(nodes, dim, make_labels(nodes["/"], dim, labelling))
@@ -302,7 +302,7 @@ def _node(tree: xr.DataTree, path: str) -> xr.DataTree:
 def _parts(trees: Sequence[xr.DataTree], path: str) -> list[Part]:
     parts = []
     for tree in trees:
-        part = Part.of(_node(tree, path).to_dataset(inherit=True))
+        part = Part.from_dataset(_node(tree, path).to_dataset(inherit=True))
         parts.append(part if part.source else replace(part, source=tree.to_dataset().encoding.get("source")))
     return parts
 

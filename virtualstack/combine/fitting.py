@@ -50,7 +50,7 @@ class Fitting:
     storage: Storage
 
     @classmethod
-    def of(cls, *, join: str, options: Mapping[str, Any] | None, storage: Storage) -> Fitting:
+    def from_options(cls, *, join: str, options: Mapping[str, Any] | None, storage: Storage) -> Fitting:
         """Check what a user gives.
 
         Raises
@@ -67,7 +67,7 @@ class Fitting:
         unknown = sorted((options or {}).keys() - {"compat", "combine_attrs", "fill_value"})
         if unknown:
             raise ValueError(f"combine_options has {unknown}; known are ['combine_attrs', 'compat', 'fill_value'] here")
-        rules = replace(Rules.of(options=options), remedy=_REMEDY)
+        rules = replace(Rules.from_options(options=options), remedy=_REMEDY)
         return cls(join=join, rules=rules, storage=storage)  # type: ignore[arg-type]
 
     def with_remedy(self, remedy: str, /) -> Fitting:
@@ -82,7 +82,9 @@ class Fitting:
 
 def load_part(group: ManifestGroup, storage: Storage, loaded: Collection[str], /) -> Part:
     """Take a group apart, some of its variables loaded."""
-    return Part.of(to_dataset(group, storage=storage, loadable_variables=sorted(group.arrays.keys() & loaded)))
+    return Part.from_dataset(
+        to_dataset(group, storage=storage, loadable_variables=sorted(group.arrays.keys() & loaded))
+    )
 
 
 def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str]) -> Part:

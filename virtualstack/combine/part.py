@@ -84,7 +84,7 @@ class Part:
     absent: Absent | None = None
 
     @classmethod
-    def of(cls, dataset: xr.Dataset, /) -> Part:
+    def from_dataset(cls, dataset: xr.Dataset, /) -> Part:
         """Take a dataset apart.
 
         Raises

@@ -61,7 +61,9 @@ class StoreAxis:
     starts: Sequence[Mapping[int, int]]
 
     @classmethod
-    def of(cls, dim: str, labels: pd.Index[Any], dtype: np.dtype[Any], at: Sequence[NDArray[np.intp]], /) -> StoreAxis:
+    def from_labels(
+        cls, dim: str, labels: pd.Index[Any], dtype: np.dtype[Any], at: Sequence[NDArray[np.intp]], /
+    ) -> StoreAxis:
         """Find the segments."""
         lines = [np.array([0, len(labels)], np.intp)]
         for own in at:

@@ -329,7 +329,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
         )
     dtype = joint_dtype(dtypes) if dtypes[0].kind in TEXT else old.indexes[dim].coord_dtype
     at = [labels.get_indexer(part.indexes[dim].index if dim in part.indexes else own) for part in (old, *parts)]
-    return StoreAxis.of(dim, labels, dtype, at)
+    return StoreAxis.from_labels(dim, labels, dtype, at)
 
 
 # -- what is there already ------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def to_icechunk(
     SourceNotFoundError
         There is no such group to add to.
     """
-    reached = Storage.of(storage)
+    reached = Storage.from_option(storage)
     addition = Addition.from_options(
         mode=mode,
         append_dim=append_dim,

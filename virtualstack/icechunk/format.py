@@ -405,7 +405,7 @@ def place_batches(
         virtual, native = np.flatnonzero(kinds == _KIND_VIRTUAL), np.flatnonzero(kinds == _KIND_NATIVE)
         names = np.array(paths, object)
         if virtual.size:
-            known = known or _KnownChecksums.of(checksums(), grid, where)
+            known = known or _KnownChecksums.from_checksums(checksums(), grid, where)
             numbers = known.numbers(rows[virtual], kept[virtual])
             found["location"][virtual] = _codes(names[virtual], numbers, known.table, locate, locations)
         if native.size:
@@ -450,7 +450,7 @@ class _KnownChecksums:
     table: Sequence[Checksum]
 
     @classmethod
-    def of(cls, checksums: Checksums, grid: Sequence[int], where: str, /) -> _KnownChecksums:
+    def from_checksums(cls, checksums: Checksums, grid: Sequence[int], where: str, /) -> _KnownChecksums:
         if not checksums.table:
             return cls(np.zeros(0, np.int64), [(None, None)])
         rows, kept = _rows(checksums.cells, grid, where)

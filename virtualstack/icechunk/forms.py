@@ -197,7 +197,7 @@ def _refused(array: ManifestArray, plan: RewritePlan, reason: str) -> WriterErro
 
 def _regular(array: ManifestArray) -> _Grid | str:
     """Give the regular grid of an array whose chunks are chunks of zarr as they lie, or say why it has none."""
-    plain = PlainArray.of(array)
+    plain = PlainArray.from_array(array)
     if isinstance(plain, str):
         return plain
     if plain.encoding is None:

@@ -42,7 +42,7 @@ def save_icechunk(
     target
         Local directory, or a URL in S3.
     storage
-        As in :meth:`~virtualstack.storage.Storage.of`.
+        As in :meth:`~virtualstack.storage.Storage.from_option`.
     message
         Of the commit.
     options
@@ -64,7 +64,7 @@ def save_icechunk(
     """
     icechunk = import_icechunk("writing Icechunk")
     group = group.map_arrays(ManifestArray.whole)  # pages are read once, for containers and for references
-    reached = Storage.of(storage)
+    reached = Storage.from_option(storage)
     url = absolute_url(target).rstrip("/")
     place = repository_storage(icechunk, url, reached, create=True)
     is_new = False

@@ -72,7 +72,7 @@ class Containers:
     prefixes: tuple[str, ...]
 
     @classmethod
-    def of(cls, prefixes: Iterable[str], /) -> Containers:
+    def from_prefixes(cls, prefixes: Iterable[str], /) -> Containers:
         """Take what a repository is configured with, without what Icechunk does not read (:func:`container_prefix`)."""
         return cls(tuple(sorted(prefix for prefix in prefixes if "%" not in prefix)))
 
@@ -175,7 +175,7 @@ def write_icechunk(
     mode
         ``"w-"`` where nothing must be there; ``"w"`` to put this in the place of what is there, of groups below it too.
     storage
-        As in :meth:`~virtualstack.storage.Storage.of`.
+        As in :meth:`~virtualstack.storage.Storage.from_option`.
     inline_limit, rewrite
         As for kerchunk: see :func:`~virtualstack.kerchunk.writer.write_kerchunk`; encoded chunks are stored in the
         repository.
@@ -209,7 +209,7 @@ def form_options(
 ) -> FormOptions:
     """Check what a user gives."""
     check_word(absent)
-    budget = None if rewrite is None else Budget.of(rewrite)
+    budget = None if rewrite is None else Budget.from_option(rewrite)
     return FormOptions(inline_limit=inline_limit, rewrite=budget, absent=absent, storage=storage)
 
 
@@ -311,7 +311,7 @@ def write_group(
     WriterError
         It has no form; nothing was written.
     """
-    containers = Containers.of(store.session.config.virtual_chunk_containers or {})
+    containers = Containers.from_prefixes(store.session.config.virtual_chunk_containers or {})
     documents: dict[str, bytes] = {}
     planned: dict[str, _Planned] = {}
     for below, node in group.walk():

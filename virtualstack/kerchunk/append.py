@@ -61,7 +61,7 @@ def to_kerchunk(
     StorageError
         They cannot be read or written.
     """
-    reached = Storage.of(storage)
+    reached = Storage.from_option(storage)
     addition = Addition.from_options(
         append_dim=append_dim, ordered=ordered, join=join, combine_options=combine_options, storage=reached
     )

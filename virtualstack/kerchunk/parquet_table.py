@@ -190,7 +190,7 @@ class ParquetTable:
     record_size: int
 
     @classmethod
-    def of(cls, zmetadata: bytes, /, *, where: str) -> ParquetTable:
+    def from_zmetadata(cls, zmetadata: bytes, /, *, where: str) -> ParquetTable:
         """Read ``.zmetadata``.
 
         Raises

@@ -249,7 +249,7 @@ class Kerchunk:
         if zmetadata is None:
             source = storage.source(url)
             return self._from_table(_parse(source), base, storage, options, url)
-        table = ParquetTable.of(zmetadata.read(0, zmetadata.size), where=url)
+        table = ParquetTable.from_zmetadata(zmetadata.read(0, zmetadata.size), where=url)
         # without what is kept for this one reading
         lasting = Storage(storage.given, storage.remembered, permissions=storage.permissions)
 
@@ -279,7 +279,7 @@ class Kerchunk:
     ) -> ManifestGroup:
         """Read a set of references that is in memory; see :func:`read_references`."""
         base = absolute_url("." if base_url is None else base_url)
-        table = ReferenceTable.of(references, where="references")
+        table = ReferenceTable.from_references(references, where="references")
         return self._from_table(table, f"{base}/", storage, options, None)
 
     def _from_table(
@@ -342,7 +342,8 @@ def read_references(
     base_url
         Folder that relative locations are taken from; by default the working directory, as fsspec has it.
     storage
-        As in :meth:`~virtualstack.storage.Storage.of`; asked only for the sizes of sources that are referred to whole.
+        As in :meth:`~virtualstack.storage.Storage.from_option`; asked only for the sizes of sources that
+        are referred to whole.
     options
         Group and variables that are wanted.
 
@@ -354,7 +355,7 @@ def read_references(
         ``base_url`` is not local, and they refer to what may not be read.
     """
     base = absolute_url("." if base_url is None else base_url)
-    reached = permitted(Storage.of(storage), f"{base}/", options.allow)
+    reached = permitted(Storage.from_option(storage), f"{base}/", options.allow)
     group = Kerchunk().read_references(references, base_url=base, storage=reached, options=options)
     check_references(group, reached)
     return group
@@ -375,13 +376,13 @@ def _parse(source: Source) -> ReferenceTable:
     parts = split_text(_pieces(source)) if source.size >= _LONG_TEXT else None
     if parts is not None:
         references, plain = parts
-        return ReferenceTable.of(references, plain=plain, where=url)
+        return ReferenceTable.from_references(references, plain=plain, where=url)
     data = b"".join(_pieces(source))
     try:
         references = load_json(data)
     except ValueError:
         references = parse_json(data, where=url)  # with NaN; or it says why not
-    return ReferenceTable.of(references, where=url)
+    return ReferenceTable.from_references(references, where=url)
 
 
 def _pieces(source: Source) -> Iterator[bytes]:

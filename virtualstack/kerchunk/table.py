@@ -74,7 +74,7 @@ class PlainReferences:
     places: Sequence[Sequence[tuple[int, int, int]]]
 
     @classmethod
-    def of(cls, parts: Iterable[ReferenceColumns], urls: Sequence[str]) -> Self:
+    def from_columns(cls, parts: Iterable[ReferenceColumns], urls: Sequence[str]) -> Self:
         """Sort columns by the stems of their keys, distinct strings; each part has less than 2 GiB of them."""
         made, places = dict[int, ReferenceColumns](), dict[str, list[tuple[int, int, int]]]()
         for i, columns in enumerate(parts):
@@ -182,7 +182,7 @@ class ReferenceTable:
     plain: PlainReferences | None
 
     @classmethod
-    def of(cls, data: object, /, *, where: str, plain: PlainReferences | None = None) -> ReferenceTable:
+    def from_references(cls, data: object, /, *, where: str, plain: PlainReferences | None = None) -> ReferenceTable:
         """Take a reference set of version 0 or 1 apart; ``plain`` are those that were taken out of it.
 
         Raises

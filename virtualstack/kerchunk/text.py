@@ -124,7 +124,7 @@ def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferen
     names = _unescaped(urls.dictionary).dictionary_encode()
     rows = names.indices.to_numpy()[urls.indices.to_numpy()]
     ends = np.cumsum([len(part.keys) for part in parts])
-    plain = PlainReferences.of(
+    plain = PlainReferences.from_columns(
         (
             (part.keys, at, part.offsets, part.lengths)
             for part, at in zip(parts, np.split(rows, ends[:-1]), strict=True)

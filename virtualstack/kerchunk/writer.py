@@ -104,7 +104,7 @@ def write_kerchunk(
         URL or local path ending in ``.json``, ``.json.gz``, ``.json.zst``, ``.parq`` or ``.parquet``; ``None`` for a
         dict. A file, and a directory of kerchunk references, are replaced.
     storage
-        As in :meth:`~virtualstack.storage.Storage.of`.
+        As in :meth:`~virtualstack.storage.Storage.from_option`.
     relative
         Write the locations of sources relative to the folder of the target where they have the same root, so that
         references and sources can be moved together. Only virtualstack resolves them so; fsspec takes the working
@@ -117,7 +117,7 @@ def write_kerchunk(
         chunks: a time series whose chunks are longer than the files, for example.
     rewrite
         How much of a variable may be encoded anew and written into the references, where kerchunk takes only a part of
-        its chunks as they lie (:meth:`~virtualstack.zarr.rewrite.rewrite.Budget.of`); nothing by default.
+        its chunks as they lie (:meth:`~virtualstack.zarr.rewrite.rewrite.Budget.from_option`); nothing by default.
     absent
         Whether ABSENT chunks are refused, or left out as EMPTY ones are.
 
@@ -134,7 +134,7 @@ def write_kerchunk(
         ``relative`` without a target, ``rewrite`` is no budget, or ``absent`` is none of its words.
     """
     check_word(absent)
-    budget = None if rewrite is None else Budget.of(rewrite)
+    budget = None if rewrite is None else Budget.from_option(rewrite)
     group = group.map_arrays(lambda array: _expressible(array, inline_limit, budget, storage))
     if absent == "raise":
         for path, node in group.walk():
@@ -156,7 +156,7 @@ def write_kerchunk(
     is_parquet = suffix in _PARQUET
     url = _relative_to(f"{root}/") if relative else str
     hierarchy = make_hierarchy(group, fill_budget=fill_budget, shares_chunks=is_parquet)
-    folder = Storage.of(storage).target(f"{root}/")
+    folder = Storage.from_option(storage).target(f"{root}/")
     local = local_path(f"{root}/{name}") if isinstance(folder, LocalTarget) else None
     if not is_parquet:
         if local is not None and os.path.isdir(local):
@@ -221,7 +221,7 @@ def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
 
 
 def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
-    plain = PlainArray.of(array)
+    plain = PlainArray.from_array(array)
     reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "it has no form there"
     return WriterError(
         f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
@@ -233,7 +233,7 @@ def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
 
 
 def _is_expressible(array: ManifestArray) -> bool:
-    plain = PlainArray.of(array)
+    plain = PlainArray.from_array(array)
     return not isinstance(plain, str) and _obstacle(array, plain) is None
 
 

@@ -190,7 +190,7 @@ def make_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = No
     dtype = array.dtype if dtype is None else dtype
     number = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
     try:
-        return Fill.of(value if dtype.kind in "mMSUTV" else number, dtype)
+        return Fill.from_value(value if dtype.kind in "mMSUTV" else number, dtype)
     except ManifestError as error:
         raise CombineError(
             f"variable '{array.name}' of dtype '{dtype}' cannot be filled with {value!r}: {error}; give a value of "

@@ -59,7 +59,9 @@ class ChunkEncoding:
     strides: tuple[int, ...]
 
     @classmethod
-    def of(cls, dtype: np.dtype[Any] | str | type, shape: Iterable[int], codecs: Iterable[Codec] = ()) -> ChunkEncoding:
+    def c_order(
+        cls, dtype: np.dtype[Any] | str | type, shape: Iterable[int], codecs: Iterable[Codec] = ()
+    ) -> ChunkEncoding:
         """Make the encoding of chunks stored in C order on the axes of the array."""
         shape = tuple(int(n) for n in shape)
         return cls(dtype=np.dtype(dtype), shape=shape, codecs=tuple(codecs), strides=c_strides(shape))
@@ -94,13 +96,13 @@ class Fill:
     raw: bytes
 
     @classmethod
-    def of(cls, value: object, dtype: np.dtype[Any] | str | type, /) -> Fill:
+    def from_value(cls, value: object, dtype: np.dtype[Any] | str | type, /) -> Fill:
         """Take a value as a fill of a dtype, without changing it.
 
         Numbers among floats are rounded, as numpy rounds those of Python. Text among bytes is ASCII, bytes among text
         are UTF-8, and an integer among them is its digits, as with numpy.
 
-        >>> Fill.of(-1, "int16").value
+        >>> Fill.from_value(-1, "int16").value
         np.int16(-1)
 
         Raises

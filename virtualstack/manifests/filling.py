@@ -235,7 +235,7 @@ def reindex(
     ChunkAlignmentError
         There would be too many cells.
     """
-    fill = Fill.of(fill_value, array.dtype)
+    fill = Fill.from_value(fill_value, array.dtype)
     chunks = array.as_chunks()
     for axis, index in _by_axis(array, indexers).items():
         n = array.shape[axis]

@@ -80,7 +80,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     is_aligned = all(x[:axis] == axes[0][:axis] and x[axis + 1 :] == axes[0][axis + 1 :] for x in axes)
     if is_aligned and not all(isinstance(part.manifest, ChunkManifest) for part in used):
         grid = first.grid.replace(axis, joining.join_axes([x[axis] for x in axes]))
-        manifest = JoinedManifest.of([part.manifest for part in used], axis)
+        manifest = JoinedManifest.from_parts([part.manifest for part in used], axis)
         joined = replace(parts[0], manifest=manifest, grid=grid, dimension_names=None)
     else:
         joined = parts[0].with_chunks(joining.concatenate([part.as_chunks() for part in used], axis))

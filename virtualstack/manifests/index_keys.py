@@ -216,7 +216,7 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
         As :func:`index_chunks`.
     """
     items = _expand(key, grid.array_shape)
-    view, axes = ManifestView.of(manifest), list(grid.axes)
+    view, axes = ManifestView.from_manifest(manifest), list(grid.axes)
     rest: list[_Item] = []
     axis = 0
     for item in items:
@@ -238,8 +238,8 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
             return _read_met(seen, met, rest)
         for axis, step in enumerate(steps):
             if step is not None:
-                seen, axes[axis] = SteppedManifest.of(seen, axis, axes[axis], range(axes[axis].length)[::step])
-        view = ManifestView.of(seen)
+                seen, axes[axis] = SteppedManifest.from_range(seen, axis, axes[axis], range(axes[axis].length)[::step])
+        view = ManifestView.from_manifest(seen)
     axis = 0
     for left in rest:
         if left is None:

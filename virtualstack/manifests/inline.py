@@ -52,7 +52,7 @@ def inline_array(
     fill = fill or Fill.zero(values.dtype)
     grid = ChunkGrid.regular(values.shape, [max(n, 1) for n in values.shape])
     if values.size:
-        encoding = ChunkEncoding.of(values.dtype, values.shape, codecs)
+        encoding = ChunkEncoding.c_order(values.dtype, values.shape, codecs)
         manifest = ChunkManifest.from_bytes([raw], shape=grid.shape, encoding=encoding, fill=fill)
     else:
         manifest = ChunkManifest.empty(grid.shape, fill)

@@ -45,7 +45,7 @@ class JoinedManifest(UnreadManifest):
     fill: Fill
 
     @classmethod
-    def of(cls, parts: Sequence[Manifest], axis: int, /) -> JoinedManifest:
+    def from_parts(cls, parts: Sequence[Manifest], axis: int, /) -> JoinedManifest:
         """Join parts; those that are joined along this axis themselves are taken apart. The first one's fill holds."""
         flat: list[Manifest] = []
         for part in parts:

@@ -41,10 +41,10 @@ class Runs:
     lengths: NDArray[np.int64]
 
     @classmethod
-    def of(cls, starts: Iterable[int] | NDArray[np.int64], lengths: Iterable[int] | NDArray[np.int64]) -> Runs:
+    def from_starts(cls, starts: Iterable[int] | NDArray[np.int64], lengths: Iterable[int] | NDArray[np.int64]) -> Runs:
         """Take runs that ascend; those that touch become one, empty ones are left out.
 
-        >>> Runs.of([0, 4, 6], [4, 2, 0])
+        >>> Runs.from_starts([0, 4, 6], [4, 2, 0])
         Runs(0:6)
 
         Raises
@@ -67,7 +67,7 @@ class Runs:
     @lru_cache(maxsize=1 << 12)
     def one(cls, start: int, length: int) -> Runs:
         """Give one run, or none where the length is 0; equal ones, which tiles often have, are one object."""
-        return cls.of([start], [length])
+        return cls.from_starts([start], [length])
 
     @property
     def size(self) -> int:
@@ -167,7 +167,7 @@ def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> M
         if any(runs.stop > n for runs, n in zip(tile.runs, shape, strict=True)):
             raise IndexError(f"a tile ends at {tuple(x.stop for x in tile.runs)}, the array at {tuple(shape)}")
     tiles = [Tile(_cut_at_runs(tile), tile.runs) for tile in tiles]
-    axes = [_Lines.of(n, tiles, axis) for axis, n in enumerate(shape)]
+    axes = [_Lines.from_tiles(n, tiles, axis) for axis, n in enumerate(shape)]
     grid = ChunkGrid(tuple(ChunkAxis.from_lengths(np.diff(axis.union)) for axis in axes))
     _check_budget(sum(math.prod(tile.chunks.grid.shape) for tile in tiles), math.prod(grid.shape), len(tiles))
     parts = [_refine_at(tile, axes) for tile in tiles]
@@ -224,7 +224,7 @@ class _Lines:
         self._found: dict[int, tuple[slice | NDArray[np.intp], NDArray[np.int64], Runs]] = {}
 
     @classmethod
-    def of(cls, length: int, tiles: Sequence[Tile], axis: int) -> _Lines:
+    def from_tiles(cls, length: int, tiles: Sequence[Tile], axis: int) -> _Lines:
         seen: set[Any] = set()
         found = [np.array([0, length], np.int64)]
         for tile in tiles:

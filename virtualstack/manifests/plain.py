@@ -49,7 +49,7 @@ class PlainArray:
     encoding: ChunkEncoding | None
 
     @classmethod
-    def of(cls, array: ManifestArray, /) -> PlainArray | str:
+    def from_array(cls, array: ManifestArray, /) -> PlainArray | str:
         """Give the plain form of an array, or the reason why it has none, as half a sentence."""
         found = array.manifest
         if isinstance(found, CountedManifest):
@@ -115,7 +115,7 @@ class PlainArray:
             return ()
         if self.order is None:
             return self.encoding.codecs
-        return (Codec.of("transpose", order=list(self.order)), *self.encoding.codecs)
+        return (Codec.from_config("transpose", order=list(self.order)), *self.encoding.codecs)
 
 
 def match_axes(
@@ -157,7 +157,7 @@ def match_axes(
 
 def why_not_plain(array: ManifestArray, /) -> str | None:
     """Say why an array has no plain form; ``None`` where it has."""
-    plain = PlainArray.of(array)
+    plain = PlainArray.from_array(array)
     return plain if isinstance(plain, str) else None
 
 
@@ -214,7 +214,7 @@ class ArrayForm:
     n_cropped: int = 0
 
     @classmethod
-    def of(cls, array: ManifestArray, /) -> ArrayForm:
+    def from_array(cls, array: ManifestArray, /) -> ArrayForm:
         """Look at an array; counts cells by array operations, and reads nothing."""
         manifest = array.in_memory().compact()
         rows = manifest.entries["encoding"][~manifest.holes]
@@ -317,6 +317,6 @@ def describe(array: ManifestArray, /) -> str:
         f"{count.n_references} references, {count.n_inline} inline, {count.n_empty} EMPTY, {count.n_absent} ABSENT; "
         f"{count.nbytes} stored bytes in {len(manifest.locations)} sources",
         f"codecs: {'; '.join(codecs) or 'none'}",
-        *ArrayForm.of(array).lines(),
+        *ArrayForm.from_array(array).lines(),
     ]
     return "\n".join(lines)

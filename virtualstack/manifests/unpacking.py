@@ -223,7 +223,7 @@ def _decoded_manifest(
                 raise ValueError(f"chunks that were never written have the value {fill.value!r}: {error}") from error
             fills.append(Fill(packing.dtype, np.array("NaT", packing.dtype).tobytes()))
     # where no chunk was written the table still says how they would be packed: the encoding of the variable is no edit
-    stored = manifest.encodings or [ChunkEncoding.of(dtype, [1] * len(manifest.shape)) for dtype in codecs]
+    stored = manifest.encodings or [ChunkEncoding.c_order(dtype, [1] * len(manifest.shape)) for dtype in codecs]
     encodings = tuple(replace(x, dtype=packing.dtype, codecs=(codecs[x.dtype], *x.codecs)) for x in stored)
     return replace(manifest, fills=tuple(fills), encodings=encodings)
 
@@ -304,7 +304,7 @@ def _stored_fill(fill: Fill, packing: Packing) -> Fill | None:
     candidates = [*declared, 0, *_inverse(fill, packing)]
     for value in candidates:
         try:
-            found = Fill.of(value, dtype)
+            found = Fill.from_value(value, dtype)
             if _decoded_fill(found, packing) == fill:
                 return found
         except (ManifestError, ValueError):

@@ -45,7 +45,7 @@ class ManifestView(UnreadManifest):
     axes: tuple[int | None, ...]
 
     @classmethod
-    def of(cls, manifest: Manifest, /) -> ManifestView:
+    def from_manifest(cls, manifest: Manifest, /) -> ManifestView:
         """Begin with the whole of a manifest."""
         if isinstance(manifest, ManifestView):
             return manifest
@@ -140,7 +140,7 @@ class ManifestView(UnreadManifest):
             view = outer._of_view(base)
         if isinstance(view.base, ChunkManifest):
             return view.read(tuple(slice(0, n) for n in view.shape))
-        is_whole = view == ManifestView.of(view.base)
+        is_whole = view == ManifestView.from_manifest(view.base)
         return view.base if is_whole else view
 
     def _of_view(self, inner: ManifestView) -> ManifestView:
@@ -174,7 +174,9 @@ class SteppedManifest(UnreadManifest):
     step: int
 
     @classmethod
-    def of(cls, base: Manifest, axis: int, grid_axis: ChunkAxis, picked: range, /) -> tuple[SteppedManifest, ChunkAxis]:
+    def from_range(
+        cls, base: Manifest, axis: int, grid_axis: ChunkAxis, picked: range, /
+    ) -> tuple[SteppedManifest, ChunkAxis]:
         """See equally spaced elements along an axis, of which there is one at least; give their axis, too.
 
         Raises

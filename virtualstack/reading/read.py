@@ -43,7 +43,7 @@ def read_array(
         One integer, slice or 1-D array of integers or booleans an axis, or ``...``. Arrays select along their own
         axis alone (outer indexing), in any order, with repetitions.
     storage
-        How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
+        How sources are reached; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
         What ABSENT chunks are: their fill value, or an error. EMPTY chunks are always their fill value.
 
@@ -65,7 +65,7 @@ def read_array(
         A codec is not installed.
     """
     check_absent(absent)
-    storage = Storage.of(storage)
+    storage = Storage.from_option(storage)
     items = expand(key, array.ndim)
     values = read_cell(array, items, storage)
     if values is not None:
@@ -108,7 +108,7 @@ def read_points(
     points = np.broadcast_arrays(*(item for item in items if not isinstance(item, slice)))
     flat = iter([x.reshape(-1) for x in points])
     selection = select_points(array.grid, [item if isinstance(item, slice) else next(flat) for item in items])
-    out = _read(array, selection, Storage.of(storage), absent)
+    out = _read(array, selection, Storage.from_option(storage), absent)
     return out.reshape(points[0].shape + out.shape[1:])
 
 
@@ -216,7 +216,7 @@ class UniformArray:
     chunks: tuple[int, ...]
 
     @classmethod
-    def of(cls, array: ManifestArray, /) -> UniformArray:
+    def from_array(cls, array: ManifestArray, /) -> UniformArray:
         """Choose the chunks: cells where they are equal, else the length that most elements have."""
         chunks = [_common(axis) for axis in array.grid.axes]
         for i, n in enumerate(chunks):

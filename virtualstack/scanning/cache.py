@@ -115,7 +115,7 @@ class Version:
     stamp: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, source: Source, /) -> Version:
+    def from_source(cls, source: Source, /) -> Version:
         """Give the version that was opened."""
         x: Location = source.location
         return cls(x.size, x.etag, x.last_modified, source.stamp if isinstance(source, LocalSource) else None)
@@ -147,7 +147,7 @@ class WatchedStorage(Storage):
             self.seen[key] = Version()
             raise
         if key not in self.seen:
-            self.seen[key] = Version.of(source)
+            self.seen[key] = Version.from_source(source)
             _let_pass(source)
         return source
 
@@ -173,7 +173,7 @@ def is_unchanged(versions: Mapping[str, Version | None], main: str, storage: Sto
 
 def _is_same(url: str, before: Version | None, main: str, storage: Storage) -> bool:
     try:
-        now = Version.of(storage.source(url))
+        now = Version.from_source(storage.source(url))
     except SourceNotFoundError:
         return before is None
     except StorageError:

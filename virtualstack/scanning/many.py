@@ -188,7 +188,7 @@ def scan(
     if cache == "":
         raise ValueError("cache='' is no directory; give one, or None")
     listed, bad = _absolute(urls, is_raising=on_error == "raise")
-    store = Storage.of(storage)
+    store = Storage.from_option(storage)
     options = options or ReadOptions()
     if isinstance(reader, str):
         reader = find_reader("", store, reader)

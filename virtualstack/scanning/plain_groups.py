@@ -99,7 +99,7 @@ def _from_array(array: ManifestArray, heap: Heap) -> Json:
         raise UnstorableError("chunks in pages")  # which are as quickly found again where they are
     manifest = array.manifest
     return {
-        **from_array_header(ArrayHeader.of(array), heap),
+        **from_array_header(ArrayHeader.from_array(array), heap),
         "name": array.name,
         "chunks": heap.add(pack(manifest.entries, manifest.starts)),
         "inline": heap.add(manifest.inline),

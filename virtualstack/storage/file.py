@@ -179,7 +179,7 @@ class SourceFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(self, store: Storage | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self._store = Storage.of(store)
+        self._store = Storage.from_option(store)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -48,7 +48,7 @@ def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
     found: list[str] = []
     for pattern in patterns:
         if is_pattern(pattern):
-            found += _matches(os.fspath(pattern), Storage.of(storage))
+            found += _matches(os.fspath(pattern), Storage.from_option(storage))
         else:
             found.append(found_url(pattern))
     return found

@@ -27,7 +27,7 @@ class ObjectStore:
     storage
         How it is reached.
     allow
-        Where links among the objects may lead, besides the folder that holds the store; see `Permission.of`.
+        Where links among the objects may lead, besides the folder that holds the store; see `Permission.from_allow`.
     """
 
     url: str
@@ -47,7 +47,7 @@ class ObjectStore:
 
     @cached_property
     def _permission(self) -> Permission:
-        return Permission.of(self.url, self.allow)
+        return Permission.from_allow(self.url, self.allow)
 
     def get(self, key: str, /, *, most: int) -> bytes:
         """Read a whole object of ``most`` bytes or fewer, with one request; `SourceNotFoundError` where none is."""

@@ -100,7 +100,7 @@ class Connection:
         self.root = root
         self._service = service
         self._options = options
-        self._patience = Patience.of(options, root)
+        self._patience = Patience.from_options(options, root)
         self._busy = Busy(self._patience, headers=options.get("default_headers", {}) if service == "http" else None)
         self._region: str | None = None
         self._identities: tuple[Identity, ...]

@@ -21,7 +21,7 @@ from virtualstack.storage.registry import OBJECT_STORES, WEB
 __all__ = ["Allow", "Permission", "is_signed", "read_allowed_urls", "sign"]
 
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
-"""What ``allow=`` takes: see `Permission.of`."""
+"""What ``allow=`` takes: see `Permission.from_allow`."""
 
 _NOT_HIDDEN = {".vstack", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}  # of stores, by their formats
 _BATCH_URLS = 65_536  # URLs that are looked at as one text
@@ -76,7 +76,7 @@ class Permission:
 
     Examples
     --------
-    >>> permission = Permission.of("s3://bucket/x.vstack", allow="/data")
+    >>> permission = Permission.from_allow("s3://bucket/x.vstack", allow="/data")
     >>> permission.check(["s3://bucket/a.nc", "file:///data/b.nc", "https://8.8.8.8/c.nc"])
     >>> permission.check(["https://8.8.8.8/c.nc", "http://10.0.0.1/d.nc"])
     Traceback (most recent call last):
@@ -91,10 +91,10 @@ whose host is private. If it may be read, open the store with allow=["http://10.
 
     def __post_init__(self) -> None:
         if not self.store.endswith("/") or any(_canonical(url) != url for url in (self.store, *self.allowed)):
-            raise ValueError(f"not what Permission.of gives: {self.store!r}, {self.allowed!r}")
+            raise ValueError(f"not what Permission.from_allow gives: {self.store!r}, {self.allowed!r}")
 
     @classmethod
-    def of(cls, store: str | os.PathLike[str], allow: Allow = None, *, is_trusted: bool = False) -> Self:
+    def from_allow(cls, store: str | os.PathLike[str], allow: Allow = None, *, is_trusted: bool = False) -> Self:
         """Make a permission of what a user gives.
 
         Parameters
@@ -124,7 +124,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         allow
             See `of`.
         """
-        return None if _is_near(url) else replace(cls.of(url, allow), is_document=True)
+        return None if _is_near(url) else replace(cls.from_allow(url, allow), is_document=True)
 
     def check(self, urls: Sequence[str], /) -> None:
         """Refuse the first URL that is not allowed.

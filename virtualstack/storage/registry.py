@@ -84,7 +84,7 @@ class CheckedSource:
 
 
 type StorageLike = Storage | Mapping[str, object] | object | None
-"""What ``storage=`` takes: see `Storage.of`."""
+"""What ``storage=`` takes: see `Storage.from_option`."""
 
 type Stale = Literal["error", "warn", "ignore"]
 """What happens where a source is not the version that was indexed: see `Storage.with_stale`."""
@@ -113,7 +113,7 @@ class _Kept:
 class Storage:
     """How URLs are reached: options, obstore stores or fsspec filesystems, by URL prefix.
 
-    Made by `Storage.of`. It pickles with its options, so workers reach what the process that made it reaches;
+    Made by `Storage.from_option`. It pickles with its options, so workers reach what the process that made it reaches;
     it is never written to references, and its repr has no option values.
 
     Parameters
@@ -135,7 +135,7 @@ class Storage:
     permissions: tuple[Check, ...] = ()
 
     @classmethod
-    def of(cls, storage: StorageLike = None, /) -> Self:
+    def from_option(cls, storage: StorageLike = None, /) -> Self:
         """Make a storage of what a user gives as ``storage=``, together with what was remembered until now.
 
         Parameters
@@ -343,12 +343,12 @@ def remember(storage: StorageLike, /, *, url: str | os.PathLike[str] | None = No
     Parameters
     ----------
     storage
-        As in `Storage.of`; ``None`` remembers nothing.
+        As in `Storage.from_option`; ``None`` remembers nothing.
     url
         What was opened with it: a store or filesystem given without prefix is remembered for this URL's
         bucket or host only, and not at all where ``url`` is ``None``.
     """
-    given = dict(Storage.of(storage).given)
+    given = dict(Storage.from_option(storage).given)
     if "" in given:
         backend = given.pop("")
         if url is not None and _serves("", backend, absolute_url(url)):
@@ -361,8 +361,8 @@ def remember(storage: StorageLike, /, *, url: str | os.PathLike[str] | None = No
 def open_source(
     url: str | os.PathLike[str], /, *, storage: StorageLike = None, expected: Location | None = None
 ) -> Source:
-    """Open what is at a URL or local path; short for ``Storage.of(storage).source(url)``."""
-    return Storage.of(storage).source(url, expected=expected)
+    """Open what is at a URL or local path; short for ``Storage.from_option(storage).source(url)``."""
+    return Storage.from_option(storage).source(url, expected=expected)
 
 
 def _tried(look: Callable[[str], Location], url: str) -> Location | StorageError:

@@ -159,7 +159,7 @@ class Patience:
     min_rate: float = _MIN_RATE
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], root: str, /) -> Self:
+    def from_options(cls, options: Mapping[str, Any], root: str, /) -> Self:
         """Take it from normalised options. Where ``max_retries`` is given, it is the number of all retries."""
         busy = 0.0 if "max_retries" in options else float(options.get("retry_timeout", _BUSY_SECONDS))
         return cls(root, busy, float(options.get("min_rate", _MIN_RATE)))

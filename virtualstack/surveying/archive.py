@@ -152,7 +152,7 @@ def survey(
     elif groups and not any(dim in _lengths(group) for group in groups):
         present = sorted({name for group in groups for name in _lengths(group)})
         raise CombineError(f"no file has a dimension '{dim}'; they have {present}", property="dimension", left=dim)
-    store = Storage.of(storage)
+    store = Storage.from_option(storage)
     lines = read_line(groups, dim, store)
     errors = [
         (find_url(group), type(x).__name__, str(x))

@@ -173,7 +173,7 @@ def _chunks(array: ManifestArray, encoding: ChunkEncoding, dim: str | None) -> H
 @lru_cache(maxsize=4096)
 def _codecs(codecs: tuple[Codec, ...], itemsize: int) -> tuple[Codec, ...]:
     """Leave out what does not change decoding, or says the size of elements again."""
-    usual = Codec.of(_SHUFFLE, elementsize=itemsize)
+    usual = Codec.from_config(_SHUFFLE, elementsize=itemsize)
     return tuple(Codec(_SHUFFLE) if codec == usual else codec for codec in decoding_part(codecs))
 
 

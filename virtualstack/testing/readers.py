@@ -77,7 +77,7 @@ class _RecordingStorage:
 
 def record_reads(reader: Reader, url: str, options: ReadOptions, /) -> tuple[ManifestGroup, list[RecordingSource]]:
     """Read a source, and give the sources that were opened with what was read of them."""
-    storage = _RecordingStorage(Storage.of(None))
+    storage = _RecordingStorage(Storage.from_option(None))
     group = reader.read(url, cast(Storage, storage), options)
     return group, storage.sources
 
@@ -106,7 +106,7 @@ class ReaderTests:
 
     def _groups(self, folder: Path) -> Iterator[tuple[Path, ManifestGroup]]:
         for path in self.files(folder):
-            yield path, self.reader.read(absolute_url(path), Storage.of(None), ReadOptions())
+            yield path, self.reader.read(absolute_url(path), Storage.from_option(None), ReadOptions())
 
     def test_values_equal_those_of_the_native_library(self, tmp_path: Path) -> None:
         """Every variable is equal, chunk by chunk, or carries a refusal."""
@@ -118,7 +118,7 @@ class ReaderTests:
                 if name in refused:
                     continue
                 assert name in arrays, f"{path}: '{name}' is missing without a refusal"
-                got = read_array(arrays[name], (), Storage.of(None))
+                got = read_array(arrays[name], (), Storage.from_option(None))
                 assert not (text := difference(values, got)), f"{path}: {name}: {text}"
                 n_compared += 1
         assert n_compared, "no variable was compared"
@@ -127,12 +127,12 @@ class ReaderTests:
         """A source whose chunk bytes are all others has the same references."""
         for path in list(self.files(tmp_path)):
             url, options = absolute_url(path), ReadOptions(inline_limit=0)
-            group = self.reader.read(url, Storage.of(None), options)
+            group = self.reader.read(url, Storage.from_option(None), options)
             data = bytearray(path.read_bytes())
             for offset, length in _chunk_ranges(group, url):
                 data[offset : offset + length] = bytes(byte ^ 0xFF for byte in data[offset : offset + length])
             path.write_bytes(data)
-            again = arrays_by_path(self.reader.read(url, Storage.of(None), options))
+            again = arrays_by_path(self.reader.read(url, Storage.from_option(None), options))
             for name, array in arrays_by_path(group).items():
                 ours, other = (_references(x, url) for x in (array, again[name]))
                 assert ours == other, f"{path}: {name} depends on the bytes of chunks"
@@ -141,7 +141,7 @@ class ReaderTests:
         """A pickled reader gives an equal group, and a pickled group has equal arrays."""
         for path, group in self._groups(tmp_path):
             copy = pickle.loads(pickle.dumps(self.reader))
-            again = copy.read(absolute_url(path), Storage.of(None), ReadOptions())
+            again = copy.read(absolute_url(path), Storage.from_option(None), ReadOptions())
             for other in (again, pickle.loads(pickle.dumps(group))):
                 for name, array in arrays_by_path(group).items():
                     assert array.equals(arrays_by_path(other)[name]), f"{path}: {name}"
@@ -154,7 +154,7 @@ class ReaderTests:
                 cut = tmp_path / f"cut{part}{path.suffix}"
                 cut.write_bytes(data[: int(len(data) * part)])
                 with pytest.raises(MalformedFileError, match="cut") as caught:
-                    self.reader.read(absolute_url(cut), Storage.of(None), ReadOptions())
+                    self.reader.read(absolute_url(cut), Storage.from_option(None), ReadOptions())
                 assert caught.value.url == absolute_url(cut)
 
 

@@ -45,7 +45,7 @@ __all__ = [
 
 DTYPES = ("<i2", ">i2", "<f4", ">f8", "|u1", "<i4", "<c8", "|S3")
 _SERIAL = itertools.count()  # no two arrays share a source
-ZLIB = Codec.of("numcodecs.zlib", level=1)
+ZLIB = Codec.from_config("numcodecs.zlib", level=1)
 
 
 class KnownArray(NamedTuple):
@@ -154,7 +154,7 @@ def store_array(
         if is_padded and block.ndim:
             block = np.pad(block, [(0, c - n) for c, n in zip(chunks, block.shape, strict=True)], mode="edge")
         stored = np.ascontiguousarray(block.transpose(order), dtype)
-        encoding = ChunkEncoding.of(dtype, stored.shape, codecs)
+        encoding = ChunkEncoding.c_order(dtype, stored.shape, codecs)
         encoding = encoding.with_strides(encoding.strides[order.index(axis)] for axis in range(values.ndim))
         raw = zlib.compress(stored.tobytes(), 1) if codecs else stored.tobytes()
         row = encodings.setdefault(encoding, len(encodings))
@@ -162,7 +162,7 @@ def store_array(
         buffer += raw + b"gap"
     manifest = ChunkManifest(
         entries=entries,
-        fills=(Fill.of(fill, value_dtype),),
+        fills=(Fill.from_value(fill, value_dtype),),
         encodings=tuple(encodings),
         locations=() if is_inline else (Location(url, size=len(buffer)),),
         inline=bytes(buffer) if is_inline else b"",

@@ -111,7 +111,7 @@ def verify_against_files(
     names = {str(name) for name in dataset.variables}
     begin = 0
     for done, url in enumerate(map(absolute_url, urls), start=1):
-        with open_independently(url, group, Storage.of(storage)) as source:
+        with open_independently(url, group, Storage.from_option(storage)) as source:
             length = 0 if dim is None else int(source.sizes.get(dim, 0))
             part = dataset if dim is None else dataset.isel({dim: slice(begin, begin + length)})
             begin += length

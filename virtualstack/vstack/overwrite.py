@@ -45,7 +45,7 @@ class Patch:
     values: NDArray[Any]
 
     @classmethod
-    def of(cls, path: str, array: ManifestArray, region: object, values: Any, /, *, raw: bool) -> Self | None:
+    def from_region(cls, path: str, array: ManifestArray, region: object, values: Any, /, *, raw: bool) -> Self | None:
         """Read a region and pack its values; ``None`` where the region is empty.
 
         Raises
@@ -165,7 +165,7 @@ def overwrite(
     to
         Path or URL of a new file, which takes the new chunks one after the other.
     storage
-        As in :meth:`~virtualstack.storage.Storage.of`.
+        As in :meth:`~virtualstack.storage.Storage.from_option`.
 
     Raises
     ------
@@ -176,10 +176,10 @@ def overwrite(
     StorageError
         Chunks cannot be read, or the file not be written.
     """
-    patch = Patch.of(name, array, region, values, raw=raw)
+    patch = Patch.from_region(name, array, region, values, raw=raw)
     if patch is None:
         return array
-    reached = Storage.of(storage)
+    reached = Storage.from_option(storage)
     _, lines = patch.cells()
     encodings, chunks = _encoded(array, patch.whole(lines, reached), [x - x[0] for x in lines])
     manifest = _stored(chunks, encodings, array.manifest.tables.fill, absolute_url(to), reached)
@@ -205,8 +205,8 @@ def _encoded(
         except CodecError:  # has no encoder, or loses something
             pass
     text = (Codec("vlen-utf8"),) if whole.dtype.kind == "T" else ()
-    codecs = (*text, Codec.of("zstd", level=_LEVEL, checksum=True))
-    own = {cell.shape: ChunkEncoding.of(whole.dtype, cell.shape, codecs) for cell in cells}
+    codecs = (*text, Codec.from_config("zstd", level=_LEVEL, checksum=True))
+    own = {cell.shape: ChunkEncoding.c_order(whole.dtype, cell.shape, codecs) for cell in cells}
     encodings = [own[cell.shape] for cell in cells]
     return encodings, list(map_in_threads(lambda pair: encode_chunk(*pair), list(zip(cells, encodings, strict=True))))
 

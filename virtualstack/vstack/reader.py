@@ -230,6 +230,6 @@ def permission_for_snapshot(url: str, snapshot: Snapshot, allow: Allow) -> Permi
     prefixes = Prefixes(store=url, table=snapshot.prefixes, moved=snapshot.moved)
     signed = prefixes.signed()
     is_trusted = any(is_signed(signed, signature) for signature in snapshot.signatures)
-    permission = Permission.of(url, allow, is_trusted=is_trusted)
+    permission = Permission.from_allow(url, allow, is_trusted=is_trusted)
     permission.check_prefixes([prefixes.root(begin) for begin in prefixes.begins()])
     return permission

@@ -297,12 +297,15 @@ def _placed(
         _check_inline(stored.arrays[name], source, region, storage, name)
     new = new.drop_vars([name for name in new.variables if name not in cells and name not in loaded])
     old = old[[name for name in new.variables if name in old.variables]]
-    fitting = Fitting.of(join="exact", options=None, storage=storage).with_remedy(WRITE_AGAIN)
+    fitting = Fitting.from_options(join="exact", options=None, storage=storage).with_remedy(WRITE_AGAIN)
     made: dict[str, list[Overlay]] = {name: [] for name in cells}
     for runs in itertools.product(*region.values()):
         at = {dim: place for dim, (place, _) in zip(region, runs, strict=True)}
         there = old.isel(at)
-        parts = [Part.of(x) for x in (there, new.isel({dim: own for dim, (_, own) in zip(region, runs, strict=True)}))]
+        parts = [
+            Part.from_dataset(x)
+            for x in (there, new.isel({dim: own for dim, (_, own) in zip(region, runs, strict=True)}))
+        ]
         part = fitted(parts[1], replace(parts[0], source=stored.url), fitting, but=())
         _check_loaded(part, there, loaded)
         labelled = there.indexes.keys() & part.indexes.keys()

@@ -137,7 +137,7 @@ class Repository:
         StorageError
             The file cannot be read, or the store cannot be written.
         """
-        reached = Storage.of(storage)
+        reached = Storage.from_option(storage)
         (group,) = groups_from([part], reached)
         save(with_coordinates(group, reached), url, storage=reached, allow=allow, message=message, relative=relative)
         return cls.open(url, allow=allow, storage=reached)
@@ -171,7 +171,7 @@ class Repository:
         SourceNotFoundError
             There is no store, or no such snapshot.
         """
-        objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.of(storage), allow)
+        objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.from_option(storage), allow)
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
 
     @property
@@ -284,7 +284,7 @@ class Repository:
         if not isinstance(dim, str):
             raise TypeError(f"dim={dim!r}; it is the name of the dimension to append along")
         storage, store = self.objects.storage, self._stored
-        fitting = Fitting.of(join=join, options=combine_options, storage=storage)
+        fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
         addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
         (group,) = groups_from([part], storage, is_tree=bool(store.group.groups))
         return self._at(store.add(group, addition, message=message, relative=relative))
@@ -444,7 +444,7 @@ class Repository:
             A file cannot be read, or the store cannot be written.
         """
         storage = self.objects.storage
-        fitting = Fitting.of(join=join, options=combine_options, storage=storage).with_remedy(_JOIN_REMEDY)
+        fitting = Fitting.from_options(join=join, options=combine_options, storage=storage).with_remedy(_JOIN_REMEDY)
         check_prefer(prefer)
         store = self._stored
         groups = groups_from(parts, storage, is_tree=bool(store.group.groups))

@@ -174,7 +174,7 @@ def save(
             f"mode={mode!r}; it is 'w-' for a new store, or 'w' to replace what one holds in a new snapshot; "
             "append_dim= and region= add to it"
         )
-    reached = Storage.of(storage)
+    reached = Storage.from_option(storage)
     objects = ObjectStore(absolute_url(target).rstrip("/") + "/", reached, allow)
     addition = Addition.from_options(
         mode=mode,

@@ -66,7 +66,7 @@ def write_values(
     boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
     chunks = map_in_threads(lambda box: _compressed(values[(*box, ...)]), boxes)
     codecs = ((Codec("vlen-utf8"),) if values.dtype.kind == "T" else ()) + (
-        Codec.of("zstd", level=_LEVEL, checksum=True),
+        Codec.from_config("zstd", level=_LEVEL, checksum=True),
     )
     encodings: dict[ChunkEncoding, int] = {}
     entries = np.zeros(len(boxes), ENTRY)
@@ -80,7 +80,7 @@ def write_values(
         locations.append(Location(objects.url + key, offset))
 
     for i, (box, chunk) in enumerate(zip(boxes, chunks, strict=True)):
-        encoding = ChunkEncoding.of(values.dtype, tuple(side.stop - side.start for side in box), codecs)
+        encoding = ChunkEncoding.c_order(values.dtype, tuple(side.stop - side.start for side in box), codecs)
         row = encodings.setdefault(encoding, len(encodings))
         if offset >= _PART:
             put()
@@ -111,7 +111,7 @@ def write(
     found = store.group[path]
     if not isinstance(found, ManifestArray):
         raise KeyError(f"'{path}' is a group, with the variables {sorted(found.arrays)}")
-    patch = Patch.of(path, found, region, values, raw=raw)
+    patch = Patch.from_region(path, found, region, values, raw=raw)
     if patch is None:
         return store.snapshot
     where = "/" + path.strip("/")

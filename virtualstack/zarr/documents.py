@@ -86,12 +86,12 @@ def serve(array: ManifestArray, /, *, name: str, absent: Literal["fill", "raise"
     """
     dtype, zdtype = _dtypes(array, name)
     is_known = isinstance(array.manifest, ChunkManifest)
-    plain = PlainArray.of(array) if is_known else None
+    plain = PlainArray.from_array(array) if is_known else None
     if isinstance(plain, PlainArray) and (codecs := _plain_codecs(plain, dtype)) is not None:
         code = plain.manifest.entries["location"]
         present = code != EMPTY if absent == "raise" else (code != EMPTY) & (code != ABSENT)
         return ServedArray(document=_document(array, zdtype, plain.chunks, codecs), present=present, plain=plain)
-    uniform = UniformArray.of(array)
+    uniform = UniformArray.from_array(array)
     return ServedArray(
         document=_document(array, zdtype, uniform.chunks, _decoded_codecs(dtype)),
         present=uniform.present(absent=absent) if is_known else np.broadcast_to(np.True_, uniform.grid.shape),
@@ -128,7 +128,7 @@ def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
     plain = PlainArray.of_tables(array)
     codecs = _plain_codecs(plain, dtype) if plain is not None and _are_ours(plain.codecs()) else None
     if plain is None or codecs is None:
-        document = _document(array, zdtype, UniformArray.of(array).chunks, _decoded_codecs(dtype))
+        document = _document(array, zdtype, UniformArray.from_array(array).chunks, _decoded_codecs(dtype))
     else:
         document = _document(array, zdtype, plain.chunks, codecs)
     return {**document, "chunk_key_encoding": {"name": ManifestKeys.name}}
@@ -262,7 +262,7 @@ def codec_documents(
 
     ``None`` where zarr would not decode them as they are decoded here.
     """
-    codecs = encoding.codecs if order is None else (Codec.of("transpose", order=list(order)), *encoding.codecs)
+    codecs = encoding.codecs if order is None else (Codec.from_config("transpose", order=list(order)), *encoding.codecs)
     stored = encoding.dtype
     return _read_codecs(encoding, chunks, codecs, _packed(stored if stored.kind == "T" else stored.newbyteorder("=")))
 

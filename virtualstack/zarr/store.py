@@ -55,7 +55,7 @@ class ManifestStore(Store):
     group
         Of any reader.
     storage
-        How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
+        How sources are reached; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
         What ABSENT chunks are: absent, that is their fill value, or an error.
     """
@@ -75,7 +75,7 @@ class ManifestStore(Store):
                 f"{type(group).__name__}: open URLs with vs.open_virtual_dataset"
             )
         self.group = group
-        self.storage = Storage.of(storage)
+        self.storage = Storage.from_option(storage)
         check_absent(absent)
         self.absent: Literal["fill", "raise"] = absent
         self._lock = threading.RLock()

@@ -18,7 +18,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import arrays_by_path
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 HEAD = (
     '<?xml version="1.0" encoding="ISO-8859-1"?>\n'
     '<Dataset xmlns="http://xml.opendap.org/ns/DAP/4.0#" xmlns:dmrpp="http://xml.opendap.org/dap/dmrpp/1.0.0#" '

@@ -29,7 +29,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import ReaderTests, arrays_by_path, difference, record_reads
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 
 # Filling is turned off: what was never written is undefined, and the document does not say that it is turned off.
 UNDEFINED = {"/never_True_False", "/never_True_True"}

@@ -58,12 +58,12 @@ class TestGRIB(ReaderTests):
         """A chunk is a whole message; of its data, nothing is looked at."""
         for path in self.files(tmp_path):
             data = bytearray(path.read_bytes())
-            group = self.reader.read(absolute_url(path), Storage.of(None), ReadOptions())
+            group = self.reader.read(absolute_url(path), Storage.from_option(None), ReadOptions())
             for entry in group.arrays["t"].in_memory().entries.reshape(-1):
                 end = int(entry["offset"] + entry["length"]) - 4
                 data[end - 6 : end] = bytes(x ^ 0xFF for x in data[end - 6 : end])
             path.write_bytes(data)
-            again = self.reader.read(absolute_url(path), Storage.of(None), ReadOptions())
+            again = self.reader.read(absolute_url(path), Storage.from_option(None), ReadOptions())
             assert again.arrays["t"].in_memory().entries.tobytes() == group.arrays["t"].in_memory().entries.tobytes()
 
     def expected(self, path):
@@ -419,7 +419,7 @@ def test_damaged_messages_are_named(sample, tmp_path):
     ):
         path = write(tmp_path / "a.grib", [data])
         with pytest.raises(MalformedFileError, match=f"at byte {offset}") as caught:
-            GRIB().read(absolute_url(path), Storage.of(None), ReadOptions())
+            GRIB().read(absolute_url(path), Storage.from_option(None), ReadOptions())
         assert caught.value.offset == offset
     with pytest.raises(MalformedFileError, match="no GRIB message"):
         vs.open_virtual_dataset(write(tmp_path / "b.grib", [b"GRIB is text here" * 99]))
@@ -647,7 +647,7 @@ for at in range(begin, end):
         with open(path, "wb") as file:
             file.write(good[:at] + bytes([octet]) + good[at + 1 :])
         try:
-            group = GRIB().read("file://" + path, Storage.of(None), ReadOptions(is_tree=True))
+            group = GRIB().read("file://" + path, Storage.from_option(None), ReadOptions(is_tree=True))
             for _, node in group.walk():
                 for array in node.arrays.values():
                     read_array(array, ..., None)

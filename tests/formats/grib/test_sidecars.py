@@ -111,7 +111,7 @@ def begins(data):
 
 def scanned(url, **options):
     """Give all that a scan finds but for the place, and what it notes of an index."""
-    group = GRIB(**options).read(absolute_url(url), Storage.of(None), ReadOptions(is_part=True))
+    group = GRIB(**options).read(absolute_url(url), Storage.from_option(None), ReadOptions(is_part=True))
     said = dict(group.attributes)
     del said["location"]
     notes = said.pop("notes")
@@ -240,7 +240,7 @@ def test_wrong_indexes_change_nothing(name, files, tmp_path):
         assert words in note
         assert NAME + suffix in note
         assert server.bytes_sent < 0.4 * len(data) + 2 * len(sidecar)
-        (refusal,) = GRIB().read(server.url(NAME), Storage.of(None), ReadOptions()).refusals
+        (refusal,) = GRIB().read(server.url(NAME), Storage.from_option(None), ReadOptions()).refusals
         assert (refusal.kind, refusal.reason) == ("noted", note)
     assert found == local(data, tmp_path)
 

@@ -42,7 +42,7 @@ _BYTES = 2 << 30
 _SMALL = 150_000
 _MOST_VALUES = 1 << 20  # bytes of an array
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 
 
 def metadata_places(path: Path) -> list[int]:

@@ -18,7 +18,7 @@ from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 
 
 def virtual(segments, values, *, chunk_size=None, stored=None):

@@ -18,7 +18,7 @@ from virtualstack.testing.sources import FaultySource
 
 
 def read(path, storage=None):
-    return HDF5().read(absolute_url(path), storage or Storage.of(None), ReadOptions())
+    return HDF5().read(absolute_url(path), storage or Storage.from_option(None), ReadOptions())
 
 
 @pytest.mark.parametrize("data", [b"", b"no HDF5 at all", b"\x89HDF\r\n\x1a\n"])
@@ -73,7 +73,7 @@ def test_a_chunk_grid_that_memory_has_no_room_for_is_refused(tmp_path, monkeypat
         file.create_dataset("wide", shape=(1 << 20,), chunks=(1,), dtype="i1")
         file["other"] = np.arange(3)
     monkeypatch.setattr("virtualstack.formats.hdf5.references._entries", no_room)
-    group = HDF5().read(absolute_url(tmp_path / "x.h5"), Storage.of(None), ReadOptions(inline_limit=0))
+    group = HDF5().read(absolute_url(tmp_path / "x.h5"), Storage.from_option(None), ReadOptions(inline_limit=0))
     assert list(group.arrays) == ["other"]
     assert [x.path for x in group.refusals] == ["/wide"]
     assert "grid of 1048576 cells, for whose 25165824 bytes no memory is left" in group.refusals[0].reason
@@ -101,7 +101,7 @@ def test_failures_of_storage_stay_what_they_are(tmp_path):
             self.after = after
 
         def source(self, url):
-            return FaultySource(Storage.of(None).source(url), after=self.after)
+            return FaultySource(Storage.from_option(None).source(url), after=self.after)
 
         def may_open(self, url):
             return True
@@ -168,7 +168,7 @@ def test_sources_that_are_no_local_files(tmp_path):
             return True
 
     local, memory = read(path), read(path, Memory())
-    assert isinstance(Storage.of(None).source(path), LocalSource)
+    assert isinstance(Storage.from_option(None).source(path), LocalSource)
     assert set(local.arrays) == set(memory.arrays)
     for name, array in local.arrays.items():
         ours = memory.arrays[name].manifest

@@ -21,7 +21,7 @@ from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 
 
 def read(path: Path, **options) -> ManifestGroup:
@@ -163,8 +163,8 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 with h5py.File(sys.argv[1]) as file:
     expected = file["x"][...]
-array = HDF5().read(absolute_url(sys.argv[1]), Storage.of(None), ReadOptions(inline_limit=0)).arrays["x"]
-np.testing.assert_array_equal(read_array(array, (), Storage.of(None)), expected)
+array = HDF5().read(absolute_url(sys.argv[1]), Storage.from_option(None), ReadOptions(inline_limit=0)).arrays["x"]
+np.testing.assert_array_equal(read_array(array, (), Storage.from_option(None)), expected)
 print(array.manifest.locations[0].url)
 """
 

@@ -19,7 +19,7 @@ SWATH = CORPUS / "hdf5" / "hdfeos_sample_swath.h5"
 
 
 def read(path, **options):
-    return HDF5(**options).read(absolute_url(path), Storage.of(None), ReadOptions())
+    return HDF5(**options).read(absolute_url(path), Storage.from_option(None), ReadOptions())
 
 
 def dims(group):

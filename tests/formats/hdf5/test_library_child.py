@@ -18,7 +18,7 @@ from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 VALUES = np.arange(12.0).reshape(3, 4)
 
 
@@ -164,7 +164,7 @@ def test_usual_files_need_no_library(tmp_path):
     script = (
         "import subprocess, sys\nsubprocess.Popen = None\n"
         "from virtualstack.readers import HDF5, ReadOptions\nfrom virtualstack.storage import Storage\n"
-        f"group = HDF5().read({absolute_url(path)!r}, Storage.of(None), ReadOptions())\n"
+        f"group = HDF5().read({absolute_url(path)!r}, Storage.from_option(None), ReadOptions())\n"
         "print(len(group.arrays) > 3, 'h5py' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -18,7 +18,7 @@ from virtualstack.storage import Storage
 
 def read(path):
     # netCDF-C does not look at the StructMetadata of HDF-EOS5
-    return HDF5(eos_dimensions=False).read(absolute_url(path), Storage.of(None), ReadOptions())
+    return HDF5(eos_dimensions=False).read(absolute_url(path), Storage.from_option(None), ReadOptions())
 
 
 def same(theirs, ours):
@@ -170,7 +170,7 @@ def test_other_types_count_as_netcdf_counts_them(what, tmp_path):
         file.create_dataset("z", (5,), "f4")
     with netCDF4.Dataset(path) as theirs:
         for metadata in ("auto", "own", "library"):
-            ours = HDF5(metadata=metadata).read(absolute_url(path), Storage.of(None), ReadOptions())
+            ours = HDF5(metadata=metadata).read(absolute_url(path), Storage.from_option(None), ReadOptions())
             assert compare(theirs, ours) == []
 
 
@@ -207,7 +207,7 @@ DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1")
 
 def values_of(path, name):
     array = read(path).arrays[name]
-    return read_array(array, (slice(None),) * array.ndim, Storage.of(None))
+    return read_array(array, (slice(None),) * array.ndim, Storage.from_option(None))
 
 
 def raw_netcdf4(path, name):
@@ -282,7 +282,7 @@ def test_a_short_variable_along_a_huge_dimension(tmp_path):
     array = read(path).arrays["x"]
     assert array.shape == (1 << 40,)
     assert array.grid.shape == (3,)
-    assert read_array(array, (slice(0, 4),), Storage.of(None)).tolist() == [3, 4, -2147483647, -2147483647]
+    assert read_array(array, (slice(0, 4),), Storage.from_option(None)).tolist() == [3, 4, -2147483647, -2147483647]
 
 
 def test_attributes_that_have_no_counterpart_are_noted(tmp_path):

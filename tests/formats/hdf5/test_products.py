@@ -22,7 +22,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import arrays_by_path, difference
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 
 # zarr has no data type for these; kerchunk none for the last
 REFUSED = {

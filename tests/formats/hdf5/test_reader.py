@@ -23,7 +23,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import ReaderTests
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 LIBRARY = HDF5(metadata="library")
 
 

@@ -32,7 +32,7 @@ def test_a_string_is_as_long_as_its_object_in_the_heap(tmp_path):
     assert data[offset] == 6
     data[offset] = 4
     path.write_bytes(data)
-    group = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions())
+    group = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions())
     assert not group.arrays
     assert [(x.path, x.kind) for x in group.refusals] == [("/text", "refused")]
 
@@ -53,7 +53,7 @@ def test_parameters_of_a_filter_that_nothing_decodes_are_not_left_to_the_library
     words = np.array(parameters, "<u4").tobytes()
     assert data.count(words) == 1
     path.write_bytes(data.replace(words, np.array(wrong, "<u4").tobytes()))
-    (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
+    (refusal,) = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions()).refusals
     assert refusal.kind == "refused"
     assert "has numbers of class 0 with 0 bytes" in refusal.reason
 
@@ -67,7 +67,7 @@ def test_no_elements_have_no_place(tmp_path):
     shape = np.array([250, 4, 250, 4], "<u8").tobytes()
     assert data.count(shape) == 1
     path.write_bytes(data.replace(shape, np.array([250, 0, 250, 4], "<u8").tobytes()))
-    (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
+    (refusal,) = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions()).refusals
     assert refusal.path == "/x"
     assert refusal.kind == "refused"
 
@@ -82,7 +82,7 @@ def test_an_old_header_counts_its_references_itself(tmp_path):
     at = data.index(b"\x12\0\x08\0", address)
     data[at] = 0x16
     path.write_bytes(data)
-    (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
+    (refusal,) = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions()).refusals
     assert (refusal.path, refusal.kind) == ("/x", "refused")
 
 
@@ -94,7 +94,7 @@ def test_numbers_that_leave_most_of_their_bytes_unused_are_left_to_the_library(t
         kind.set_precision(24)
         space = h5py.h5s.create_simple((5,))
         h5py.h5d.create(file.id, b"x", kind, space).write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(5, dtype="i4"))
-    usual = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions())
+    usual = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions())
     assert list(usual.arrays) == ["x"]
     data = bytearray(path.read_bytes())
     stored = struct.pack("<IHH", 4, 0, 24)
@@ -102,7 +102,7 @@ def test_numbers_that_leave_most_of_their_bytes_unused_are_left_to_the_library(t
     at = data.index(stored)
     data[at : at + 8] = struct.pack("<IHH", 4, 0, 9)
     path.write_bytes(data)
-    (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
+    (refusal,) = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions()).refusals
     assert (refusal.path, refusal.kind) == ("/x", "refused")
 
 
@@ -125,6 +125,6 @@ def test_the_library_view_reads_headers_of_any_widths(widths, tmp_path):
     file = h5py.File(h5py.h5f.create(str(path).encode(), h5py.h5f.ACC_TRUNC, plist, access))
     file.create_dataset("x", data=np.arange(40), chunks=(7,))
     file.close()
-    group = HDF5(metadata="check").read(absolute_url(path), Storage.of(None), ReadOptions())
+    group = HDF5(metadata="check").read(absolute_url(path), Storage.from_option(None), ReadOptions())
     assert list(group.arrays) == ["x"]
     assert not group.refusals

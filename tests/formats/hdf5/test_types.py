@@ -21,7 +21,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import difference
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 N = 7
 HAS_COMPLEX = hasattr(h5t, "COMPLEX")
 

@@ -22,7 +22,7 @@ from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 U = h5s.UNLIMITED
 MANY = settings(max_examples=examples(75), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -409,7 +409,8 @@ def in_a_process(path: Path) -> list[str]:
         "from virtualstack.readers import HDF5, ReadOptions\n"
         "from virtualstack.storage import Storage\n"
         "for limit in (0, 1 << 20):\n"
-        "    group = HDF5().read(absolute_url(sys.argv[1]), Storage.of(None), ReadOptions(inline_limit=limit))\n"
+        "    options = ReadOptions(inline_limit=limit)\n"
+        "    group = HDF5().read(absolute_url(sys.argv[1]), Storage.from_option(None), options)\n"
         "    print(sorted(group.arrays), *(x.reason for x in group.refusals))"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(vs.__file__).parents[1])}
@@ -505,8 +506,8 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 with h5py.File(sys.argv[1]) as file:
     expected = file["x"][...]
-array = HDF5().read(absolute_url(sys.argv[1]), Storage.of(None), ReadOptions(inline_limit=0)).arrays["x"]
-np.testing.assert_array_equal(read_array(array, (), Storage.of(None)), expected)
+array = HDF5().read(absolute_url(sys.argv[1]), Storage.from_option(None), ReadOptions(inline_limit=0)).arrays["x"]
+np.testing.assert_array_equal(read_array(array, (), Storage.from_option(None)), expected)
 print(array.manifest.locations[0].url)
 """
 

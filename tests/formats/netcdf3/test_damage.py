@@ -18,7 +18,7 @@ from virtualstack.readers import NetCDF3, ReadOptions
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 XYZ = {"t": 0, "x": 3, "y": 2}
 ONE = [RawVariable(name="v", dims=(1,), values=numbered((3,), "i4").astype(">i4"))]
 

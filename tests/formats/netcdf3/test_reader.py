@@ -16,7 +16,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import ReaderTests, difference, record_reads
 
-STORAGE = Storage.of(None)
+STORAGE = Storage.from_option(None)
 FILES = sorted(make_netcdf3.BUILDERS)
 KINDS = [name for name in FILES if name.count("_") < 4]  # without one_record_variable_5_i2 and its like
 RAW = {"mask_and_scale": False, "decode_times": False, "concat_characters": False}

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 
 
 def group_of(path, reader=None):
-    return (reader or TIFF()).read(absolute_url(path), Storage.of(None), ReadOptions(is_tree=False))
+    return (reader or TIFF()).read(absolute_url(path), Storage.from_option(None), ReadOptions(is_tree=False))
 
 
 def values_of(vds, name="band_data"):

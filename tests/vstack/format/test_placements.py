@@ -12,7 +12,7 @@ from virtualstack.vstack.format.rows import Placements
 def placements(boxes, ndim):
     """Placements of boxes, each ``(begin, count)`` an axis."""
     rows = [[0, 0, 0, 0, *[1] * ndim, *(x for x, _ in box), *(n for _, n in box)] for box in boxes]
-    return Placements.of(rows, ndim, where="here")
+    return Placements.from_json(rows, ndim, where="here")
 
 
 def latest(boxes, cell):

@@ -14,7 +14,7 @@ def metadata(*shape, prefix="", separator="."):
     return ArrayMetadata(
         shape=shape,
         chunks=(1,) * len(shape),
-        encoding=ChunkEncoding.of("u1", (1,) * len(shape)),
+        encoding=ChunkEncoding.c_order("u1", (1,) * len(shape)),
         fill=Fill.zero("u1"),
         dimension_names=None,
         key_prefix=prefix,

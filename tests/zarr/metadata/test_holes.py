@@ -44,9 +44,9 @@ from virtualstack.zarr.metadata.version2 import make_hierarchy
 )
 def test_fill_value_masks_only_what_the_source_masks(dtype, fill, holes, attributes, expected):
     """zarr v2's fill value is set only where it is the source's _FillValue, or masks nothing more."""
-    got, is_written_out = choose_fill(Fill.of(fill, dtype), attributes, np.dtype(dtype), has_holes=holes)
+    got, is_written_out = choose_fill(Fill.from_value(fill, dtype), attributes, np.dtype(dtype), has_holes=holes)
     value, expected_written_out = expected
-    assert got == (None if value is None else Fill.of(value, dtype))
+    assert got == (None if value is None else Fill.from_value(value, dtype))
     assert is_written_out is expected_written_out
 
 
@@ -67,8 +67,8 @@ def group(*, codecs=(), n=4, chunk=10, dtype="i4", fill=0, shape=None):
             np.zeros(n, int),
             lengths,
             location="file:///a",
-            encoding=ChunkEncoding.of(dtype, (chunk,), codecs),
-            fill=Fill.of(fill, dtype),
+            encoding=ChunkEncoding.c_order(dtype, (chunk,), codecs),
+            fill=Fill.from_value(fill, dtype),
         ),
         grid=grid,
         dtype=np.dtype(dtype).newbyteorder("="),
@@ -78,7 +78,8 @@ def group(*, codecs=(), n=4, chunk=10, dtype="i4", fill=0, shape=None):
 
 
 @pytest.mark.parametrize(
-    "codecs", [(), (Codec.of("numcodecs.shuffle", elementsize=4), Codec.of("numcodecs.zlib", level=1))]
+    "codecs",
+    [(), (Codec.from_config("numcodecs.shuffle", elementsize=4), Codec.from_config("numcodecs.zlib", level=1))],
 )
 def test_holes_are_written_out_as_the_encoded_fill_value(codecs):
     """Chunks written in the place of holes decode to the fill value, and stand in the heap once."""
@@ -115,7 +116,11 @@ def test_budget_of_fill_chunks():
     [
         ({"codecs": (Codec("numcodecs.no_such_codec"),)}, "'no_such_codec' does not encode such a chunk"),
         (
-            {"codecs": (Codec.of("numcodecs.quantize", digits=1, dtype="<f4"),), "dtype": "f4", "fill": 0.123456},
+            {
+                "codecs": (Codec.from_config("numcodecs.quantize", digits=1, dtype="<f4"),),
+                "dtype": "f4",
+                "fill": 0.123456,
+            },
             "do not give the fill value back",
         ),
         ({"chunk": 1 << 27}, "one such chunk has 536870912 bytes, more than 268435456"),

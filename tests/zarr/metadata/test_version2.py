@@ -14,9 +14,9 @@ ZARRAY = {"zarr_format": 2, "shape": [4, 6], "chunks": [2, 3], "dtype": "<f4", "
 def array(order=None, *, shape=(4, 5, 6), chunks=(2, 5, 3), dtype="f4", codecs=(), **options):
     """One chunk a cell, stored with axes in an order."""
     grid = ChunkGrid.regular(shape, chunks)
-    encoding = ChunkEncoding.of(dtype, chunks, codecs)
+    encoding = ChunkEncoding.c_order(dtype, chunks, codecs)
     if order:
-        encoding = ChunkEncoding.of(dtype, [chunks[axis] for axis in order], codecs)
+        encoding = ChunkEncoding.c_order(dtype, [chunks[axis] for axis in order], codecs)
         encoding = encoding.with_strides(encoding.strides[order.index(axis)] for axis in range(len(chunks)))
     manifest = ChunkManifest.from_arrays(
         np.zeros(grid.shape, int),
@@ -160,4 +160,4 @@ def test_codecs_are_in_encoding_order():
     """Filters come before the compressor."""
     zarray = {**ZARRAY, "filters": [{"id": "shuffle", "elementsize": 4}], "compressor": {"id": "zlib", "level": 1}}
     got = parse_zarr2(zarray, {}, where="a").encoding.codecs
-    assert got == (Codec.of("numcodecs.shuffle", elementsize=4), Codec.of("numcodecs.zlib", level=1))
+    assert got == (Codec.from_config("numcodecs.shuffle", elementsize=4), Codec.from_config("numcodecs.zlib", level=1))

@@ -7,9 +7,9 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.zarr.metadata.version2_codecs import codecs_from_zarr2, codecs_to_zarr2
 
-SHUFFLE = Codec.of("numcodecs.shuffle", elementsize=4)
-ZLIB = Codec.of("numcodecs.zlib", level=3)
-FLETCHER = Codec.of("numcodecs.fletcher32")
+SHUFFLE = Codec.from_config("numcodecs.shuffle", elementsize=4)
+ZLIB = Codec.from_config("numcodecs.zlib", level=3)
+FLETCHER = Codec.from_config("numcodecs.fletcher32")
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ FLETCHER = Codec.of("numcodecs.fletcher32")
             None,
         ),
         ((Codec("vlen-utf8"),), [{"id": "vlen-utf8"}], None),
-        ((Codec.of("zstd", level=2, checksum=True),), None, {"id": "zstd", "level": 2, "checksum": True}),
-        ((Codec.of("crc32c"),), [{"id": "crc32c", "location": "end"}], None),
+        ((Codec.from_config("zstd", level=2, checksum=True),), None, {"id": "zstd", "level": 2, "checksum": True}),
+        ((Codec.from_config("crc32c"),), [{"id": "crc32c", "location": "end"}], None),
     ],
 )
 def test_codecs_split_into_filters_and_compressor(codecs, filters, compressor):
@@ -42,7 +42,7 @@ def test_codecs_come_back(codecs):
 def test_shuffles_that_numcodecs_does_not_undo_are_refused():
     """As references of others have them; readers give these a codec of ours."""
     with pytest.raises(WriterError, match="'v' was shuffled by 8 bytes behind its checksums"):
-        codecs_to_zarr2((FLETCHER, Codec.of("numcodecs.shuffle", elementsize=8), ZLIB), variable="v")
+        codecs_to_zarr2((FLETCHER, Codec.from_config("numcodecs.shuffle", elementsize=8), ZLIB), variable="v")
 
 
 @pytest.mark.parametrize(

@@ -33,21 +33,21 @@ FILLS = [
 def test_fill_values_round_trip_and_zarr_reads_them(dtype, value):
     """Every fill value comes back byte by byte, and zarr reads the same value from the JSON."""
     stored = np.dtype(dtype)
-    fill = Fill.of(value, stored)
+    fill = Fill.from_value(value, stored)
     text = json.loads(json.dumps(fill_to_zarr2(fill, stored), allow_nan=False))
     assert fill_from_zarr2(text, stored, where="w") == fill
     kind = parse_dtype(stored, zarr_format=2)
-    assert Fill.of(kind.from_json_scalar(text, zarr_format=2), stored) == fill
+    assert Fill.from_value(kind.from_json_scalar(text, zarr_format=2), stored) == fill
 
 
 def test_structured_fill_round_trips_in_stored_byte_order():
     """Fields of a fill value are written in the byte order of the chunks."""
     value = np.array((1.5, b"xy", (7,)), STRUCTURED)
-    fill = Fill.of(value[()], STRUCTURED)
+    fill = Fill.from_value(value[()], STRUCTURED)
     text = fill_to_zarr2(fill, STRUCTURED)
     assert fill_from_zarr2(text, STRUCTURED, where="w") == fill
     flat = np.dtype([("a", ">f4"), ("b", "S2")])
-    fill = Fill.of(np.array((1.5, b"xy"), flat)[()], flat)
+    fill = Fill.from_value(np.array((1.5, b"xy"), flat)[()], flat)
     read = parse_dtype(flat, zarr_format=2).from_json_scalar(fill_to_zarr2(fill, flat), zarr_format=2)
     assert (read["a"], read["b"]) == (1.5, b"xy")
 
@@ -57,9 +57,11 @@ def test_null_and_zero_are_zero_bytes():
     for stored in ("<f4", "|S3", STRUCTURED, np.dtypes.StringDType()):
         assert fill_from_zarr2(None, np.dtype(stored), where="w") == Fill.zero(stored)
     for stored in (">M8[ns]", "<m8[D]"):
-        assert fill_from_zarr2(None, np.dtype(stored), where="w") == Fill.of(np.array("NaT", stored)[()], stored)
+        assert fill_from_zarr2(None, np.dtype(stored), where="w") == Fill.from_value(
+            np.array("NaT", stored)[()], stored
+        )
     assert fill_from_zarr2(0, np.dtype("S3"), where="w") == Fill.zero("S3")
-    assert fill_from_zarr2(5, np.dtype("c8"), where="w") == Fill.of(5, "c8")
+    assert fill_from_zarr2(5, np.dtype("c8"), where="w") == Fill.from_value(5, "c8")
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ def test_metadata_of_an_array():
     """Byte order, codecs, keys, dimensions and xarray's _FillValue are read."""
     got = parse_zarr3(METADATA, where="w")
     assert (got.shape, got.chunks, got.encoding.dtype) == ((4, 6), (2, 3), np.dtype(">f4"))
-    assert got.encoding.codecs == (Codec.of("zstd", level=1),)
+    assert got.encoding.codecs == (Codec.from_config("zstd", level=1),)
     assert (got.key_prefix, got.separator, got.dimension_names) == ("c/", "/", ("y", "x"))
-    assert got.fill == Fill.of(np.nan, "f4")
+    assert got.fill == Fill.from_value(np.nan, "f4")
     assert np.isnan(got.attributes["_FillValue"])
 
 
@@ -48,7 +48,7 @@ def test_data_types_that_zarr_writes(dtype, tmp_path):
     dtype = np.dtypes.StringDType() if dtype == "T" else np.dtype(dtype)
     array = zarr.create_array(tmp_path / "a.zarr", shape=(3,), dtype=dtype)
     got = parse_zarr3(json.loads((tmp_path / "a.zarr/zarr.json").read_text()), where="w")
-    assert got.fill == Fill.of(array.fill_value, dtype)
+    assert got.fill == Fill.from_value(array.fill_value, dtype)
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ _SZIP = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanli
 def numcodecs_config(codec: Codec, /) -> dict[str, Any]:
     """Give the numcodecs configuration of a filter: another package's where it decodes the same, else ours.
 
-    >>> numcodecs_config(Codec.of("virtualstack.lz4"))
+    >>> numcodecs_config(Codec.from_config("virtualstack.lz4"))
     {'id': 'imagecodecs_lz4h5'}
-    >>> numcodecs_config(Codec.of("virtualstack.lzf"))
+    >>> numcodecs_config(Codec.from_config("virtualstack.lzf"))
     {'id': 'virtualstack.lzf'}
     """
     options = codec.options()
@@ -55,7 +55,7 @@ def codec_from_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
     """
     name, options = config["id"], {key: value for key, value in config.items() if key != "id"}
     if name == "imagecodecs_lz4h5":
-        return Codec.of(LZ4)
+        return Codec.from_config(LZ4)
     if name == "imagecodecs_szip" and options.get("header", True) and options.keys() >= set(_SZIP):
-        return Codec.of(SZIP, **{key: options[key] for key in _SZIP})
+        return Codec.from_config(SZIP, **{key: options[key] for key in _SZIP})
     return None

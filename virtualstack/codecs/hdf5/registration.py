@@ -75,7 +75,7 @@ class _Filter(NumcodecsPlugin):
 
     def decoder(self, options: Mapping[str, Any], /) -> Callable[[Any], Any]:
         """Make what gives the decoded bytes."""
-        codec = Codec.of(self.codec_id, **options)
+        codec = Codec.from_config(self.codec_id, **options)
         return lambda raw: raw_bytes(_decode(codec, raw, _MAX_CHUNK_BYTES))
 
 

@@ -169,7 +169,7 @@ class Settings:
         """Give the codec's metadata, for strips or tiles of a shape; what has its default is left out."""
         own = {name: getattr(self, name) for name in self.__slots__}
         own = {name: value for name, value in own.items() if value != _DEFAULTS[name]}
-        return Codec.of(TIFF, shape=shape, **own)
+        return Codec.from_config(TIFF, shape=shape, **own)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], /) -> tuple[Settings, tuple[int, int, int]]:
@@ -229,12 +229,12 @@ class Settings:
 _DEFAULTS: Mapping[str, Any] = {name: getattr(Settings(), name) for name in Settings.__slots__}
 
 
-_ZLIB = Codec.of("numcodecs.zlib", level=6)
+_ZLIB = Codec.from_config("numcodecs.zlib", level=6)
 _STANDARD = {
     8: _ZLIB,
     32946: _ZLIB,
-    34925: Codec.of("numcodecs.lzma", format=1, check=-1, preset=None, filters=None),
-    50000: Codec.of("zstd", level=0, checksum=False),
+    34925: Codec.from_config("numcodecs.lzma", format=1, check=-1, preset=None, filters=None),
+    50000: Codec.from_config("zstd", level=0, checksum=False),
 }
 """Codecs of streams that need no more than their bytes, by the value of tag 259."""
 
@@ -268,9 +268,9 @@ def standard_codec(own: Settings, /) -> Codec | None:
 def numcodecs_configs(codec: Codec, /) -> list[dict[str, Any]]:
     """Give numcodecs configurations, in encoding order, that decode the same or raise: others' where there are such.
 
-    >>> numcodecs_configs(Codec.of("virtualstack.tiff", shape=[8, 8, 1], compression=5))
+    >>> numcodecs_configs(Codec.from_config("virtualstack.tiff", shape=[8, 8, 1], compression=5))
     [{'id': 'imagecodecs_lzw'}]
-    >>> numcodecs_configs(Codec.of("virtualstack.tiff", shape=[8, 8, 1], compression=7))
+    >>> numcodecs_configs(Codec.from_config("virtualstack.tiff", shape=[8, 8, 1], compression=7))
     [{'id': 'virtualstack.tiff', 'compression': 7, 'shape': [8, 8, 1]}]
     """
     own, shape = Settings.from_options(codec.options())

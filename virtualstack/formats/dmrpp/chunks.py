@@ -181,7 +181,7 @@ def place_blocks(rows: Rows, layout: DmrppChunkedLayout, locate: Locate, /) -> t
     manifest = ChunkManifest(
         entries=entries.reshape(grid.shape),
         fills=(layout.fill,),
-        encodings=tuple(ChunkEncoding.of(layout.dtype, (n, *shape[1:]), layout.codecs) for n in distinct.tolist()),
+        encodings=tuple(ChunkEncoding.c_order(layout.dtype, (n, *shape[1:]), layout.codecs) for n in distinct.tolist()),
         locations=locations,
     )
     return manifest, grid
@@ -245,7 +245,7 @@ def _encodings(
             raise RefusedError(reason)
         lengths = columns.length if columns.mask is None else columns.length[rows == row]
         _check_lengths(lengths, filters, math.prod(chunks) * layout.dtype.itemsize)
-        encodings.append(ChunkEncoding.of(layout.dtype, chunks, (*layout.codecs, *codecs)))
+        encodings.append(ChunkEncoding.c_order(layout.dtype, chunks, (*layout.codecs, *codecs)))
     return tuple(encodings), rows
 
 

@@ -288,7 +288,7 @@ def parse_fill(text: str, dtype: np.dtype[Any], attribute: object, /) -> tuple[F
     except BadValueError as error:
         raise BadValueError(f"fillValue {error}") from error
     if dtype.kind != "f":
-        return Fill.of(value, dtype), None
+        return Fill.from_value(value, dtype), None
     limits = np.finfo(dtype)
     candidates = [attribute, *_USUAL_FILLS, limits.max, limits.min, limits.tiny]
     for candidate in candidates:
@@ -296,10 +296,10 @@ def parse_fill(text: str, dtype: np.dtype[Any], attribute: object, /) -> tuple[F
             isinstance(candidate, int | float | np.number)
             and f"{float(candidate):.{_DIGITS}g}" == f"{value:.{_DIGITS}g}"
         ):
-            return Fill.of(dtype.type(candidate), dtype), None
+            return Fill.from_value(dtype.type(candidate), dtype), None
     mantissa = text.lower().partition("e")[0].strip("+-").replace(".", "").strip("0")
     doubt = f"fillValue '{text}' may be a number of more digits, which get_dmrpp does not write"
-    return Fill.of(value, dtype), doubt if mantissa.isdigit() and len(mantissa) >= _DIGITS else None
+    return Fill.from_value(value, dtype), doubt if mantissa.isdigit() and len(mantissa) >= _DIGITS else None
 
 
 def _structure_fill(text: str, dtype: np.dtype[Any]) -> tuple[Fill, str | None]:

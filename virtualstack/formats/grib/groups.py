@@ -60,7 +60,7 @@ __all__ = [
 
 _FLOAT = DTYPES["values"]
 _KEYS = {"latitude": "latitudes", "longitude": "longitudes"}
-_NAN = Fill.of(np.nan, _FLOAT)
+_NAN = Fill.from_value(np.nan, _FLOAT)
 
 
 def variable_array(
@@ -133,8 +133,8 @@ def _expected(rows: NDArray[np.int64], is_extra: Sequence[bool]) -> NDArray[np.b
 
 def _encoding(grid: Grid, ones: tuple[int, ...], *, is_plain: bool) -> ChunkEncoding:
     row = grid.stored[-1]
-    codec = Codec.of(GRIB, row=row, plain=True) if is_plain else Codec.of(GRIB, row=row)
-    encoding = ChunkEncoding.of(_FLOAT, (*ones, *grid.stored), (codec,))
+    codec = Codec.from_config(GRIB, row=row, plain=True) if is_plain else Codec.from_config(GRIB, row=row)
+    encoding = ChunkEncoding.c_order(_FLOAT, (*ones, *grid.stored), (codec,))
     return _turned(encoding) if grid.by_columns else encoding
 
 
@@ -158,17 +158,17 @@ def coordinate_array(
     if array.nbytes <= inline_limit or not is_of_points:
         return array
     row = variable.rows[0]
-    codec = Codec.of(GRIB, key=_KEYS[name], grid=grid.md5)
+    codec = Codec.from_config(GRIB, key=_KEYS[name], grid=grid.md5)
     if grid.lists_columns:
-        encoding = _turned(ChunkEncoding.of(array.dtype, grid.stored, (codec,)))
+        encoding = _turned(ChunkEncoding.c_order(array.dtype, grid.stored, (codec,)))
     else:
-        encoding = ChunkEncoding.of(array.dtype, grid.shape, (codec,))
+        encoding = ChunkEncoding.c_order(array.dtype, grid.shape, (codec,))
     manifest = ChunkManifest.from_arrays(
         np.full(array.grid.shape, table.fields["offset"][row]),
         np.full(array.grid.shape, table.fields["described"][row]),
         location=table.locations[table.sources[row]],
         encoding=encoding,
-        fill=Fill.of(np.nan, array.dtype),
+        fill=Fill.from_value(np.nan, array.dtype),
     )
     return replace(array, manifest=manifest)
 

@@ -150,7 +150,7 @@ def _one_chunk(
 ) -> tuple[ChunkManifest, ChunkGrid]:
     entries = np.zeros((1,) * len(shape), ENTRY)
     entries[...] = (FIRST, 0, segment.offset, length)
-    encodings = (ChunkEncoding.of(stored, shape),)
+    encodings = (ChunkEncoding.c_order(stored, shape),)
     manifest = ChunkManifest(entries=entries, fills=(fill,), encodings=encodings, locations=(segment.location,))
     return manifest, ChunkGrid.regular(shape, shape)
 
@@ -231,7 +231,7 @@ def _ranges(
     lengths = axes[along].lengths() if axes else np.ones(1, np.int64)
     distinct, rows = np.unique(lengths, return_inverse=True)
     inner = shape[along + 1 :]
-    encodings = [ChunkEncoding.of(stored, ((1,) * along + (n, *inner))[: len(shape)]) for n in distinct.tolist()]
+    encodings = [ChunkEncoding.c_order(stored, ((1,) * along + (n, *inner))[: len(shape)]) for n in distinct.tolist()]
     lead = (-1,) + (1,) * len(inner) if shape else ()
     return _manifest(
         parts,

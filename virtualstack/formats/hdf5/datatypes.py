@@ -194,7 +194,7 @@ def _uncached(datatype: Datatype) -> ElementType:
         members = list(_conversions(datatype, 0, is_whole=True))
     except _NotBytesError as error:
         return ElementType(kind=error.kind, reason=error.reason, subshape=subshape, size=datatype.size)
-    codecs = (Codec.of(ELEMENTS, itemsize=datatype.size, members=members),) if members else ()
+    codecs = (Codec.from_config(ELEMENTS, itemsize=datatype.size, members=members),) if members else ()
     return ElementType(kind="bytes", stored=stored, subshape=subshape, size=datatype.size, codecs=codecs)
 
 

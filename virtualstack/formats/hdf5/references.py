@@ -225,7 +225,7 @@ def _chunked(
     manifest = ChunkManifest(
         entries=entries,
         fills=(fill,),
-        encodings=tuple(ChunkEncoding.of(stored, chunks, _codecs(pipeline, asks)) for pipeline in pipelines),
+        encodings=tuple(ChunkEncoding.c_order(stored, chunks, _codecs(pipeline, asks)) for pipeline in pipelines),
         locations=(context.location,),
     )
     return manifest, grid

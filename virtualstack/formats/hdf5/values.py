@@ -101,7 +101,7 @@ def inline_values(
 
 def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
     """Put values, in native byte order, into the manifest as one INLINE chunk."""
-    encoding = ChunkEncoding.of(values.dtype, values.shape)
+    encoding = ChunkEncoding.c_order(values.dtype, values.shape)
     return ChunkManifest.from_bytes(
         [values.tobytes()], shape=one_cell(values.shape).shape, encoding=encoding, fill=fill
     )
@@ -231,7 +231,7 @@ def inline_strings(raw: Sequence[bytes | str], shape: tuple[int, ...], fill: Fil
         raise NotInlinedError(f"a string is not UTF-8: {error}") from error
     encoded = bytes(VLenUTF8().encode(np.array(texts, object)))
     check_size(len(encoded), limit)
-    encoding = ChunkEncoding.of(_TEXT_DTYPE, shape, [Codec("vlen-utf8")])
+    encoding = ChunkEncoding.c_order(_TEXT_DTYPE, shape, [Codec("vlen-utf8")])
     return ChunkManifest.from_bytes([encoded], shape=one_cell(shape).shape, encoding=encoding, fill=fill)
 
 

@@ -71,11 +71,11 @@ def declared_fill(variable: HDF5Variable, dtype: np.dtype[Any], library: Library
         return Fill(dtype, decode_element(raw, element).tobytes())
     if element.kind == "text" and variable.read_texts is not None:
         try:
-            return Fill.of(variable.read_texts(raw, _MAX_TEXT_BYTES)[0], dtype)
+            return Fill.from_value(variable.read_texts(raw, _MAX_TEXT_BYTES)[0], dtype)
         except StructureError as error:
             raise LibraryError(f"its fill value is damaged: {error}") from error
     if element.kind == "text":
-        return Fill.of(library.text_fill(variable.raw_path), dtype)
+        return Fill.from_value(library.text_fill(variable.raw_path), dtype)
     if raw and len(raw) != element.size:  # the library gives what lies behind it in memory
         raise LibraryError(f"its fill value has {len(raw)} bytes, and its elements {element.size}")
     # integers of odd sizes have a dtype here alone
@@ -185,7 +185,7 @@ def _missing_records(array: ManifestArray, variable: HDF5Variable, library: Libr
     given = declared_fill(variable, array.dtype, library)
     if given is None:  # netCDF-C, get_fill_info and nc4_get_fill_value: HDF5's own default does not count
         default = _DEFAULT_FILLS.get(array.dtype.str[1:])
-        return fill if default is None else Fill.of(default, array.dtype)
+        return fill if default is None else Fill.from_value(default, array.dtype)
     return given
 
 
@@ -275,7 +275,7 @@ def _nothing(dtype: np.dtype[Any]) -> ChunkManifest:
     """Give the manifest of an array that has no value: one ABSENT cell."""
     entry = np.zeros((), ENTRY)
     entry["location"] = ABSENT
-    fill = Fill.of(np.nan, dtype) if dtype.kind in "fc" else Fill.zero(dtype)
+    fill = Fill.from_value(np.nan, dtype) if dtype.kind in "fc" else Fill.zero(dtype)
     return ChunkManifest(entries=entry, fills=(fill,), encodings=(), locations=())
 
 

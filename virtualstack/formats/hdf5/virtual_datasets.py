@@ -267,14 +267,14 @@ def _numbered_pieces(
 def _named(names: tuple[str, str], number: int | None = None) -> tuple[str, str]:
     """Put a number into the names of a file and a dataset."""
 
-    def of(found: re.Match[str]) -> str:
+    def fill_in(found: re.Match[str]) -> str:
         if found.group() == "%%":
             return "%"
         if number is None:
             raise SelectionError(f"one selection of many sources, '{found.string}'")
         return str(number)
 
-    return _NUMBER.sub(of, names[0]), _NUMBER.sub(of, names[1])
+    return _NUMBER.sub(fill_in, names[0]), _NUMBER.sub(fill_in, names[1])
 
 
 def _grown(pieces: Iterable[_Piece], mappings: Sequence[VirtualMapping], shape: tuple[int, ...]) -> tuple[int, ...]:

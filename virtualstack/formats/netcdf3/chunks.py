@@ -232,7 +232,7 @@ def references(
     entries = np.empty(grid.shape, ENTRY)
     entries["location"], entries["encoding"] = FIRST, 0
     entries["offset"], entries["length"] = extent.variable.begin, math.prod(chunks) * dtype.itemsize
-    encodings = [ChunkEncoding.of(dtype, chunks)]
+    encodings = [ChunkEncoding.c_order(dtype, chunks)]
     step = dtype.itemsize
     for axis in reversed(range(len(shape))):
         if grid.shape[axis] > 1:
@@ -256,4 +256,4 @@ def _cut_last(
     cut = (*chunks[:axis], shape[axis] % chunks[axis], *chunks[axis + 1 :])
     last = entries[(*[slice(None)] * axis, slice(-1, None))]
     last["encoding"], last["length"] = 1, math.prod(cut) * dtype.itemsize
-    return ChunkEncoding.of(dtype, cut)
+    return ChunkEncoding.c_order(dtype, cut)

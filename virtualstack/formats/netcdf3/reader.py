@@ -150,6 +150,6 @@ def _fill(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Fill:
     """Give the fill value of netCDF: ``_FillValue`` where it is one of the type, else the default of the type."""
     own = np.asarray(attributes.get("_FillValue", ()))
     if own.size == 1 and own.dtype == dtype:
-        return Fill.of(own.reshape(()), dtype)
+        return Fill.from_value(own.reshape(()), dtype)
     default = _DEFAULT_FILLS.get(dtype.str[1:])
-    return Fill.zero(dtype) if default is None else Fill.of(default, dtype)
+    return Fill.zero(dtype) if default is None else Fill.from_value(default, dtype)

@@ -286,7 +286,7 @@ def image_array(
         location=location,
         encoding=encodings,
         encoding_codes=None if codes is None else codes.reshape(grid.shape),
-        fill=Fill.zero(dtype) if nodata is None else Fill.of(nodata, dtype),
+        fill=Fill.zero(dtype) if nodata is None else Fill.from_value(nodata, dtype),
     )
     return ManifestArray(
         manifest=manifest,
@@ -377,7 +377,7 @@ def _encoding(layout: ImageLayout, rows: int, axes: Axes) -> ChunkEncoding:
         "last": (line, layout.depth, 1),
         None: (line, layout.depth),
     }[_band_place(layout, axes)]
-    encoding = ChunkEncoding.of(dtype, shape, codecs)
+    encoding = ChunkEncoding.c_order(dtype, shape, codecs)
     return encoding.with_strides((*[size] * len(axes.pages), *of_image))
 
 

@@ -71,7 +71,7 @@ class ArrayHeader:
     fills: tuple[Fill, ...]
 
     @classmethod
-    def of(cls, array: ManifestArray, /) -> ArrayHeader:
+    def from_array(cls, array: ManifestArray, /) -> ArrayHeader:
         """Give the header of an array."""
         tables = array.manifest.tables
         return cls(

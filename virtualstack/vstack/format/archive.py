@@ -126,7 +126,7 @@ class Segment:
         }
 
     @classmethod
-    def of(cls, document: Any, /, *, where: str) -> Segment:
+    def from_json(cls, document: Any, /, *, where: str) -> Segment:
         """Read the JSON.
 
         Raises
@@ -142,7 +142,7 @@ class Segment:
                 columns=to_count(document["columns"]),
                 shards=tuple(map(to_count, document["shards"])),
                 n_sources=to_count(document["n_sources"]),
-                sources=None if few is None else SourcePage.of(few, where=where),
+                sources=None if few is None else SourcePage.from_json(few, where=where),
                 heap=tuple(map(to_count, document["heap"])),
                 prefixes=tuple(map(to_count, document["prefixes"])),
             )
@@ -221,7 +221,7 @@ class Archive:
         return Placements(self._kept((ref.name, ndim), make))
 
     def _read_placements(self, ref: PageRef, ndim: int) -> NDArray[np.int64]:
-        return Placements.of(self.page(ref), ndim, where=self.url + page_key(ref.name)).table
+        return Placements.from_json(self.page(ref), ndim, where=self.url + page_key(ref.name)).table
 
     def segment(self, number: int, /) -> Segment:
         """Give a segment by its number.
@@ -241,11 +241,11 @@ class Archive:
         for ref in self.segments.pages:
             if at < ref.n:
                 rows = self._kept((ref.name, "segments"), partial(self.page, ref))
-                return Segment.of(rows[at], where=self.url + page_key(ref.name))
+                return Segment.from_json(rows[at], where=self.url + page_key(ref.name))
             at -= ref.n
         if not 0 <= at < len(self.segments.tail):
             raise MalformedFileError(f"'{self.url}' has no segment {number}: restore it, or open another snapshot")
-        return Segment.of(self.segments.tail[at], where=self.url)
+        return Segment.from_json(self.segments.tail[at], where=self.url)
 
     # -- rows -------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Archive:
     def _read_sources(self, segment: Segment, page: int) -> SourcePage:
         key = sources_key(segment.name, page)
         document = load(self.objects.get(key, most=MAX_DOCUMENT), url=self.url + key)
-        found = SourcePage.of(document, where=self.url + key)
+        found = SourcePage.from_json(document, where=self.url + key)
         n = min(SOURCES_PAGE, segment.n_sources - page * SOURCES_PAGE)
         if (document.get("segment"), document.get("page")) != (segment.name, page):
             raise MalformedFileError(f"'{self.url}{key}' is another object than it should be: restore it")

@@ -183,7 +183,7 @@ class Table:
         return {"pages": [[x.name, x.n, *x.low, *x.high] for x in self.pages], "tail": list(self.tail)}
 
     @classmethod
-    def of(cls, document: Any, /, *, ndim: int = 0, where: str) -> Table:
+    def from_json(cls, document: Any, /, *, ndim: int = 0, where: str) -> Table:
         """Read the JSON; of placements on a grid of ``ndim`` axes.
 
         Raises

@@ -101,7 +101,7 @@ class StoredManifest(UnreadManifest):
 
     @cached_property
     def _tail(self) -> Placements:
-        return Placements.of(self.placements.tail, len(self.shape), where=self.url)
+        return Placements.from_json(self.placements.tail, len(self.shape), where=self.url)
 
     def placements_in(self, low: Sequence[int], high: Sequence[int], /) -> Placements:
         """Give the placements that may show a cell of a box, in their order; reads the pages that have some."""

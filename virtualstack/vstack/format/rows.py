@@ -257,7 +257,7 @@ class Placements:
     table: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], ndim: int, /, *, where: str) -> Placements:
+    def from_json(cls, rows: Sequence[Sequence[int]], ndim: int, /, *, where: str) -> Placements:
         """Read placements of JSON.
 
         Raises

@@ -74,7 +74,7 @@ class Bundle:
     crc32: int
 
     @classmethod
-    def of(cls, name: str, data: bytes, /) -> Bundle:
+    def from_bytes(cls, name: str, data: bytes, /) -> Bundle:
         """Describe an object by its bytes."""
         return cls(name, len(data), zlib.crc32(data))
 
@@ -216,9 +216,9 @@ def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
     try:
         bundle = document["bundle"]
         return Uses(
-            segments=Table.of(document["segments"], where=url),
+            segments=Table.from_json(document["segments"], where=url),
             placements=tuple(
-                Table.of(node["placements"], ndim=len(node["shape"]), where=url)
+                Table.from_json(node["placements"], ndim=len(node["shape"]), where=url)
                 for node in to_mapping(document["arrays"]).values()
             ),
             bundle=None if bundle is None else to_text(bundle["name"]),
@@ -263,7 +263,7 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         changes=tuple(map(to_text, document["changes"])),
         groups={_path(path): to_group(x, heap, arrays={}, groups={}) for path, x in groups.items()},
         arrays={_path(path): _array_node(path, x, heap, url) for path, x in arrays.items()},
-        segments=Table.of(document["segments"], where=url),
+        segments=Table.from_json(document["segments"], where=url),
         prefixes=tuple(map(to_text, document["prefixes"])),
         moved=tuple((to_text(x["old"]), to_text(x["new"]), to_count(x["n_prefixes"])) for x in document["relocations"]),
         bundle=None if bundle is None else _bundle(bundle),
@@ -308,7 +308,7 @@ def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: s
     _check(path, header)
     bundled = document["bundled"]
     merged, left = (to_count(document["merged"][key]) for key in ("from", "into"))
-    placements = Table.of(document["placements"], ndim=ndim, where=url)
+    placements = Table.from_json(document["placements"], ndim=ndim, where=url)
     if left > placements.n:
         raise ManifestError(f"array '{path}' has {left} placements that stand for {merged}")
     return ArrayNode(

@@ -98,7 +98,7 @@ class SourcePage:
         return {name: each for name, each in columns.items() if name in _COLUMNS or each.count(None) < len(each)}
 
     @classmethod
-    def of(cls, document: dict[str, Any], /, *, where: str) -> SourcePage:
+    def from_json(cls, document: dict[str, Any], /, *, where: str) -> SourcePage:
         """Read the JSON.
 
         Raises

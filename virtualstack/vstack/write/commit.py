@@ -206,4 +206,4 @@ def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -
             "some of them to another store"
         )
     objects.target.put(bundle_key(name), data)
-    return replace(made, arrays=arrays, bundle=Bundle.of(name, data))
+    return replace(made, arrays=arrays, bundle=Bundle.from_bytes(name, data))

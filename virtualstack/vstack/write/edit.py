@@ -170,7 +170,7 @@ def rows_from(table: Table, n: int, ndim: int, archive: Archive, /) -> Placement
             rows += archive.page(page)[max(n - first, 0) :]
         first += page.n
     rows += table.tail[max(n - first, 0) :]
-    return Placements.of(rows, ndim, where=archive.url)
+    return Placements.from_json(rows, ndim, where=archive.url)
 
 
 def _base[T](table: list[T], items: Sequence[T]) -> int:

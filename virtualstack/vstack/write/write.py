@@ -144,7 +144,7 @@ def make_edit(
         if len(each) == keeps and _is_same(path, arrays[path], base):
             continue
         parts = [place(piece, writer, columns) for piece in (each[1:] if keeps else each)]
-        edits[path] = ArrayEdit(header=ArrayHeader.of(arrays[path]), parts=parts, keeps=keeps)
+        edits[path] = ArrayEdit(header=ArrayHeader.from_array(arrays[path]), parts=parts, keeps=keeps)
     removed = frozenset(base.groups.keys() - groups.keys() | base.arrays.keys() - arrays.keys())
     changed = {
         path: node
@@ -206,7 +206,7 @@ def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> 
     raw = manifest.inline[int(entry["offset"]) : int(entry["offset"]) + int(entry["length"])]
     chunk = bundle_chunk(raw, array.itemsize)
     old = base.arrays.get(path)
-    header = ArrayHeader.of(array)
+    header = ArrayHeader.from_array(array)
     if old is not None and old.bundled is not None and _same(old.header, header):
         offset, length = old.bundled
         if bundle[offset : offset + length] == chunk and old.header.encodings == header.encodings:
@@ -226,7 +226,7 @@ def _is_whole_array(piece: Piece, path: str, base: Snapshot) -> bool:
 
 def _is_same(path: str, array: ManifestArray, base: Snapshot) -> bool:
     node = base.arrays.get(path)
-    return node is not None and node.bundled is None and _same(node.header, ArrayHeader.of(array))
+    return node is not None and node.bundled is None and _same(node.header, ArrayHeader.from_array(array))
 
 
 def _same(a: ArrayHeader, b: ArrayHeader) -> bool:

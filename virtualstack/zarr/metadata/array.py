@@ -147,8 +147,8 @@ def ordered_encoding(
 ) -> ChunkEncoding:
     """Give the encoding of chunks that were transposed by ``order`` (axes of the array) before they were stored."""
     if order is None:
-        return ChunkEncoding.of(dtype, chunks, codecs)
-    stored = ChunkEncoding.of(dtype, (chunks[axis] for axis in order), codecs)
+        return ChunkEncoding.c_order(dtype, chunks, codecs)
+    stored = ChunkEncoding.c_order(dtype, (chunks[axis] for axis in order), codecs)
     return stored.with_strides(stored.strides[order.index(axis)] for axis in range(len(chunks)))
 
 

@@ -84,10 +84,10 @@ def _exact(value: Any, dtype: np.dtype[Any]) -> Fill | None:
             return None
         value = items[0]
     if dtype.kind == "T":
-        return Fill.of(value, dtype) if isinstance(value, str) else None
+        return Fill.from_value(value, dtype) if isinstance(value, str) else None
     try:
         with np.errstate(all="ignore"):
-            fill = Fill.of(value, dtype)
+            fill = Fill.from_value(value, dtype)
         is_nan = fill.value != fill.value and value != value
         return fill if dtype.kind not in "iufcb" or is_nan or fill.value == value else None
     except (ManifestError, TypeError):

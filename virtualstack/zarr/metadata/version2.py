@@ -139,7 +139,7 @@ def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
 
 def takes_holes(array: ManifestArray, /) -> bool:
     """Tell whether the holes of a plain array can be left out, or written out in its encoding; reads nothing."""
-    plain = PlainArray.of(array)
+    plain = PlainArray.from_array(array)
     return isinstance(plain, str) or takes_holes_in(array, plain)
 
 
@@ -159,7 +159,7 @@ def takes_holes_in(array: ManifestArray, plain: PlainArray, /) -> bool:
 def _array(
     array: ManifestArray, variable: str, fill_budget: FillBudget, shares_chunks: bool
 ) -> tuple[dict[str, Any], dict[str, Any], Manifest]:
-    plain = PlainArray.of(array)
+    plain = PlainArray.from_array(array)
     if isinstance(plain, str):
         raise WriterError(
             f"variable '{variable}' cannot be written as kerchunk references: {plain}. "

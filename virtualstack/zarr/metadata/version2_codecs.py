@@ -44,7 +44,8 @@ def codecs_to_zarr2(
 
     The last codec is the compressor where it is one; else all are filters.
 
-    >>> codecs_to_zarr2([Codec.of("numcodecs.shuffle", elementsize=4), Codec.of("gzip", level=1)], variable="t")
+    >>> codecs = [Codec.from_config("numcodecs.shuffle", elementsize=4), Codec.from_config("gzip", level=1)]
+    >>> codecs_to_zarr2(codecs, variable="t")
     ([{'id': 'shuffle', 'elementsize': 4}], {'id': 'gzip', 'level': 1})
 
     Raises
@@ -147,14 +148,14 @@ def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
     if name in _SAME_NAME:
         return Codec(name)
     if config == _PLAIN_GRIB and chunks:
-        return Codec.of(GRIB, row=chunks[-1], plain=True)
+        return Codec.from_config(GRIB, row=chunks[-1], plain=True)
     if name in (GRIB, TIFF):
-        return Codec.of(name, **{key: value for key, value in config.items() if key != "id"})
+        return Codec.from_config(name, **{key: value for key, value in config.items() if key != "id"})
     try:
         if (known := codec_from_numcodecs(config)) is not None:
             return known
         prefix = "" if name in FILTERS else _PREFIX
-        return Codec.of(prefix + name, **{key: value for key, value in config.items() if key != "id"})
+        return Codec.from_config(prefix + name, **{key: value for key, value in config.items() if key != "id"})
     except (TypeError, ValueError) as error:
         raise MalformedFileError(f"'{where}' has the codec {config!r}: {error}") from error
 
@@ -244,7 +245,7 @@ def _shape(value: object) -> object:
 def fill_to_zarr2(fill: Fill, stored: np.dtype[Any], /) -> Any:
     """Give a fill value as JSON; structured values as base64 of their bytes in the ``stored`` dtype.
 
-    >>> fill_to_zarr2(Fill.of(np.nan, "f4"), np.dtype(">f4"))
+    >>> fill_to_zarr2(Fill.from_value(np.nan, "f4"), np.dtype(">f4"))
     'NaN'
     """
     value = fill.value
@@ -298,9 +299,9 @@ def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
         case "T" | "U":
             if not isinstance(value, str):
                 raise TypeError("text is asked for")
-            return Fill.of(value, stored)
+            return Fill.from_value(value, stored)
         case "S":
-            return Fill.of(
+            return Fill.from_value(
                 np.frombuffer(base64.b64decode(value, validate=True).ljust(stored.itemsize, b"\0"), stored)[0], stored
             )
         case "V":
@@ -314,12 +315,12 @@ def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
         case "c":
             if isinstance(value, list):
                 real, imag = (_number(part) for part in value)
-                return Fill.of(complex(real, imag), stored)
-            return Fill.of(_number(value), stored)
+                return Fill.from_value(complex(real, imag), stored)
+            return Fill.from_value(_number(value), stored)
         case "f":
-            return Fill.of(_number(value), stored)
+            return Fill.from_value(_number(value), stored)
         case "M" | "m":
-            return Fill.of(
+            return Fill.from_value(
                 np.array(
                     "NaT" if value == "NaT" else int(value), "i8" if value != "NaT" else stored.newbyteorder("=")
                 ).view(stored.newbyteorder("="))[()],
@@ -328,7 +329,7 @@ def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
     number = _number(value)
     if number != int(number):
         raise ValueError("a whole number is asked for")
-    return Fill.of(int(number) if stored.kind != "b" else bool(number), stored)
+    return Fill.from_value(int(number) if stored.kind != "b" else bool(number), stored)
 
 
 def _number(value: Any) -> float | int:

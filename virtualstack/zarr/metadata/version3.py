@@ -238,7 +238,7 @@ def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any],
             value = kind.from_json_scalar(data.get("fill_value"), zarr_format=3)
         if dtype.hasobject and dtype.kind != "T":
             raise _unsupported(where, f"data type {spec!r}")
-        return dtype.newbyteorder("=") if dtype.kind != "T" else dtype, Fill.of(value, dtype)
+        return dtype.newbyteorder("=") if dtype.kind != "T" else dtype, Fill.from_value(value, dtype)
     except (ValueError, TypeError, KeyError, OverflowError, ManifestError) as error:
         raise MalformedFileError(
             f"'{where}' has data type {spec!r} and fill value {data.get('fill_value')!r}: {error}"
@@ -267,7 +267,7 @@ def _codecs(
         elif name == "transpose" and position == 0:
             order = _transpose(options.get("order"), ndim, where)
         else:
-            codecs.append(Codec.of(name, **options))
+            codecs.append(Codec.from_config(name, **options))
     return dtype, tuple(codecs), order
 
 

@@ -39,7 +39,7 @@ class _AxisMatch:
     offset: NDArray[np.int64]
 
     @classmethod
-    def of(cls, axis: ChunkAxis, chunk: int) -> _AxisMatch:
+    def from_axis(cls, axis: ChunkAxis, chunk: int) -> _AxisMatch:
         target = np.minimum(np.arange(-(-axis.length // chunk) + 1, dtype=np.int64) * chunk, axis.length)
         lines = axis.lines()
         at = np.searchsorted(lines, target)
@@ -90,7 +90,7 @@ def match_chunks(
         Entries of the target's grid, EMPTY where a chunk must be encoded anew; which these are; and how many parts of
         ABSENT chunks they show.
     """
-    axes = [_AxisMatch.of(axis, n) for axis, n in zip(grid.axes, chunks, strict=True)]
+    axes = [_AxisMatch.from_axis(axis, n) for axis, n in zip(grid.axes, chunks, strict=True)]
     cells = _pick(manifest.entries, [axis.cells for axis in axes])
     first = _pick(cells, [axis.first for axis in axes])
     holes = cells["location"] < INLINE

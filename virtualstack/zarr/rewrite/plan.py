@@ -262,7 +262,8 @@ def _has_place(fill: Fill, encoding: ChunkEncoding) -> bool:
     """Whether some stored number is cast, or unpacked, to a value."""
     try:
         encode_chunk(
-            np.full(1, fill.value, _native(encoding.dtype)), ChunkEncoding.of(encoding.dtype, (1,), _steps(encoding))
+            np.full(1, fill.value, _native(encoding.dtype)),
+            ChunkEncoding.c_order(encoding.dtype, (1,), _steps(encoding)),
         )
     except CodecError:
         return False
@@ -355,9 +356,11 @@ def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
     for i, n in enumerate(chunks):
         if (nbytes := math.prod(chunks) * itemsize) > largest:
             chunks[i] = -(-n // min(-(-nbytes // largest), n))
-    codecs = (Codec.of("numcodecs.shuffle", elementsize=itemsize),) if itemsize > 1 else ()
-    codecs = (Codec("vlen-utf8"),) if array.dtype.kind == "T" else (*codecs, Codec.of("numcodecs.zlib", level=1))
-    encoding = ChunkEncoding.of(array.dtype, chunks, codecs)
+    codecs = (Codec.from_config("numcodecs.shuffle", elementsize=itemsize),) if itemsize > 1 else ()
+    codecs = (
+        (Codec("vlen-utf8"),) if array.dtype.kind == "T" else (*codecs, Codec.from_config("numcodecs.zlib", level=1))
+    )
+    encoding = ChunkEncoding.c_order(array.dtype, chunks, codecs)
     return _plan(array, manifest, takes, encoding, tuple(chunks), None, np.zeros(len(manifest.encodings), np.bool_))
 
 

@@ -42,10 +42,10 @@ class Budget:
     fraction: float | None = None
 
     @classmethod
-    def of(cls, rewrite: Budget | str | float, /) -> Budget:
+    def from_option(cls, rewrite: Budget | str | float, /) -> Budget:
         """Read what a user gives as ``rewrite=``.
 
-        >>> Budget.of("1%"), Budget.of("64 KiB")
+        >>> Budget.from_option("1%"), Budget.from_option("64 KiB")
         (Budget(nbytes=None, fraction=0.01), Budget(nbytes=65536, fraction=None))
 
         Parameters
@@ -107,7 +107,7 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
     if plan.nbytes > limit:
         raise _over_budget(plan, plan.nbytes, plan.remedy(), limit)
     try:
-        return _carried_out(plan, limit, Storage.of(storage))
+        return _carried_out(plan, limit, Storage.from_option(storage))
     except CodecError as error:
         remedy, name = "", plan.array.name or ""
         anew = plan_anew(plan.array, takes=plan.takes)

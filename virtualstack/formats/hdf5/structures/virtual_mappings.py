@@ -122,7 +122,7 @@ def _run(start: int, length: int) -> Runs:
 
 def _runs(starts: Sequence[int] | NDArray[np.int64], lengths: Sequence[int] | NDArray[np.int64]) -> Runs:
     try:
-        return Runs.of(starts, lengths)
+        return Runs.from_starts(starts, lengths)
     except (ValueError, OverflowError) as error:
         raise SelectionError(f"a selection whose {error}") from error
 
