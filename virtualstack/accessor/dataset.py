@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
-from virtualstack.accessor.facts import Facts, checked_letters, without_refusals
+from virtualstack.accessor.facts import AccessorFacts, checked_letters, without_refusals
 from virtualstack.accessor.targets import Targets
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["VirtualAccessor", "require_dask"]
 
 
 @xr.register_dataset_accessor("virtual")  # type: ignore[no-untyped-call]
-class VirtualAccessor(Targets, Facts):
+class VirtualAccessor(Targets, AccessorFacts):
     """``vds.virtual``: values, writers and facts of a dataset with virtual variables."""
 
     def __init__(self, dataset: xr.Dataset) -> None:

@@ -14,12 +14,12 @@ import xarray as xr
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestArray, ManifestGroup
 
-__all__ = ["Facts", "checked_letters", "tree_to_group", "without_refusals"]
+__all__ = ["AccessorFacts", "checked_letters", "tree_to_group", "without_refusals"]
 
 _REPORT = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 
 
-class Facts:
+class AccessorFacts:
     """Facts of a dataset, which is one group, or of a tree of groups."""
 
     @abstractmethod

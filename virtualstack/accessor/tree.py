@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import xarray as xr
 
 from virtualstack.accessor.dataset import VirtualAccessor, require_dask
-from virtualstack.accessor.facts import Facts, checked_letters, tree_to_group, without_refusals
+from virtualstack.accessor.facts import AccessorFacts, checked_letters, tree_to_group, without_refusals
 from virtualstack.accessor.targets import Targets
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["VirtualTreeAccessor"]
 
 
 @xr.register_datatree_accessor("virtual")  # type: ignore[no-untyped-call]
-class VirtualTreeAccessor(Targets, Facts):
+class VirtualTreeAccessor(Targets, AccessorFacts):
     """``tree.virtual``: values, writers and facts of a tree of virtual datasets.
 
     Members are those of `VirtualAccessor`. Variables are named by their path, such as ``"group/name"``.

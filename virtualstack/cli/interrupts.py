@@ -25,12 +25,12 @@ _PAUSE = 0.2  # seconds until an interrupt that was lost is raised again
 
 
 @dataclass(slots=True)
-class _State:
+class _InterruptState:
     came: bool = False
     status: int | None = None
 
 
-_STATE = _State()
+_STATE = _InterruptState()
 
 
 def run_interruptible(run: Callable[[], int], /) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualstack.errors import WriterError
 from virtualstack.storage import ObjectStore
-from virtualstack.vstack.format.archive import Archive, Permission
+from virtualstack.vstack.format.archive import Archive, ReadPermission
 from virtualstack.vstack.format.history import array_in, open_archive
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
@@ -25,7 +25,7 @@ __all__ = ["compact"]
 def compact(
     objects: ObjectStore,
     base: Snapshot,
-    permission: Permission,
+    permission: ReadPermission,
     variables: Iterable[str] | None,
     /,
     *,

@@ -13,7 +13,7 @@ import numpy as np
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.threads import concurrently
-from virtualstack.vstack.format.archive import Archive, Permission
+from virtualstack.vstack.format.archive import Archive, ReadPermission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT, PageRef, Table
 from virtualstack.vstack.format.history import listed_numbers, number_at, open_archive, read_snapshot
 from virtualstack.vstack.format.names import (
@@ -73,7 +73,7 @@ class Expired:
 
 def expire(
     objects: ObjectStore,
-    permission: Permission,
+    permission: ReadPermission,
     /,
     *,
     keep: int | None,
@@ -195,7 +195,7 @@ def _first_seen(objects: ObjectStore, numbers: Sequence[int], first: int, before
 # -- what is used -------------------------------------------------------------------------------------------------
 
 
-def _unused(objects: ObjectStore, permission: Permission, numbers: Sequence[int], before: float) -> list[str]:
+def _unused(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[int], before: float) -> list[str]:
     """Give the keys of objects from before a time that no snapshot uses: of those of some numbers, and newer ones.
 
     The names say when writers began, by their own clocks, which count where nothing else is known.
@@ -226,7 +226,7 @@ def _name_in(key: str) -> str | None:
     return name if key == own or (folder == "segments" and key.startswith(f"{own}/")) else None
 
 
-def _used(objects: ObjectStore, permission: Permission, numbers: Sequence[int]) -> set[str]:
+def _used(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[int]) -> set[str]:
     """Give the names of the objects that snapshots use: of those of some numbers, and of newer ones."""
     last, names, pages, segments = numbers[0], set[str](), dict[str, PageRef](), set[int]()
     while numbers:

@@ -16,16 +16,16 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.storage import Storage
 
-__all__ = ["Part", "groups_from", "with_coordinates"]
+__all__ = ["PartLike", "groups_from", "with_coordinates"]
 
-type Part = xr.Dataset | xr.DataTree | str | os.PathLike[str]
+type PartLike = xr.Dataset | xr.DataTree | str | os.PathLike[str]
 """A virtual dataset or tree, or the URL of a file."""
 
 _ONE = xr.Dataset, xr.DataTree, str, os.PathLike
 
 
 def groups_from(
-    parts: Part | Iterable[Part], storage: Storage, /, *, is_tree: bool | None = None
+    parts: PartLike | Iterable[PartLike], storage: Storage, /, *, is_tree: bool | None = None
 ) -> Sequence[ManifestGroup]:
     """Return the groups of parts, in their order; files are opened, many at once, as trees where these are wanted.
 

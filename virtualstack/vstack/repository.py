@@ -26,12 +26,12 @@ from virtualstack.storage.permission import Allow
 from virtualstack.vstack.compact import compact
 from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.expire import Expired, expire
-from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import open_archive
 from virtualstack.vstack.format.names import Moment, format_time
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.log import Log, read_log
-from virtualstack.vstack.parts import Part, groups_from, with_coordinates
+from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
 from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.vstack.relocate import relocate
@@ -109,7 +109,7 @@ class Repository:
     def create(
         cls,
         url: str | os.PathLike[str],
-        part: Part,
+        part: PartLike,
         /,
         *,
         allow: Allow = (),
@@ -238,7 +238,7 @@ class Repository:
 
     def append(
         self,
-        part: Part,
+        part: PartLike,
         /,
         dim: str,
         *,
@@ -381,7 +381,7 @@ class Repository:
 
     def update(
         self,
-        parts: Part | Iterable[Part],
+        parts: PartLike | Iterable[PartLike],
         /,
         dim: str,
         *,
@@ -459,7 +459,7 @@ class Repository:
         return Stored(self.objects, self.snapshot, self._permission)
 
     @property
-    def _permission(self) -> Permission:
+    def _permission(self) -> ReadPermission:
         return permission_for_snapshot(self.objects.url, self.snapshot, self.allow)
 
     def log(self, limit: int | None = None) -> Log:

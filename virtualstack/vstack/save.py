@@ -15,7 +15,7 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
-from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import newest, open_archive, read_group, read_snapshot
 from virtualstack.vstack.format.names import FOLDER
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -43,7 +43,7 @@ class Stored:
 
     objects: ObjectStore
     snapshot: Snapshot
-    permission: Permission
+    permission: ReadPermission
 
     @classmethod
     def newest(cls, objects: ObjectStore, allow: Allow = None, /) -> Stored:

@@ -15,7 +15,7 @@ from virtualstack.location import Location
 from virtualstack.printable import printable
 from virtualstack.storage import ObjectStore, Storage, check_version
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
-from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import open_archive, read_group
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
@@ -200,7 +200,7 @@ def _time(seconds: float | None) -> pd.Timestamp | None:
 
 
 def verify(
-    objects: ObjectStore, snapshot: Snapshot, permission: Permission, /, *, sample: int | float, seed: int | None
+    objects: ObjectStore, snapshot: Snapshot, permission: ReadPermission, /, *, sample: int | float, seed: int | None
 ) -> StoreVerification:
     """Look up the sources of a snapshot, and compare a sample of its chunks; see :meth:`Repository.verify`."""
     sample = sample.item() if isinstance(sample, np.number) else sample

@@ -120,7 +120,7 @@ _MAX_DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _RepeatAxis:
     """One axis along which a field repeats: its length, and bytes and bits from one to the next."""
 
     length: int
@@ -151,7 +151,7 @@ class _Field:
     width: int
     dtype: str
     shift: int
-    axes: tuple[_Axis, ...] = ()
+    axes: tuple[_RepeatAxis, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ class _Tree:
         if kind == _OTHER:  # its own size is not used
             return [_bytes(size)], 8 * size, size
         n = size // base_size
-        axis = _Axis(n, base_size, n_bits)
+        axis = _RepeatAxis(n, base_size, n_bits)
         return [replace(field, axes=(axis, *field.axes)) for field in base], n * n_bits, size
 
     def _read_compound(self, size: int, depth: int) -> tuple[list[_Field], int, int]:
@@ -261,7 +261,7 @@ class _Tree:
 
 
 def _bytes(size: int) -> _Field:
-    return _Field(at=0, first=0, width=8, dtype="u1", shift=0, axes=(_Axis(size, 1, 8),))
+    return _Field(at=0, first=0, width=8, dtype="u1", shift=0, axes=(_RepeatAxis(size, 1, 8),))
 
 
 def _number(size: int, order: int, precision: int, offset: int) -> list[_Field]:
@@ -302,7 +302,7 @@ def nbit(options: Mapping[str, Any], /) -> BytesDecoder:
         padded = np.zeros(source.size + PADDING, np.uint8)
         padded[: source.size] = source
         out = np.zeros(n_bytes, np.uint8)
-        whole = _Axis(layout.n_elements, layout.size, layout.n_bits)
+        whole = _RepeatAxis(layout.n_elements, layout.size, layout.n_bits)
         for field in layout.fields if n_bytes else ():
             _decode_field(padded, out, field, _merge((whole, *field.axes)))
         return out
@@ -310,21 +310,23 @@ def nbit(options: Mapping[str, Any], /) -> BytesDecoder:
     return decode
 
 
-def _merge(axes: tuple[_Axis, ...]) -> tuple[_Axis, ...]:
+def _merge(axes: tuple[_RepeatAxis, ...]) -> tuple[_RepeatAxis, ...]:
     """Join axes whose steps are those of one, and leave out those of length 1."""
-    merged: list[_Axis] = []
+    merged: list[_RepeatAxis] = []
     for axis in axes:
         if axis.length == 1:
             continue
         outer = merged[-1] if merged else None
         if outer is not None and (outer.bytes, outer.bits) == (axis.length * axis.bytes, axis.length * axis.bits):
-            merged[-1] = _Axis(outer.length * axis.length, axis.bytes, axis.bits)
+            merged[-1] = _RepeatAxis(outer.length * axis.length, axis.bytes, axis.bits)
         else:
             merged.append(axis)
-    return tuple(merged) or (_Axis(1, 1, 8),)
+    return tuple(merged) or (_RepeatAxis(1, 1, 8),)
 
 
-def _decode_field(data: NDArray[np.uint8], out: NDArray[np.uint8], field: _Field, axes: tuple[_Axis, ...]) -> None:
+def _decode_field(
+    data: NDArray[np.uint8], out: NDArray[np.uint8], field: _Field, axes: tuple[_RepeatAxis, ...]
+) -> None:
     shape, strides = tuple(axis.length for axis in axes), tuple(axis.bytes for axis in axes)
     if not math.prod(shape):
         return

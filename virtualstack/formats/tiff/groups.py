@@ -56,7 +56,7 @@ def dataset_group(
     structure: TiffStructure, series: Sequence[Series], choices: Choices, location: Location
 ) -> ManifestGroup:
     """Make a group of the first series, at full resolution."""
-    group = _Level(structure, series[0], 0, choices, location).group()
+    group = _Resolution(structure, series[0], 0, choices, location).group()
     if len(series) == 1:
         return group
     reason = f"{len(series) - 1} more images, of other shapes or stored otherwise, are left out; {_TREE}"
@@ -74,14 +74,14 @@ def tree_group(
 
 
 def _series_group(structure: TiffStructure, series: Series, choices: Choices, location: Location) -> ManifestGroup:
-    levels = [_Level(structure, series, n, choices, location) for n in range(len(series.levels))]
+    levels = [_Resolution(structure, series, n, choices, location) for n in range(len(series.levels))]
     if len(levels) == 1:
         return levels[0].group(with_masks=True)
     groups = {str(n): level.group(with_masks=True) for n, level in enumerate(levels)}
     return ManifestGroup(groups=groups, attributes={"multiscales": [_multiscales(levels, groups)]}, url=location.url)
 
 
-def _multiscales(levels: Sequence[_Level], groups: Mapping[str, ManifestGroup]) -> dict[str, Any]:
+def _multiscales(levels: Sequence[_Resolution], groups: Mapping[str, ManifestGroup]) -> dict[str, Any]:
     """Describe resolutions, in the words of OME-NGFF 0.4."""
     name = levels[0].variable
     first = next(iter(groups.values())).arrays.get(name)
@@ -99,7 +99,7 @@ def _multiscales(levels: Sequence[_Level], groups: Mapping[str, ManifestGroup]) 
     }
 
 
-class _Level:
+class _Resolution:
     """One resolution of a series."""
 
     def __init__(

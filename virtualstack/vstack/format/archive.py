@@ -31,7 +31,7 @@ from virtualstack.vstack.format.rows import (
 )
 from virtualstack.vstack.format.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
 
-__all__ = ["CHECKSUM", "HEAP_PART", "Archive", "Objects", "Permission", "Segment"]
+__all__ = ["CHECKSUM", "HEAP_PART", "Archive", "Objects", "ReadPermission", "Segment"]
 
 HEAP_PART = 1 << 40
 """An offset in the heap is the number of the part times this, and the byte in it."""
@@ -57,7 +57,7 @@ class Objects(Protocol):
         """Read ranges, offset and length in bytes, of an object of ``size`` bytes."""
 
 
-class Permission(Protocol):
+class ReadPermission(Protocol):
     """Says which URLs may be read; pickles."""
 
     def check(self, urls: Sequence[str], /) -> None:
@@ -189,7 +189,7 @@ class Archive:
     objects: Objects
     segments: Table
     prefixes: Prefixes
-    permission: Permission
+    permission: ReadPermission
     _tail: dict[int, Segment] = field(default_factory=dict, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -362,5 +362,5 @@ class Archive:
         return found
 
 
-def _restore(objects: Objects, segments: Table, prefixes: Prefixes, permission: Permission) -> Archive:
+def _restore(objects: Objects, segments: Table, prefixes: Prefixes, permission: ReadPermission) -> Archive:
     return Archive(objects=objects, segments=segments, prefixes=prefixes, permission=permission)

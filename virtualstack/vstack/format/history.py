@@ -11,7 +11,7 @@ from numcodecs import blosc
 
 from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
-from virtualstack.vstack.format.archive import Archive, Objects, Permission
+from virtualstack.vstack.format.archive import Archive, Objects, ReadPermission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT, decoded_size, decompressed
 from virtualstack.vstack.format.manifest import StoredManifest, Token
 from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
@@ -215,7 +215,7 @@ def bundle_chunk(data: bytes, itemsize: int, /) -> bytes:
     return compressed
 
 
-def open_archive(snapshot: Snapshot, objects: Objects, permission: Permission, /) -> Archive:
+def open_archive(snapshot: Snapshot, objects: Objects, permission: ReadPermission, /) -> Archive:
     """Give what the chunks of a snapshot are read from."""
     prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
     return Archive(objects=objects, segments=snapshot.segments, prefixes=prefixes, permission=permission)

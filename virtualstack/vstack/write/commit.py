@@ -13,7 +13,7 @@ from virtualstack.location import flaw
 from virtualstack.storage import ObjectStore, Target
 from virtualstack.storage.permission import is_signed, sign
 from virtualstack.storage.registry import OBJECT_STORES
-from virtualstack.vstack.format.archive import Permission, Segment
+from virtualstack.vstack.format.archive import ReadPermission, Segment
 from virtualstack.vstack.format.documents import decoded_size
 from virtualstack.vstack.format.history import MAX_BUNDLE, bundle_bytes, newest, open_archive, read_snapshot
 from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
@@ -33,7 +33,7 @@ EMPTY_STORE = Snapshot(number=-1, time=0.0, groups={})
 
 
 def commit(
-    objects: ObjectStore, base: Snapshot, edit: Edit, permission: Permission, /, *, message: str | None = None
+    objects: ObjectStore, base: Snapshot, edit: Edit, permission: ReadPermission, /, *, message: str | None = None
 ) -> Snapshot:
     """Make an edit of a snapshot the newest one.
 
@@ -156,7 +156,7 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
         )
 
 
-def _signatures(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> tuple[str, ...]:
+def _signatures(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> tuple[str, ...]:
     """Sign which places a snapshot names, where not all are buckets, and keep what others have signed so.
 
     What others have named is not signed, unless all of it may be read: they would be trusted with it from now on.
@@ -174,7 +174,7 @@ def _is_in_bucket(url: str) -> bool:
     return url.partition("://")[0] in (*OBJECT_STORES, "memory") and flaw(f"{url}x") is None
 
 
-def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> bool:
+def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> bool:
     """Whether all places that a snapshot names were named on this account, or may be read whatever lies there."""
     before = Prefixes(store=url, table=head.prefixes, moved=head.moved).signed()
     if any(is_signed(before, signature) for signature in head.signatures):

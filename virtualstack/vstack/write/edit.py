@@ -17,7 +17,7 @@ from virtualstack.vstack.format.names import new_id, page_key, values_key
 from virtualstack.vstack.format.rows import Placements, width
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
-from virtualstack.vstack.write.placing import OWN, Part
+from virtualstack.vstack.write.placing import OWN, PlacedPart
 
 __all__ = ["ArrayEdit", "Edit", "applied", "rows_from", "rows_since"]
 
@@ -42,7 +42,7 @@ class ArrayEdit:
     """
 
     header: ArrayHeader
-    parts: Sequence[Part] = ()
+    parts: Sequence[PlacedPart] = ()
     keeps: bool = False
     merges: int = 0
     chunk: bytes | None = None

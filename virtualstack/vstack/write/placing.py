@@ -24,14 +24,14 @@ from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.chunk_manifest import FEW, blocks
 from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.view import ManifestView, SteppedManifest
-from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, width
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.segment import SegmentWriter
 
-__all__ = ["OWN", "Part", "Piece", "count_columns", "place", "split_into_pieces", "stored_in"]
+__all__ = ["OWN", "Piece", "PlacedPart", "count_columns", "place", "split_into_pieces", "stored_in"]
 
 OWN = -1
 """Number of a segment that gets one when it is committed."""
@@ -65,7 +65,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlacedPart:
     """Placements whose codes count in tables of their own.
 
     Parameters
@@ -94,7 +94,7 @@ def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
             yield manifest
 
 
-def split_into_pieces(array: ManifestArray, url: str, /, *, base: Snapshot, permission: Permission) -> list[Piece]:
+def split_into_pieces(array: ManifestArray, url: str, /, *, base: Snapshot, permission: ReadPermission) -> list[Piece]:
     """Take an array apart into boxes that lie in the store at a URL, and others.
 
     Of those that are written anew, sources of snapshots before ``base`` are where that one has them.
@@ -104,7 +104,7 @@ def split_into_pieces(array: ManifestArray, url: str, /, *, base: Snapshot, perm
     return list(_pieces(manifest, url, (0,) * ndim, (0,) * ndim, manifest.shape))
 
 
-def _with_relocations(manifest: Manifest, url: str, base: Snapshot, permission: Permission) -> Manifest:
+def _with_relocations(manifest: Manifest, url: str, base: Snapshot, permission: ReadPermission) -> Manifest:
     """Give a manifest with the relocations of a snapshot; those that it is made of may be of earlier ones."""
     if all(x.token[1] >= base.number for x in stored_in(manifest, url)):
         return manifest
@@ -164,12 +164,12 @@ def count_columns(pieces: Sequence[Piece], /) -> int:
     return 4 if any(len(x.encodings) > 1 or len(x.fills) > 1 for x in in_memory) else 3
 
 
-def place(piece: Piece, segment: SegmentWriter, columns: int, /) -> Part:
+def place(piece: Piece, segment: SegmentWriter, columns: int, /) -> PlacedPart:
     """Give the placements of a piece; one that does not lie in the store becomes rows of a segment."""
     return _placed_again(piece) if piece.is_stored else _written(piece, segment, columns)
 
 
-def _placed_again(piece: Piece) -> Part:
+def _placed_again(piece: Piece) -> PlacedPart:
     stored = piece.manifest
     if not isinstance(stored, StoredManifest) or piece.low is None or piece.high is None:
         raise TypeError("not a piece of the store")
@@ -181,16 +181,16 @@ def _placed_again(piece: Piece) -> Part:
     ndim = found.ndim
     rows[:, 4 + ndim : 4 + 2 * ndim] = begins - low + np.array(piece.begin, np.int64)
     rows[:, 4 + 2 * ndim :] = ends - begins
-    return Part(rows, stored.encodings, stored.fills)
+    return PlacedPart(rows, stored.encodings, stored.fills)
 
 
-def _written(piece: Piece, segment: SegmentWriter, columns: int) -> Part:
+def _written(piece: Piece, segment: SegmentWriter, columns: int) -> PlacedPart:
     manifest = piece.manifest
     if isinstance(manifest, ChunkManifest) and len(manifest.encodings) + len(manifest.locations) > FEW:
         manifest = manifest.compact()
     shape, first = manifest.shape, segment.row
     order = _order(manifest)
-    tables = _Tables(dict.fromkeys(manifest.tables.encodings), dict.fromkeys(manifest.tables.fills))
+    tables = _CodeTables(dict.fromkeys(manifest.tables.encodings), dict.fromkeys(manifest.tables.fills))
     for box in blocks(tuple(shape[axis] for axis in order), _BLOCK):
         own = tuple(box[order.index(axis)] for axis in range(len(shape)))
         segment.add(_rows(manifest.read(own), order, segment, tables, columns))
@@ -198,11 +198,13 @@ def _written(piece: Piece, segment: SegmentWriter, columns: int) -> Part:
     for i, axis in enumerate(order):
         strides[axis] = math.prod(shape[other] for other in order[i + 1 :])
     row = [OWN, first, 0, 0, *strides, *piece.begin, *shape]
-    return Part(np.array(row, np.int64).reshape(1, width(len(shape))), tuple(tables.encodings), tuple(tables.fills))
+    return PlacedPart(
+        np.array(row, np.int64).reshape(1, width(len(shape))), tuple(tables.encodings), tuple(tables.fills)
+    )
 
 
 @dataclass(slots=True)
-class _Tables:
+class _CodeTables:
     """Encodings and fills in the order of their codes."""
 
     encodings: dict[ChunkEncoding, None]
@@ -222,7 +224,7 @@ def _number[T](table: dict[T, None], items: Sequence[T]) -> NDArray[np.int64]:
 
 
 def _rows(
-    manifest: ChunkManifest, order: tuple[int, ...], segment: SegmentWriter, tables: _Tables, columns: int
+    manifest: ChunkManifest, order: tuple[int, ...], segment: SegmentWriter, tables: _CodeTables, columns: int
 ) -> NDArray[np.int64]:
     """Give the rows of a box of cells, in the order of their axes."""
     entries = np.ascontiguousarray(manifest.entries.transpose(order)).reshape(-1)

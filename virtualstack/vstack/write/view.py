@@ -15,7 +15,7 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.serialised.headers import same_header
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.target import Puts
-from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT
 from virtualstack.vstack.format.history import hint, newest, open_archive, read_group, read_snapshot
 from virtualstack.vstack.format.names import HINT
@@ -26,7 +26,7 @@ from virtualstack.zarr.view import array_at, find_folders, in_the_way, is_inline
 __all__ = ["follow", "write_view"]
 
 
-def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission: Permission, /) -> None:
+def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission: ReadPermission, /) -> None:
     """Let zarr see a snapshot that was committed upon another one.
 
     Where the view is that of the other one, only what differs is written. Writers that are at it side by side all look
@@ -60,7 +60,7 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
         )
 
 
-def follow(objects: ObjectStore, permission: Permission, /) -> None:
+def follow(objects: ObjectStore, permission: ReadPermission, /) -> None:
     """Let zarr see the newest snapshot where a killed writer left the view of an older one, while that one is there."""
     number = newest(objects)
     if number is not None and _shown(objects) != number:
@@ -80,7 +80,7 @@ _MOST_LEFT = 16
 """Snapshots whose views are looked at for what killed writers left of them, besides the one that is shown."""
 
 
-def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: Permission) -> set[str]:
+def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: ReadPermission) -> set[str]:
     """Give the keys of the views that may be there, in part: of snapshots whose writers were killed at it."""
     first = shown or 0
     there = _keys(objects, first, permission) if first < made.number else set()
@@ -90,7 +90,7 @@ def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: 
     return there
 
 
-def _keys(objects: ObjectStore, number: int, permission: Permission) -> set[str]:
+def _keys(objects: ObjectStore, number: int, permission: ReadPermission) -> set[str]:
     """Give the keys of the view of a snapshot; none where it was expired."""
     try:
         group = _group(objects, read_snapshot(objects, number), permission)
@@ -99,7 +99,7 @@ def _keys(objects: ObjectStore, number: int, permission: Permission) -> set[str]
         return set()
 
 
-def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission: Permission) -> None:
+def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission: ReadPermission) -> None:
     """Write all of a view, and delete what others may have had beyond; nothing else that lies there is touched.
 
     Metadata of arrays whose chunks are written go first, so that nobody reads those by what they were.
@@ -115,7 +115,7 @@ def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission
     objects.target.put(HINT, hint(made.number))
 
 
-def _group(objects: ObjectStore, snapshot: Snapshot, permission: Permission) -> ManifestGroup:
+def _group(objects: ObjectStore, snapshot: Snapshot, permission: ReadPermission) -> ManifestGroup:
     return read_group(snapshot, open_archive(snapshot, objects, permission))
 
 

@@ -12,7 +12,7 @@ from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, Manifes
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.storage import ObjectStore
-from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import MAX_BUNDLE, bundle_bytes, bundle_chunk, make_token
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
@@ -36,7 +36,7 @@ def write_group(
     objects: ObjectStore,
     base: Snapshot,
     group: ManifestGroup,
-    permission: Permission,
+    permission: ReadPermission,
     /,
     *,
     overlays: Mapping[str, Sequence[Overlay]] | None = None,
@@ -107,7 +107,7 @@ def make_edit(
     objects: ObjectStore,
     base: Snapshot,
     group: ManifestGroup,
-    permission: Permission,
+    permission: ReadPermission,
     overlays: Mapping[str, Sequence[Overlay]],
     /,
     *,

@@ -24,18 +24,18 @@ NAMELESS = "data"
 
 
 @dataclass(slots=True)
-class _Node:
+class _UnfinishedGroup:
     """A group under construction."""
 
     attributes: Mapping[str, Any] = field(default_factory=dict)
     arrays: dict[str, ManifestArray] = field(default_factory=dict)
-    groups: dict[str, _Node] = field(default_factory=dict)
+    groups: dict[str, _UnfinishedGroup] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
 
-    def at(self, path: str) -> _Node:
+    def at(self, path: str) -> _UnfinishedGroup:
         node = self
         for part in filter(None, path.split("/")):
-            node = node.groups.setdefault(part, _Node())
+            node = node.groups.setdefault(part, _UnfinishedGroup())
         return node
 
 
@@ -101,7 +101,7 @@ def build_group(
     MalformedFileError
         Metadata or references contradict themselves.
     """
-    root = _Node(refusals=list(refusals))
+    root = _UnfinishedGroup(refusals=list(refusals))
     for key in metadata:
         if key.count("/") > _MAX_DEPTH:
             raise MalformedFileError(f"'{key[:100]}...' of '{where}' lies in more than {_MAX_DEPTH} groups")
@@ -164,7 +164,7 @@ def _group_attributes(value: object) -> object:
     return value.get("attributes", {}) if isinstance(value, Mapping) else value
 
 
-def _finish(node: _Node, url: str | None) -> ManifestGroup:
+def _finish(node: _UnfinishedGroup, url: str | None) -> ManifestGroup:
     attributes = dict(node.attributes)
     names = str(attributes.get("coordinates", "")).split()
     if names and node.arrays.keys() >= set(names):

@@ -181,13 +181,13 @@ def scan_records(tree: BTree2, widths: Widths, end: int, use: Callable[[NDArray[
         check_places(nodes, end, "nodes of a B-tree")
         n_found += int(counts.sum())
         check(n_found <= tree.n_records, "a B-tree has more records than its header says")
-        reader = _Nodes(tree, widths, depth, counts, use)
+        reader = _LevelNodes(tree, widths, depth, counts, use)
         yield from read_in_rounds([Blocks(addresses, reader.size)], reader.read)
         addresses, counts = reader.children()
     check(n_found == tree.n_records, "a B-tree has fewer records than its header says")
 
 
-class _Nodes:
+class _LevelNodes:
     """Reads the nodes of one level."""
 
     def __init__(

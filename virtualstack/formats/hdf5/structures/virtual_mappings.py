@@ -235,7 +235,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
     """
     check(len(block) > 4, "they end before their fields do")
     check(jenkins_lookup3(block[:-4], 0) == int.from_bytes(block[-4:], "little"), "their checksum is wrong")
-    fields = _Fields(block[:-4])
+    fields = _MappingFields(block[:-4])
     version = fields.number(1)
     check(version in (0, 1), f"they have the unknown version {version}")
     n_entries = fields.number(widths.length)
@@ -257,7 +257,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
     return tuple(mappings)
 
 
-def _name(fields: _Fields, earlier: list[str], widths: Widths, *, is_shared: bool) -> str:
+def _name(fields: _MappingFields, earlier: list[str], widths: Widths, *, is_shared: bool) -> str:
     if not is_shared:
         return os.fsdecode(fields.text())
     number = fields.number(widths.length)
@@ -265,7 +265,7 @@ def _name(fields: _Fields, earlier: list[str], widths: Widths, *, is_shared: boo
     return earlier[number]
 
 
-class _Fields:
+class _MappingFields:
     """Little-endian fields, one after another."""
 
     def __init__(self, body: bytes) -> None:
@@ -293,7 +293,7 @@ class _Fields:
         return self._body[begin:end]
 
 
-def _selection(fields: _Fields) -> Selection:
+def _selection(fields: _MappingFields) -> Selection:
     """Read a serialised selection (HDF5 spec, "Dataspace Selection")."""
     kind, version = fields.number(4), fields.number(4)
     if kind in (_NONE, _ALL):
@@ -320,7 +320,7 @@ def _selection(fields: _Fields) -> Selection:
     return _regular(fields, rank, width) if is_regular else _boxes(fields, rank, width)
 
 
-def _regular(fields: _Fields, rank: int, width: int) -> Hyperslab:
+def _regular(fields: _MappingFields, rank: int, width: int) -> Hyperslab:
     unlimited = (1 << 8 * width) - 1
     numbers = fields.numbers(width, 4 * rank).tolist()
     axes = []
@@ -335,7 +335,7 @@ def _regular(fields: _Fields, rank: int, width: int) -> Hyperslab:
     return Hyperslab(tuple(axes))
 
 
-def _boxes(fields: _Fields, rank: int, width: int) -> Selection:
+def _boxes(fields: _MappingFields, rank: int, width: int) -> Selection:
     n_boxes = fields.number(width)
     check(n_boxes <= _MAX_BLOCKS, f"a selection has {n_boxes} boxes, more than {_MAX_BLOCKS}")
     corners = fields.numbers(width, n_boxes * 2 * rank).astype(np.int64).reshape(n_boxes, 2, rank)
