@@ -241,7 +241,7 @@ def placed(
         )
     fitting = fitting.with_remedy(_REMEDY)
     overlays: dict[str, Sequence[Overlay]] = {}
-    found: dict[str, Mapping[str, _Found]] = {}
+    found: dict[str, Mapping[str, _FoundSide]] = {}
 
     def change(path: str, node: ManifestGroup, groups: Sequence[ManifestGroup]) -> ManifestGroup:
         above = found.get(path.rpartition("/")[0], {})
@@ -252,13 +252,13 @@ def placed(
     return each_node(stored, [group], change), overlays
 
 
-type _Found = tuple[int, Side]
+type _FoundSide = tuple[int, Side]
 """Length of a dimension, and the elements of it that a region covers."""
 
 
 def _placed(
-    stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, above: Mapping[str, _Found]
-) -> tuple[ManifestGroup, dict[str, Overlay], dict[str, _Found]]:
+    stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, above: Mapping[str, _FoundSide]
+) -> tuple[ManifestGroup, dict[str, Overlay], dict[str, _FoundSide]]:
     loaded = bundled_in(stored) | stored.loaded
     old = load_part(stored, fitting.storage, loaded)
     new = load_part(group, fitting.storage, loaded | group.loaded)
@@ -306,7 +306,7 @@ def _present(overlay: Overlay) -> list[Overlay]:
     ]
 
 
-def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _Found]) -> dict[str, Side]:
+def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _FoundSide]) -> dict[str, Side]:
     """Find the elements of the store that a region names."""
     inherited = {
         dim: side

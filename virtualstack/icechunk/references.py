@@ -151,8 +151,8 @@ def set_references(
         return
     names = np.array([""] * FIRST + list(urls), object)
     checksums: dict[str | datetime | None, int] = {}
-    read_group = [checksums.setdefault(choose_checksum(x), len(checksums)) for x in manifest.locations]
-    group_of_code = np.array([0] * FIRST + read_group, np.int64)
+    checksum_groups = [checksums.setdefault(choose_checksum(x), len(checksums)) for x in manifest.locations]
+    group_of_code = np.array([0] * FIRST + checksum_groups, np.int64)
     for checksum, cells in zip(checksums, _by_group(group_of_code, manifest, chosen, len(checksums)), strict=True):
         if not cells.size:
             continue

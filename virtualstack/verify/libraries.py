@@ -33,7 +33,7 @@ from virtualstack.manifests import ChunkEncoding, ManifestArray
 from virtualstack.storage import Source, SourceFile, Storage
 
 __all__ = [
-    "Decoder",
+    "ChunkDecoder",
     "as_opened",
     "decoder_for",
     "open_independently",
@@ -42,7 +42,7 @@ __all__ = [
     "values_read",
 ]
 
-type Decoder = Callable[[ChunkEncoding, int, int], NDArray[Any]]
+type ChunkDecoder = Callable[[ChunkEncoding, int, int], NDArray[Any]]
 """Returns the elements of the chunk at some offset, of some length, in the order of its encoding."""
 
 _CLASSIC = b"CDF\1", b"CDF\2", b"CDF\5"  # behind any other beginning the libraries look for HDF5
@@ -151,7 +151,7 @@ def _engine_for(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callabl
 # -- GRIB and TIFF -------------------------------------------------------------------------------------------
 
 
-def decoder_for(source: Source, /) -> Decoder | None:
+def decoder_for(source: Source, /) -> ChunkDecoder | None:
     """Return what decodes the chunks of a GRIB or TIFF file; ``None`` for another format.
 
     Raises

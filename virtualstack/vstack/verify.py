@@ -22,7 +22,7 @@ from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.shown import Shown, shown_in
 
-__all__ = ["SourceProblem", "Stale", "StoreVerification", "stale_sources", "verify"]
+__all__ = ["SourceProblem", "StaleSources", "StoreVerification", "stale_sources", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SourceProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class StaleSources:
     """What was found.
 
     Parameters
@@ -73,7 +73,7 @@ class Stale:
     segments: Mapping[int, frozenset[Location]]
 
 
-def stale_sources(shown: Shown, storage: Storage, /) -> Stale:
+def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
     """Look up all sources that a snapshot shows: in listings of their folders where there are some."""
     by_segment = shown.sources()
     every = list(dict.fromkeys(location for each in by_segment.values() for location in each))
@@ -93,7 +93,7 @@ def stale_sources(shown: Shown, storage: Storage, /) -> Stale:
         for x in every
         if x not in suspects
     )
-    return Stale(len(every), _count_touched(every, now), n_unknown, tuple(problems), still)
+    return StaleSources(len(every), _count_touched(every, now), n_unknown, tuple(problems), still)
 
 
 def _problem(recorded: Location, now: Location | StorageError) -> SourceProblem | None:

@@ -13,7 +13,7 @@ from virtualstack.formats.hdf5.library import mapping_from_library
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
 from virtualstack.formats.hdf5.structures.virtual_mappings import (
     BoxSelection,
-    Selection,
+    MappedSelection,
     VirtualMapping,
     parse_mappings,
 )
@@ -44,7 +44,7 @@ def stored(path: Path, version: str, shape: tuple[int, ...], mappings) -> tuple[
         return raw[at + 16 : at + 16 + size], [mapping_from_library(x) for x in file.mappings(b"/x")]
 
 
-def boxes(selection: Selection):
+def boxes(selection: MappedSelection):
     """A selection written in one way; the stride of one block does not matter."""
     if isinstance(selection, BoxSelection):
         return sorted(selection.corners.tolist())

@@ -56,7 +56,7 @@ from virtualstack.formats.hdf5.structures.virtual_mappings import (
     BoxSelection,
     Hyperslab,
     HyperslabAxis,
-    Selection,
+    MappedSelection,
     VirtualMapping,
 )
 from virtualstack.formats.hdf5.tree import (
@@ -154,7 +154,7 @@ def mapping_from_library(found: FoundMapping, /) -> VirtualMapping:
     )
 
 
-def _selection(found: FoundSelection) -> Selection:
+def _selection(found: FoundSelection) -> MappedSelection:
     if found.kind == "all":
         return None
     if found.kind == "points":

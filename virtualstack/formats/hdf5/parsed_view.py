@@ -42,7 +42,7 @@ from virtualstack.formats.hdf5.walk import (
     read_object,
 )
 
-__all__ = ["OUTSIDE", "DatasetFinder", "Extent", "ParsedView", "follow"]
+__all__ = ["OUTSIDE", "DatasetFinder", "FindExtent", "ParsedView", "follow"]
 
 OUTSIDE = -1
 """The address of what is in another file."""
@@ -84,7 +84,7 @@ def follow(
     return here
 
 
-type Extent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tuple[int, ...]]
+type FindExtent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tuple[int, ...]]
 """Gives the shape of a virtual dataset that grows with its sources, by its path, mappings and stored shape."""
 
 
@@ -104,7 +104,7 @@ class ParsedView:
     """
 
     def __init__(
-        self, objects: FileObjects, metadata: MetadataSource, library: Library, extent: Extent | None = None
+        self, objects: FileObjects, metadata: MetadataSource, library: Library, extent: FindExtent | None = None
     ) -> None:
         self._objects = objects
         self._metadata = metadata

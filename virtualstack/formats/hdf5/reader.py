@@ -32,7 +32,7 @@ from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, res
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
 from virtualstack.formats.hdf5.library import Library
-from virtualstack.formats.hdf5.parsed_view import DatasetFinder, Extent, ParsedView
+from virtualstack.formats.hdf5.parsed_view import DatasetFinder, FindExtent, ParsedView
 from virtualstack.formats.hdf5.references import FileContext
 from virtualstack.formats.hdf5.structures.requests import LostValuesError, StructureError
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
@@ -242,7 +242,7 @@ class HDF5:
         return metadata, Library(metadata, path, is_alone=is_alone, is_forbidden=self.metadata == "own")
 
     def _tree(
-        self, metadata: MetadataSource, library: Library, options: ReadOptions, extent: Extent | None = None
+        self, metadata: MetadataSource, library: Library, options: ReadOptions, extent: FindExtent | None = None
     ) -> HDF5Group:
         """Find the objects of a file: by the walk where it knows all groups, else by the HDF5 library."""
         if self.metadata == "library":

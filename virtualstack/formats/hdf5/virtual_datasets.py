@@ -16,7 +16,7 @@ from virtualstack.formats.hdf5.structures.virtual_mappings import (
     BoxSelection,
     Hyperslab,
     HyperslabAxis,
-    Selection,
+    MappedSelection,
     SelectionError,
     VirtualMapping,
     selection_axes,
@@ -219,7 +219,7 @@ def _pieces(mapping: VirtualMapping, shape: tuple[int, ...], sources: Sources, n
 
 
 def _piece(
-    array: ManifestArray, names: tuple[str, str], place: tuple[Runs, ...], source: Selection, n_inner: int
+    array: ManifestArray, names: tuple[str, str], place: tuple[Runs, ...], source: MappedSelection, n_inner: int
 ) -> _Piece:
     whole = array.shape[: max(array.ndim - n_inner, 0)]
     return _Piece(name=names[1], array=array, place=place, source=selection_axes(source, whole))
@@ -243,7 +243,7 @@ def _growing_piece(
 
 
 def _numbered_pieces(
-    names: tuple[str, str], place: Hyperslab, source: Selection, axis: int, sources: Sources, n_inner: int
+    names: tuple[str, str], place: Hyperslab, source: MappedSelection, axis: int, sources: Sources, n_inner: int
 ) -> Iterator[_Piece]:
     """Open sources by number until one is not there, as without gaps (H5Pset_virtual_printf_gap)."""
     along = place.axes[axis]
@@ -290,7 +290,7 @@ def _grown(pieces: Iterable[_Piece], mappings: Sequence[VirtualMapping], shape: 
     return tuple(grown)
 
 
-def _end(place: Selection, axis: int) -> int:
+def _end(place: MappedSelection, axis: int) -> int:
     if place is None:
         return 0
     if isinstance(place, Hyperslab):

@@ -138,7 +138,7 @@ def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     return [_parse_link(heap.object(record[4:]), superblock) for record in records]
 
 
-class _Node(NamedTuple):
+class _TreeNode(NamedTuple):
     """A node of the B-tree of a group.
 
     Parameters
@@ -173,10 +173,10 @@ def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]
     return links
 
 
-def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_Node, bytes]]]:
+def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_TreeNode, bytes]]]:
     """Read all symbol table nodes under the root of a B-tree."""
     width = superblock.widths.address
-    nodes = [_Node(root, ())]
+    nodes = [_TreeNode(root, ())]
     size = 8 + 2 * width + 2 * superblock.group_internal_k * (superblock.widths.length + width)
     size += superblock.widths.length
     level: int | None = None
@@ -201,11 +201,11 @@ def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_Node, b
     return [(node, table.tobytes()) for node, table in zip(nodes, tables, strict=True)]
 
 
-def _addresses(nodes: Sequence[_Node]) -> NDArray[np.int64]:
+def _addresses(nodes: Sequence[_TreeNode]) -> NDArray[np.int64]:
     return np.array([node.address for node in nodes], np.int64)
 
 
-def _children(body: bytes, level: int, node: _Node, superblock: Superblock) -> list[_Node]:
+def _children(body: bytes, level: int, node: _TreeNode, superblock: Superblock) -> list[_TreeNode]:
     check(body[:5] == b"TREE\0" and body[5] == level, "a node of the B-tree of a group is none")
     n_entries = unsigned(body, 6, 2)
     check(n_entries <= 2 * superblock.group_internal_k, "a node of a B-tree has too many entries")
@@ -214,7 +214,7 @@ def _children(body: bytes, level: int, node: _Node, superblock: Superblock) -> l
     step = length + width
     keys = [superblock.length(body, first + i * step) for i in range(n_entries + 1)]
     return [
-        _Node(superblock.known_address(body, first + length + i * step), (*node.bounds, (keys[i], keys[i + 1])))
+        _TreeNode(superblock.known_address(body, first + length + i * step), (*node.bounds, (keys[i], keys[i + 1])))
         for i in range(n_entries)
     ]
 

@@ -19,7 +19,7 @@ __all__ = [
     "BoxSelection",
     "Hyperslab",
     "HyperslabAxis",
-    "Selection",
+    "MappedSelection",
     "SelectionError",
     "VirtualMapping",
     "parse_mappings",
@@ -146,11 +146,11 @@ class BoxSelection:
     corners: NDArray[np.int64]
 
 
-type Selection = Hyperslab | BoxSelection | None
+type MappedSelection = Hyperslab | BoxSelection | None
 """``None`` selects all elements."""
 
 
-def selection_axes(selection: Selection, shape: tuple[int, ...], /) -> tuple[Runs, ...]:
+def selection_axes(selection: MappedSelection, shape: tuple[int, ...], /) -> tuple[Runs, ...]:
     """Give the elements along each axis whose outer product is the selection.
 
     Parameters
@@ -213,8 +213,8 @@ class VirtualMapping:
 
     file: str
     dataset: str
-    place: Selection
-    source: Selection
+    place: MappedSelection
+    source: MappedSelection
 
     @property
     def growing_axis(self) -> int | None:
@@ -293,8 +293,8 @@ class _MappingFields:
         return self._body[begin:end]
 
 
-def _selection(fields: _MappingFields) -> Selection:
-    """Read a serialised selection (HDF5 spec, "Dataspace Selection")."""
+def _selection(fields: _MappingFields) -> MappedSelection:
+    """Read a serialised selection (HDF5 spec, "Dataspace MappedSelection")."""
     kind, version = fields.number(4), fields.number(4)
     if kind in (_NONE, _ALL):
         check(version == 1, f"a selection of kind {kind} has the unknown version {version}")
@@ -335,7 +335,7 @@ def _regular(fields: _MappingFields, rank: int, width: int) -> Hyperslab:
     return Hyperslab(tuple(axes))
 
 
-def _boxes(fields: _MappingFields, rank: int, width: int) -> Selection:
+def _boxes(fields: _MappingFields, rank: int, width: int) -> MappedSelection:
     n_boxes = fields.number(width)
     check(n_boxes <= _MAX_BLOCKS, f"a selection has {n_boxes} boxes, more than {_MAX_BLOCKS}")
     corners = fields.numbers(width, n_boxes * 2 * rank).astype(np.int64).reshape(n_boxes, 2, rank)
