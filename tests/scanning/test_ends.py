@@ -14,7 +14,7 @@ import pytest
 
 import virtualstack as vs
 from tests.scanning.groups import make
-from tests.scanning.readers import Troubled
+from tests.scanning.readers import RELEASED, Troubled
 from virtualstack.scanning.job import DaemonThreads, call_within
 
 N = 6
@@ -36,6 +36,8 @@ def executor_of():
         list(processes.map(abs, range(9)))
         given = {"given threads": threads, "given processes": processes}
         yield lambda executor: given.get(executor, executor)
+        RELEASED.set()  # or the pool waits for the readers that hang in it
+    RELEASED.clear()
 
 
 def endings(urls):
