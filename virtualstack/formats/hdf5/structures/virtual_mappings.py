@@ -294,7 +294,7 @@ class _MappingFields:
 
 
 def _selection(fields: _MappingFields) -> MappedSelection:
-    """Read a serialised selection (HDF5 spec, "Dataspace MappedSelection")."""
+    """Read a serialised selection (HDF5 spec, "Dataspace Selection")."""
     kind, version = fields.number(4), fields.number(4)
     if kind in (_NONE, _ALL):
         check(version == 1, f"a selection of kind {kind} has the unknown version {version}")
