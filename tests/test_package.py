@@ -149,6 +149,29 @@ def test_every_dependency_says_from_which_version_on(project):
     assert all(">=" in text for text in given if not text.startswith("virtualstack"))
 
 
+WITHOUT_EXTRAS = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[2:]))
+import virtualstack as vs
+files = [f"{sys.argv[1]}/{day}.nc" for day in range(2)]
+assert len(vs.scan(files)) == 2
+cube = vs.open_virtual_mfdataset(files)
+cube.virtual.to_vstack(f"{sys.argv[1]}/cube.vstack")
+print(cube.virtual.open()["a"].values.tolist())
+"""
+
+
+def test_netcdf_files_need_no_extra(project, tmp_path):
+    """Files are scanned, joined and written where the packages of the extras are not installed."""
+    for day in range(2):
+        days = {"time": ("time", [day], {"units": "days since 2000-01-01"})}
+        xr.Dataset({"a": ("time", [day + 0.5])}, days).to_netcdf(tmp_path / f"{day}.nc", engine="netcdf4")
+    wanted = [x for packages in project["optional-dependencies"].values() for x in packages]
+    extras = {re.split(r"[\[>=]", x)[0].replace("-", "_") for x in wanted} | {"upath"}  # which wants fsspec
+    done = run(WITHOUT_EXTRAS, str(tmp_path), *sorted(extras - {"virtualstack"}))
+    assert (done.returncode, done.stdout) == (0, "[0.5, 1.5]\n"), done.stderr
+
+
 def test_a_reader_without_its_extra_ends_with_the_pip_command(monkeypatch):
     """The extra is one of the package."""
     row = Format(name="grib", title="GRIB", target="no_such_library:Reader", extra="grib")

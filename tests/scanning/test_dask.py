@@ -145,7 +145,7 @@ def test_a_client_that_is_closed_during_a_scan_ends_it_and_keeps_what_was_done(f
 
 
 def test_a_cluster_that_lost_its_workers_is_told_once_and_waited_for(files, monkeypatch):
-    module = pytest.importorskip("virtualstack.scanning.workers")
+    module = pytest.importorskip("virtualstack.scanning.dask")
     monkeypatch.setattr(module, "_MAX_IDLE_SECONDS", 0.5)
     monkeypatch.setattr(schedule, "_WATCH_SECONDS", 0.1)
     with small_cluster() as cluster, distributed.Client(cluster) as client:
@@ -164,7 +164,7 @@ def test_a_cluster_that_lost_its_workers_is_told_once_and_waited_for(files, monk
 
 
 def test_a_cluster_whose_workers_are_still_to_come_is_no_matter(files, monkeypatch):
-    module = pytest.importorskip("virtualstack.scanning.workers")
+    module = pytest.importorskip("virtualstack.scanning.dask")
     monkeypatch.setattr(module, "_MAX_IDLE_SECONDS", 0.1)
     monkeypatch.setattr(schedule, "_WATCH_SECONDS", 0.1)
     with small_cluster(n_workers=0) as cluster, distributed.Client(cluster) as client:
@@ -179,7 +179,7 @@ def test_without_a_client_dask_says_how_to_make_one(files, monkeypatch):
     def none():
         raise ValueError("No clients found")
 
-    module = pytest.importorskip("virtualstack.scanning.workers")
+    module = pytest.importorskip("virtualstack.scanning.dask")
     monkeypatch.setattr(module, "default_client", none)
     with pytest.raises(ValueError, match=r"make one first, client = distributed\.Client\(\)"):
         vs.scan(files, executor="dask")
@@ -187,6 +187,6 @@ def test_without_a_client_dask_says_how_to_make_one(files, monkeypatch):
 
 def test_without_distributed_the_extra_is_named(files, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.delitem(sys.modules, "virtualstack.scanning.workers", raising=False)
+    monkeypatch.delitem(sys.modules, "virtualstack.scanning.dask", raising=False)
     with pytest.raises(MissingDependencyError, match=r"pip install 'virtualstack\[dask\]'$"):
         vs.scan(files, executor="dask")

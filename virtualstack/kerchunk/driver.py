@@ -393,7 +393,7 @@ def _way_to(url: str, storage: Storage) -> tuple[str, dict[str, Any]]:
     prefix, backend = storage.find(url)
     if path is not None and not storage.permissions and not prefix.startswith("memory") and backend is None:
         return str(path), {}
-    from virtualstack.storage.file import PROTOCOL
+    from virtualstack.storage.filesystem import PROTOCOL
 
     return f"{PROTOCOL}://{url}", {"store": storage}
 

@@ -6,18 +6,15 @@ import functools
 import importlib
 import os
 import pickle
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from virtualstack.errors import MissingDependencyError
 from virtualstack.location import is_remote
 from virtualstack.scanning.job import DaemonThreads, Job, KillablePool, Outcome, run, unpack_outcomes
-from virtualstack.warning import warn
 
-__all__ = ["ExecutorLike", "KilledWorker", "Workers", "find_workers", "open_executor"]
+__all__ = ["ExecutorLike", "Workers", "find_workers"]
 
 type ExecutorLike = Literal["threads", "processes", "dask"] | Executor | Any | None
 """What ``executor=`` takes; ``Any``: a ``distributed.Client``, which is not imported here."""
@@ -135,7 +132,7 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
         return Workers(job, executor, None, 64, _task_length(n, 64))
     if executor == "dask" or type(executor).__module__.partition(".")[0] == "distributed":
         _check_pickles(job)
-        dask = importlib.import_module("virtualstack.scanning.workers")
+        dask = importlib.import_module("virtualstack.scanning.dask")
         given, n_threads, watch = dask.open_executor(None if executor == "dask" else executor)
         n_tasks, length = max(2 * n_threads, 16), _task_length(n, 4 * n_threads)
         return Workers(job, given, None, n_tasks, length, watch=watch, deaths=(BrokenExecutor, dask.KilledWorker))
@@ -166,73 +163,3 @@ def _check_pickles(job: Job) -> None:
             f"reader= or storage= does not pickle, so no other process can use it: {error}. "
             "Use executor='threads', or give storage= options instead of a store"
         ) from error
-
-
-try:
-    from distributed import Client, KilledWorker, default_client
-except ModuleNotFoundError as error:
-    raise MissingDependencyError("scanning on a dask cluster", extra="dask") from error
-
-
-_EXPECTED_THREADS = 8  # that a cluster is taken to have whose workers are still to come
-_MAX_IDLE_SECONDS = 60.0  # without workers, until that is said
-
-
-def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bool]]:
-    """Give an executor that works on a cluster (``None``: of the client in use), its threads, and what watches it.
-
-    A client that is closed has no threads, and its executor takes no tasks. What watches is called again and again: it
-    tells whether the client is closed, after which dask may leave futures as they are, and warns, once, when a cluster
-    that had workers has had none for a minute.
-
-    Raises
-    ------
-    ValueError
-        There is no client.
-    """
-    find: Any = default_client  # distributed has no types for these
-    if client is None:
-        try:
-            client = find()
-        except ValueError as error:
-            raise ValueError(
-                "executor='dask' uses the client of this session, and there is none: make one first, "
-                "client = distributed.Client(), or give one: executor=client"
-            ) from error
-    if not isinstance(client, Client):
-        raise TypeError(f"executor= is a {type(client).__name__}; of distributed, a synchronous Client is asked for")
-    cluster: Any = client
-    executor: Executor = cluster.get_executor(pure=False)
-    n_threads = _count_threads(cluster)
-    return executor, n_threads or _EXPECTED_THREADS, _watch(cluster, had_some=n_threads > 0)
-
-
-def _count_threads(cluster: Any) -> int:
-    if cluster.status != "running":
-        return 0
-    try:
-        return sum(cluster.nthreads().values())
-    except OSError:  # its scheduler has just gone
-        return 0
-
-
-def _watch(cluster: Any, *, had_some: bool) -> Callable[[], bool]:
-    last_seen, is_said = time.monotonic(), False
-
-    def look() -> bool:
-        nonlocal had_some, last_seen, is_said
-        is_closed = bool(cluster.status == "closed")
-        if is_said or is_closed:
-            return is_closed
-        if _count_threads(cluster):
-            had_some, last_seen = True, time.monotonic()
-        elif had_some and time.monotonic() - last_seen >= _MAX_IDLE_SECONDS:
-            is_said = True
-            warn(
-                f"the dask cluster of this scan has had no workers for {_MAX_IDLE_SECONDS:.0f} seconds; the scan goes "
-                "on when it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found "
-                "is kept"
-            )
-        return False
-
-    return look

@@ -15,6 +15,7 @@ from h5py import h5d, h5g, h5l, h5o, h5pl, h5s, h5z
 from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError, library_errors
+from virtualstack.formats.hdf5.child.attributes import identity, plain, read_attribute, read_attributes, read_scale
 from virtualstack.formats.hdf5.child.records import (
     FoundAttribute,
     FoundChunks,
@@ -23,11 +24,6 @@ from virtualstack.formats.hdf5.child.records import (
     FoundMapping,
     FoundScale,
     FoundSelection,
-    identity,
-    plain,
-    read_attribute,
-    read_attributes,
-    read_scale,
 )
 
 __all__ = ["OpenFile", "has_filter", "names_elsewhere"]

@@ -1,0 +1,81 @@
+"""A dask cluster as an executor; the only module that imports ``distributed``, reached by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from virtualstack.errors import MissingDependencyError
+from virtualstack.warning import warn
+
+try:
+    from distributed import Client, KilledWorker, default_client
+except ModuleNotFoundError as error:
+    raise MissingDependencyError("scanning on a dask cluster", extra="dask") from error
+
+__all__ = ["KilledWorker", "open_executor"]
+
+_EXPECTED_THREADS = 8  # that a cluster is taken to have whose workers are still to come
+_MAX_IDLE_SECONDS = 60.0  # without workers, until that is said
+
+
+def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bool]]:
+    """Give an executor that works on a cluster (``None``: of the client in use), its threads, and what watches it.
+
+    A client that is closed has no threads, and its executor takes no tasks. What watches is called again and again: it
+    tells whether the client is closed, after which dask may leave futures as they are, and warns, once, when a cluster
+    that had workers has had none for a minute.
+
+    Raises
+    ------
+    ValueError
+        There is no client.
+    """
+    find: Any = default_client  # distributed has no types for these
+    if client is None:
+        try:
+            client = find()
+        except ValueError as error:
+            raise ValueError(
+                "executor='dask' uses the client of this session, and there is none: make one first, "
+                "client = distributed.Client(), or give one: executor=client"
+            ) from error
+    if not isinstance(client, Client):
+        raise TypeError(f"executor= is a {type(client).__name__}; of distributed, a synchronous Client is asked for")
+    cluster: Any = client
+    executor: Executor = cluster.get_executor(pure=False)
+    n_threads = _count_threads(cluster)
+    return executor, n_threads or _EXPECTED_THREADS, _watch(cluster, had_some=n_threads > 0)
+
+
+def _count_threads(cluster: Any) -> int:
+    if cluster.status != "running":
+        return 0
+    try:
+        return sum(cluster.nthreads().values())
+    except OSError:  # its scheduler has just gone
+        return 0
+
+
+def _watch(cluster: Any, *, had_some: bool) -> Callable[[], bool]:
+    last_seen, is_said = time.monotonic(), False
+
+    def look() -> bool:
+        nonlocal had_some, last_seen, is_said
+        is_closed = bool(cluster.status == "closed")
+        if is_said or is_closed:
+            return is_closed
+        if _count_threads(cluster):
+            had_some, last_seen = True, time.monotonic()
+        elif had_some and time.monotonic() - last_seen >= _MAX_IDLE_SECONDS:
+            is_said = True
+            warn(
+                f"the dask cluster of this scan has had no workers for {_MAX_IDLE_SECONDS:.0f} seconds; the scan goes "
+                "on when it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found "
+                "is kept"
+            )
+        return False
+
+    return look
