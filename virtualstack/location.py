@@ -1,4 +1,4 @@
-"""Where bytes are: absolute URLs, and what identifies the version of a source."""
+"""Where bytes are: absolute URLs, flaws of their syntax, and what identifies the version of a source."""
 
 from __future__ import annotations
 

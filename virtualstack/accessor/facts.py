@@ -1,4 +1,4 @@
-"""What is known of a dataset or a tree without reading chunks."""
+"""Facts about a dataset or a tree that need no chunk, and its group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a source as a virtual dataset or tree."""
+"""Open one source, or the parts of one index, as a virtual dataset or tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``virtualstack build``: references of files, joined to one cube."""
+"""``virtualstack build``: join files to one cube and write its references. ``sample:nemo`` names example files."""
 
 from __future__ import annotations
 

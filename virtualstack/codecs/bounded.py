@@ -1,4 +1,7 @@
-"""Decoders from bytes to bytes that never write more than they are allowed: a damaged chunk is no bomb."""
+"""Decoders from bytes to bytes that never write more than they are allowed: a damaged chunk is no bomb.
+
+Deflate streams (RFC 1950 to 1952) are read by ISA-L where it is installed, about twice as fast as by zlib.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a codec is: its name and configuration, and the decoder that it makes."""
+"""A codec by name and configuration, and the protocol of the decoder that undoes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements that a joined variable has though no file does: they stand where a file lacks labels, or the variable."""
+"""Elements of a joined variable that no file has: ABSENT cells, missing values and missing variables."""
 
 from __future__ import annotations
 

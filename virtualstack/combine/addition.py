@@ -1,4 +1,4 @@
-"""Which options of adding to a target go together, and what they make of the two."""
+"""Options of adding to a target (append, region): which go together, and what they make of target and addition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Joining files along one dimension; everything else must be the same, and is checked."""
+"""Join files along one dimension, or put files with different variables side by side.
+
+Everything else must be equal, and is checked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for variables and attributes that differ between files, and the errors that name the difference."""
+"""Variables and attributes that differ between files: the rules, and the errors that name the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many virtual datasets as one."""
+"""Combine many virtual datasets, or many trees node by node, into one."""
 
 from __future__ import annotations
 

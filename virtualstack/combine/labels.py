@@ -1,4 +1,4 @@
-"""Labels of one dimension in many files: which are the same, how the others differ, and what they have in common."""
+"""Labels of one dimension in many files: which are equal, how far others lie apart, and what all have in common."""
 
 from __future__ import annotations
 

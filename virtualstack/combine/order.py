@@ -1,4 +1,4 @@
-"""The order of files by their coordinates: the dimensions that they are joined along, and the place of each."""
+"""The order of files by their coordinates: dimensions to join along, and files as tiles of a grid."""
 
 from __future__ import annotations
 

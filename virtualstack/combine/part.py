@@ -1,4 +1,4 @@
-"""One of the datasets that are combined, taken apart: making thousands of `xr.Dataset` costs more than joining them."""
+"""Datasets and trees taken apart for combining: making thousands of `xr.Dataset` costs more than joining them."""
 
 from __future__ import annotations
 

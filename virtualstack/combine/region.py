@@ -1,4 +1,4 @@
-"""Placing a part over a region of what a store holds, on its chunk lines."""
+"""Place a part over a region of what a store holds, on its chunk lines; and boxes of elements and cells."""
 
 from __future__ import annotations
 

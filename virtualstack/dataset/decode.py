@@ -1,4 +1,7 @@
-"""Group to dataset: virtual variables stay virtual, loaded ones are decoded as xarray does."""
+"""Make a dataset of a group: virtual variables stay virtual, loaded ones are decoded as xarray does.
+
+What a dataset knows of its source beside its variables stands in its encoding.
+"""
 
 from __future__ import annotations
 

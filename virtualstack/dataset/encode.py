@@ -1,4 +1,7 @@
-"""Dataset to group: virtual arrays as they are, loaded variables encoded as xarray does."""
+"""Make a group of a dataset: virtual arrays as they are, loaded variables encoded as xarray does.
+
+`set_encoding` says how stored numbers become values, whatever their files say.
+"""
 
 from __future__ import annotations
 

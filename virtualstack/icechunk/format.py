@@ -1,4 +1,7 @@
-"""How Icechunk names places, and the columns in which it gives the chunks of an array."""
+"""How Icechunk names places, and the columns and checksums of its virtual chunks.
+
+Checksums stand in Icechunk's manifest files and nowhere in its Python interface.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups become references in an Icechunk session: everything is checked before anything is written."""
+"""Write groups as references in an Icechunk session; everything is checked before anything is written."""
 
 from __future__ import annotations
 

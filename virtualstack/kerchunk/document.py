@@ -1,4 +1,4 @@
-"""Kerchunk references, version 1: one JSON object of metadata and ``[url, offset, length]`` by zarr key."""
+"""Kerchunk references, version 1, as one JSON object or as a directory of parquet files."""
 
 from __future__ import annotations
 

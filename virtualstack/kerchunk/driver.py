@@ -1,4 +1,4 @@
-"""Drivers of kerchunk, and what others wrote like them, as readers."""
+"""Drivers of kerchunk as readers, and corrections of what they say of FITS, HDF4 and TIFF files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kerchunk parquet files as columns of references."""
+"""Kerchunk parquet files as columns of references.
+
+Headers of pages are read first: they bound the memory that pyarrow takes.
+"""
 
 from __future__ import annotations
 

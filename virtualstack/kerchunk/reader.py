@@ -1,4 +1,7 @@
-"""Kerchunk references, JSON or parquet, become groups."""
+"""Read kerchunk references, JSON or parquet, as groups.
+
+Record files of parquet become pages of a manifest, read when one of their chunks is asked for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrays must have in common to be joined, and the errors that say what clashes."""
+"""What arrays must have in common to be joined, which stored numbers read as equal, and the errors."""
 
 from __future__ import annotations
 

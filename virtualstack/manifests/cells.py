@@ -1,4 +1,4 @@
-"""Cells of a chunk grid: boxes of them, their numbers, how many are read at once, and counts of what they hold."""
+"""Cells of a chunk grid: boxes, numbers, counts, limits of how many are read at once, and equal rows of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining chunked arrays along an axis, on shared tables and shared grid lines; no bytes are read."""
+"""Join arrays and manifests along an axis, and find the simplest description of the result. No bytes are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Moving CF attributes out of an array and into the encoding of its chunks, and back; no bytes are read."""
+"""Move CF attributes out of an array into the encoding of its chunks, and back. No bytes are read.
+
+What the attributes mean is what xarray makes of them: it decodes a few numbers, and our own steps must give the same.
+"""
 
 from __future__ import annotations
 

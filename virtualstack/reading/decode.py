@@ -1,4 +1,8 @@
-"""Fetched chunks to their places in the result."""
+"""Decode fetched chunks into their places in the result.
+
+Small equal pieces of uncompressed values are placed many at once; a single cell takes a short way without tables or
+threads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored bytes of the chunks of a plan: one list of ranges for each source, sources side by side."""
+"""Fetch the stored bytes of a plan: one list of ranges for each source, sources side by side."""
 
 from __future__ import annotations
 

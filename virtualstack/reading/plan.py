@@ -1,4 +1,4 @@
-"""Selection to stored chunks, each once, and what every one of them gives to the result."""
+"""Plan a read: which stored chunks a selection needs, each once, how they decode, and where they go."""
 
 from __future__ import annotations
 

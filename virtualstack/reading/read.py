@@ -1,4 +1,4 @@
-"""Values of a selection of a virtual array."""
+"""Read a selection of a virtual array, or any array as one with equal chunks."""
 
 from __future__ import annotations
 

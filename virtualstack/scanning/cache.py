@@ -1,4 +1,7 @@
-"""Groups that were found before, by source and by how it was read; an entry is used while its sources stay the same."""
+"""Groups that were found before, by source and by how it was read; an entry is used while its sources stay the same.
+
+Backends are told apart by hashes that give no secret away.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is done with each source, here or in a worker."""
+"""What is done with each source, here or in a worker: read, retry where a failure may pass, and end in time.
+
+Executors of `concurrent.futures` wait for their work when the interpreter ends; those here do not.
+"""
 
 from __future__ import annotations
 

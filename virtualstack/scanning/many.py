@@ -1,4 +1,4 @@
-"""Scanning many sources: with whom, what becomes of errors, and what is remembered."""
+"""Scan many sources: workers, errors, the cache, progress and the result."""
 
 from __future__ import annotations
 

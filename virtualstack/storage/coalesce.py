@@ -1,4 +1,4 @@
-"""Byte ranges to requests: merge what is near, split what is too large. Pure numpy, no I/O."""
+"""Merge byte ranges that are near, split what is too large, and copy blocks out of them. Pure numpy, no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local folders, walked so that what may not be read is an error, and not left out."""
+"""Walk local folders, by patterns in linear time; a folder that may not be read is an error, and not left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: the credentials that are tried at a bucket, in turn. No requests are made here."""
+"""Credentials that are tried at a bucket, in turn, and the options of ``storage=``. No requests are made here."""
 
 from __future__ import annotations
 

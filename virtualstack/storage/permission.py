@@ -1,4 +1,7 @@
-"""What a store or a file from a stranger may make its reader touch."""
+"""What a store or a file from a stranger may make its reader touch.
+
+A signature with a key that only its owner can read marks what was written on this account.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources and targets behind object stores and web servers."""
+"""Sources and targets behind object stores and web servers, and looking up many of their URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long servers are waited for that are busy, or slow."""
+"""How long busy or slow servers are waited for, and what a server answered, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of readable bytes at a URL, and the checks all its implementations share."""
+"""The protocol of readable bytes at a URL, the checks of all its implementations, and digests of local files."""
 
 from __future__ import annotations
 

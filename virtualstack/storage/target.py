@@ -1,4 +1,4 @@
-"""The protocol of a place to write to: whole objects under string keys."""
+"""The protocol of a place to write to: whole objects under string keys, several side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From files to a survey: scan, read the coordinate, compare."""
+"""From files to a survey: scan, find the dimension along which files follow each other, compare."""
 
 from __future__ import annotations
 

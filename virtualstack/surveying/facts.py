@@ -1,4 +1,4 @@
-"""What each file says of its variables, as numbers that can be compared by whole columns."""
+"""Facts of each file as numbers that are compared by whole columns, and runs of files that are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files along the dimension: what is missing between them, what is there twice, and what interleaves."""
+"""Files along the dimension: values that are missing, values that are there twice, and files that interleave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources as the libraries of their formats read them: netCDF and HDF5 through xarray, eccodes, tifffile."""
+"""Sources as the libraries of their formats read them (xarray, eccodes, tifffile), and whether values are equal."""
 
 from __future__ import annotations
 

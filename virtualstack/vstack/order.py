@@ -1,4 +1,4 @@
-"""Whether chunks lie in a store in the order of their file, by which alone elements without labels are told apart."""
+"""Which cells of a store refer to some sources, and whether they lie in the order of their file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overwriting a region of a virtual array: new chunks in a file of their own, and the originals stay as they are."""
+"""Overwrite a region of a virtual array: new chunks in a file of their own, and the originals stay as they are."""
 
 from __future__ import annotations
 

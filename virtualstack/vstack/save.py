@@ -1,4 +1,4 @@
-"""Datasets and trees become the newest snapshot of a store."""
+"""Write datasets and trees as the newest snapshot of a store, or add them to what it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overwriting a region of a variable: new bytes go into the store, and the originals stay as they are."""
+"""Overwrite a region of a variable: new chunks go into the store, and the originals stay as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking a store against its sources: whether they are as they were, and whether chunks hold what they should."""
+"""Check a store against its sources: whether they have changed, and whether chunks hold what they should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chunks of a zarr array, as objects of a store are found to hold them."""
+"""The chunks of a zarr array as objects that a store or folder is found to hold."""
 
 from __future__ import annotations
 

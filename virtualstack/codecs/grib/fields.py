@@ -1,4 +1,7 @@
-"""A message with one field, of the bytes that a chunk refers to."""
+"""Cut the message of one field from the bytes of a chunk, and check what eccodes trusts.
+
+eccodes crashes, hangs or reads on where grids, products and packings contradict themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressors whose chunks are one stream: LZF and szip."""
+"""Compressors of HDF5: LZF, szip, and lz4, bitshuffle and blosc2, which cut a chunk into blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Decoders of HDF5's filters by codec name."""
+"""Decoders of HDF5's filters by codec name, and the names that other packages register with numcodecs.
+
+A kerchunk reader without virtualstack, but with such a package, opens references that use its names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the codec ``virtualstack.tiff`` is told: the tags that say how a strip or tile is stored."""
+"""Settings of the codec ``virtualstack.tiff``: the tags that say how a strip or tile is stored.
+
+A kerchunk reader without virtualstack, but with imagecodecs, opens references that use the names of imagecodecs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields to groups: variables side by side, all fields as one dataset as cfgrib makes it, or a tree."""
+"""Make variables, coordinates and groups of fields: one dataset as cfgrib makes it, or a tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scan finds in a file, in columns: where each field lies, and the keys of each header.
+"""Records of a scan, in columns: where each field lies, the keys of each header, and tables of many files.
 
 Headers also tell which fields the codec ``grib`` of kerchunk decodes as ours does.
 """

@@ -1,6 +1,7 @@
-"""Walking through a file from message to message, by headers alone; what lies between them is junk.
+"""Walk through a file from message to message, by headers alone; what lies between them is junk.
 
-Headers of many messages are fetched at once, before the walk comes to them.
+Headers of many messages are fetched at once, before the walk comes to them. Sidecar indexes of NOAA and ECMWF say
+where messages begin. Their text is for people: what a file has, its own bytes say.
 """
 
 from __future__ import annotations

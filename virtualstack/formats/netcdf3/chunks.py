@@ -1,4 +1,4 @@
-"""Chunks of a variable: contiguous ranges of bytes of a useful size, and where each of them lies."""
+"""Where the values of each variable lie, and ranges of useful size as its chunks."""
 
 from __future__ import annotations
 

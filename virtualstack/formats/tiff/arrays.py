@@ -1,4 +1,4 @@
-"""Images to virtual arrays: where each strip or tile is, as whole arrays of numbers."""
+"""Make virtual arrays of images, with the attributes that rioxarray gives them."""
 
 from __future__ import annotations
 

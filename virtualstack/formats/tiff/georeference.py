@@ -1,4 +1,7 @@
-"""Where the pixels of an image are: the transform of a GeoTIFF, and coordinates of pixel centres."""
+"""Where the pixels of an image are: the transform, the coordinates and the reference system of a GeoTIFF.
+
+GDAL reads GeoKeys where rasterio is installed; pyproj knows the systems that have a code.
+"""
 
 from __future__ import annotations
 

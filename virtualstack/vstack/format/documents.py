@@ -1,4 +1,4 @@
-"""JSON documents, compressed; reading one is bounded."""
+"""Compressed JSON documents, Blosc frames and tables that grow; reading each is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of the objects of a vstack."""
+"""Keys of the objects of a vstack, and times of its history as texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes as JSON values: what zarr metadata, in either version, can hold of them."""
+"""Attributes as JSON values, as zarr metadata of either version can hold them, and JSON of others parsed."""
 
 from __future__ import annotations
 

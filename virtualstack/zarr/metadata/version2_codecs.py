@@ -1,4 +1,4 @@
-"""Codec names: zarr v3 metadata, which encodings hold, and zarr v2 filters and compressor."""
+"""Codecs, dtypes and fill values of zarr v2 metadata, from and to those of v3, which encodings hold."""
 
 from __future__ import annotations
 

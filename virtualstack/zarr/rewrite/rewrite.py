@@ -1,4 +1,4 @@
-"""Chunks that a target cannot take as they lie, encoded anew within a budget."""
+"""Encode anew, within a budget, chunks that a target cannot take as they lie; ABSENT ones fit vstacks alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fixed arrays of chunks (HDF5 spec VII.C): the index of datasets whose greatest shape is limited."""
+"""Fixed arrays of chunks (HDF5 spec VII.C), the index of datasets whose greatest shape is limited.
+
+Their elements, an address each and with filters the size and the filter mask, are those of extensible arrays, too.
+"""
 
 from __future__ import annotations
 
