@@ -223,7 +223,6 @@ def join_url(base: str, relative: str, /) -> str:
     return root + "/".join(parts)
 
 
-_URL_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
 _SLASH, _DOT = r"(?:[/\\]|%(?:25)*2f)", r"(?:\.|%(?:25)*2e)"
 # What ends a segment: RFC 3986 3.3, the parameters of some servers (";"), and all of it encoded, be it twice.
 _DOTS = re.compile(rf"{_SLASH}{_DOT}{{1,2}}(?=[/\\?#;\n]|$|%(?:25)*(?:2f|5c|3f|23|3b|00))", re.IGNORECASE)
@@ -255,7 +254,7 @@ def way_out(url: str, /) -> str | None:
     >>> way_out("https://host/data/%2E%2e/secret")
     "has a segment '.' or '..'"
     """
-    scheme = _URL_SCHEME.match(url)
+    scheme = _SCHEME.match(url)
     if scheme is None or scheme.group(1).lower() == "local":
         return "is no absolute URL"
     if scheme.group(1).lower() == "file" and not url[scheme.end() :].startswith("/"):

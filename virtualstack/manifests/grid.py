@@ -162,6 +162,13 @@ class ChunkAxis:
             lengths = np.minimum(self.length - cells.astype(np.int64) * chunk, chunk)
         return lengths
 
+    def usual_length(self) -> int:
+        """Return the length of cells that most elements lie in: the chunk length where there is one."""
+        if self.chunk is not None:
+            return self.chunk
+        lengths, counts = np.unique(self.lengths(), return_counts=True)
+        return int(lengths[(lengths * counts).argmax()])
+
     def find(self, index: NDArray[np.int64] | int, /) -> NDArray[np.int64]:
         """Give the cell that each element index lies in; indexes in ``[0, length)``."""
         if self.edges is None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.manifests import ABSENT, EMPTY, ChunkAxis, ChunkGrid, ManifestArray
+from virtualstack.manifests import ABSENT, EMPTY, ChunkGrid, ManifestArray
 from virtualstack.reading.decode import DecodeBatch, fill_holes, read_cell
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
 from virtualstack.reading.plan import Plan, make_plan
@@ -218,7 +218,7 @@ class UniformArray:
     @classmethod
     def from_array(cls, array: ManifestArray, /) -> UniformArray:
         """Choose the chunks: cells where they are equal, else the length that most elements have."""
-        chunks = [_common(axis) for axis in array.grid.axes]
+        chunks = [axis.usual_length() for axis in array.grid.axes]
         for i, n in enumerate(chunks):
             nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
             if nbytes > LIMIT:
@@ -276,10 +276,3 @@ class UniformArray:
         whole[...] = self.array.manifest.read(tuple(slice(0, 0) for _ in values.shape)).fill.value
         whole[tuple(slice(0, n) for n in values.shape)] = values
         return whole
-
-
-def _common(axis: ChunkAxis) -> int:
-    if axis.chunk is not None:
-        return axis.chunk
-    lengths, counts = np.unique(axis.lengths(), return_counts=True)
-    return int(lengths[(lengths * counts).argmax()])

@@ -36,7 +36,7 @@ __all__ = [
 
 _SCALE, _TIE_POINTS, _MATRIX = 33550, 33922, 34264
 _KEYS, _DOUBLES, _ASCII = 34735, 34736, 34737
-_RASTER_TYPE_KEY, _POINT = 1025, 2
+_RASTER_TYPE, _POINT = 1025, 2
 _RATIOS = (5, 10)  # TIFF 6.0, section 2: types of tags
 _MAX_CONTROL_POINTS = 10_000
 _POLYNOMIALS, _N_NUMBERS, _N_COEFFICIENTS = 50844, 92, 20
@@ -100,7 +100,7 @@ def read_transform(structure: TiffStructure, directory: Directory, keys: GeoKeys
         found = Transform(ties[3] - ties[0] * xi, xi, 0.0, ties[4] - ties[1] * yj, 0.0, yj)
     elif len(matrix) == 16:
         found = Transform(matrix[3], matrix[0], matrix[1], matrix[7], matrix[4], matrix[5])
-    if found is not None and keys is not None and keys.get(_RASTER_TYPE_KEY) == _POINT:
+    if found is not None and keys is not None and keys.get(_RASTER_TYPE) == _POINT:
         x0 = found.x0 - (found.xi * 0.5 + found.xj * 0.5)
         y0 = found.y0 - (found.yi * 0.5 + found.yj * 0.5)
         found = Transform(x0, found.xi, found.xj, y0, found.yi, found.yj)
@@ -113,7 +113,7 @@ def control_points(structure: TiffStructure, directory: Directory, keys: GeoKeys
     n = len(ties) // 6
     if not 0 < n <= _MAX_CONTROL_POINTS:
         return None
-    shift = 0.5 if keys is not None and keys.get(_RASTER_TYPE_KEY) == _POINT else 0.0
+    shift = 0.5 if keys is not None and keys.get(_RASTER_TYPE) == _POINT else 0.0
     features = []
     for i in range(n):
         column, row, _, *place = ties[6 * i : 6 * i + 6]
@@ -168,8 +168,6 @@ def geo_keys(structure: TiffStructure, directory: Directory, /) -> GeoKeys | Non
 type _Tag = tuple[int, int, int, bytes]
 """Code, type, count and values."""
 
-_NAMES = 34737
-_GEO_TAGS = (34735, 34736, _NAMES)
 _UNKNOWN = ord("?")
 _MAX_GEOKEY_BYTES = 1 << 18
 # of a file of one pixel, which is the first byte behind the header, and of its place
@@ -180,11 +178,11 @@ _PLACE = {33550: (1.0, 1.0, 0.0), 33922: (0.0,) * 6}
 def wkt_by_gdal(structure: TiffStructure, directory: Directory, /) -> str | None:
     """Give the WKT that rasterio has for the GeoKeys of an image; ``None`` where it is not installed, or has none."""
     tags = []
-    for code in _GEO_TAGS:
+    for code in (_KEYS, _DOUBLES, _ASCII):
         if code in directory.entries:
             kind, count, _ = directory.entries[code]
             raw = structure.raw(directory, code)
-            tags.append((code, kind, count, _readable(raw) if code == _NAMES else raw))
+            tags.append((code, kind, count, _readable(raw) if code == _ASCII else raw))
     return _wkt(structure.order, tuple(tags)) if sum(len(tag[3]) for tag in tags) <= _MAX_GEOKEY_BYTES else None
 
 
@@ -226,7 +224,7 @@ def _one_pixel(order: str, tags: tuple[_Tag, ...]) -> bytes:
     return mark + pack(f"{order}HI", 42, 10) + b"\0\0" + directory + b"\0" * 4 + values
 
 
-_MODEL, _RASTER_TYPE, _GEOGRAPHIC, _PROJECTED, _VERTICAL = 1024, 1025, 2048, 3072, 4096
+_MODEL, _GEOGRAPHIC, _PROJECTED, _VERTICAL = 1024, 2048, 3072, 4096
 _DATUM, _MERIDIAN, _ANGLE, _ELLIPSOID, _AXIS, _METHOD, _LENGTH = 2050, 2051, 2054, 2056, 2057, 3074, 3076
 _PROJECTED_MODEL, _GEOGRAPHIC_MODEL, _GEOCENTRIC_MODEL = 1, 2, 3
 _WGS84, _WGS84_3D = 4326, 4979

@@ -20,7 +20,6 @@ from virtualstack.codecs.codec import Codec, decoding_part
 from virtualstack.codecs.pipeline import CodecError, split_elementwise
 from virtualstack.manifests import (
     INLINE,
-    ChunkAxis,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -351,7 +350,7 @@ def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
     """Encode all chunks, in the shape that most elements have, or in smaller ones where these are very large."""
     manifest = array.in_memory()
     itemsize = max(array.dtype.itemsize, 1)
-    chunks = [_most_elements(axis) for axis in array.grid.axes]
+    chunks = [axis.usual_length() for axis in array.grid.axes]
     largest = max(_MAX_CHUNK_BYTES, math.prod(array.shape) * itemsize // _MAX_PARTS)
     for i, n in enumerate(chunks):
         if (nbytes := math.prod(chunks) * itemsize) > largest:
@@ -362,13 +361,6 @@ def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
     )
     encoding = ChunkEncoding.c_order(array.dtype, chunks, codecs)
     return _plan(array, manifest, takes, encoding, tuple(chunks), None, np.zeros(len(manifest.encodings), np.bool_))
-
-
-def _most_elements(axis: ChunkAxis) -> int:
-    if axis.chunk is not None:
-        return axis.chunk
-    lengths, counts = np.unique(axis.lengths(), return_counts=True)
-    return int(lengths[(lengths * counts).argmax()])
 
 
 # -- what it takes --------------------------------------------------------------------------------------------
