@@ -283,6 +283,9 @@ def bounded_plugin(
             if name in _SETTINGS:
                 _SETTINGS[name](options)
             return _into(name, decoder)
+        if name in _DECODERS:
+            module, function = _DECODERS[name].split(":")
+            return getattr(importlib.import_module(module), function)(options)
         if name in _SHAPE_COMPARED:
             return _compared(decoder, dtype, shape)
         check = _make_check(name, decoder, options)
@@ -325,8 +328,8 @@ def _unbounded(name: str) -> UnsupportedFeatureError:
     )
 
 
-_CHECKS = {"grib": "virtualstack.codecs.grib.kerchunk:message_check"}
-"""What makes the check of a codec of another package, in the folder of the format whose library it needs."""
+_DECODERS = {"grib": "virtualstack.codecs.grib.kerchunk:message_decoder"}
+"""What decodes in the place of a codec of another package, in the folder of the format whose library it needs."""
 
 type _Check = Callable[[np.ndarray[Any, Any], int | None, int], None]
 
@@ -334,10 +337,6 @@ type _Check = Callable[[np.ndarray[Any, Any], int | None, int], None]
 def _make_check(name: str, decoder: Any, options: Mapping[str, Any]) -> _Check | None:
     if name in _IMAGES:
         return _image(_IMAGES[name], bytes(getattr(decoder, "header", None) or b""))
-    if name in _CHECKS:
-        module, function = _CHECKS[name].split(":")
-        check: _Check = getattr(importlib.import_module(module), function)(options)
-        return check
     match name:
         case "FITSAscii":
             return _ascii_table(options)

@@ -12,9 +12,10 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.data.make_grib import GRIB1, GRIB2, fields_of, merged, message, write
-from virtualstack.codecs.codec import CodecError
+from virtualstack.codecs.codec import Codec, CodecError
 from virtualstack.codecs.grib.codec import grib_decoder
 from virtualstack.codecs.grib.fields import has_harmonics
+from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ABSENT, EMPTY, FIRST
@@ -632,6 +633,54 @@ def test_rows_of_a_changed_message_are_damage(damage, key):
     at, octets, said = DAMAGED_ROWS[damage]
     with pytest.raises(CodecError, match=said):
         grib_decoder({"key": key}, (36,))(changed(reduced_latlon(2), 3, at, octets))
+
+
+KERCHUNK_DTYPES = {"values": "f4", "latitude": "f8", "longitude": "f8"}
+
+
+def by_kerchunks_codec(data, var, n):
+    """Decode a message of ``n`` points as references that name kerchunk's codec do."""
+    codec = Codec.from_config("numcodecs.grib", var=var)
+    return decode(data, (codec,), np.dtype(KERCHUNK_DTYPES[var]), (n,))
+
+
+@pytest.mark.parametrize("var", KERCHUNK_DTYPES)
+@pytest.mark.parametrize("damage", DAMAGED_ROWS)
+def test_kerchunks_codec_refuses_rows_that_make_no_sense(damage, var):
+    """References may name any bytes; eccodes writes behind its lists of points, and the process ends."""
+    pytest.importorskip("kerchunk")
+    at, octets, said = DAMAGED_ROWS[damage]
+    with pytest.raises(CodecError, match=said):
+        by_kerchunks_codec(changed(reduced_latlon(2), 3, at, octets), var, 36)
+
+
+def test_kerchunks_codec_survives_what_makes_eccodes_crash():
+    """Coordinates, and packings other than the usual ones, are decoded in a child process."""
+    pytest.importorskip("kerchunk")
+    good = message({"shortName": "t"}, after={"packingType": "grid_second_order_no_SPD"})
+    n = grib_decoder({}, None)(good).size
+    assert by_kerchunks_codec(good, "values", n).size == n
+    with pytest.raises(CodecError, match=r"is damaged: eccodes, .* (crashed|ended its process)"):
+        by_kerchunks_codec(changed(good, 5, 29, b"\xff"), "values", 9)  # as many as it says now
+    handle = eccodes.codes_new_from_samples("regular_gg_sfc_grib2", eccodes.CODES_PRODUCT_GRIB)
+    grid = changed(bytes(eccodes.codes_get_message(handle)), 3, 46, b"\x7f")
+    n = eccodes.codes_get_size(handle, "latitudes")
+    eccodes.codes_release(handle)
+    with pytest.raises(CodecError, match=r"is damaged: eccodes, .* (crashed|ended its process)"):
+        by_kerchunks_codec(grid, "latitude", n)
+
+
+@pytest.mark.parametrize("var", KERCHUNK_DTYPES)
+@pytest.mark.parametrize("packing", ["grid_simple", "grid_second_order_no_SPD"])
+@pytest.mark.parametrize("dtype", [None, "float64", "float32"])
+def test_kerchunks_codec_decodes_what_kerchunk_does(dtype, packing, var):
+    """In this process or in another one, with missing values, and with any dtype."""
+    codecs = pytest.importorskip("kerchunk.codecs")
+    values = HOLES if packing == "grid_simple" else None
+    data = message({"shortName": "t"}, values=values, after={"packingType": packing})
+    expected = codecs.GRIBCodec(var, dtype).decode(data)
+    codec = Codec.from_config("numcodecs.grib", var=var, dtype=dtype)
+    np.testing.assert_array_equal(decode(data, (codec,), expected.dtype, expected.shape), expected)
 
 
 MUTATED = """

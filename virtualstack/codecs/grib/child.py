@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
+from virtualstack.codecs.codec import check_size
 
-__all__ = ["coordinates", "plain_values", "values"]
+__all__ = ["coordinates", "kerchunk_values", "plain_values", "values"]
 
 _MISSING = float(np.finfo(np.float32).max)
 _EXACT_BITS = 24
@@ -112,6 +113,34 @@ def plain_values(message: bytes, key: str, /) -> NDArray[np.float32] | NDArray[n
         found = eccodes.codes_get_double_array(handle, "values")
         with np.errstate(over="ignore"):
             return np.where(found == _MISSING, np.nan, found).astype(np.float32)
+
+
+def kerchunk_values(message: bytes, key: str, dtype: np.dtype[Any], size: int | None, limit: int, /) -> NDArray[Any]:
+    """Return what kerchunk's codec ``grib`` makes of a message.
+
+    Parameters
+    ----------
+    message
+        A whole message.
+    key
+        ``"values"``, ``"latitudes"`` or ``"longitudes"``.
+    dtype
+        Of the numbers that are returned.
+    size, limit
+        Bytes that these have, if that is known, and at most.
+
+    Raises
+    ------
+    LibraryError
+        eccodes cannot decode the message, or the numbers have more or fewer bytes.
+    """
+    with _opened(message) as handle:
+        check_size("the GRIB message", dtype.itemsize * eccodes.codes_get_size(handle, key), size, limit)
+        found = eccodes.codes_get_double_array(handle, key)
+        if key == "values":
+            found[found == eccodes.codes_get_double(handle, "missingValue")] = np.nan
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(found.astype(dtype, copy=False))
 
 
 def _checked(values: NDArray[Any], size: int | None) -> NDArray[Any]:
