@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+import h5py
 import icechunk
 import numpy as np
 import pyarrow as pa
@@ -132,6 +135,57 @@ def test_the_remedy_of_the_message_works(secret):
         assert vs.open_virtual_dataset(url, allow=allow)["x"].values.tobytes() == SECRET
         assert xr.open_dataset(url, engine="virtualstack", allow=[allow])["x"].values.tobytes() == SECRET
         assert vs.open_virtual_mfdataset([url], allow=allow)["x"].values.tobytes() == SECRET
+
+
+def test_what_a_repository_allows_holds_for_files_that_are_added_by_url(secret, tmp_path):
+    """The message named ``allow=``, and a repository that had it refused references that it was given by their URL."""
+    with RangeServer({"p.json": text(f"file://{secret}", 0, 9)}) as server:
+        url, target = server.url("p.json"), tmp_path / "a.vstack"
+        with pytest.raises(ForbiddenLocationError, match=r"which is a local file"):
+            vs.Repository.create(target, url)
+        repository = vs.Repository.create(target, url, allow=str(secret))
+        for change in (repository.append, repository.update):
+            with pytest.raises(vs.errors.CombineError, match=r"do not ascend|ascend"):
+                change(url, "x")
+        with pytest.raises(ForbiddenLocationError, match=r"which is a local file"):
+            vs.Repository.open(target).update(url, "x")
+
+
+def test_a_changed_file_is_refreshed_where_the_repository_allows_what_it_refers_to(secret, tmp_path):
+    """A reader of somebody else opens a local file that the repository allows, for a source at a web server."""
+
+    @dataclass(frozen=True)
+    class Naming:
+        name: ClassVar[str] = "naming"
+
+        def read(self, url, storage, options):
+            storage.source(f"file://{secret}")
+            return vs.readers.HDF5().read(url, storage, options)
+
+    def data(values):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file.create_dataset("d", data=values, chunks=(2,))
+        return (tmp_path / "a.h5").read_bytes()
+
+    with RangeServer({"a.h5": data([1.0, 2.0])}) as server:
+        target, allow = tmp_path / "a.vstack", [str(secret), server.root]
+        vs.open_virtual_dataset(server.url("a.h5"), reader=Naming(), allow=allow).virtual.to_vstack(target)
+        server.files["a.h5"] = data([3.0, 4.0])
+        (left,) = vs.Repository.open(target).refresh(reader=Naming()).left
+        assert "which is a local file" in left[1]
+        assert not vs.Repository.open(target, allow=allow).refresh(reader=Naming()).left
+        repository = vs.Repository.open(target, allow=allow)
+        np.testing.assert_array_equal(repository.open_dataset()["d"], [3.0, 4.0])
+
+
+def test_a_survey_looks_over_references_that_are_allowed_more(secret, capsys):
+    """The message of a file that a survey could not describe named ``allow=``, which a survey had not."""
+    with RangeServer({"p.json": text(f"file://{secret}", 0, 9)}) as server:
+        url = server.url("p.json")
+        assert vs.survey([url]).failures["error"].tolist() == ["ForbiddenLocationError"]
+        assert not len(vs.survey([url], allow=str(secret)).failures)
+        assert main(["survey", url, "--allow", str(secret)]) == 0
+    assert "1 file" in capsys.readouterr().out
 
 
 def test_a_cache_of_scans_does_not_remember_what_was_allowed(secret, tmp_path):

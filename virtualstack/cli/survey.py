@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from virtualstack.cli.options import AddCommand, add_reader, scanning
+from virtualstack.cli.options import AddCommand, add_allow, add_reader, scanning
 from virtualstack.cli.output import progress_bar, show
 from virtualstack.errors import StorageError
 from virtualstack.surveying import survey
@@ -22,6 +22,7 @@ def add_commands(add: AddCommand, /) -> None:
     )
     command.add_argument("--dim", metavar="DIM", help="dimension along which files follow each other (default: found)")
     add_reader(command)
+    add_allow(command)
     command.add_argument("--all", action="store_true", help="show every line, not the first ones of each part")
     command.add_argument("--table", metavar="FILE", help="write one line a file to a table, as CSV")
 
@@ -34,6 +35,7 @@ def _survey(options: argparse.Namespace) -> int:
         cache=options.cache,
         progress=progress_bar("scan"),
         dim=options.dim,
+        allow=options.allow,
     )
     show(found.text() if options.all else found)
     if options.table:

@@ -12,12 +12,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError
-from virtualstack.formats.base import Reader
+from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.scanning.many import Progress
 from virtualstack.scanning.workers import ExecutorLike
-from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import find_urls, is_pattern
 from virtualstack.surveying.coordinate import CoordinateLine, read_line
 from virtualstack.surveying.facts import NONE, STRUCTURE, Facts, Periods, collect_facts, describe_fact, find_periods
@@ -103,6 +103,7 @@ def survey(
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | bool | None = None,
     dim: str | None = None,
+    allow: Allow = (),
 ) -> Survey:
     """Look over many files before they are joined: what they share, where that changes, and what stands out.
 
@@ -119,6 +120,9 @@ def survey(
         Dimension along which the files follow each other; by default one that the data variables of most files have:
         the unlimited one with times, else an unlimited one with a coordinate, else one with times, else an unlimited
         one without a coordinate.
+    allow
+        URLs or paths that the files may refer to, beyond those that they may without: see
+        :func:`virtualstack.open_virtual_dataset`.
 
     Returns
     -------
@@ -145,6 +149,7 @@ def survey(
         on_error="skip",
         cache=cache,
         progress=progress,
+        options=ReadOptions(allow=read_allowed_urls(allow)),
     )
     groups = list(scanned)
     if dim is None:

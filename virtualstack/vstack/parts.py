@@ -14,7 +14,7 @@ from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
-from virtualstack.storage import Storage
+from virtualstack.storage import Allow, Storage, read_allowed_urls
 
 __all__ = ["PartLike", "groups_from", "with_coordinates"]
 
@@ -25,9 +25,11 @@ _ONE = xr.Dataset, xr.DataTree, str, os.PathLike
 
 
 def groups_from(
-    parts: PartLike | Iterable[PartLike], storage: Storage, /, *, is_tree: bool | None = None
+    parts: PartLike | Iterable[PartLike], storage: Storage, allow: Allow = (), /, *, is_tree: bool | None = None
 ) -> Sequence[ManifestGroup]:
     """Return the groups of parts, in their order; files are opened, many at once, as trees where these are wanted.
+
+    Files may refer to what ``allow`` names besides, as the store may.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def groups_from(
         if not isinstance(x, _ONE):
             raise TypeError(f"{x!r} is neither a virtual dataset or tree nor the URL of a file")
     urls = [x for x in listed if isinstance(x, (str, os.PathLike))]
-    options = ReadOptions(is_tree=is_tree)
+    options = ReadOptions(is_tree=is_tree, allow=read_allowed_urls(allow))
     scanned = iter(scan(urls, storage=storage, options=options) if urls else ())
     return [_accounted(next(scanned)) if isinstance(x, (str, os.PathLike)) else x.virtual.to_group() for x in listed]
 

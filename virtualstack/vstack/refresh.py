@@ -98,6 +98,7 @@ class Rescan:
     reader: str | Reader | None = None
     executor: ExecutorLike = None
     unpack: bool = False
+    allow: tuple[str, ...] = ()
 
 
 def refresh(
@@ -195,7 +196,7 @@ def _scanned(
     def scanned(urls: list[str], *, is_tree: bool | None) -> dict[str, ManifestGroup | str]:
         if not urls:
             return {}
-        options = ReadOptions(is_tree=is_tree)
+        options = ReadOptions(is_tree=is_tree, allow=how.allow)
         found = scan(urls, reader=how.reader, storage=storage, executor=how.executor, on_error="skip", options=options)
         groups: dict[str, ManifestGroup | str] = {url: _why(error) for url, error in found.errors}
         return groups | dict(zip(found.urls, found.groups, strict=True))

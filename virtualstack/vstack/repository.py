@@ -21,7 +21,7 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import printable
 from virtualstack.scanning.workers import ExecutorLike
-from virtualstack.storage import ObjectStore, Storage, StorageLike
+from virtualstack.storage import ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.permission import Allow
 from virtualstack.vstack.compact import compact
 from virtualstack.vstack.diff import Diff, diff
@@ -138,7 +138,7 @@ class Repository:
             The file cannot be read, or the store cannot be written.
         """
         reached = Storage.from_option(storage)
-        (group,) = groups_from([part], reached)
+        (group,) = groups_from([part], reached, allow)
         save(with_coordinates(group, reached), url, storage=reached, allow=allow, message=message, relative=relative)
         return cls.open(url, allow=allow, storage=reached)
 
@@ -286,7 +286,7 @@ class Repository:
         storage, store = self.objects.storage, self._stored
         fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
         addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
-        (group,) = groups_from([part], storage, is_tree=bool(store.group.groups))
+        (group,) = groups_from([part], storage, self.allow, is_tree=bool(store.group.groups))
         return self._at(store.add(group, addition, message=message, relative=relative))
 
     def relocate(
@@ -447,7 +447,7 @@ class Repository:
         fitting = Fitting.from_options(join=join, options=combine_options, storage=storage).with_remedy(_JOIN_REMEDY)
         check_prefer(prefer)
         store = self._stored
-        groups = groups_from(parts, storage, is_tree=bool(store.group.groups))
+        groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups))
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
         return self._at(store.write(made, overlays=overlays, message=message, relative=relative))
 
@@ -645,5 +645,5 @@ class Repository:
         StorageError
             The store cannot be read or written.
         """
-        how = Rescan(reader=reader, executor=executor, unpack=unpack)
+        how = Rescan(reader=reader, executor=executor, unpack=unpack, allow=read_allowed_urls(self.allow))
         return refresh(self._stored, self.objects.storage, how, missing=missing, message=message)
