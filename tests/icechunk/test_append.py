@@ -61,12 +61,17 @@ def assert_like_one_shot(session, paths, tmp_path, **options):
     at_once = repository(None, tmp_path).writable_session("main")
     whole = vs.open_virtual_mfdataset(paths)
     whole.virtual.to_icechunk(at_once.store, **options)
-    parts = [xr.open_dataset(path, engine="h5netcdf") for path in paths]
-    expected = xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override", join="exact")
-    xr.testing.assert_identical(opened(session), expected.load())
+    assert_values_of_sources(session, paths)
     for name in ("t", "mask", "crs", "x", "time"):
         assert metadata(session, name) == metadata(at_once, name)
         assert references(session, name) == references(at_once, name)
+
+
+def assert_values_of_sources(session, paths):
+    """Values are those that h5netcdf reads."""
+    parts = [xr.open_dataset(path, engine="h5netcdf") for path in paths]
+    expected = xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override", join="exact")
+    xr.testing.assert_identical(opened(session), expected.load())
 
 
 def unchanged(session, write, error):
@@ -85,6 +90,22 @@ def append(session, *paths, **options):
 
 
 # -- append ---------------------------------------------------------------------------------------------------
+
+
+def test_labels_in_files_are_read_only_where_icechunk_may_read_them(tmp_path):
+    """A repository of a stranger names a local file as its labels, and appending wrote them into it."""
+    paths = [netcdf(tmp_path / f"{i}.nc", start=4 * i) for i in range(2)]
+    made = repository(tmp_path / "repo", tmp_path)
+    session = made.writable_session("main")
+    vs.open_virtual_dataset(paths[0], loadable_variables=[]).virtual.to_icechunk(session.store)
+    session.commit("labels in files")
+    closed = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
+    with pytest.raises(StorageError, match=r"authorize"):
+        append(closed.writable_session("main"), paths[1])
+    opened_again = repository(tmp_path / "repo", tmp_path, create=False).writable_session("main")
+    append(opened_again, paths[1])
+    assert opened(opened_again).sizes["time"] == 8
+    assert_values_of_sources(opened_again, paths)
 
 
 @pytest.mark.parametrize("commits", [False, True])

@@ -133,7 +133,7 @@ def read_session(store: Any, path: str, /) -> ManifestGroup:
     """Describe a group as a session has it, with what is not committed yet.
 
     Chunks of the repository that take little are taken out of it; others have places where nothing can be read, since a
-    session does not tell where its files are.
+    session does not tell where its files are. Chunks of labels are read by Icechunk, wherever they are.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ class ChunkPages:
             )
             self.storage.check([x.url for x in manifest.locations if not x.url.startswith(root)])
             if self.url is None:
-                return self._with_native(manifest)
+                return self._with_read(manifest)
             return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)
         except icechunk.IcechunkError as error:
             raise StorageError(
@@ -404,13 +404,23 @@ class ChunkPages:
         entries["encoding"][cells] = metadata.encoding_rows().flat[cells]
         return replace(held, entries=entries)
 
-    def _with_native(self, manifest: ChunkManifest) -> ChunkManifest:
-        """Take the chunks of the repository out of it, if they are few bytes."""
-        native = [FIRST + i for i, x in enumerate(manifest.locations) if x.url.startswith(NATIVE)]
-        rows = np.flatnonzero(np.isin(manifest.entries["location"], native))
-        entries = manifest.entries.copy()
-        if not rows.size or int(entries["length"][rows].sum()) > _MAX_NATIVE_BYTES:
+    def _with_read(self, manifest: ChunkManifest) -> ChunkManifest:
+        """Take chunks of the repository out of it, if they are few bytes, and all chunks of labels.
+
+        Icechunk reads labels that lie in files where its user has authorised it. A repository of a stranger that is
+        added to does not say what else of this machine is read.
+        """
+        location = manifest.entries["location"]
+        if self.metadata.dimension_names == (self.path.rpartition("/")[2],):
+            rows = np.flatnonzero(location >= FIRST)
+        else:
+            native = [FIRST + i for i, x in enumerate(manifest.locations) if x.url.startswith(NATIVE)]
+            rows = np.flatnonzero(np.isin(location, native))
+            if int(manifest.entries["length"][rows].sum()) > _MAX_NATIVE_BYTES:
+                return manifest
+        if not rows.size:
             return manifest
+        entries = manifest.entries.copy()
         chunks = sync(_chunks(self.store, self.path, _cells(rows, self.metadata)))
         lengths = np.array([len(chunk) for chunk in chunks], np.int64)
         entries["location"][rows] = INLINE
