@@ -1,10 +1,14 @@
 """The map of the package in docs/explanation/architecture.md is that of the folders, and of the layers."""
 
 import re
+import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
+
+import virtualstack
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs" / "explanation").glob("*.md")), ROOT / "docs" / "contributing.md"]
@@ -42,3 +46,51 @@ def test_the_paths_that_a_page_names_are_there(page):
     """Those of folders and modules of the package, of tests and of pages."""
     gone = [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()]
     assert not gone
+
+
+def test_the_top_level_is_what_a_newcomer_expects():
+    """Nothing but the package, tests, docs and project files; citation tools look for CITATION.cff here alone."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not in a clone of the repository")
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    top = {name.partition("/")[0] for name in files.splitlines()}
+    assert {name for name in top if not name.startswith(".")} == {
+        "CITATION.cff",
+        "LICENSE",
+        "README.md",
+        "conftest.py",
+        "docs",
+        "pyproject.toml",
+        "tests",
+        "virtualstack",
+    }
+
+
+def test_the_citation_is_of_this_version():
+    """Title, version and licence are those of the package."""
+    citation = dict(re.findall(r"^([\w-]+): (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["title"] == project["name"]
+    assert citation["version"] == virtualstack.__version__
+    assert citation["license"] == project["license"]
+    assert citation["abstract"] == project["description"]
+
+
+def test_the_tasks_of_the_contributing_page_are_those_of_the_project():
+    """Each task is on the page or a step of one that is, and its programs are installed by a dependency group."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    tasks = project["tool"]["poe"]["tasks"]
+    named = set(re.findall(r"`\.venv/bin/poe ([\w-]+)", (ROOT / "docs" / "contributing.md").read_text()))
+    assert named <= set(tasks)
+    steps = {step for name in named for step in tasks[name].get("sequence", ()) if isinstance(step, str)}
+    assert set(tasks) == named | steps
+    for task in tasks.values():
+        for step in task.get("sequence", [task]):
+            program = shlex.split(step["cmd"])[0] if isinstance(step, dict) else "ruff"
+            assert program in {"ruff", "mypy", "lint-imports", "pytest", ".ci/run"}
+
+
+def test_the_ci_workflow_calls_the_script():
+    """The workflow has no list of checks of its own."""
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert re.findall(r"- run: (.+)", workflow) == [".ci/run"]
