@@ -20,6 +20,9 @@ from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["LazyArray", "lazy_variable"]
 
+_MAX_SEARCHED_CHUNKS = 1 << 16
+"""Chunks of an array up to which pages of references are read to find out whether it has any."""
+
 _STRINGS: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call]
 
 
@@ -152,10 +155,6 @@ _NETCDF_FILTERS = frozenset({"zlib", "shuffle", "fletcher32"})
 def _is_at_hand(array: ManifestArray) -> bool:
     """Tell whether all values stand in the manifest; pages of small ones are read to find out."""
     count = array.manifest.summary()
-    if count is None and math.prod(array.grid.shape) <= _SMALL:
+    if count is None and math.prod(array.grid.shape) <= _MAX_SEARCHED_CHUNKS:
         count = array.in_memory().summary()
     return count is not None and not count.n_references
-
-
-_SMALL = 1 << 16
-"""Chunks of texts, of which there are seldom many."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["printable"]
+__all__ = ["MAX_SHOWN_ITEMS", "printable"]
+
+MAX_SHOWN_ITEMS = 20
+"""Items of a list that a representation or a message shows; it counts the others."""
 
 # Control characters (C0 but for tab and newline, and C1), and what turns the direction of text around.
 _ODD = re.compile("[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")

@@ -44,7 +44,7 @@ from virtualstack.vstack.format.names import shard_mark, snapshot_key
 from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.write import edit, segment
 
-PAGE, SHARD, MEMORY, SECONDS = 8, 2, 3 << 30, 20  # seconds of the processor
+PAGE_ROWS, SHARD_PAGES, MEMORY, SECONDS = 8, 2, 3 << 30, 20  # seconds of the processor
 OBJECTS = memory._OBJECTS
 ATTRIBUTES = {
     "text": "abc",
@@ -153,10 +153,11 @@ ODD = (
 
 def set_small() -> None:
     """Make pages and tables short, so that a small store has many."""
-    rows.PAGE, rows.SHARD, archive.SHARD, segment.SHARD = PAGE, SHARD, SHARD, SHARD
-    edit.TAIL, edit.FULL = 2, 3
-    segment.FEW_SOURCES, archive.FEW_SOURCES = 2, 2
-    segment.SOURCES_PAGE, archive.SOURCES_PAGE = 3, 3
+    rows.PAGE_ROWS = PAGE_ROWS
+    rows.SHARD_PAGES = archive.SHARD_PAGES = segment.SHARD_PAGES = SHARD_PAGES
+    edit.MAX_TAIL_ROWS, edit.FULL_PAGE_ROWS = 2, 3
+    segment.MAX_LISTED_SOURCES, archive.MAX_LISTED_SOURCES = 2, 2
+    segment.PAGE_SOURCES, archive.PAGE_SOURCES = 3, 3
 
 
 def make(url: str, seed: int) -> None:
@@ -419,7 +420,7 @@ def shards(store: dict[str, bytes]) -> list[str]:
 
 def unpacked(data: bytes) -> tuple[list[bytes], bytes]:
     """Pages of a shard, without their checksums, and its mark."""
-    for n in range(1, SHARD + 1):
+    for n in range(1, SHARD_PAGES + 1):
         tail = data[-16 * n - 4 : -4]
         if rows._checksum(tail) == data[-4:]:
             index = np.frombuffer(tail, "<u8").reshape(-1, 2)

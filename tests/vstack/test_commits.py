@@ -271,7 +271,7 @@ def test_chunks_of_a_snapshot_that_was_expired(url, tmp_path):
 @pytest.mark.parametrize("key", [refs_key, lambda name: values_key(name, 0)])
 def test_a_segment_that_was_taken_for_a_left_one(url, monkeypatch, key):
     """What took longer than the grace period may have been deleted before its commit."""
-    monkeypatch.setattr(commits, "GRACE", -1.0)
+    monkeypatch.setattr(commits, "GRACE_SECONDS", -1.0)
     store = Repository.open(url, allow=ALLOW).write("v", {"time": 0}, 5)
     assert store.snapshot.number == 1  # it is there
     check = commits._check_kept

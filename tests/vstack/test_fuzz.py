@@ -124,8 +124,8 @@ def test_a_snapshot_that_contradicts_itself_is_malformed(change):
     [
         b"[" * 10**6,
         b'{"a":' * 10**6,
-        b'{"rows":[' + b"[]," * (documents.MAX_VALUES // 2) + b"[]]}",
-        b" " * (documents.MAX_DOCUMENT + 1),
+        b'{"rows":[' + b"[]," * (documents.MAX_JSON_VALUES // 2) + b"[]]}",
+        b" " * (documents.MAX_DOCUMENT_BYTES + 1),
         b"null",
         b"",
     ],

@@ -244,8 +244,8 @@ def vs_create(path, values, codecs):
 @pytest.mark.parametrize("relative", [False, True])
 def test_files_joined_appended_and_moved_are_read_alike(relative, tmp_path, monkeypatch):
     """Of all snapshots: trees would be the same; tables that grow beyond their tail, relocated and relative sources."""
-    monkeypatch.setattr(edit, "TAIL", 2)
-    monkeypatch.setattr(edit, "FULL", 3)
+    monkeypatch.setattr(edit, "MAX_TAIL_ROWS", 2)
+    monkeypatch.setattr(edit, "FULL_PAGE_ROWS", 3)
     (tmp_path / "data").mkdir()
     url = tmp_path / "x.vstack"
     for i in range(9):

@@ -65,7 +65,7 @@ def test_what_changed_is_scanned_again(tmp_path, archive, scanned):
     found = opened(tmp_path).refresh()
     assert (names(found.refreshed), found.masked, found.left, found.is_complete) == (["001.nc", "003.nc"], (), (), True)
     assert repr(found) == "snapshot 1: 2 refreshed, 0 left"
-    assert found.snapshot.message == "refreshed 2 sources"
+    assert found.repository.snapshot.message == "refreshed 2 sources"
     assert scanned == ["001.nc", "003.nc"]
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), as_read(archive))
     assert opened(tmp_path).verify(sample=1.0).is_good
@@ -76,10 +76,20 @@ def test_what_changed_is_scanned_again(tmp_path, archive, scanned):
         old["t"][2].load()
 
 
+def test_the_report_has_the_repository_at_the_new_snapshot(tmp_path, archive):
+    """It reads the new values, as the repository that was asked does not."""
+    before = opened(tmp_path)
+    write_day(archive[1], 1, seed=1)
+    after = before.refresh().repository
+    assert (before.snapshot.number, after.snapshot.number) == (0, 1)
+    xr.testing.assert_identical(after.open_dataset().load(), as_read(archive))
+    assert after.refresh().repository is after
+
+
 def test_where_nothing_changed_there_is_no_snapshot(tmp_path, archive, scanned):
     """And nothing is scanned."""
     found = opened(tmp_path).refresh()
-    assert (found.snapshot.number, found.refreshed, scanned) == (0, (), [])
+    assert (found.repository.snapshot.number, found.refreshed, scanned) == (0, (), [])
     assert opened(tmp_path).snapshot.number == 0
 
 
@@ -201,9 +211,9 @@ def test_missing_sources_are_kept_or_masked(tmp_path, archive):
     expected = as_read(archive)
     archive[1].unlink()
     found = opened(tmp_path).refresh()
-    assert (found.snapshot.number, names(x for x, _ in found.left)) == (0, ["001.nc"])
+    assert (found.repository.snapshot.number, names(x for x, _ in found.left)) == (0, ["001.nc"])
     found = opened(tmp_path).refresh(missing="mask")
-    assert (found.snapshot.number, names(found.masked), found.is_complete) == (1, ["001.nc"], True)
+    assert (found.repository.snapshot.number, names(found.masked), found.is_complete) == (1, ["001.nc"], True)
     assert repr(found) == "snapshot 1: 0 refreshed, 1 masked, 0 left"
     now = read(tmp_path / "x.vstack")
     expected["t"][2:4] = np.nan
@@ -335,7 +345,7 @@ def test_files_on_s3_and_beside_a_store(tmp_path, s3_server):
     assert (names(found.refreshed), [x.rpartition("/")[2] for x, _ in found.left]) == (["001.nc"], ["003.nc"])
     now = xr.open_dataset(store, engine="virtualstack", storage=options)
     xr.testing.assert_identical(now.isel(time=slice(0, 6)).load(), as_read(paths).isel(time=slice(0, 6)))
-    assert all(prefix.startswith("../") for prefix in found.snapshot.prefixes)
+    assert all(prefix.startswith("../") for prefix in found.repository.snapshot.prefixes)
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -216,12 +216,12 @@ def test_a_writer_bundles_what_a_reader_takes(tmp_path, monkeypatch):
     values = {name: (name, np.arange(n) / 7) for name, n in {"a": 10, "b": 100, "c": 50}.items()}
     dataset = xr.Dataset(coords=values)
     for module in ("format.history", "write.write", "write.commit"):
-        monkeypatch.setattr(f"virtualstack.vstack.{module}.MAX_BUNDLE", 8 * 60)
+        monkeypatch.setattr(f"virtualstack.vstack.{module}.MAX_BUNDLE_BYTES", 8 * 60)
     dataset.virtual.to_vstack(tmp_path / "x.vstack")
     snapshot = vs.Repository.open(tmp_path / "x.vstack").snapshot
     assert {path for path, node in snapshot.arrays.items() if node.bundled} == {"/a", "/c"}
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), dataset)
-    assert history.MAX_BUNDLE == 480
+    assert history.MAX_BUNDLE_BYTES == 480
 
 
 def nested(depth):
@@ -324,10 +324,10 @@ def test_a_source_that_refers_elsewhere_is_not_refreshed(strangers, tmp_path):
     (secret,) = days(tmp_path / "secret", 1)
     references(secret, strangers.parent / "000.nc")
     done = vs.Repository.open(strangers).refresh()
-    assert (done.refreshed, done.snapshot.number) == ((), 0)
+    assert (done.refreshed, done.repository.snapshot.number) == ((), 0)
     assert "which is a local file outside of the store's folder" in done.left[0][1]
     done = vs.Repository.open(strangers, allow=secret.parent).refresh()
-    assert (len(done.refreshed), done.snapshot.number, done.snapshot.signatures) == (1, 1, ())
+    assert (len(done.refreshed), done.repository.snapshot.number, done.repository.snapshot.signatures) == (1, 1, ())
 
 
 def test_what_a_source_elsewhere_refers_to_is_not_signed(tmp_path, monkeypatch):
@@ -342,7 +342,7 @@ def test_what_a_source_elsewhere_refers_to_is_not_signed(tmp_path, monkeypatch):
     references(secret[0], tmp_path / "refs")
     Storage.from_option().target("memory://bucket").put(secret[0].name, (tmp_path / "refs").read_bytes())
     done = vs.Repository.open(tmp_path / "given" / "x.vstack", allow="memory://bucket").refresh()
-    assert (done.refreshed, done.snapshot.number) == ((), 0)
+    assert (done.refreshed, done.repository.snapshot.number) == ((), 0)
     assert "which is a local file outside of the store's folder" in done.left[0][1]
     with pytest.raises(ForbiddenLocationError, match="which is in this process's memory"):  # it is not trusted
         read(tmp_path / "given" / "x.vstack")
@@ -585,7 +585,7 @@ def test_what_methods_show_moves_no_cursor(strangers):
     for shown in (repository.diff(0), vs.Repository.open(strangers, at=0).diff(1), repository.verify(sample=20)):
         assert len(repr(shown)) > 50
         assert repr(shown).replace("\n", "").isprintable()
-    shown = Refreshed(snapshot=repository.snapshot, refreshed=(), masked=(), left=(("\x1b[2J", "\x07"),))
+    shown = Refreshed(repository=repository, refreshed=(), masked=(), left=(("\x1b[2J", "\x07"),))
     assert repr(shown).replace("\n", "").isprintable()
 
 
@@ -690,7 +690,7 @@ def test_what_is_loaded_in_the_view_changes(strangers, monkeypatch):
         with contextlib.suppress(VirtualValuesError):
             return zarr.open_array(strangers / name)[...].tolist()
 
-    monkeypatch.setattr("virtualstack.vstack.write.view._MOST_LOADED", 8 * 100)
+    monkeypatch.setattr("virtualstack.vstack.write.view._MAX_LOADED_BYTES", 8 * 100)
     for n in (10, 200, 20):
         values = {"a": ("x", np.arange(n) + 0.5), "b": ("y", np.arange(50.0))}
         xr.Dataset(values).virtual.to_vstack(strangers, mode="w")

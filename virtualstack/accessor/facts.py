@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessorFacts", "checked_letters", "tree_to_group", "without_refusals"]
 
-_REPORT = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
+_REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 
 
 class AccessorFacts:
@@ -105,7 +105,7 @@ class AccessorFacts:
             Shape, sources and codecs, and the differences with the number of chunks concerned.
         """
         rows = [row for path, dataset in self._groups().items() for row in _report_rows(path, dataset)]
-        return pd.DataFrame(rows, columns=_REPORT).astype({"chunks": "Int64"})
+        return pd.DataFrame(rows, columns=_REPORT_COLUMNS).astype({"chunks": "Int64"})
 
 
 def _joined(path: str, name: object) -> str:

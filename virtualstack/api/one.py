@@ -34,7 +34,7 @@ __all__ = [
 
 type Unsupported = Literal["inline", "raise", "skip"]
 
-_SHOWN = 5
+_MAX_SHOWN_REASONS = 5
 """Refused variables of which messages show the reasons; all are named where the remedy needs their names."""
 
 
@@ -212,8 +212,8 @@ def _left_out(node: ManifestGroup, refused: list[Refusal]) -> str:
 
 
 def _listed(refused: list[Refusal]) -> str:
-    listed = "; ".join(f"'{x.path}': {x.reason}" for x in refused[:_SHOWN])
-    return listed + (f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else "")
+    listed = "; ".join(f"'{x.path}': {x.reason}" for x in refused[:_MAX_SHOWN_REASONS])
+    return listed + (f"; and {len(refused) - _MAX_SHOWN_REASONS} more" if len(refused) > _MAX_SHOWN_REASONS else "")
 
 
 def open_virtual_dataset(

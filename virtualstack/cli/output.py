@@ -10,7 +10,7 @@ from virtualstack.printable import printable
 
 __all__ = ["OutputError", "progress_bar", "say", "show", "show_warning", "table"]
 
-_WIDTH = 30  # of a bar
+_BAR_CHARACTERS = 30  # of a bar
 
 
 class OutputError(Exception):
@@ -35,9 +35,11 @@ def progress_bar(label: str) -> Callable[[int, int], None]:
 
     def draw(done: int, total: int) -> None:
         if sys.stderr.isatty():
-            filled = _WIDTH * done // max(total, 1)
+            filled = _BAR_CHARACTERS * done // max(total, 1)
             end = "\n" if done == total else ""
-            print(f"\r{label} [{'#' * filled:.<{_WIDTH}}] {done}/{total}", end=end, file=sys.stderr, flush=True)
+            print(
+                f"\r{label} [{'#' * filled:.<{_BAR_CHARACTERS}}] {done}/{total}", end=end, file=sys.stderr, flush=True
+            )
 
     return draw
 

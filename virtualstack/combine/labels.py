@@ -41,8 +41,8 @@ KINDS = {"i": "number", "u": "number", "f": "number", "m": "duration", "M": "dat
 _UNITS: tuple[_Unit, ...] = ("ns", "us", "s")
 """Of dates, from the finest on; all fit into the last."""
 
-_MOST = 1 << 64
-"""More than integers may lie apart."""
+_MAX_INTEGER_GAP = 1 << 64
+"""Distance that no two integers of 64 bits have."""
 
 
 def first_within(seen: Sequence[Labels], tolerance: Any, /) -> NDArray[np.intp]:
@@ -150,7 +150,7 @@ def _limit(values: NDArray[Any], unit: _Unit | None, tolerance: Any) -> Any:
         return None
     if unit is not None:
         return tolerance // pd.Timedelta(1, unit)
-    return float(tolerance) if values.dtype.kind == "f" else math.floor(min(tolerance, _MOST))
+    return float(tolerance) if values.dtype.kind == "f" else math.floor(min(tolerance, _MAX_INTEGER_GAP))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -124,7 +124,7 @@ def text_array(
     return text, [Refusal(path=array.name or "", reason=reason, kind="inlined")]
 
 
-_MAX_LOADED = 1 << 28
+_MAX_LOADED_BYTES = 1 << 28
 """Bytes of values up to which a dimension coordinate is loaded unasked: a tiny file may promise any number."""
 
 
@@ -138,7 +138,7 @@ def _default_loadable(group: ManifestGroup, texts: Container[str], /) -> set[str
         name
         for name, array in group.arrays.items()
         if ((dims[name][:-1] if name in texts else dims[name]) == (name,) or name in group.loaded)
-        and array.nbytes <= _MAX_LOADED
+        and array.nbytes <= _MAX_LOADED_BYTES
     }
 
 

@@ -16,7 +16,7 @@ from virtualstack.manifests import ManifestArray
 
 __all__ = ["stored_values"]
 
-_TEXT = "STUO"
+_TEXT_KINDS = "STUO"
 
 
 def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = False) -> NDArray[Any]:
@@ -44,7 +44,7 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
         stored = _cast(array, values)
         _check(array, values, stored, 0.0)
         return stored
-    encoding = {**array.cf, **({} if array.dtype.kind in _TEXT else {"dtype": array.dtype})}
+    encoding = {**array.cf, **({} if array.dtype.kind in _TEXT_KINDS else {"dtype": array.dtype})}
     try:
         with quiet():
             made = conventions.encode_cf_variable(
@@ -85,7 +85,7 @@ def _cast(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype == array.dtype:
         return values
     kinds = values.dtype.kind + array.dtype.kind
-    is_text = kinds[0] in _TEXT and kinds[1] in _TEXT
+    is_text = kinds[0] in _TEXT_KINDS and kinds[1] in _TEXT_KINDS
     if not is_text and not (set(kinds) <= set("biufc") and (kinds[1] == "b") <= (kinds[0] == "b")):
         raise WriterError(
             f"values of dtype '{values.dtype}' have no place in variable '{array.name}' of dtype '{array.dtype}'",
@@ -139,7 +139,7 @@ def _same(a: NDArray[Any], b: NDArray[Any], tolerance: float, dtype: np.dtype[An
         if a.dtype.kind != b.dtype.kind:
             return np.zeros(a.shape, np.bool_)
         return np.asarray((a == b) | (np.isnat(a) & np.isnat(b)))
-    if a.dtype.kind in _TEXT or b.dtype.kind in _TEXT:
+    if a.dtype.kind in _TEXT_KINDS or b.dtype.kind in _TEXT_KINDS:
         x, y = a.astype(object), b.astype(object)
         try:
             return np.asarray((x == y) | (np.asarray(pd.isnull(x)) & np.asarray(pd.isnull(y))), np.bool_)

@@ -19,11 +19,11 @@ from virtualstack.manifests import FIRST, INLINE, ChunkManifest
 
 __all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
 
-_SPARSE = 4
-"""Cells of a box, as a multiple of those in it that are meant, beyond which chunks are handed over one by one."""
+_MAX_BOX_RATIO = 4
+"""Cells of a box for each chunk that is set, beyond which chunks are handed over one by one."""
 
 _BATCH_CHUNKS = 1 << 17  # chunks that Icechunk names at a time
-_RUN = 8  # chunks of one source in a row from which on its name is repeated
+_MIN_RUN_CHUNKS = 8  # chunks of one source in a row from which on its name is repeated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,7 +193,7 @@ def _set_cells(
     index = np.unravel_index(cells, manifest.shape) if manifest.shape else ()
     box = tuple(slice(int(x.min()), int(x.max()) + 1) for x in index)
     n_cells = math.prod(side.stop - side.start for side in box)
-    if n_cells > _SPARSE * cells.size:
+    if n_cells > _MAX_BOX_RATIO * cells.size:
         return _set_each(store, path, manifest, names, cells, checksum)
     inside: NDArray[np.bool_] | None = None
     if n_cells > cells.size:
@@ -231,7 +231,7 @@ def _set_box(
 def _texts(names: NDArray[np.object_], codes: NDArray[Any]) -> list[str]:
     """Give the name of each code; those of runs of one code are repeated, which is faster than to look each up."""
     begin = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-    if begin.size > codes.size // _RUN:
+    if begin.size > codes.size // _MIN_RUN_CHUNKS:
         return list(names[codes].tolist())
     lengths = np.diff(np.append(begin, codes.size)).tolist()
     return list(chain.from_iterable(map(repeat, names[codes[begin]].tolist(), lengths)))

@@ -33,8 +33,10 @@ from virtualstack.storage import Source, Storage
 
 __all__ = ["KerchunkDriver", "big_endian", "corrected_fits", "corrected_hdf4", "corrected_tiff"]
 
-_BLOCK, _CARD = 2880, 80
-_MOST = 1000 * _BLOCK
+_FITS_BLOCK_BYTES, _FITS_CARD_BYTES = 2880, 80
+_MAX_HEADER_BYTES = 1000 * _FITS_BLOCK_BYTES
+"""Bytes in front of the data in which the header of an array is looked for."""
+
 _SCALED = re.compile(r"(TSCAL|TZERO)\d+")
 
 
@@ -102,11 +104,11 @@ def _document(text: Any) -> dict[str, Any]:
 
 def _is_compressed(source: Source, offset: int) -> bool:
     """Look for ZIMAGE in the header in front of the data."""
-    begin = max(offset - _MOST, offset % _BLOCK, 0)
+    begin = max(offset - _MAX_HEADER_BYTES, offset % _FITS_BLOCK_BYTES, 0)
     head = source.read(begin, min(offset, source.size) - begin) if begin < source.size else b""
-    starts = [at for at in range(0, len(head), _BLOCK) if head.startswith((b"XTENSION=", b"SIMPLE  ="), at)]
+    starts = [at for at in range(0, len(head), _FITS_BLOCK_BYTES) if head.startswith((b"XTENSION=", b"SIMPLE  ="), at)]
     header = head[starts[-1] if starts else 0 :]
-    cards = (header[at : at + _CARD] for at in range(0, len(header), _CARD))
+    cards = (header[at : at + _FITS_CARD_BYTES] for at in range(0, len(header), _FITS_CARD_BYTES))
     return any(card.startswith(b"ZIMAGE  =") and card[10:30].strip().startswith(b"T") for card in cards)
 
 
@@ -129,7 +131,7 @@ _FILLS: dict[str, float] = {
 
 _NUMBER_TYPE = 106
 _BIG_ENDIAN = 1
-_MAX_BLOCKS = 1 << 16
+_MAX_DESCRIPTOR_BLOCKS = 1 << 16
 
 
 @cache
@@ -219,7 +221,7 @@ def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, A
 def _byte_orders(source: Source) -> Iterator[int]:
     """Give the class, which is the byte order, of each type of numbers: HDF4 specification, chapters 2 and 3."""
     at = 4
-    for _ in range(_MAX_BLOCKS):
+    for _ in range(_MAX_DESCRIPTOR_BLOCKS):
         n, following = struct.unpack(">HI", source.read(at, 6))
         for tag, _, offset, length in struct.iter_unpack(">HHII", source.read(at + 6, 12 * n)):
             if tag == _NUMBER_TYPE and length == 4:

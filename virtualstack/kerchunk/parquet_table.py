@@ -36,7 +36,7 @@ _INT32 = 5
 _MAX_DEPTH = 9
 
 _MAX_METADATA_BYTES = 1 << 20
-_FEW_PAGES = 10_000
+_MIN_PAGES = 10_000
 _BYTES_PER_PAGE = 1000
 """Stored bytes of a file for each further page: to read its header takes as long as to read so many."""
 
@@ -64,7 +64,7 @@ def _unpacked_size(data: bytes | memoryview) -> int:
     if length > _MAX_METADATA_BYTES:
         raise ValueError(f"it has {length} bytes of metadata, and at most {_MAX_METADATA_BYTES} are read")
     metadata, _ = _struct(data, max(len(data) - 8 - length, 0))
-    total, room = 0, _FEW_PAGES + len(data) // _BYTES_PER_PAGE
+    total, room = 0, _MIN_PAGES + len(data) // _BYTES_PER_PAGE
     for group in metadata.get(_ROW_GROUPS, []):
         for chunk in group.get(_GROUP_COLUMNS, []):
             column = chunk.get(_COLUMN_METADATA, {})
@@ -161,7 +161,7 @@ _COLUMNS = (
 _MAX_BYTES = 1 << 31
 """Bytes that the values of a file may take, and its inline chunks: 20,000 of each of 100,000 chunks."""
 
-_MIN_UNPACKED = 1 << 26
+_MIN_UNPACKED_BYTES = 1 << 26
 """Bytes that a file of any size may have, once decoded."""
 
 _MAX_RATIO = 1000
@@ -173,7 +173,7 @@ _ROW_BYTES = 64
 _MAX_RECORDS = 1 << 48
 """Rows that a file may be said to have: those of one that is not there are counted all the same."""
 
-_BATCH = 1 << 20
+_BATCH_ROWS = 1 << 20
 """Rows that are decoded at a time."""
 
 
@@ -255,7 +255,7 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
     texts = [name for name in ("path", "raw") if name in names]
     file = pq.ParquetFile(pa.BufferReader(data), metadata=file.metadata, read_dictionary=texts)
     batches, n = [], 0
-    for batch in file.iter_batches(min(n_rows, _BATCH), columns=names):
+    for batch in file.iter_batches(min(n_rows, _BATCH_ROWS), columns=names):
         batch.validate(full=True)  # pyarrow looks up what is not there
         batches.append(batch[: n_rows - n])
         n += len(batches[-1])
@@ -268,7 +268,7 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
 
 def _check_ratio(unpacked: int, stored: int, where: str) -> None:
     """Refuse a file of few bytes that claims to hold much: references never are packed so well."""
-    most = max(_MIN_UNPACKED, _MAX_RATIO * stored)
+    most = max(_MIN_UNPACKED_BYTES, _MAX_RATIO * stored)
     if unpacked > most:
         raise MalformedFileError(
             f"'{where}' has {stored} bytes and claims to hold {unpacked}; at most {most} are decoded for its size. "

@@ -201,12 +201,12 @@ def _without_caches(url: str) -> str:
 _PARQUET = ".parq", ".parquet"
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT_BYTES = 1 << 33
-_MIN_UNPACKED = 1 << 26
+_MIN_UNPACKED_BYTES = 1 << 26
 """Bytes that compressed references of any size may have, once unpacked."""
 _MAX_RATIO = 1000
 """Bytes that larger ones may have, for each byte that is stored; honest references have about 100 at most."""
 _PIECE_BYTES = 1 << 22
-_LONG_TEXT = 1 << 16  # bytes, as stored; below, the JSON library alone is quicker
+_MIN_SPLIT_BYTES = 1 << 16  # bytes, as stored; below, the JSON library alone is quicker
 _DEFAULTS = ReadOptions()
 
 
@@ -376,7 +376,7 @@ def _directory(url: str, storage: Storage) -> Source | None:
 
 def _parse(source: Source) -> ReferenceTable:
     url = source.location.url
-    parts = split_text(_pieces(source)) if source.size >= _LONG_TEXT else None
+    parts = split_text(_pieces(source)) if source.size >= _MIN_SPLIT_BYTES else None
     if parts is not None:
         references, plain = parts
         return ReferenceTable.from_references(references, plain=plain, where=url)
@@ -403,7 +403,7 @@ def _pieces(source: Source) -> Iterator[bytes]:
 
 def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
     """Decompress, piece after piece: the library would make room for the most that there may be at once."""
-    most = left = min(_MAX_TEXT_BYTES, max(_MIN_UNPACKED, _MAX_RATIO * len(data)))
+    most = left = min(_MAX_TEXT_BYTES, max(_MIN_UNPACKED_BYTES, _MAX_RATIO * len(data)))
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
         while left and (

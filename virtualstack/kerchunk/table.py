@@ -28,7 +28,7 @@ __all__ = ["PlainReferences", "ReferenceColumns", "ReferenceTable", "are_metadat
 
 _METADATA = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
 _INDEX = "0123456789."
-_AT_ONCE = 1 << 16  # references, or up to one part more
+_BATCH_REFERENCES = 1 << 16  # references, or up to one part more
 
 
 type ReferenceColumns = tuple[pa.Array, NDArray[np.integer], NDArray[np.int64], NDArray[np.integer]]
@@ -110,7 +110,7 @@ class PlainReferences:
             for place in places:
                 some.append(place)
                 n += place[2] - place[1]
-                if n >= _AT_ONCE:
+                if n >= _BATCH_REFERENCES:
                     yield self._columns(some, once=once)
                     some, n = [], 0
         if some:

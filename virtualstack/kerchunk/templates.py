@@ -25,11 +25,11 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_MAX_DEPTH, _MAX_EXPRESSION, _MAX_TEXT = 8, 256, 1 << 14
-_MAX_DIMENSIONS, _USUAL = 32, 4
+_MAX_DEPTH, _MAX_EXPRESSION_CHARACTERS, _MAX_TEXT_CHARACTERS = 8, 256, 1 << 14
+_MAX_DIMENSIONS, _USUAL_DIMENSIONS = 32, 4
 _MAX_NUMBER = 2.0**62
-_MAX_EVALUATED = 256  # expressions for one text, as templates stand in templates
-_MAX_COLUMN = 1 << 30  # characters of what one generator makes of one text
+_MAX_EXPRESSIONS = 256  # expressions for one text, as templates stand in templates
+_MAX_COLUMN_CHARACTERS = 1 << 30  # characters of what one generator makes of one text
 
 type Value = int | str | np.ndarray[Any, Any] | pa.Array
 
@@ -47,7 +47,7 @@ def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
     MalformedFileError
         An expression that is neither a name, nor whole-number arithmetic, nor a template with arguments.
     """
-    rendered = _render(text, {}, templates, where, 0, iter(range(_MAX_EVALUATED)))
+    rendered = _render(text, {}, templates, where, 0, iter(range(_MAX_EXPRESSIONS)))
     return rendered if isinstance(rendered, str) else str(rendered)
 
 
@@ -69,7 +69,7 @@ def generate(
             raise MalformedFileError(f"'{where}' has the generator {generator!r}; 'key' and 'url' are asked for")
         values = _dimensions(generator.get("dimensions"), where)
         n = math.prod(len(value) for value in values.values())
-        most = max([n, *map(len, values.values())]) * max(1, len(values) // _USUAL)
+        most = max([n, *map(len, values.values())]) * max(1, len(values) // _USUAL_DIMENSIONS)
         if most > max_references - len(references):
             raise MalformedFileError(
                 f"'{where}' has generators of more than {max_references} references; write them out as parquet"
@@ -116,8 +116,8 @@ def _take(values: Any, index: np.ndarray[Any, Any]) -> Value:
 
 
 def _column(text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, n: int) -> pa.Array:
-    rendered = _render(text, names, templates, where, 0, iter(range(_MAX_EVALUATED)))
-    if isinstance(rendered, str) and n * len(rendered) > _MAX_COLUMN:
+    rendered = _render(text, names, templates, where, 0, iter(range(_MAX_EXPRESSIONS)))
+    if isinstance(rendered, str) and n * len(rendered) > _MAX_COLUMN_CHARACTERS:
         raise _too_much(where)
     return pa.array([rendered] * n, pa.string()) if isinstance(rendered, str) else _strings(rendered)
 
@@ -138,16 +138,18 @@ def _strings(value: Value) -> pa.Array:
 
 
 def _too_much(where: str) -> MalformedFileError:
-    return MalformedFileError(f"'{where}' has a generator of more than {_MAX_COLUMN} characters; write it as parquet")
+    return MalformedFileError(
+        f"'{where}' has a generator of more than {_MAX_COLUMN_CHARACTERS} characters; write it as parquet"
+    )
 
 
 def _render(
     text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, depth: int, budget: Iterator[int]
 ) -> Any:
     """Give a string, or an Arrow array of strings where a name stands for an array."""
-    if depth > _MAX_DEPTH or len(text) > _MAX_TEXT:
+    if depth > _MAX_DEPTH or len(text) > _MAX_TEXT_CHARACTERS:
         raise MalformedFileError(
-            f"'{where}' has templates that go {depth} deep, or texts beyond {_MAX_TEXT} characters"
+            f"'{where}' has templates that go {depth} deep, or texts beyond {_MAX_TEXT_CHARACTERS} characters"
         )
     if "{%" in text:
         raise MalformedFileError(f"'{where}' has the template {text[:80]!r}; statements ('{{%') are not known here")
@@ -156,13 +158,15 @@ def _render(
         parts.append(part if i % 2 == 0 else _evaluate(part, names, templates, where, depth, budget))
     if all(isinstance(part, (str, int)) for part in parts):
         joined = "".join(map(str, parts))
-        if len(joined) > _MAX_TEXT:
-            raise MalformedFileError(f"'{where}' has templates that make texts beyond {_MAX_TEXT} characters")
+        if len(joined) > _MAX_TEXT_CHARACTERS:
+            raise MalformedFileError(
+                f"'{where}' has templates that make texts beyond {_MAX_TEXT_CHARACTERS} characters"
+            )
         return joined
     columns = [str(part) if isinstance(part, (str, int)) else _strings(part) for part in parts]
     n = max(len(column) for column in columns if not isinstance(column, str))
     lengths = (n * len(x) if isinstance(x, str) else pc.sum(pc.binary_length(x)).as_py() or 0 for x in columns)
-    if sum(lengths) > _MAX_COLUMN:
+    if sum(lengths) > _MAX_COLUMN_CHARACTERS:
         raise _too_much(where)
     return pc.binary_join_element_wise(*columns, "")
 
@@ -194,10 +198,10 @@ def _evaluate(
         raise SyntaxError("unknown name, or not whole-number arithmetic")
 
     try:
-        if len(text) > _MAX_EXPRESSION:
+        if len(text) > _MAX_EXPRESSION_CHARACTERS:
             raise SyntaxError("too long")
         if next(budget, None) is None:
-            raise SyntaxError(f"more than {_MAX_EVALUATED} expressions make one text")
+            raise SyntaxError(f"more than {_MAX_EXPRESSIONS} expressions make one text")
         with np.errstate(all="raise"):
             return value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ArithmeticError, RecursionError) as error:

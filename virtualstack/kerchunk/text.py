@@ -32,10 +32,10 @@ __all__ = ["load_json", "split_text"]
 
 _BLOCK_BYTES = 1 << 20  # bytes looked at together: what is found in them stays in the processor's cache
 _MAX_RUNS = 1 << 16
-_MAX_KEY = 1 << 8
-_WORD = 8
-_LONG = re.compile(rb"[0-9]{20}")
-_FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(_WORD + 1)], np.uint64)
+_MAX_KEY_BYTES = 1 << 8
+_WORD_BYTES = 8
+_LONG_NUMBER = re.compile(rb"[0-9]{20}")
+_FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(_WORD_BYTES + 1)], np.uint64)
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no hash of a word is lost; 2^64 by the golden ratio
 
 type Positions = NDArray[np.int64]
@@ -79,7 +79,7 @@ def load_json(text: bytes | bytearray, /) -> Any:
     ValueError
         It is not JSON.
     """
-    if _LONG.search(text):  # orjson would make floats of whole numbers from 2^64 on
+    if _LONG_NUMBER.search(text):  # orjson would make floats of whole numbers from 2^64 on
         try:
             return json.loads(text)
         except RecursionError as error:
@@ -257,13 +257,13 @@ def _hashes(texts: pa.Array) -> NDArray[np.uint64] | None:
     """Give hashes of texts; ``None`` where one is long."""
     starts = np.frombuffer(texts.buffers()[1], np.int64)[: len(texts) + 1]
     lengths = np.diff(starts)
-    if int(lengths.max(initial=0)) > _MAX_KEY:
+    if int(lengths.max(initial=0)) > _MAX_KEY_BYTES:
         return None
-    padded = np.append(np.frombuffer(texts.buffers()[2], np.uint8), np.zeros(_WORD, np.uint8))
-    words = np.ndarray((padded.size - _WORD + 1,), "<u8", padded, strides=(1,))
+    padded = np.append(np.frombuffer(texts.buffers()[2], np.uint8), np.zeros(_WORD_BYTES, np.uint8))
+    words = np.ndarray((padded.size - _WORD_BYTES + 1,), "<u8", padded, strides=(1,))
     hashes = lengths.astype(np.uint64) * _FACTOR
-    for i in range(0, int(lengths.max(initial=0)), _WORD):
-        n_bytes = np.clip(lengths - i, 0, _WORD)
+    for i in range(0, int(lengths.max(initial=0)), _WORD_BYTES):
+        n_bytes = np.clip(lengths - i, 0, _WORD_BYTES)
         word = words[np.minimum(starts[:-1] + i, words.size - 1)] & _FIRST_BYTES[n_bytes]
         mixed = (hashes ^ word) * _FACTOR
         mixed ^= mixed >> np.uint64(32)

@@ -29,7 +29,7 @@ _MAX_TOTAL_BYTES = 1 << 29
 _BATCH_BYTES = 1 << 24
 _EPOCH = "days since 1850-01-01"
 _DAYS_TO_1970 = 43829
-_DAYS_OF_A_YEAR = {"standard": 365.2425, "noleap": 365.0, "all_leap": 366.0, "360_day": 360.0, "julian": 365.25}
+_YEAR_DAYS = {"standard": 365.2425, "noleap": 365.0, "all_leap": 366.0, "360_day": 360.0, "julian": 365.25}
 _DAY_NANOSECONDS = 86_400_000_000_000
 _YEARS_OF_DATETIME64 = 1678, 2261
 """First and last year of which nanoseconds since 1970 have all dates."""
@@ -80,8 +80,8 @@ class CoordinateLine:
             case None | "m8":
                 return number
             case "M8":
-                return (number / _DAY_NANOSECONDS + _DAYS_TO_1970) / _DAYS_OF_A_YEAR["standard"]
-        return number / _DAYS_OF_A_YEAR.get(self.unit, _DAYS_OF_A_YEAR["standard"])
+                return (number / _DAY_NANOSECONDS + _DAYS_TO_1970) / _YEAR_DAYS["standard"]
+        return number / _YEAR_DAYS.get(self.unit, _YEAR_DAYS["standard"])
 
     @property
     def key(self) -> tuple[str | None, bytes | None]:

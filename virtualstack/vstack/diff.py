@@ -13,7 +13,7 @@ from virtualstack.combine.region import Box, bounding, clipped, grown, merged
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ChunkAxis, same_value
 from virtualstack.manifests.serialised.headers import ArrayHeader
-from virtualstack.printable import printable
+from virtualstack.printable import MAX_SHOWN_ITEMS, printable
 from virtualstack.reading import read_array
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import array_in, bundle_bytes, read_snapshot
@@ -22,8 +22,6 @@ from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.write.edit import rows_from, rows_since
 
 __all__ = ["Changed", "Diff", "diff"]
-
-_SHOWN = 10  # of each kind of boxes, in a repr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +59,10 @@ class Changed:
         for name, (before, after) in self.attributes.items():
             yield f"attribute {name}: {_short(before)} to {_short(after)}"
         for what, boxes in (("appended", self.appended), ("overwritten", self.overwritten)):
-            for box in boxes[:_SHOWN]:
+            for box in boxes[:MAX_SHOWN_ITEMS]:
                 yield f"{what}: " + (", ".join(f"{dim} {x.start}:{x.stop}" for dim, x in box.items()) or "the value")
-            if len(boxes) > _SHOWN:
-                yield f"{what}: {len(boxes) - _SHOWN} boxes more"
+            if len(boxes) > MAX_SHOWN_ITEMS:
+                yield f"{what}: {len(boxes) - MAX_SHOWN_ITEMS} boxes more"
         if self.anew:
             yield "made anew"
 

@@ -14,7 +14,7 @@ from virtualstack.errors import MalformedFileError, SourceNotFoundError, Storage
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import Archive, ReadPermission
-from virtualstack.vstack.format.documents import MAX_DOCUMENT, PageRef, Table
+from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, PageRef, Table
 from virtualstack.vstack.format.history import listed_numbers, number_at, open_archive, read_snapshot
 from virtualstack.vstack.format.names import (
     BUNDLES,
@@ -116,7 +116,7 @@ def expire(
     if not numbers:
         raise SourceNotFoundError(f"'{objects.url.rstrip('/')}' is no vstack: it has no snapshot. Check the URL")
     clock = time.time() if dry_run else _clock(objects)
-    now = min(time.time(), clock + _SLACK)
+    now = min(time.time(), clock + _CLOCK_SLACK_SECONDS)
     wanted = _first_wanted(objects, numbers, keep, older_than, now)
     before = clock - grace.total_seconds()
     first = min(wanted, number_at(objects, numbers[0], now - grace.total_seconds()))
@@ -138,7 +138,7 @@ def expire(
     return Expired(url=url, snapshots=tuple(gone), objects=tuple(keys), spared=tuple(spared), dry_run=dry_run)
 
 
-_SLACK = 2.0
+_CLOCK_SLACK_SECONDS = 2.0
 """Seconds that clocks may differ by: object stores tell whole seconds."""
 
 
@@ -254,7 +254,7 @@ def _read_uses(objects: ObjectStore, number: int) -> Uses:
     key = snapshot_key(number)
     url = objects.url + key
     try:
-        data = objects.get(key, most=MAX_DOCUMENT)
+        data = objects.get(key, most=MAX_DOCUMENT_BYTES)
     except SourceNotFoundError:  # somebody else expires too
         return Uses(segments=Table(), placements=(), bundle=None)
     return decode_uses(read_document(data, number=number, url=url), url=url)

@@ -10,7 +10,7 @@ from typing import overload
 import numpy as np
 
 from virtualstack.errors import StorageError
-from virtualstack.printable import printable
+from virtualstack.printable import MAX_SHOWN_ITEMS, printable
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.history import LogEntry, listed_numbers, newest, read_entry
@@ -18,8 +18,7 @@ from virtualstack.vstack.format.names import format_time
 
 __all__ = ["Log", "read_log"]
 
-_SHOWN = 50  # in a repr
-_MOST_MISSING = 1000
+_MAX_MISSING_SNAPSHOTS = 1000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,9 +56,9 @@ class Log(Sequence[LogEntry]):
         return lines
 
     def __repr__(self) -> str:
-        lines = self[:_SHOWN].lines()
+        lines = self[:MAX_SHOWN_ITEMS].lines()
         lines[0] = f"<{len(self)} snapshots of '{self.url}'>"
-        return "\n".join([*lines, *([f"   ... {len(self) - _SHOWN} more"] * (len(self) > _SHOWN))])
+        return "\n".join([*lines, *([f"   ... {len(self) - MAX_SHOWN_ITEMS} more"] * (len(self) > MAX_SHOWN_ITEMS))])
 
 
 def _line(text: str) -> str:
@@ -93,8 +92,8 @@ def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
 def _read(objects: ObjectStore, numbers: Sequence[int]) -> tuple[LogEntry, ...]:
     """Read entries; behind many numbers in a row that are not there, expired ones, nothing is looked for."""
     entries: list[LogEntry] = []
-    for begin in range(0, len(numbers), _MOST_MISSING):
-        some = numbers[begin : begin + _MOST_MISSING]
+    for begin in range(0, len(numbers), _MAX_MISSING_SNAPSHOTS):
+        some = numbers[begin : begin + _MAX_MISSING_SNAPSHOTS]
         found = concurrently(partial(read_entry, objects), some, urls=[objects.url])
         there = [entry for entry in found if entry is not None]
         if not there:

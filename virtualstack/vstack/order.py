@@ -21,7 +21,7 @@ __all__ = ["WRITE_AGAIN", "Cells", "cells_of_sources", "check_order"]
 WRITE_AGAIN = "write the store again, from all of its files, with vds.virtual.to_vstack(..., mode='w')"
 """What helps where elements of a source have no place in a store."""
 
-_MOST = 1 << 27  # cells: a few bytes may say that they are many
+_MAX_FOUND_CHUNKS = 1 << 27  # cells: a few bytes may say that they are many
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], 
                     url = picked.locations[row - FIRST].url
                     found.setdefault((url, use.path), []).append(numbers + first)
                     n_found += len(numbers)
-                    if n_found > _MOST:
+                    if n_found > _MAX_FOUND_CHUNKS:
                         raise ManifestError(
-                            f"more than {_MOST} chunks of '{use.path}' and others are in sources that changed, such "
-                            f"as '{url}': {WRITE_AGAIN}"
+                            f"more than {_MAX_FOUND_CHUNKS} chunks of '{use.path}' and others are in sources that "
+                            f"changed, such as '{url}': {WRITE_AGAIN}"
                         )
     return {(url, path): Cells(arrays[path], _each_once(np.concatenate(parts))) for (url, path), parts in found.items()}
 

@@ -137,7 +137,7 @@ def _read(array: ManifestArray, box: list[tuple[int, int]], storage: Storage) ->
         raise
 
 
-_LEVEL = 3
+_ZSTD_LEVEL = 3
 
 
 def overwrite(
@@ -205,7 +205,7 @@ def _encoded(
         except CodecError:  # has no encoder, or loses something
             pass
     text = (Codec("vlen-utf8"),) if whole.dtype.kind == "T" else ()
-    codecs = (*text, Codec.from_config("zstd", level=_LEVEL, checksum=True))
+    codecs = (*text, Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True))
     own = {cell.shape: ChunkEncoding.c_order(whole.dtype, cell.shape, codecs) for cell in cells}
     encodings = [own[cell.shape] for cell in cells]
     return encodings, list(map_in_threads(lambda pair: encode_chunk(*pair), list(zip(cells, encodings, strict=True))))

@@ -23,7 +23,7 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 
 __all__ = [
-    "MAX_LABELS",
+    "MAX_LABEL_BYTES",
     "At",
     "VStack",
     "check_labels",
@@ -34,7 +34,7 @@ __all__ = [
     "snapshot_group",
 ]
 
-MAX_LABELS = 1 << 32
+MAX_LABEL_BYTES = 1 << 32
 """Bytes of the labels along dimensions that are read when a store is opened."""
 
 type At = int | Moment
@@ -114,7 +114,7 @@ def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool]
     Raises
     ------
     UnsupportedFeatureError
-        It is more than :data:`MAX_LABELS`.
+        It is more than :data:`MAX_LABEL_BYTES`.
     """
     sizes = {
         path: _read_size(node.header)
@@ -123,11 +123,11 @@ def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool]
         and node.header.dimension_names == (path.rpartition("/")[2],)
         and not (is_dropped and is_dropped(path))
     }
-    if sum(sizes.values()) > MAX_LABELS:
+    if sum(sizes.values()) > MAX_LABEL_BYTES:
         largest = max(sizes, key=lambda path: sizes[path])
         raise UnsupportedFeatureError(
             f"'{url}' has coordinates of {sum(sizes.values())} bytes, such as '{largest}', which would be read now; "
-            f"at most {MAX_LABELS} are. Open it without them: drop_variables=['{largest.rpartition('/')[2]}']",
+            f"at most {MAX_LABEL_BYTES} are. Open it without them: drop_variables=['{largest.rpartition('/')[2]}']",
             url=url,
             variable=largest,
             feature="large coordinates",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,7 +32,7 @@ from virtualstack.manifests import (
     ManifestGroup,
 )
 from virtualstack.manifests.manifest import Overlay
-from virtualstack.printable import printable
+from virtualstack.printable import MAX_SHOWN_ITEMS, printable
 from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
@@ -42,22 +42,22 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.order import WRITE_AGAIN, Cells, cells_of_sources, check_order
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import shown_in
+from virtualstack.vstack.stored_snapshot import StoredSnapshot
 from virtualstack.vstack.verify import SourceProblem, stale_sources
 
 __all__ = ["OnMissing", "Refreshed", "Rescan", "refresh"]
 
 type OnMissing = Literal["keep", "mask"]
-_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Refreshed:
+class Refreshed[R: StoredSnapshot]:
     """What :meth:`Repository.refresh` did.
 
     Parameters
     ----------
-    snapshot
-        That holds it: the one that there was, where there was nothing to do.
+    repository
+        The repository at the new snapshot, or at the one that there was where nothing changed.
     refreshed
         URLs of the sources whose new chunks are in the store.
     masked
@@ -66,7 +66,7 @@ class Refreshed:
         URLs of the sources that are as they were in the store, and why.
     """
 
-    snapshot: Snapshot
+    repository: R
     refreshed: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
@@ -86,9 +86,10 @@ class Refreshed:
 
     def __repr__(self) -> str:
         done = [f"{len(self.refreshed)} refreshed", *([f"{len(self.masked)} masked"] if self.masked else [])]
-        lines = [f"snapshot {self.snapshot.number}: {', '.join(done)}, {len(self.left)} left"]
-        lines += [f"  left: {url}: {reason}" for url, reason in self.left[:_SHOWN]]
-        return printable("\n".join(lines + ["  ..."] * (len(self.left) > _SHOWN)))
+        lines = [f"snapshot {self.repository.snapshot.number}: {', '.join(done)}, {len(self.left)} left"]
+        n_more = len(self.left) - MAX_SHOWN_ITEMS
+        lines += [f"  left: {url}: {reason}" for url, reason in self.left[:MAX_SHOWN_ITEMS]]
+        return printable("\n".join(lines + [f"  ... {n_more} more"] * (n_more > 0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +104,15 @@ class Rescan:
 
 def refresh(
     store: Stored, storage: Storage, how: Rescan, /, *, missing: OnMissing = "keep", message: str | None = None
-) -> Refreshed:
-    """Scan changed sources again; see :meth:`Repository.refresh`."""
+) -> tuple[Snapshot, Sequence[str], Sequence[str], Sequence[tuple[str, str]]]:
+    """Scan changed sources again; see :meth:`Repository.refresh`.
+
+    Returns
+    -------
+    tuple
+        The new snapshot, or that of the store where nothing changed; and the URLs of sources: those whose new chunks
+        are in the store, those whose chunks are ABSENT now, and those that were left, with the reason.
+    """
     if missing not in ("keep", "mask"):
         raise ValueError(f"missing={missing!r}; it is 'keep' or 'mask'")
     shown = shown_in(store.group, open_archive(store.snapshot, store.objects, store.permission))
@@ -138,7 +146,7 @@ def refresh(
     if overlays:
         said = message or _said(told, refreshed, masked)
         snapshot = store.write(store.group, overlays=overlays, message=said)
-    return Refreshed(snapshot=snapshot, refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left)))
+    return snapshot, refreshed, masked, sorted(left)
 
 
 def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[str]) -> str:

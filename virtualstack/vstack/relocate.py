@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from virtualstack.errors import ForbiddenLocationError, WriterError
 from virtualstack.location import absolute_url, split_url, way_out
+from virtualstack.printable import MAX_SHOWN_ITEMS
 from virtualstack.storage import Allow, ObjectStore
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 from virtualstack.vstack.format.archive import Archive
@@ -19,8 +20,6 @@ from virtualstack.vstack.write.commit import commit
 from virtualstack.vstack.write.edit import Edit
 
 __all__ = ["relocate"]
-
-_SHOWN = 20
 
 
 def relocate(
@@ -124,8 +123,8 @@ def _check_used(old: str, archive: Archive) -> None:
         return
     if any(old.startswith(begin) for begin in begins) and any(x.startswith(old) for x in _written(archive)):
         return
-    more = [f"{len(begins) - _SHOWN} more"] * (len(begins) > _SHOWN)
-    shown = ", ".join([f"'{begin}'" for begin in sorted(begins)[:_SHOWN]] + more) or "none"
+    more = [f"{len(begins) - MAX_SHOWN_ITEMS} more"] * (len(begins) > MAX_SHOWN_ITEMS)
+    shown = ", ".join([f"'{begin}'" for begin in sorted(begins)[:MAX_SHOWN_ITEMS]] + more) or "none"
     relative = [x for x in begins if x.startswith(PARENT) and _meet(prefixes.root(x), old)]
     remedy = (
         f"'{relative[0]}' is relative to the store, and moves with it: to relocate it, name it so"

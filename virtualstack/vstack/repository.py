@@ -4,72 +4,49 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from types import EllipsisType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-import xarray as xr
-
-from virtualstack.api import open_virtual_dataset, open_virtual_datatree
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
-from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.formats.base import Reader
 from virtualstack.location import absolute_url
-from virtualstack.manifests import ManifestGroup
-from virtualstack.printable import printable
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.permission import Allow
 from virtualstack.vstack.compact import compact
-from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.expire import Expired, expire
-from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.history import open_archive
-from virtualstack.vstack.format.names import Moment, format_time
+from virtualstack.vstack.format.names import Moment
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
-from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
+from virtualstack.vstack.reader import At, open_snapshot
 from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.save import Stored, save
+from virtualstack.vstack.stored_snapshot import StoredSnapshot
 from virtualstack.vstack.values import write
-from virtualstack.vstack.verify import StoreVerification, verify
-from virtualstack.vstack.write.commit import GRACE
+from virtualstack.vstack.write.commit import GRACE_SECONDS
 
 __all__ = ["Repository"]
 
-
-_MAX_SHOWN = 50  # variables in a repr
 _JOIN_REMEDY = (
     "give it the store's labels with assign_coords where they mean the same; join='outer' adds labels that the store "
     "lacks, join='left' leaves them out, and both leave what the file does not have as it is"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SnapshotReader:
-    """Reads a store at a snapshot that is in memory; see :class:`~virtualstack.vstack.reader.VStack`."""
-
-    name: ClassVar[str] = "vstack"
-
-    snapshot: Snapshot
-    is_chosen: bool
-
-    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
-        return snapshot_group(objects, self.snapshot, options.allow, options, is_chosen=self.is_chosen)
-
-
-@dataclass(frozen=True, repr=False)
-class Repository:
+class Repository(StoredSnapshot):
     """A vstack at one of its snapshots; made by :meth:`create` or :meth:`open`.
 
-    A change returns the repository at the new snapshot, and leaves this one where it is. Everything that is opened or
-    read through a repository is reached as it was: ``storage`` and ``allow`` are given once.
+    :meth:`append`, :meth:`update`, :meth:`write`, :meth:`relocate` and :meth:`compact` return the repository at the new
+    snapshot, and leave this one where it is. :meth:`refresh` returns a report that has the new one as ``repository``.
+    :meth:`log`, :meth:`diff`, :meth:`verify` and :meth:`expire` make no snapshot and return what they found or deleted.
+    Everything that is opened or read through a repository is reached as it was: ``storage`` and ``allow`` are given
+    once.
 
     Parameters
     ----------
@@ -99,11 +76,6 @@ class Repository:
     >>> vs.Repository.open("rain.vstack", at=0).open_dataset().sizes["time"]
     1
     """
-
-    objects: ObjectStore
-    snapshot: Snapshot
-    allow: Allow = ()
-    is_chosen: bool = False
 
     @classmethod
     def create(
@@ -173,66 +145,6 @@ class Repository:
         """
         objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.from_option(storage), allow)
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
-
-    @property
-    def url(self) -> str:
-        """URL of the store, without the last ``/``."""
-        return self.objects.url.rstrip("/")
-
-    def __repr__(self) -> str:
-        snapshot = self.snapshot
-        named = [f"  {path.removeprefix('/')}: {node.header.sizes}" for path, node in snapshot.arrays.items()]
-        more = [f"  ... {len(named) - _MAX_SHOWN} more"] * (len(named) > _MAX_SHOWN)
-        first = f"<snapshot {snapshot.number} of '{self.url}', {format_time(snapshot.time)}>"
-        return printable("\n".join([first, *named[:_MAX_SHOWN], *more]))
-
-    # -- what it holds ----------------------------------------------------------------------------------------
-
-    def open_dataset(self, *, group: str | None = None, chunks: Any = None, **options: Any) -> xr.Dataset:
-        """Open the snapshot as a lazy dataset with values; no chunk is read.
-
-        Parameters
-        ----------
-        group
-            Path of a group; the root by default.
-        chunks
-            As in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks.
-        **options
-            ``absent``, ``stale``, ``drop_variables``, ``decode_times`` and other options of
-            ``xr.open_dataset(url, engine="virtualstack")``; ``at``, ``allow`` and ``storage`` are the repository's.
-        """
-        return xr.open_dataset(self.url, group=group, chunks=chunks, **self._reached, **options)
-
-    def open_datatree(self, *, group: str | None = None, chunks: Any = None, **options: Any) -> xr.DataTree:
-        """Open the snapshot with all groups as a tree of lazy datasets; parameters are as for :meth:`open_dataset`."""
-        return xr.open_datatree(self.url, group=group, chunks=chunks, **self._reached, **options)
-
-    def open_virtual_dataset(self, *, group: str | None = None, **options: Any) -> xr.Dataset:
-        """Open the snapshot as a virtual dataset, to change what it refers to or to write it elsewhere.
-
-        Parameters
-        ----------
-        group
-            Path of a group; the root by default.
-        **options
-            ``loadable_variables``, ``drop_variables``, ``unpack`` and other options of
-            :func:`virtualstack.open_virtual_dataset`; ``reader``, ``allow`` and ``storage`` are the repository's.
-        """
-        return open_virtual_dataset(self.url, group=group, **self._virtual, **options)
-
-    def open_virtual_datatree(self, *, group: str | None = None, **options: Any) -> xr.DataTree:
-        """Open the snapshot with all groups as a virtual tree; parameters are those of :meth:`open_virtual_dataset`."""
-        return open_virtual_datatree(self.url, group=group, **self._virtual, **options)
-
-    @property
-    def _reached(self) -> dict[str, Any]:
-        number, storage = self.snapshot.number, self.objects.storage
-        return {"engine": "virtualstack", "at": number, "allow": self.allow, "storage": storage}
-
-    @property
-    def _virtual(self) -> dict[str, Any]:
-        reader = _SnapshotReader(snapshot=self.snapshot, is_chosen=self.is_chosen)
-        return {"reader": reader, "allow": self.allow, "storage": self.objects.storage}
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -458,56 +370,12 @@ class Repository:
     def _stored(self) -> Stored:
         return Stored(self.objects, self.snapshot, self._permission)
 
-    @property
-    def _permission(self) -> ReadPermission:
-        return permission_for_snapshot(self.objects.url, self.snapshot, self.allow)
-
-    def log(self, limit: int | None = None) -> Log:
-        """Give the snapshots of the store, newest first: number, time, message, and what each changed.
-
-        Nothing but these is read.
-
-        Parameters
-        ----------
-        limit
-            How many of the newest; all by default.
-
-        Raises
-        ------
-        StorageError
-            The store cannot be read.
-        """
-        return read_log(self.objects, limit)
-
-    def diff(self, before: At, after: At | None = None, /) -> Diff:
-        """Say what a snapshot differs from another one in: variables, attributes, and boxes of elements.
-
-        Loaded variables are compared by their values, others by where their chunks were placed: a box that was
-        overwritten with the same references is one that differs. Rows of references are not read.
-
-        Parameters
-        ----------
-        before, after
-            Snapshots as for :meth:`open`; this one by default.
-
-        Raises
-        ------
-        SourceNotFoundError
-            There is no such snapshot.
-        StorageError
-            The store cannot be read.
-        """
-        a = open_snapshot(self.objects, before)
-        b = self.snapshot if after is None else open_snapshot(self.objects, after)
-        archives = open_archive(a, self.objects, self._permission), open_archive(b, self.objects, self._permission)
-        return diff(a, b, archives)
-
     def expire(
         self,
         *,
         keep: int | None = None,
         older_than: timedelta | Moment | None = None,
-        grace: timedelta = timedelta(seconds=GRACE),
+        grace: timedelta = timedelta(seconds=GRACE_SECONDS),
         dry_run: bool = False,
     ) -> Expired:
         """Delete old snapshots, then what none uses that is left, and what writers left that were killed.
@@ -572,34 +440,6 @@ class Repository:
         made = compact(self.objects, self.snapshot, self._permission, variables, message=message)
         return self._at(made)
 
-    def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
-        """Tell which sources have changed since they were indexed, are missing, or cannot be reached.
-
-        They are looked up in listings of object stores, a thousand a request, and one by one at web servers; none is
-        read. Sources that later changes of the store hide are no part of the snapshot, and are not told: rows of
-        references are read only of segments that have sources with problems and rows that are hidden.
-
-        Size and etag decide, and for local files, which have no etag, the time of the last modification, unless they
-        were relocated or are written relative to the store.
-
-        Parameters
-        ----------
-        sample
-            How many chunks, or which fraction of them (up to ``1.0``), are chosen at random, read, and compared with
-            what h5netcdf, netCDF4, scipy, eccodes or tifffile read from their sources. Cells without a source, and
-            those in sources that have changed, are left out of it.
-        seed
-            Of the choice.
-
-        Raises
-        ------
-        MissingDependencyError
-            There is no other library to compare with.
-        ForbiddenLocationError
-            A source lies where the store may not refer to; see ``allow``.
-        """
-        return verify(self.objects, self.snapshot, self._permission, sample=sample, seed=seed)
-
     def refresh(
         self,
         *,
@@ -608,7 +448,7 @@ class Repository:
         executor: ExecutorLike = None,
         unpack: bool = False,
         message: str | None = None,
-    ) -> Refreshed:
+    ) -> Refreshed[Repository]:
         """Scan sources that have changed again, and put their new chunks in the place of the old ones.
 
         All of them in one snapshot. A source whose new chunks do not fit is left as it is, and told: it has other
@@ -636,7 +476,7 @@ class Repository:
         Returns
         -------
         Refreshed
-            With the new snapshot, and the sources that were left.
+            The repository at the new snapshot (``repository``), and the sources that were left (``left``).
 
         Raises
         ------
@@ -646,4 +486,7 @@ class Repository:
             The store cannot be read or written.
         """
         how = Rescan(reader=reader, executor=executor, unpack=unpack, allow=read_allowed_urls(self.allow))
-        return refresh(self._stored, self.objects.storage, how, missing=missing, message=message)
+        made, refreshed, masked, left = refresh(
+            self._stored, self.objects.storage, how, missing=missing, message=message
+        )
+        return Refreshed(repository=self._at(made), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(left))

@@ -18,14 +18,14 @@ from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.rows import Placements
-from virtualstack.vstack.format.sources import SOURCES_PAGE
+from virtualstack.vstack.format.sources import PAGE_SOURCES
 
 __all__ = ["Shown", "Use", "shown_in"]
 
-_PAIRS = 1 << 22  # placements that are compared at once
-_MOST_PAIRS = 1 << 28  # and in all
-_BLOCK = 1 << 19  # cells that are read at a time
-_PAGES = 1 << 12  # pages of sources that are asked for at a time
+_BATCH_PAIRS = 1 << 22  # placements that are compared at once
+_MAX_PAIRS = 1 << 28  # and in all
+_BATCH_CELLS = 1 << 19  # cells that are read at a time
+_BATCH_PAGES = 1 << 12  # pages of sources that are asked for at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Use:
 
     def boxes(self) -> Iterator[CellBox]:
         """Give the cells in boxes of a bounded size."""
-        for box in blocks(tuple(b - a for a, b in zip(self.low, self.high, strict=True)), _BLOCK):
+        for box in blocks(tuple(b - a for a, b in zip(self.low, self.high, strict=True)), _BATCH_CELLS):
             yield tuple(slice(a + x.start, a + x.stop) for a, x in zip(self.low, box, strict=True))
 
 
@@ -81,12 +81,12 @@ class Shown:
 
         def read(item: tuple[int, int]) -> list[Location]:
             segment = archive.segment(item[0])
-            begin = item[1] * SOURCES_PAGE
-            end = segment.n_sources if segment.sources is not None else min(begin + SOURCES_PAGE, segment.n_sources)
+            begin = item[1] * PAGE_SOURCES
+            end = segment.n_sources if segment.sources is not None else min(begin + PAGE_SOURCES, segment.n_sources)
             return archive.locations(segment, np.arange(begin, end))
 
         found: dict[int, list[Location]] = {number: [] for number in self.uses}
-        for some in itertools.batched(pages, _PAGES):  # a few bytes may say that they are many
+        for some in itertools.batched(pages, _BATCH_PAGES):  # a few bytes may say that they are many
             for (number, _), read_now in zip(some, concurrently(read, some, [archive.url]), strict=True):
                 found[number] += read_now
         return found
@@ -151,7 +151,7 @@ def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_
     order = np.argsort(begins[:, axis], kind="stable")
     first = begins[order, axis]
     counts = np.searchsorted(first, ends[order, axis], "left") - np.arange(1, n + 1)
-    if counts.sum() > _MOST_PAIRS:
+    if counts.sum() > _MAX_PAIRS:
         is_met[:] = True
         return is_hidden, is_met
     for part in _parts(counts):
@@ -172,7 +172,7 @@ def _parts(counts: NDArray[np.int64]) -> Iterator[slice]:
     begin = 0
     while begin < len(counts):
         done = int(ends[begin - 1]) if begin else 0
-        end = max(int(np.searchsorted(ends, done + _PAIRS, "right")), begin + 1)
+        end = max(int(np.searchsorted(ends, done + _BATCH_PAIRS, "right")), begin + 1)
         yield slice(begin, end)
         begin = end
 

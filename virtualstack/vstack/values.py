@@ -35,8 +35,8 @@ from virtualstack.vstack.save import Stored
 
 __all__ = ["write", "write_values"]
 
-_PART = 64 << 20  # bytes of an object, from which on another one is begun
-_LEVEL = 3
+_OBJECT_BYTES = 64 << 20  # bytes of an object, from which on another one is begun
+_ZSTD_LEVEL = 3
 
 
 def write_values(
@@ -66,7 +66,7 @@ def write_values(
     boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
     chunks = map_in_threads(lambda box: _compressed(values[(*box, ...)]), boxes)
     codecs = ((Codec("vlen-utf8"),) if values.dtype.kind == "T" else ()) + (
-        Codec.from_config("zstd", level=_LEVEL, checksum=True),
+        Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True),
     )
     encodings: dict[ChunkEncoding, int] = {}
     entries = np.zeros(len(boxes), ENTRY)
@@ -82,7 +82,7 @@ def write_values(
     for i, (box, chunk) in enumerate(zip(boxes, chunks, strict=True)):
         encoding = ChunkEncoding.c_order(values.dtype, tuple(side.stop - side.start for side in box), codecs)
         row = encodings.setdefault(encoding, len(encodings))
-        if offset >= _PART:
+        if offset >= _OBJECT_BYTES:
             put()
             waiting, offset = [], 0
         entries[i] = (FIRST + len(locations), row, offset, len(chunk))
@@ -99,7 +99,7 @@ def write_values(
 
 def _compressed(values: NDArray[Any]) -> bytes:
     raw = VLenUTF8().encode(values.reshape(-1).astype(object)) if values.dtype.kind == "T" else values.tobytes()
-    return bytes(Zstd(_LEVEL, checksum=True).encode(raw))
+    return bytes(Zstd(_ZSTD_LEVEL, checksum=True).encode(raw))
 
 
 def write(

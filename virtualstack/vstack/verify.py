@@ -12,7 +12,7 @@ import pandas as pd
 
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.printable import printable
+from virtualstack.printable import MAX_SHOWN_ITEMS, printable
 from virtualstack.storage import ObjectStore, Storage, check_version
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
 from virtualstack.vstack.format.archive import ReadPermission
@@ -121,7 +121,6 @@ def _count_touched(every: Sequence[Location], now: Mapping[str, Location | Stora
     )
 
 
-_MAX_SHOWN = 10
 _COLUMNS = ["url", "status", "reason", "size", "etag", "modified", "size_now", "etag_now", "modified_now"]
 
 
@@ -184,14 +183,15 @@ class StoreVerification:
         lines = [f"snapshot {self.snapshot} of '{self.url}': {self.n_sources} sources, {told}"]
         if self.n_touched:
             lines.append(f"  {self.n_touched} have another time of modification, and the same size and etag")
-        lines += [f"  {x.status}: {x.url}" for x in self.problems[:_MAX_SHOWN]]
-        lines += ["  ..."] * (len(self.problems) > _MAX_SHOWN)
+        lines += [f"  {x.status}: {x.url}" for x in self.problems[:MAX_SHOWN_ITEMS]]
+        n_more = len(self.problems) - MAX_SHOWN_ITEMS
+        lines += [f"  ... {n_more} more"] * (n_more > 0)
         if self.chunks:
             results = [(x, sum(chunk.status == x for chunk in self.chunks)) for x in STATUSES]
             told = ", ".join(f"{n} {status}" for status, n in results if n)
             lines.append(f"  chunks compared with their sources: {told}")
         odd = [x for x in self.chunks if x.status != "equal"]
-        lines += [f"  {x.status}: variable '{x.variable}', cell {x.cell}: {x.reason}" for x in odd[:_MAX_SHOWN]]
+        lines += [f"  {x.status}: variable '{x.variable}', cell {x.cell}: {x.reason}" for x in odd[:MAX_SHOWN_ITEMS]]
         return printable("\n".join(lines))
 
 

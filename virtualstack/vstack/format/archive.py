@@ -17,10 +17,10 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
 from virtualstack.manifests.serialised.headers import to_text
 from virtualstack.manifests.serialised.values import to_count
-from virtualstack.vstack.format.documents import MAX_DOCUMENT, PageRef, Table, load
+from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, PageRef, Table, load
 from virtualstack.vstack.format.names import heap_key, heap_seed, page_key, refs_key, shard_mark, sources_key
 from virtualstack.vstack.format.rows import (
-    SHARD,
+    SHARD_PAGES,
     PageIndex,
     Placements,
     decode_page,
@@ -29,14 +29,14 @@ from virtualstack.vstack.format.rows import (
     page_rows,
     parse_index,
 )
-from virtualstack.vstack.format.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
+from virtualstack.vstack.format.sources import MAX_LISTED_SOURCES, PAGE_SOURCES, Prefixes, SourcePage, SourceRow
 
-__all__ = ["CHECKSUM", "HEAP_PART", "Archive", "Objects", "ReadPermission", "Segment"]
+__all__ = ["CHECKSUM_BYTES", "HEAP_PART_STRIDE", "Archive", "Objects", "ReadPermission", "Segment"]
 
-HEAP_PART = 1 << 40
+HEAP_PART_STRIDE = 1 << 40
 """An offset in the heap is the number of the part times this, and the byte in it."""
 
-CHECKSUM = 4
+CHECKSUM_BYTES = 4
 """Bytes behind each chunk in the heap: its CRC-32."""
 
 _MAX_COLUMNS = 5
@@ -101,7 +101,7 @@ class Segment:
     @property
     def n_pages(self) -> int:
         """Pages of its sources."""
-        return 1 if self.sources is not None else -(-self.n_sources // SOURCES_PAGE)
+        return 1 if self.sources is not None else -(-self.n_sources // PAGE_SOURCES)
 
     def keys(self) -> list[str]:
         """Give the keys of its objects, but for those that its sources name."""
@@ -150,7 +150,7 @@ class Segment:
             n_sources = segment.n_sources if segment.sources is None else len(segment.sources.rows)
             if (
                 not 3 <= segment.columns <= _MAX_COLUMNS
-                or len(segment.shards) != -(-pages // SHARD)
+                or len(segment.shards) != -(-pages // SHARD_PAGES)
                 or not segment.n_sources == n_sources < _MAX_SOURCES
             ):
                 raise ValueError("its sizes contradict each other")
@@ -209,7 +209,7 @@ class Archive:
     def page(self, ref: PageRef, /) -> list[Any]:
         """Give the rows of a page of a table, as JSON has them."""
         key = page_key(ref.name)
-        document = load(self.objects.get(key, most=MAX_DOCUMENT), url=self.url + key)
+        document = load(self.objects.get(key, most=MAX_DOCUMENT_BYTES), url=self.url + key)
         rows = document.get("rows")
         if document.get("name") != ref.name or not isinstance(rows, list) or len(rows) != ref.n:
             raise MalformedFileError(f"'{self.url}{key}' is no page of {ref.n} rows: restore it", url=self.url + key)
@@ -268,10 +268,10 @@ class Archive:
         n_pages = -(-segment.rows // n)
         if not 0 <= page < n_pages:
             raise MalformedFileError(f"'{self.url}' has rows beyond those of the segment {segment.name}: restore it")
-        shard, at = divmod(page, SHARD)
+        shard, at = divmod(page, SHARD_PAGES)
         key, size = refs_key(segment.name, shard), segment.shards[shard]
         where = f"'{self.url}{key}'"
-        pages, mark = min(n_pages, SHARD), shard_mark(segment.name, shard)
+        pages, mark = min(n_pages, SHARD_PAGES), shard_mark(segment.name, shard)
         if pages == 1:
             most = page_length(segment.columns, n) + index_length(1)
             if size > most:
@@ -307,9 +307,9 @@ class Archive:
 
     def _read_sources(self, segment: Segment, page: int) -> SourcePage:
         key = sources_key(segment.name, page)
-        document = load(self.objects.get(key, most=MAX_DOCUMENT), url=self.url + key)
+        document = load(self.objects.get(key, most=MAX_DOCUMENT_BYTES), url=self.url + key)
         found = SourcePage.from_json(document, where=self.url + key)
-        n = min(SOURCES_PAGE, segment.n_sources - page * SOURCES_PAGE)
+        n = min(PAGE_SOURCES, segment.n_sources - page * PAGE_SOURCES)
         if (document.get("segment"), document.get("page")) != (segment.name, page):
             raise MalformedFileError(f"'{self.url}{key}' is another object than it should be: restore it")
         if len(found.rows) != n:
@@ -325,10 +325,10 @@ class Archive:
             One lies where the reader has not allowed it.
         """
         found: list[Location] = []
-        page = numbers // (SOURCES_PAGE if segment.sources is None else FEW_SOURCES + segment.n_sources)
+        page = numbers // (PAGE_SOURCES if segment.sources is None else MAX_LISTED_SOURCES + segment.n_sources)
         for number in np.unique(page).tolist():
             rows = self.source_rows(segment, number)
-            at = numbers[page == number] - number * SOURCES_PAGE
+            at = numbers[page == number] - number * PAGE_SOURCES
             found += [self.prefixes.location(rows[i], segment.prefixes) for i in at.tolist()]
         self.permission.check([location.url for location in found])
         return found
@@ -341,10 +341,10 @@ class Archive:
         MalformedFileError
             It has none there, or they are damaged.
         """
-        lengths = lengths + CHECKSUM
-        part, begin = offsets // HEAP_PART, offsets % HEAP_PART
+        lengths = lengths + CHECKSUM_BYTES
+        part, begin = offsets // HEAP_PART_STRIDE, offsets % HEAP_PART_STRIDE
         sizes = np.array([*segment.heap, 0], np.int64)
-        bad = (part >= len(segment.heap)) | (offsets < 0) | (lengths < CHECKSUM)
+        bad = (part >= len(segment.heap)) | (offsets < 0) | (lengths < CHECKSUM_BYTES)
         if bad.any() or (begin > sizes[part] - lengths).any():
             raise MalformedFileError(f"'{self.url}' has inline chunks beyond the heap of {segment.name}: restore it")
         found: list[bytes] = [b""] * len(offsets)
@@ -356,8 +356,8 @@ class Archive:
             )
             seed = heap_seed(segment.name, number)
             for i, x in zip(at.tolist(), data, strict=True):
-                found[i] = bytes(x[:-CHECKSUM])
-                if zlib.crc32(found[i], seed) != int.from_bytes(x[-CHECKSUM:], "little"):
+                found[i] = bytes(x[:-CHECKSUM_BYTES])
+                if zlib.crc32(found[i], seed) != int.from_bytes(x[-CHECKSUM_BYTES:], "little"):
                     raise MalformedFileError(f"'{self.url}' has damaged inline chunks in {segment.name}: restore it")
         return found
 

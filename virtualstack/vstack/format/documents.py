@@ -14,12 +14,22 @@ from numcodecs import blosc
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.manifests.serialised.values import to_count
 
-__all__ = ["FULL", "MAX_DOCUMENT", "TAIL", "PageRef", "Table", "decoded_size", "decompressed", "dump", "load"]
+__all__ = [
+    "FULL_PAGE_ROWS",
+    "MAX_DOCUMENT_BYTES",
+    "MAX_TAIL_ROWS",
+    "PageRef",
+    "Table",
+    "decoded_size",
+    "decompressed",
+    "dump",
+    "load",
+]
 
-MAX_DOCUMENT = 1 << 26
+MAX_DOCUMENT_BYTES = 1 << 26
 """Bytes of a document, compressed or not; reading one takes several times as much memory."""
 
-MAX_VALUES = 1 << 23
+MAX_JSON_VALUES = 1 << 23
 """Commas and opening brackets of a document, each of which may take 200 bytes of memory."""
 
 
@@ -32,7 +42,7 @@ def dump(document: Any, /) -> bytes:
     Raises
     ------
     WriterError
-        It has a text that is no Unicode, or is larger than :data:`MAX_DOCUMENT` or :data:`MAX_VALUES`.
+        It has a text that is no Unicode, or is larger than :data:`MAX_DOCUMENT_BYTES` or :data:`MAX_JSON_VALUES`.
     """
     try:
         data = orjson.dumps(document)
@@ -41,22 +51,22 @@ def dump(document: Any, /) -> bytes:
             f"metadata cannot be written as JSON: {error} (in {': '.join(_unwritten(document))}); rename what is not "
             "plain text"
         ) from error
-    if len(data) > MAX_DOCUMENT or sum(map(data.count, _BRACKETS)) > MAX_VALUES:
+    if len(data) > MAX_DOCUMENT_BYTES or sum(map(data.count, _BRACKETS)) > MAX_JSON_VALUES:
         raise WriterError(
-            f"metadata of {len(data)} bytes; a vstack takes {MAX_DOCUMENT}, and {MAX_VALUES} values: write "
+            f"metadata of {len(data)} bytes; a vstack takes {MAX_DOCUMENT_BYTES}, and {MAX_JSON_VALUES} values: write "
             "variables to several stores"
         )
     compressor = zlib.compressobj(1 if len(data) > 1 << 20 else 6, wbits=31)
     compressed = compressor.compress(data) + compressor.flush()
-    if len(compressed) > MAX_DOCUMENT:
-        raise WriterError(f"metadata of {len(compressed)} bytes, compressed; a vstack takes {MAX_DOCUMENT}")
+    if len(compressed) > MAX_DOCUMENT_BYTES:
+        raise WriterError(f"metadata of {len(compressed)} bytes, compressed; a vstack takes {MAX_DOCUMENT_BYTES}")
     return compressed
 
 
-_MOST_NAMED = 20
+_MAX_NAMED_KEYS = 20
 
 
-def _unwritten(value: Any, n: int = _MOST_NAMED) -> list[str]:
+def _unwritten(value: Any, n: int = _MAX_NAMED_KEYS) -> list[str]:
     """Give where a document has what is no JSON: its keys, from the outermost on, and no more than some."""
     if not n:
         return ["..."]
@@ -75,19 +85,21 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
     Raises
     ------
     MalformedFileError
-        It is none, or is larger than :data:`MAX_DOCUMENT` or :data:`MAX_VALUES`.
+        It is none, or is larger than :data:`MAX_DOCUMENT_BYTES` or :data:`MAX_JSON_VALUES`.
     """
     try:
         inflater = zlib.decompressobj(wbits=31)
-        text = inflater.decompress(data, MAX_DOCUMENT)
+        text = inflater.decompress(data, MAX_DOCUMENT_BYTES)
         if not inflater.eof or inflater.unconsumed_tail or inflater.unused_data:
             raise MalformedFileError(
-                f"'{url}' is cut off, or has more than {MAX_DOCUMENT} bytes: restore it, or open another snapshot",
+                f"'{url}' is cut off, or has more than {MAX_DOCUMENT_BYTES} bytes: restore it, or open another "
+                "snapshot",
                 url=url,
             )
-        if sum(map(text.count, _BRACKETS)) > MAX_VALUES:
+        if sum(map(text.count, _BRACKETS)) > MAX_JSON_VALUES:
             raise MalformedFileError(
-                f"'{url}' has more than {MAX_VALUES} values: it is a trap, or was not written by virtualstack", url=url
+                f"'{url}' has more than {MAX_JSON_VALUES} values: it is a trap, or was not written by virtualstack",
+                url=url,
             )
         document = orjson.loads(text)
     except (zlib.error, orjson.JSONDecodeError) as error:
@@ -131,10 +143,10 @@ def decompressed(frame: bytes, /, *, least: int, most: int) -> bytes:
     return data
 
 
-TAIL = 128
+MAX_TAIL_ROWS = 128
 """Rows that stand in the snapshot, at most."""
 
-FULL = 4096
+FULL_PAGE_ROWS = 4096
 """Rows of a page to which no more are added."""
 
 

@@ -12,14 +12,14 @@ from numcodecs import blosc
 from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
 from virtualstack.vstack.format.archive import Archive, Objects, ReadPermission
-from virtualstack.vstack.format.documents import MAX_DOCUMENT, decoded_size, decompressed
+from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, decoded_size, decompressed
 from virtualstack.vstack.format.manifest import StoredManifest, Token
 from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot, group_tree, read_document
 from virtualstack.vstack.format.sources import Prefixes
 
 __all__ = [
-    "MAX_BUNDLE",
+    "MAX_BUNDLE_BYTES",
     "ListedObjects",
     "LogEntry",
     "array_in",
@@ -36,9 +36,9 @@ __all__ = [
     "read_snapshot",
 ]
 
-_MAX_BUNDLED = 1 << 28  # bytes of one variable, as they are before the bundle compresses them
+_MAX_VARIABLE_BYTES = 1 << 28  # bytes of one variable, as they are before the bundle compresses them
 
-MAX_BUNDLE = 1 << 29
+MAX_BUNDLE_BYTES = 1 << 29
 """Bytes of a bundle, and of all its variables together before it compresses them."""
 
 
@@ -73,27 +73,27 @@ def newest(objects: ListedObjects, /) -> int | None:
     return number
 
 
-_MOST_PROBED = 1000
+_MAX_PROBED_SNAPSHOTS = 1000
 """Snapshots that are looked for behind the one that a store says is the newest."""
 
 
 def _probed(objects: Objects, error: StorageError) -> int | None:
     try:
-        number = orjson.loads(objects.get(HINT, most=MAX_DOCUMENT))["attributes"]["virtualstack"]["snapshot"]
+        number = orjson.loads(objects.get(HINT, most=MAX_DOCUMENT_BYTES))["attributes"]["virtualstack"]["snapshot"]
         if not isinstance(number, int) or number < 0:
             raise ValueError(number)
     except (StorageError, ValueError, KeyError, TypeError):
         raise error from None
-    for n in range(number, number + _MOST_PROBED):
+    for n in range(number, number + _MAX_PROBED_SNAPSHOTS):
         try:
-            objects.get(snapshot_key(n + 1), most=MAX_DOCUMENT)
+            objects.get(snapshot_key(n + 1), most=MAX_DOCUMENT_BYTES)
         except StorageError as missing:  # who may not list is refused by S3 what is not there
             if isinstance(missing, SourceNotFoundError) or isinstance(missing.__cause__, PermissionError):
                 return n
             raise
     raise MalformedFileError(
-        f"'{objects.url}' says that its newest snapshot is {number}, and has {_MOST_PROBED} behind it: the server "
-        "answers whatever is asked, or writers could not say how far they are; open it where it can be listed",
+        f"'{objects.url}' says that its newest snapshot is {number}, and has {_MAX_PROBED_SNAPSHOTS} behind it: the "
+        "server answers whatever is asked, or writers could not say how far they are; open it where it can be listed",
         url=objects.url,
     )
 
@@ -115,7 +115,7 @@ def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
         It is damaged.
     """
     key = snapshot_key(number)
-    return Snapshot.decode(objects.get(key, most=MAX_DOCUMENT), number=number, url=objects.url + key)
+    return Snapshot.decode(objects.get(key, most=MAX_DOCUMENT_BYTES), number=number, url=objects.url + key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +140,8 @@ class LogEntry:
     changes: tuple[str, ...]
 
 
-_MOST_TEXT = 10_000
-_MOST_CHANGES = 1000
+_MAX_LOG_CHARACTERS = 10_000
+_MAX_LOG_CHANGES = 1000
 """Of a snapshot in a log: those of many are held together, and little on disk may be much."""
 
 
@@ -155,16 +155,16 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
     """
     key = snapshot_key(number)
     try:
-        data = objects.get(key, most=MAX_DOCUMENT)
+        data = objects.get(key, most=MAX_DOCUMENT_BYTES)
     except SourceNotFoundError:
         return None
     url = objects.url + key
     match read_document(data, number=number, url=url):
         case {"time": int() | float() as time, "message": None | str() as message, "changes": list() as changes}:
-            told = [str(change)[:_MOST_TEXT] for change in changes[:_MOST_CHANGES]]
+            told = [str(change)[:_MAX_LOG_CHARACTERS] for change in changes[:_MAX_LOG_CHANGES]]
             if len(changes) > len(told):
                 told.append(f"... and {len(changes) - len(told)} more")
-            said = None if message is None else message[:_MOST_TEXT]
+            said = None if message is None else message[:_MAX_LOG_CHARACTERS]
             return LogEntry(number=number, time=float(time), message=said, changes=tuple(told))
     raise MalformedFileError(f"'{url}' is no snapshot of a vstack: restore it, or expire it", url=url)
 
@@ -247,16 +247,16 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
     Raises
     ------
     MalformedFileError
-        They are not as many as they should be, or the variables in them take more than :data:`MAX_BUNDLE`.
+        They are not as many as they should be, or the variables in them take more than :data:`MAX_BUNDLE_BYTES`.
     """
     if snapshot.bundle is None:
         return b""
     key, size = bundle_key(snapshot.bundle.name), snapshot.bundle.size
-    if size > MAX_BUNDLE:
+    if size > MAX_BUNDLE_BYTES:
         raise MalformedFileError(
-            f"'{objects.url}{key}' is said to have {size} bytes; {MAX_BUNDLE} are read: restore it"
+            f"'{objects.url}{key}' is said to have {size} bytes; {MAX_BUNDLE_BYTES} are read: restore it"
         )
-    data = objects.get(key, most=MAX_BUNDLE)
+    data = objects.get(key, most=MAX_BUNDLE_BYTES)
     if len(data) != size:
         raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes and should have {size}: restore it")
     if zlib.crc32(data) != snapshot.bundle.crc32:
@@ -269,10 +269,10 @@ def _check_bundle(snapshot: Snapshot, bundle: bytes, url: str) -> None:
     """Check how much all variables take, before memory is taken for one: ranges of a bundle may be the same."""
     ranges = [node.bundled for node in snapshot.arrays.values() if node.bundled is not None]
     total = sum(decoded_size(bundle[offset : offset + 16]) for offset, _ in ranges)
-    if total > MAX_BUNDLE:
+    if total > MAX_BUNDLE_BYTES:
         raise MalformedFileError(
-            f"'{url}' has loaded variables of {total} bytes in the bundle of a snapshot; {MAX_BUNDLE} are read: it is "
-            "damaged or a trap",
+            f"'{url}' has loaded variables of {total} bytes in the bundle of a snapshot; {MAX_BUNDLE_BYTES} are "
+            "read: it is damaged or a trap",
             url=url,
         )
 
@@ -327,7 +327,7 @@ def _bundled(path: str, node: ArrayNode, bundle: bytes, url: str) -> ChunkManife
         raise MalformedFileError(f"{where} has {len(header.encodings)} encodings, and one chunk: restore it")
     (encoding,) = header.encodings
     size = encoding.size * encoding.dtype.itemsize
-    least, most = (0, _MAX_BUNDLED) if encoding.codecs else (size, min(size, _MAX_BUNDLED))
+    least, most = (0, _MAX_VARIABLE_BYTES) if encoding.codecs else (size, min(size, _MAX_VARIABLE_BYTES))
     try:
         raw = decompressed(data, least=least, most=most)
     except ValueError as error:

@@ -39,7 +39,7 @@ type Token = tuple[str, int, float, str]
 """URL of the store, number and time of the snapshot, path of the array."""
 
 _COLUMNS = 5
-_MAX_PAGES = 1 << 17  # that are read at once
+_BATCH_PAGES = 1 << 17  # that are read at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +202,8 @@ class StoredManifest(UnreadManifest):
             order = None if (key[1:] >= key[:-1]).all() else np.argsort(key, kind="stable")
             sorted_key = key if order is None else key[order]
             begins = np.flatnonzero(np.append(True, sorted_key[1:] != sorted_key[:-1]))
-            if len(begins) > _MAX_PAGES:
-                raise ManifestError(f"{len(begins)} pages are asked for at once, and at most {_MAX_PAGES} are read")
+            if len(begins) > _BATCH_PAGES:
+                raise ManifestError(f"{len(begins)} pages are asked for at once, and at most {_BATCH_PAGES} are read")
             runs = list(zip(begins.tolist(), [*begins[1:].tolist(), n], strict=True))
 
             def fill(run: tuple[int, int]) -> None:
@@ -217,14 +217,14 @@ class StoredManifest(UnreadManifest):
                 self.archive.has_rows(segments[0 if segment is None else int(segment[i])], int(page[i]))
                 for i in (begins if order is None else order[begins]).tolist()
             )
-            map_in_threads(fill, runs, at_once=1 if kept else _AT_ONCE)
+            map_in_threads(fill, runs, at_once=1 if kept else _MAX_THREADS)
         source = columns[0]
         columns[3] += np.where((source == EMPTY_ROW) | (source == MISSING_ROW), fill_base, encoding_base)
         return _Rows(columns, segments, segment)
 
 
-_AT_ONCE = 32
-_SPAN = 1 << 16
+_MAX_THREADS = 32
+_MAX_SPAN_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ class _Rows:
         return parts
 
 
-_SLACK = 1 << 28
+_MAX_UNCHECKED_BYTES = 1 << 28
 
 
 def _check_lengths(
@@ -339,7 +339,7 @@ def _check_lengths(
 ) -> None:
     """Check that no chunk has many more bytes than it decodes to, before memory is taken for it."""
     longest = int(length.max(initial=0))
-    if longest <= _SLACK or not encodings:
+    if longest <= _MAX_UNCHECKED_BYTES or not encodings:
         return
     most = np.array([_most_stored(x) for x in encodings], np.int64)
     is_stored = (source >= 0) | (source == INLINE_ROW)
@@ -349,7 +349,7 @@ def _check_lengths(
 
 
 def _most_stored(encoding: ChunkEncoding) -> int:
-    slack = 4 * _SLACK if encoding.dtype.kind == "T" else _SLACK
+    slack = 4 * _MAX_UNCHECKED_BYTES if encoding.dtype.kind == "T" else _MAX_UNCHECKED_BYTES
     return min(2 * encoding.size * encoding.dtype.itemsize + slack, 1 << 62)
 
 
@@ -357,7 +357,7 @@ def _numbered(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
     """Give the numbers that occur, ascending, and for each number its place among these."""
     least = int(numbers.min())
     span = int(numbers.max()) - least + 1
-    if span > _SPAN + 8 * len(numbers):  # as many as a few bytes may claim
+    if span > _MAX_SPAN_ROWS + 8 * len(numbers):  # as many as a few bytes may claim
         wanted, back = np.unique(numbers, return_inverse=True)
         return wanted, back
     places = np.zeros(span, np.int64)

@@ -47,7 +47,7 @@ SNAPSHOTS = f"{FOLDER}/snapshots"
 SEGMENTS = f"{FOLDER}/segments"
 PAGES = f"{FOLDER}/pages"
 BUNDLES = f"{FOLDER}/bundles"
-_LAST = 10**12 - 1
+_LAST_SNAPSHOT = 10**12 - 1
 
 
 def snapshot_key(number: int, /) -> str:
@@ -61,15 +61,15 @@ def snapshot_key(number: int, /) -> str:
     ManifestError
         There can be none of this number.
     """
-    if not 0 <= number <= _LAST:
-        raise ManifestError(f"{number} is no number of a snapshot: they count from 0 to {_LAST}")
-    return f"{SNAPSHOTS}/{_LAST - number:012d}.json.gz"
+    if not 0 <= number <= _LAST_SNAPSHOT:
+        raise ManifestError(f"{number} is no number of a snapshot: they count from 0 to {_LAST_SNAPSHOT}")
+    return f"{SNAPSHOTS}/{_LAST_SNAPSHOT - number:012d}.json.gz"
 
 
 def snapshot_number(key: str, /) -> int | None:
     """Give the number of the snapshot at a key; ``None`` where the key is none of a snapshot."""
     digits = key.removeprefix(f"{SNAPSHOTS}/").removesuffix(".json.gz")
-    number = _LAST - int(digits) if len(digits) == 12 and digits.isascii() and digits.isdigit() else None
+    number = _LAST_SNAPSHOT - int(digits) if len(digits) == 12 and digits.isascii() and digits.isdigit() else None
     return number if number is not None and key == snapshot_key(number) else None
 
 

@@ -24,10 +24,10 @@ from virtualstack.vstack.format.documents import decompressed
 __all__ = [
     "EMPTY_ROW",
     "INLINE_ROW",
-    "MARK",
     "MISSING_ROW",
-    "PAGE",
-    "SHARD",
+    "PAGE_ROWS",
+    "SHARD_MARK_BYTES",
+    "SHARD_PAGES",
     "PageIndex",
     "Placements",
     "decode_page",
@@ -43,13 +43,13 @@ __all__ = [
 MISSING_ROW, EMPTY_ROW, INLINE_ROW = -1, -2, -3
 """Codes in the column of sources that are none."""
 
-PAGE = 32768
+PAGE_ROWS = 32768
 """Rows of a page."""
 
-SHARD = 64
+SHARD_PAGES = 64
 """Pages of a shard."""
 
-MARK = 16
+SHARD_MARK_BYTES = 16
 """Bytes of the mark of a shard."""
 
 _NO_PAGE = (1 << 64) - 1
@@ -58,10 +58,10 @@ _BITSHUFFLE = 2
 
 def page_rows(n_rows: int, /) -> int:
     """Give the rows of each page of a segment of ``n_rows``."""
-    return max(min(PAGE, n_rows), 1)
+    return max(min(PAGE_ROWS, n_rows), 1)
 
 
-_PAGE_OVERHEAD = 16 + 4
+_PAGE_OVERHEAD_BYTES = 16 + 4
 """Bytes that blosc (``BLOSC_MAX_OVERHEAD``) and a checksum add to a page at most."""
 
 
@@ -146,7 +146,7 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
 
 def page_length(columns: int, n_rows: int, /) -> int:
     """Give the most bytes that a page may have, compressed."""
-    return 8 * columns * n_rows + _PAGE_OVERHEAD
+    return 8 * columns * n_rows + _PAGE_OVERHEAD_BYTES
 
 
 def encode_shard(pages: Sequence[bytes], n_pages: int, mark: bytes, /) -> bytes:
@@ -168,7 +168,7 @@ class PageIndex:
 
 def index_length(n_pages: int, /) -> int:
     """Give the bytes of the mark and the index of a shard, which are its last."""
-    return MARK + 16 * n_pages + 4
+    return SHARD_MARK_BYTES + 16 * n_pages + 4
 
 
 def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: str) -> PageIndex:
@@ -179,7 +179,7 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
     MalformedFileError
         It is damaged.
     """
-    found, body, checksum = bytes(data[:MARK]), bytes(data[MARK:-4]), bytes(data[-4:])
+    found, body, checksum = bytes(data[:SHARD_MARK_BYTES]), bytes(data[SHARD_MARK_BYTES:-4]), bytes(data[-4:])
     if found != mark:
         raise MalformedFileError(f"{where} is another object than it should be; restore it, or open another snapshot")
     spots = np.frombuffer(body, "<u8").reshape(-1, 2)
@@ -192,7 +192,7 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
 def refs_document(columns: int, n_rows: int, /) -> dict[str, Any]:
     """Give the zarr metadata of a segment's rows."""
     page = page_rows(n_rows)
-    pages = min(-(-n_rows // page), SHARD)
+    pages = min(-(-n_rows // page), SHARD_PAGES)
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -234,13 +234,13 @@ def refs_document(columns: int, n_rows: int, /) -> dict[str, Any]:
     }
 
 
-_HEAD = 4  # columns before strides, begins and counts
+_HEAD_COLUMNS = 4  # columns before strides, begins and counts
 _LIMIT = 1 << 62
 
 
 def width(ndim: int, /) -> int:
     """Give the numbers of a placement on a grid of ``ndim`` axes."""
-    return _HEAD + 3 * ndim
+    return _HEAD_COLUMNS + 3 * ndim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,7 +274,12 @@ class Placements:
             raise MalformedFileError(f"'{where}' has placements that are none: {error}; restore it") from error
         found = cls(table)
         begins, counts = found.begins, found.counts
-        if (table[:, :_HEAD] < 0).any() or (begins < 0).any() or (counts < 1).any() or (np.abs(table) > _LIMIT).any():
+        if (
+            (table[:, :_HEAD_COLUMNS] < 0).any()
+            or (begins < 0).any()
+            or (counts < 1).any()
+            or (np.abs(table) > _LIMIT).any()
+        ):
             raise MalformedFileError(f"'{where}' has a placement with numbers that are none: restore it")
         with np.errstate(over="ignore"):
             reach = np.abs(found.strides.astype(float)) * (counts - 1)
@@ -285,22 +290,22 @@ class Placements:
     @property
     def ndim(self) -> int:
         """Axes of the grid."""
-        return int(self.table.shape[1] - _HEAD) // 3
+        return int(self.table.shape[1] - _HEAD_COLUMNS) // 3
 
     @property
     def strides(self) -> NDArray[np.int64]:
         """Shape ``(n, ndim)``."""
-        return self.table[:, _HEAD : _HEAD + self.ndim]
+        return self.table[:, _HEAD_COLUMNS : _HEAD_COLUMNS + self.ndim]
 
     @property
     def begins(self) -> NDArray[np.int64]:
         """Shape ``(n, ndim)``."""
-        return self.table[:, _HEAD + self.ndim : _HEAD + 2 * self.ndim]
+        return self.table[:, _HEAD_COLUMNS + self.ndim : _HEAD_COLUMNS + 2 * self.ndim]
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """Shape ``(n, ndim)``."""
-        return self.table[:, _HEAD + 2 * self.ndim :]
+        return self.table[:, _HEAD_COLUMNS + 2 * self.ndim :]
 
     @property
     def ends(self) -> NDArray[np.int64]:

@@ -15,10 +15,10 @@ from virtualstack.errors import ForbiddenLocationError, MalformedFileError, Writ
 from virtualstack.location import Fingerprint, Location, split_url
 
 __all__ = [
-    "FEW_SOURCES",
+    "MAX_LISTED_SOURCES",
     "MAX_MOVED",
+    "PAGE_SOURCES",
     "PARENT",
-    "SOURCES_PAGE",
     "STORE",
     "Prefixes",
     "SourcePage",
@@ -27,19 +27,19 @@ __all__ = [
     "is_plain",
 ]
 
-SOURCES_PAGE = 4096
+PAGE_SOURCES = 4096
 """Sources of a page."""
 
-FEW_SOURCES = 16
+MAX_LISTED_SOURCES = 16
 """Sources of a segment that stand in the table of segments."""
 
 MAX_MOVED = 256
 """Relocations of a store."""
 
-_MAX_LENGTH = 1 << 13
+_MAX_LOCATION_CHARACTERS = 1 << 13
 """Characters of a location that was relocated."""
 
-_MAX_WORK = 1 << 29
+_MAX_WORK_CHARACTERS = 1 << 29
 """Characters that all relocations of all prefixes make together, and 64 for each."""
 
 STORE, PARENT = "./", "../"
@@ -233,7 +233,7 @@ class Prefixes:
                 if low < n:
                     own = dict.fromkeys(self._checked(x) for begin in own for x in _moved(begin, old, new))
                     work += sum(map(len, own)) + 64 * len(own)
-                if work > _MAX_WORK:
+                if work > _MAX_WORK_CHARACTERS:
                     raise MalformedFileError(
                         f"'{self.store}' has {len(self.table)} prefixes and {len(self.moved)} relocations, more than "
                         "are read together: it is damaged or a trap",
@@ -250,10 +250,10 @@ class Prefixes:
         MalformedFileError
             It is.
         """
-        if len(text) > _MAX_LENGTH:
+        if len(text) > _MAX_LOCATION_CHARACTERS:
             raise MalformedFileError(
-                f"'{self.store}' has relocations that make locations of more than {_MAX_LENGTH} characters, such as "
-                f"'{text[:200]}...': it is damaged or a trap",
+                f"'{self.store}' has relocations that make locations of more than {_MAX_LOCATION_CHARACTERS} "
+                f"characters, such as '{text[:200]}...': it is damaged or a trap",
                 url=self.store,
             )
         return text

@@ -15,7 +15,7 @@ from virtualstack.storage.permission import is_signed, sign
 from virtualstack.storage.registry import OBJECT_STORES
 from virtualstack.vstack.format.archive import ReadPermission, Segment
 from virtualstack.vstack.format.documents import decoded_size
-from virtualstack.vstack.format.history import MAX_BUNDLE, bundle_bytes, newest, open_archive, read_snapshot
+from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, bundle_bytes, newest, open_archive, read_snapshot
 from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.vstack.format.snapshot import Bundle, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
@@ -23,9 +23,9 @@ from virtualstack.vstack.write.conflicts import check_together, describe_changes
 from virtualstack.vstack.write.edit import Edit, applied
 from virtualstack.vstack.write.view import write_view
 
-__all__ = ["EMPTY_STORE", "GRACE", "check_there", "commit"]
+__all__ = ["EMPTY_STORE", "GRACE_SECONDS", "check_there", "commit"]
 
-GRACE = 86400.0
+GRACE_SECONDS = 86400.0
 """Seconds for which expiry leaves alone, by default, what nothing points to yet, and snapshots that were the newest."""
 
 EMPTY_STORE = Snapshot(number=-1, time=0.0, groups={})
@@ -146,7 +146,7 @@ def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
 
 def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> None:
     """Check that what was written long ago has not been taken for what a killed writer left."""
-    if time.time() - made_at(segment.name) < GRACE / 2:
+    if time.time() - made_at(segment.name) < GRACE_SECONDS / 2:
         return
     kept = objects.target.list(segment_folder(segment.name))
     if not set(keys) <= set(kept):
@@ -200,10 +200,10 @@ def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -
         arrays[path] = replace(arrays[path], bundled=(offset, len(chunks[path])))
         offset += len(chunks[path])
     name, data = new_id(), b"".join(chunks[path] for path in sorted(chunks))
-    if max(len(data), sum(map(decoded_size, chunks.values()))) > MAX_BUNDLE:
+    if max(len(data), sum(map(decoded_size, chunks.values()))) > MAX_BUNDLE_BYTES:
         raise WriterError(
-            f"'{objects.url}' would have more than {MAX_BUNDLE} bytes of loaded coordinates and small variables: write "
-            "some of them to another store"
+            f"'{objects.url}' would have more than {MAX_BUNDLE_BYTES} bytes of loaded coordinates and small variables: "
+            "write some of them to another store"
         )
     objects.target.put(bundle_key(name), data)
     return replace(made, arrays=arrays, bundle=Bundle.from_bytes(name, data))

@@ -243,7 +243,7 @@ def _is_longer(path: str, base: Snapshot, head: Snapshot, archive: Archive) -> b
     return flat and before.encodings[0].dtype == now.encodings[0].dtype and now.inline.startswith(before.inline)
 
 
-_NAMED = 5  # paths in a text
+_MAX_NAMED_PATHS = 5  # paths in a text
 
 
 def describe_changes(before: Snapshot, after: Snapshot, /) -> tuple[str, ...]:
@@ -256,8 +256,8 @@ def describe_changes(before: Snapshot, after: Snapshot, /) -> tuple[str, ...]:
 
 def _names(paths: Sequence[str]) -> str:
     """Name paths, without the ``/`` of those in the root."""
-    named = [path[1:] if path.count("/") == 1 and len(path) > 1 else path for path in paths[:_NAMED]]
-    return ", ".join(named) + (f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
+    named = [path[1:] if path.count("/") == 1 and len(path) > 1 else path for path in paths[:_MAX_NAMED_PATHS]]
+    return ", ".join(named) + (f" and {len(paths) - _MAX_NAMED_PATHS} more" if len(paths) > _MAX_NAMED_PATHS else "")
 
 
 def _changes(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import Target
 from virtualstack.vstack.format.archive import Archive, Segment
-from virtualstack.vstack.format.documents import FULL, TAIL, PageRef, Table, dump
+from virtualstack.vstack.format.documents import FULL_PAGE_ROWS, MAX_TAIL_ROWS, PageRef, Table, dump
 from virtualstack.vstack.format.names import new_id, page_key, values_key
 from virtualstack.vstack.format.rows import Placements, width
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
@@ -189,12 +189,12 @@ def _with_rows(
     """Give a table with more rows; those that the snapshot has no place for go to pages."""
     tail = [*table.tail, *rows]
     pages = list(table.pages)
-    if len(tail) > TAIL:
-        if pages and pages[-1].n < FULL:
+    if len(tail) > MAX_TAIL_ROWS:
+        if pages and pages[-1].n < FULL_PAGE_ROWS:
             tail = [*archive.page(pages.pop()), *tail]
-        while len(tail) > TAIL:
-            pages.append(_put_page(tail[:FULL], target, ndim))
-            tail = tail[FULL:]
+        while len(tail) > MAX_TAIL_ROWS:
+            pages.append(_put_page(tail[:FULL_PAGE_ROWS], target, ndim))
+            tail = tail[FULL_PAGE_ROWS:]
     return Table(tuple(pages), tuple(tail))
 
 

@@ -36,7 +36,7 @@ __all__ = ["OWN", "Piece", "PlacedPart", "count_columns", "place", "split_into_p
 OWN = -1
 """Number of a segment that gets one when it is committed."""
 
-_BLOCK = 1 << 19  # cells that are written at a time
+_BATCH_CELLS = 1 << 19  # cells that are written at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _written(piece: Piece, segment: SegmentWriter, columns: int) -> PlacedPart:
     shape, first = manifest.shape, segment.row
     order = _order(manifest)
     tables = _CodeTables(dict.fromkeys(manifest.tables.encodings), dict.fromkeys(manifest.tables.fills))
-    for box in blocks(tuple(shape[axis] for axis in order), _BLOCK):
+    for box in blocks(tuple(shape[axis] for axis in order), _BATCH_CELLS):
         own = tuple(box[order.index(axis)] for axis in range(len(shape)))
         segment.add(_rows(manifest.read(own), order, segment, tables, columns))
     strides = [0] * len(shape)
@@ -257,7 +257,7 @@ def _keep_inline(rows: NDArray[np.int64], inline: bytes, segment: SegmentWriter)
     first, back = distinct_rows(rows[1:3, at])
     offsets, lengths = rows[1:3, at[first]]
     new = np.zeros(len(offsets), np.int64)
-    run = np.cumsum(lengths) // _INLINE_RUN
+    run = np.cumsum(lengths) // _INLINE_RUN_BYTES
     for number in np.unique(run).tolist():
         mine = np.flatnonzero(run == number)
         begins, ends = offsets[mine].tolist(), (offsets + lengths)[mine].tolist()
@@ -266,7 +266,7 @@ def _keep_inline(rows: NDArray[np.int64], inline: bytes, segment: SegmentWriter)
     rows[1, at] = new[back.reshape(-1)]
 
 
-_INLINE_RUN = 16 << 20
+_INLINE_RUN_BYTES = 16 << 20
 
 
 def _order(manifest: Manifest) -> tuple[int, ...]:
@@ -288,13 +288,13 @@ def _order(manifest: Manifest) -> tuple[int, ...]:
     return tuple(next(at) if axis in long else axis for axis in range(len(shape)))
 
 
-_SAMPLE = 1 << 14
+_SAMPLE_CELLS = 1 << 14
 
 
 def _sample_sides(shape: Sequence[int]) -> list[int]:
     """Cut a box to at most some cells, the longest sides first."""
     sides = list(shape)
-    while math.prod(sides) > _SAMPLE:
+    while math.prod(sides) > _SAMPLE_CELLS:
         longest = sides.index(max(sides))
         sides[longest] = max(sides[longest] // 2, 2)
         if max(sides) == 2:

@@ -13,21 +13,21 @@ from virtualstack.location import Location
 from virtualstack.storage import Target
 from virtualstack.storage.local import with_fingerprint
 from virtualstack.storage.target import Puts
-from virtualstack.vstack.format.archive import CHECKSUM, HEAP_PART, Segment
+from virtualstack.vstack.format.archive import CHECKSUM_BYTES, HEAP_PART_STRIDE, Segment
 from virtualstack.vstack.format.documents import dump
 from virtualstack.vstack.format.names import heap_key, heap_seed, new_id, refs_key, shard_mark, sources_key
 from virtualstack.vstack.format.rows import (
-    SHARD,
+    SHARD_PAGES,
     encode_page,
     encode_shard,
     page_rows,
     refs_document,
 )
-from virtualstack.vstack.format.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
+from virtualstack.vstack.format.sources import MAX_LISTED_SOURCES, PAGE_SOURCES, Prefixes, SourcePage, SourceRow
 
 __all__ = ["SegmentWriter"]
 
-_HEAP = 64 << 20  # bytes of a part of the heap
+_HEAP_PART_BYTES = 64 << 20  # bytes of a part of the heap
 
 
 class SegmentWriter:
@@ -52,7 +52,7 @@ class SegmentWriter:
         self._columns = columns
         self._n_rows = n_rows
         self._page = page_rows(n_rows)
-        self._n_pages = min(-(-n_rows // self._page), SHARD)
+        self._n_pages = min(-(-n_rows // self._page), SHARD_PAGES)
         self._waiting: list[NDArray[np.int64]] = []
         self._n_waiting = 0
         self._pages: list[bytes] = []
@@ -74,20 +74,20 @@ class SegmentWriter:
 
     def keep(self, chunks: NDArray[np.uint8], lengths: NDArray[np.int64], /) -> NDArray[np.int64]:
         """Put chunks, one behind the other, into the heap, each with its checksum; give their offsets there."""
-        n = chunks.size + CHECKSUM * len(lengths)
-        if self._heap_size and self._heap_size + n > _HEAP:
+        n = chunks.size + CHECKSUM_BYTES * len(lengths)
+        if self._heap_size and self._heap_size + n > _HEAP_PART_BYTES:
             self._put_heap()
         part = len(self._heap_parts)
         ends, seed, view = np.cumsum(lengths), heap_seed(self.name, part), memoryview(chunks)
         begins = ends - lengths
         sums = [zlib.crc32(view[a:b], seed) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-        before = CHECKSUM * np.arange(len(lengths))
+        before = CHECKSUM_BYTES * np.arange(len(lengths))
         is_sum = np.zeros(n, np.bool_)
-        is_sum[(ends + before)[:, None] + np.arange(CHECKSUM)] = True
+        is_sum[(ends + before)[:, None] + np.arange(CHECKSUM_BYTES)] = True
         data = np.empty(n, np.uint8)
         data[is_sum] = np.array(sums, "<u4").view(np.uint8)
         data[~is_sum] = chunks
-        offsets = part * HEAP_PART + self._heap_size + begins + before
+        offsets = part * HEAP_PART_STRIDE + self._heap_size + begins + before
         self._heap.append(data.tobytes())
         self._heap_size += n
         return offsets
@@ -143,7 +143,7 @@ class SegmentWriter:
             self._puts.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
         sources = [x if _is_kept(x, prefixes.store) else with_fingerprint(x) for x in self._sources]
         chosen, rows = prefixes.rows(sources, relative=relative)
-        few = SourcePage(tuple(rows)) if len(rows) <= FEW_SOURCES else None
+        few = SourcePage(tuple(rows)) if len(rows) <= MAX_LISTED_SOURCES else None
         if few is None:
             self._put_sources(rows)
         self._puts.close()
@@ -159,8 +159,8 @@ class SegmentWriter:
         return segment, chosen
 
     def _put_sources(self, rows: Sequence[SourceRow]) -> None:
-        for page, begin in enumerate(range(0, len(rows), SOURCES_PAGE)):
-            document = SourcePage(tuple(rows[begin : begin + SOURCES_PAGE])).document()
+        for page, begin in enumerate(range(0, len(rows), PAGE_SOURCES)):
+            document = SourcePage(tuple(rows[begin : begin + PAGE_SOURCES])).document()
             self._puts.put(sources_key(self.name, page), dump({"segment": self.name, "page": page, **document}))
 
 

@@ -16,7 +16,7 @@ from virtualstack.manifests.serialised.headers import same_header
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.target import Puts
 from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.documents import MAX_DOCUMENT
+from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES
 from virtualstack.vstack.format.history import hint, newest, open_archive, read_group, read_snapshot
 from virtualstack.vstack.format.names import HINT
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
@@ -71,12 +71,12 @@ def follow(objects: ObjectStore, permission: ReadPermission, /) -> None:
 def _shown(objects: ObjectStore) -> int | None:
     """Give the number of the snapshot that the view shows, as far as it is known."""
     try:
-        return int(orjson.loads(objects.get(HINT, most=MAX_DOCUMENT))["attributes"]["virtualstack"]["snapshot"])
+        return int(orjson.loads(objects.get(HINT, most=MAX_DOCUMENT_BYTES))["attributes"]["virtualstack"]["snapshot"])
     except (SourceNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
-_MOST_LEFT = 16
+_MAX_LEFT_VIEWS = 16
 """Snapshots whose views are looked at for what killed writers left of them, besides the one that is shown."""
 
 
@@ -84,7 +84,7 @@ def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: 
     """Give the keys of the views that may be there, in part: of snapshots whose writers were killed at it."""
     first = shown or 0
     there = _keys(objects, first, permission) if first < made.number else set()
-    for number in range(max(first + 1, made.number - _MOST_LEFT), made.number):
+    for number in range(max(first + 1, made.number - _MAX_LEFT_VIEWS), made.number):
         with suppress(MalformedFileError):  # what is damaged is not what is shown
             there |= _keys(objects, number, permission)
     return there
@@ -119,7 +119,7 @@ def _group(objects: ObjectStore, snapshot: Snapshot, permission: ReadPermission)
     return read_group(snapshot, open_archive(snapshot, objects, permission))
 
 
-_MOST_LOADED = 1 << 32
+_MAX_LOADED_BYTES = 1 << 32
 """Bytes of the arrays of a view that have chunks in it: few bytes of a store may say that it has any number of them."""
 
 
@@ -131,7 +131,7 @@ def _loaded_in(group: ManifestGroup) -> Callable[[ManifestArray], bool]:
     nodes = [node for _, node in group.walk()]
     arrays = [(name in node.loaded, array) for node in nodes for name, array in node.arrays.items()]
     sizes = [(array.size * max(array.itemsize, 1), id(array)) for was, array in arrays if was or is_inline(array)]
-    loaded, left = set[int](), _MOST_LOADED
+    loaded, left = set[int](), _MAX_LOADED_BYTES
     for size, array in sorted(sizes, key=itemgetter(0)):
         left -= size
         if left >= 0:

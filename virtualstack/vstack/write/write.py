@@ -13,7 +13,7 @@ from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.history import MAX_BUNDLE, bundle_bytes, bundle_chunk, make_token
+from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, bundle_bytes, bundle_chunk, make_token
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot, check_names
@@ -25,11 +25,11 @@ from virtualstack.vstack.write.segment import SegmentWriter
 
 __all__ = ["is_bundled", "make_edit", "write_group"]
 
-_SMALL = 1 << 16
-"""Bytes of a loaded variable that is bundled though it is no dimension coordinate."""
+_MAX_BUNDLED_BYTES = 1 << 16
+"""Bytes of another loaded variable up to which it is bundled, as dimension coordinates are."""
 
-_MOST = 1 << 28
-"""Bytes of one that is not bundled though it is."""
+_MAX_BUNDLED_INDEX_BYTES = 1 << 28
+"""Bytes of a dimension coordinate beyond which it is not bundled."""
 
 
 def write_group(
@@ -100,7 +100,7 @@ def is_bundled(path: str, array: ManifestArray, /) -> bool:
     if not manifest.inline_fits():
         return False
     is_index = array.dimension_names == (path.rpartition("/")[2],)
-    return len(manifest.inline) <= (_MOST if is_index else _SMALL)
+    return len(manifest.inline) <= (_MAX_BUNDLED_INDEX_BYTES if is_index else _MAX_BUNDLED_BYTES)
 
 
 def make_edit(
@@ -167,7 +167,7 @@ def _that_fit(arrays: Mapping[str, ManifestArray]) -> set[str]:
     return {
         path
         for path, total in zip(smallest, accumulate(sizes[x] for x in smallest), strict=True)
-        if total <= MAX_BUNDLE
+        if total <= MAX_BUNDLE_BYTES
     }
 
 
