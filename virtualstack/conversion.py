@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Literal
 
-from virtualstack.api import account_for
+from virtualstack.dataset.opening import account_for
 from virtualstack.errors import WriterError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.icechunk.repositories import save_icechunk

@@ -13,19 +13,18 @@ from xarray import conventions
 from xarray.backends import AbstractDataStore, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
 
-from virtualstack.api import Unsupported, account_for, select_group
 from virtualstack.dataset import text_coordinates
+from virtualstack.dataset.opening import Opening, Unsupported, account_for
 from virtualstack.errors import ReaderError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.lazy import lazy_variable
 from virtualstack.loading import pyproj_before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.scanning import scan
-from virtualstack.sizes import byte_count
-from virtualstack.storage import Allow, Stale, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage import Allow, Stale, Storage, StorageLike
 from virtualstack.vstack.reader import At, VStack
 
-__all__ = ["VirtualStackBackendEntrypoint"]
+__all__ = ["OpenedGroupEntrypoint", "VirtualStackBackendEntrypoint"]
 
 # xarray loads all installed engines in the order of their names, before the first that it uses. This one has a second
 # name that sorts before "cfgrib", whose engine loads eccodes.
@@ -93,6 +92,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
     """
 
     description = "Open virtual references and archive files with virtualstack"
+    joins_characters: ClassVar[bool] = True
+    """Whether characters may be joined to text, where ``concat_characters`` says so."""
+
     open_dataset_parameters = (
         "filename_or_obj",
         "drop_variables",
@@ -105,7 +107,6 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         "mask_and_scale",
         "decode_times",
         "concat_characters",
-        "join_characters",
         "decode_coords",
         "at",
         "allow",
@@ -123,7 +124,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         reader: str | Reader | None = None,
         storage: StorageLike = None,
         absent: Literal["fill", "raise"] = "fill",
-        unsupported: Literal["raise", "skip"] = "raise",
+        unsupported: Unsupported = "inline",
         inline_limit: int | str = "1 MiB",
         at: At | None = None,
         allow: Allow = (),
@@ -131,7 +132,6 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         mask_and_scale: bool = True,
         decode_times: Any = True,
         concat_characters: bool | Mapping[str, bool] = True,
-        join_characters: bool = True,
         decode_coords: Any = True,
         use_cftime: bool | None = None,
         decode_timedelta: Any = None,
@@ -151,9 +151,10 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         absent
             Whether ABSENT chunks read as the fill value, or ``"raise"``.
         unsupported
-            Whether a variable that the reader refused is an error, or is left out (``"skip"``) and named in a warning.
+            What to do with a variable that has no byte-range form: read its values at once up to ``inline_limit``, and
+            raise beyond (``"inline"``); ``"raise"``; or leave it out, named in a warning (``"skip"``).
         inline_limit
-            Bytes of values that a variable without a byte-range form may have; they are read at once.
+            Bytes of values a variable, as a number or such as ``"1 MiB"``.
         at
             Snapshot of a vstack: its number, ``-1`` for the newest, or a time at which it was the newest (ISO
             8601, UTC where it has no time zone). The newest by default.
@@ -163,9 +164,6 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         stale
             Whether reading a source that has changed since it was indexed is an error, a warning (``"warn"``) or
             nothing (``"ignore"``); its size and etag decide.
-        join_characters
-            Whether characters may be joined to text, where ``concat_characters`` says so: those of a virtual dataset
-            were when it was opened, and what is left are letters.
         drop_variables
             Names of variables to leave out, in all groups; or their paths, such as ``"/science/winds"``.
         mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
@@ -178,15 +176,20 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         StorageError
             The references cannot be read.
         """
-        options = _options(group, drop_variables, inline_limit, allow)
-        reader = _choose_reader(reader, at)
-        storage = Storage.from_option(storage) if stale is None else Storage.from_option(storage).with_stale(stale)
-        node = select_group(_read_group(filename_or_obj, reader, storage, options), group)
-        account_for(node, _unsupported(unsupported), with_children=False, options=options)
-        dropped = _dropped(node, group or "", options)
+        opening = Opening.from_options(
+            group=group,
+            storage=_with_stale(storage, stale),
+            drop_variables=drop_variables,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            allow=allow,
+        )
+        node = opening.node(_read_group(filename_or_obj, _choose_reader(reader, at), opening))
+        account_for(node, unsupported, with_children=False, options=opening.options)
+        dropped = _dropped(node, group or "", opening.options)
         _check_sizes(node, dropped)
-        letters = _letters(node, join_characters, concat_characters)
-        store = _GroupDataStore(node, storage, absent, letters)
+        letters = _letters(node, self.joins_characters, concat_characters)
+        store = _GroupDataStore(node, opening.storage, absent, letters)
         if letters:
             others = concat_characters if isinstance(concat_characters, Mapping) else {}
             concat_characters = {**others, **dict.fromkeys(map(_key, letters), False)}
@@ -212,7 +215,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         reader: str | Reader | None = None,
         storage: StorageLike = None,
-        unsupported: Literal["raise", "skip"] = "raise",
+        unsupported: Unsupported = "inline",
         at: At | None = None,
         allow: Allow = (),
         stale: Stale | None = None,
@@ -224,16 +227,22 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
 
         Parameters are those of :meth:`open_dataset`.
         """
-        options = _options(group, drop_variables, inline_limit, allow)
-        reader = _choose_reader(reader, at)
-        storage = Storage.from_option(storage) if stale is None else Storage.from_option(storage).with_stale(stale)
-        node = select_group(_read_group(filename_or_obj, reader, storage, options), group)
-        account_for(node, _unsupported(unsupported), with_children=True, options=options)
+        opening = Opening.from_options(
+            group=group,
+            storage=_with_stale(storage, stale),
+            drop_variables=drop_variables,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            allow=allow,
+            is_tree=True,
+        )
+        node = opening.node(_read_group(filename_or_obj, _choose_reader(reader, at), opening))
+        account_for(node, unsupported, with_children=True, options=opening.options)
         return {
             path or "/": self.open_dataset(
                 replace(child, groups={}, refusals=()),
-                storage=storage,
-                drop_variables=_dropped(child, f"{group or ''}{path}", options),
+                storage=opening.storage,
+                drop_variables=_dropped(child, f"{group or ''}{path}", opening.options),
                 **decoding,
             )
             for path, child in node.walk()
@@ -246,6 +255,15 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Never claim a file: other engines know it too, and ``engine="virtualstack"`` is one word."""
         return isinstance(filename_or_obj, ManifestGroup)
+
+
+class OpenedGroupEntrypoint(VirtualStackBackendEntrypoint):
+    """Opens the group of a virtual dataset, whose characters were joined to text when it was opened.
+
+    What is left of characters are single letters.
+    """
+
+    joins_characters: ClassVar[bool] = False
 
 
 def _check_sizes(group: ManifestGroup, dropped: frozenset[str]) -> None:
@@ -304,16 +322,9 @@ def _choose_reader(reader: str | Reader | None, at: At | None) -> str | Reader |
     return VStack(at=at)
 
 
-def _options(
-    group: str | None, drop_variables: str | Iterable[str] | None, inline_limit: int | str, allow: Allow
-) -> ReadOptions:
-    names = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
-    limit = byte_count(inline_limit, option="inline_limit")
-    return ReadOptions(group=group, drop_variables=names, inline_limit=limit, allow=read_allowed_urls(allow))
-
-
-def _unsupported(word: Literal["raise", "skip"]) -> Unsupported:
-    return "skip" if word == "skip" else "inline"
+def _with_stale(storage: StorageLike, stale: Stale | None) -> Storage:
+    reached = Storage.from_option(storage)
+    return reached if stale is None else reached.with_stale(stale)
 
 
 def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[str]:
@@ -321,7 +332,7 @@ def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[
     return frozenset(name for name in node.arrays if options.drops(f"{path.strip('/')}/{name}"))
 
 
-def _read_group(obj: Any, reader: str | Reader | None, storage: StorageLike, options: ReadOptions) -> ManifestGroup:
+def _read_group(obj: Any, reader: str | Reader | None, opening: Opening) -> ManifestGroup:
     if isinstance(obj, ManifestGroup):
         return obj
     if isinstance(obj, Mapping):
@@ -330,5 +341,5 @@ def _read_group(obj: Any, reader: str | Reader | None, storage: StorageLike, opt
         return read
     if not isinstance(obj, str | os.PathLike):
         raise ReaderError(f"engine='virtualstack' opens paths, URLs, references and groups, not {type(obj).__name__}")
-    (root,) = scan([obj], reader=reader, storage=storage, options=options)
+    (root,) = scan([obj], reader=reader, storage=opening.storage, options=opening.options)
     return root

@@ -58,14 +58,13 @@ class VirtualAccessor(Targets, AccessorFacts):
             ``concat_characters=False`` leaves out ``_Encoding`` alone.
         """
         from virtualstack.dataset import to_group
-        from virtualstack.engine import VirtualStackBackendEntrypoint
+        from virtualstack.engine import OpenedGroupEntrypoint
 
         require_dask(chunks)
         group: Any = without_refusals(to_group(self._dataset))
         return xr.open_dataset(
             group,
-            engine=VirtualStackBackendEntrypoint,
-            join_characters=False,
+            engine=OpenedGroupEntrypoint,
             chunks=chunks,
             storage=storage,
             absent=absent,

@@ -47,14 +47,13 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         **decoding: Any,
     ) -> xr.DataTree:
         """Return the tree as ordinary lazy datasets with values: see :meth:`VirtualAccessor.open`."""
-        from virtualstack.engine import VirtualStackBackendEntrypoint
+        from virtualstack.engine import OpenedGroupEntrypoint
 
         require_dask(chunks)
         group: Any = without_refusals(tree_to_group(self._tree))
         return xr.open_datatree(
             group,
-            engine=VirtualStackBackendEntrypoint,
-            join_characters=False,
+            engine=OpenedGroupEntrypoint,
             chunks=chunks,
             storage=storage,
             absent=absent,

@@ -10,7 +10,6 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 import xarray as xr
 
 from virtualstack.api.each import OnError, open_each
-from virtualstack.api.one import Opening, Unsupported, account_for, as_one, open_whole, what_is_left_out
 from virtualstack.combine import (
     Combine,
     CombineOptions,
@@ -23,6 +22,14 @@ from virtualstack.combine import (
 )
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import declared_dataset, get_refusals, with_refusals
+from virtualstack.dataset.opening import (
+    Opening,
+    Unsupported,
+    account_for,
+    as_one,
+    open_whole,
+    what_is_left_out,
+)
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal

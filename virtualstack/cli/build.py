@@ -16,7 +16,6 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack.api.each import open_each
-from virtualstack.api.one import Opening, account_for, as_one, open_whole
 from virtualstack.cli.options import (
     AddCommand,
     add_allow,
@@ -33,6 +32,7 @@ from virtualstack.cli.output import progress_bar, say, show
 from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
+from virtualstack.dataset.opening import Opening, account_for, as_one, open_whole
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import (
     CombineError,

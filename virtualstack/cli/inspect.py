@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.api.one import select_group
 from virtualstack.cli.options import AddCommand, add_allow, add_reader
 from virtualstack.cli.output import show, table
+from virtualstack.dataset.opening import select_group
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.scanning import scan

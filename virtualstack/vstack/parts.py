@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import xarray as xr
 
-from virtualstack.api import account_for
 from virtualstack.dataset import to_dataset, to_group
+from virtualstack.dataset.opening import account_for
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup

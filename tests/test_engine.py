@@ -1,0 +1,59 @@
+"""``engine="virtualstack"`` opens files as :func:`virtualstack.open_virtual_dataset` does."""
+
+import inspect
+
+import numpy as np
+import pytest
+import tifffile
+import xarray as xr
+
+import virtualstack as vs
+from tests.data.make_grib import message, write
+from virtualstack.engine import VirtualStackBackendEntrypoint
+from virtualstack.errors import UnsupportedFeatureError
+
+READING = {"absent", "at", "stale"}
+"""Parameters about reading values."""
+DECODING = {"mask_and_scale", "concat_characters", "decode_coords", "use_cftime", "decode_timedelta"}
+"""Parameters of xarray's own."""
+
+
+@pytest.mark.parametrize(
+    ("method", "opener"),
+    [
+        (VirtualStackBackendEntrypoint.open_dataset, vs.open_virtual_dataset),
+        (VirtualStackBackendEntrypoint.open_groups_as_dict, vs.open_virtual_datatree),
+    ],
+)
+def test_parameters_are_those_of_opening(method, opener):
+    """Apart from what is about values, each one means the same and has the same default."""
+    ours = inspect.signature(method).parameters
+    theirs = inspect.signature(opener).parameters
+    shared = ours.keys() & theirs.keys()
+    assert ours.keys() - shared <= {"self", "filename_or_obj", "decoding", *READING, *DECODING}
+    same = shared - {"decode_times", "drop_variables"}  # for xarray, None is a default of the latter
+    assert {"group", "reader", "storage", "unsupported", "inline_limit", "allow"} == same
+    assert {name: ours[name].default for name in same} == {name: theirs[name].default for name in same}
+
+
+def test_a_tiff_file_is_one_dataset(tmp_path):
+    """It was an empty dataset, as if a tree of its images had been asked for."""
+    values = np.arange(12, dtype="u2").reshape(3, 4)
+    tifffile.imwrite(tmp_path / "a.tif", values)
+    found = xr.open_dataset(tmp_path / "a.tif", engine="virtualstack")
+    xr.testing.assert_identical(found, vs.open_virtual_dataset(tmp_path / "a.tif").virtual.open())
+    np.testing.assert_array_equal(found["band_data"].values.squeeze(), values)
+
+
+def test_grib_fields_that_form_no_dataset_are_an_error(tmp_path):
+    """It was an empty dataset."""
+    kinds = [{"typeOfLevel": "surface"}, {"typeOfLevel": "isobaricInhPa", "level": 500}]
+    fields = [message({"shortName": "t", **kind}, seed=n) for n, kind in enumerate(kinds)]
+    path = write(tmp_path / "a.grib2", fields)
+    with pytest.raises(UnsupportedFeatureError, match="open_virtual_datatree"):
+        vs.open_virtual_dataset(path)
+    with pytest.raises(UnsupportedFeatureError, match="open_virtual_datatree"):
+        xr.open_dataset(path, engine="virtualstack")
+    tree = xr.open_datatree(path, engine="virtualstack")
+    assert tree.groups == vs.open_virtual_datatree(path).groups
+    assert len(tree.groups) > 2

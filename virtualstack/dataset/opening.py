@@ -1,0 +1,246 @@
+"""How a group that a reader has made is opened: as the dataset or tree that the user asked for, with nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import xarray as xr
+
+from virtualstack.dataset.decode import to_dataset
+from virtualstack.errors import GroupNotFoundError, ReaderError, UnsupportedFeatureError
+from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions
+from virtualstack.formats.registry import find_reader
+from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.sizes import byte_count
+from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
+from virtualstack.warning import warn
+
+__all__ = [
+    "Opening",
+    "Unsupported",
+    "account_for",
+    "as_one",
+    "open_whole",
+    "select_group",
+    "what_is_left_out",
+]
+
+type Unsupported = Literal["inline", "raise", "skip"]
+
+_MAX_SHOWN_REASONS = 5
+"""Refused variables of which messages show the reasons; all are named where the remedy needs their names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How sources are opened; see :func:`virtualstack.open_virtual_dataset`.
+
+    Parameters
+    ----------
+    options
+        What their readers are told: group, dropped variables, and how many bytes may be inlined.
+    storage
+        How they are reached.
+    unsupported, decode_times, unpack
+        As there.
+    """
+
+    options: ReadOptions
+    storage: Storage
+    unsupported: Unsupported
+    decode_times: bool | None
+    unpack: bool
+
+    @classmethod
+    def from_options(
+        cls,
+        *,
+        group: str | None = None,
+        storage: StorageLike = None,
+        drop_variables: str | Iterable[str] | None = (),
+        decode_times: bool | None = None,
+        unpack: bool = False,
+        unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
+        is_tree: bool = False,
+        allow: Allow = (),
+    ) -> Opening:
+        """Check what a user gives.
+
+        Raises
+        ------
+        ValueError
+            A value is not known.
+        """
+        if unsupported not in ("inline", "raise", "skip"):
+            raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
+        options = ReadOptions(
+            group=group,
+            is_tree=is_tree or bool(group and group.strip("/")),
+            drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ()),
+            inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
+            allow=read_allowed_urls(allow),
+        )
+        return cls(
+            options=options,
+            storage=Storage.from_option(storage),
+            unsupported=unsupported,
+            decode_times=decode_times,
+            unpack=unpack,
+        )
+
+    def node(self, root: ManifestGroup, /) -> ManifestGroup:
+        """Give the group that is asked for; see :func:`select_group`."""
+        return select_group(root, self.options.group)
+
+    def dataset(self, node: ManifestGroup, /, *, loadable_variables: str | Iterable[str] | None = None) -> xr.Dataset:
+        """Make the virtual dataset of a group; see :func:`virtualstack.dataset.to_dataset`."""
+        return to_dataset(
+            node,
+            storage=self.storage,
+            loadable_variables=loadable_variables,
+            decode_times=self.decode_times,
+            unpack=self.unpack,
+            inline_limit=self.options.inline_limit,
+            skips=self.unsupported == "skip",
+        )
+
+    def tree(self, node: ManifestGroup, /) -> xr.DataTree:
+        """Make the tree of virtual datasets of a group and those below it; dimension coordinates are loaded.
+
+        Raises
+        ------
+        ReaderError
+            Groups do not form one tree, or a coordinate cannot be decoded.
+        StorageError
+            Values of a coordinate cannot be read.
+        """
+        datasets = {path or "/": self.dataset(child) for path, child in node.walk()}
+        try:
+            return xr.DataTree.from_dict(datasets)
+        except ValueError as error:  # coordinates of a group contradict its parent's
+            raise ReaderError(
+                f"'{node.url}': its groups do not form one tree: {error}; open them one by one with group=",
+                url=node.url,
+            ) from error
+
+
+def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
+    """Return the group at a path, the root for ``None``.
+
+    Raises
+    ------
+    GroupNotFoundError
+        There is no such group; the message lists what there is.
+    """
+    try:
+        node = root[path or ""]
+    except KeyError as error:
+        raise GroupNotFoundError(f"'{root.url}': {error.args[0]}", url=root.url) from error
+    if not isinstance(node, ManifestGroup):
+        raise GroupNotFoundError(f"'{path}' of '{root.url}' is a variable, not a group", url=root.url)
+    return node
+
+
+def account_for(
+    node: ManifestGroup, unsupported: Unsupported, /, *, with_children: bool, options: ReadOptions | None = None
+) -> None:
+    """Raise, or warn with ``unsupported="skip"``, for the variables that the reader refused and nobody has dropped.
+
+    Parameters
+    ----------
+    options
+        Where the reader was not told which variables are dropped.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There are such; the message lists them with the reasons.
+    """
+    refused = [x for x in _refused(node, with_children) if options is None or not options.drops(x.path)]
+    if not refused:
+        return
+    if unsupported == "skip":
+        warn(_left_out(node, refused))
+        return
+    raise UnsupportedFeatureError(
+        f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {_listed(refused)}. "
+        f"{_remedy(refused, unsupported, with_paths=with_children and bool(node.groups))}",
+        url=node.url,
+        variable=refused[0].path,
+        feature=refused[0].reason,
+    )
+
+
+def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> str:
+    """Return what opens the others; and what takes these over, where they are only too large."""
+    names = [x.path if with_paths else _name(x) for x in refused]
+    which = "it" if len(refused) == 1 else "them"
+    remedy = f"Leave {which} out with drop_variables={names} or unsupported='skip'"
+    large = {name: x.inline_size for name, x in zip(names, refused, strict=True) if x.inline_size}
+    if large:
+        which = which if len(large) == len(refused) else f"{list(large)}"
+        inline = "unsupported='inline' and " if unsupported == "raise" else ""
+        remedy += f", or put the values of {which} into the references with {inline}inline_limit={max(large.values())}"
+    return remedy
+
+
+def what_is_left_out(node: ManifestGroup, /, *, with_children: bool) -> str | None:
+    """List the variables that the reader refused; ``None`` where there are none."""
+    refused = _refused(node, with_children)
+    return _left_out(node, refused) if refused else None
+
+
+def _refused(node: ManifestGroup, with_children: bool) -> list[Refusal]:
+    groups = [group for _, group in node.walk()] if with_children else [node]
+    return [refusal for group in groups for refusal in group.refusals if refusal.kind == "refused"]
+
+
+def _name(refusal: Refusal) -> str:
+    return refusal.path.rsplit("/", 1)[-1]
+
+
+def _left_out(node: ManifestGroup, refused: list[Refusal]) -> str:
+    return f"'{node.url}': left out {_listed(refused)}"
+
+
+def _listed(refused: list[Refusal]) -> str:
+    listed = "; ".join(f"'{x.path}': {x.reason}" for x in refused[:_MAX_SHOWN_REASONS])
+    return listed + (f"; and {len(refused) - _MAX_SHOWN_REASONS} more" if len(refused) > _MAX_SHOWN_REASONS else "")
+
+
+def open_whole[T](root: ManifestGroup, open_node: Callable[[ManifestGroup], T], /) -> T | ManifestGroup:
+    """Open a group, but for a part, which is left as it is."""
+    return root if PARTS in root.attributes else open_node(root)
+
+
+def as_one[T](
+    opened: Sequence[T | ManifestGroup],
+    open_node: Callable[[ManifestGroup], T],
+    opening: Opening,
+    reader: str | Reader | None,
+    /,
+) -> tuple[list[T], bool]:
+    """Open parts as one where all are parts of one kind, else one by one; and tell which.
+
+    Raises
+    ------
+    ReaderError
+        They cannot be put together.
+    """
+    kinds = {x.attributes[PARTS] if isinstance(x, ManifestGroup) else None for x in opened}
+    if not kinds - {None}:
+        return cast(list[T], list(opened)), False
+
+    def assembled(parts: Sequence[ManifestGroup]) -> T:
+        name = parts[0].attributes[PARTS]
+        assembler = find_reader("", opening.storage, name if reader is None else reader)
+        if not isinstance(assembler, Assembler):
+            raise ReaderError(f"the reader '{name}' cannot put its parts together", url=parts[0].url)
+        return open_node(assembler.assemble(parts, opening.options))
+
+    if len(kinds) == 1:
+        return [assembled(cast(Sequence[ManifestGroup], opened))], True
+    return [assembled([x]) if isinstance(x, ManifestGroup) else x for x in opened], False
