@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import h5py
 import pytest
 
 from tests.forks import forked, forking
@@ -104,6 +105,15 @@ def test_objects_are_made_again_after_a_crash():
             run_in_child("os:abort")
         assert second.call("getvalue") == b"def"
         assert first.call("getvalue") == b"abc"
+
+
+def test_a_file_is_closed_when_close_returns(tmp_path):
+    """Its owner may write it now: the HDF5 library locks what it has open."""
+    h5py.File(path := tmp_path / "a.h5", "w").close()
+    for _ in range(50):
+        with contextlib.closing(InChild("virtualstack.formats.hdf5.child.files:OpenFile", str(path), False)) as file:
+            file.call("root")
+        h5py.File(path, "a").close()
 
 
 def test_a_child_that_ended_while_idle_is_replaced():

@@ -7,6 +7,7 @@ without an end, and memory without a bound, and the parent goes on. It is no san
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import os
 import pickle
@@ -177,12 +178,16 @@ class InChild:
         return child.ask(("ask", self._seconds, self._key, method, arguments), self._read)
 
     def close(self) -> None:
-        """Call ``close`` of the object, and let go of the child."""
+        """Call ``close`` of the object, wait until it is closed, and let go of the child."""
         child, self._child = self._child, None
-        if child is not None:
-            if self._key in child.keys:
+        if child is None:
+            return
+        try:
+            if self._key in child.keys and not child.is_dead:
                 child.keys.discard(self._key)
-                child.tell(("close", self._key))
+                with contextlib.suppress(ChildDiedError):  # the system has closed what it had
+                    child.ask(("close", self._seconds, self._key), self._read)
+        finally:
             child.pool.give_back(child)
 
 
@@ -269,18 +274,6 @@ class _Child:
         if what == "raised":
             raise value
         return value
-
-    def tell(self, message: tuple[Any, ...]) -> None:
-        """Send a message that has no answer."""
-        with self._lock:
-            if not self.is_dead:
-                try:
-                    send(self._requests, message)
-                except BrokenPipeError:
-                    self.end()
-                except BaseException:
-                    self.end()
-                    raise
 
     def end(self) -> None:
         """Kill the process."""

@@ -71,7 +71,7 @@ def serve() -> None:
     ``("call", seconds, function, arguments)`` calls a function. ``("make", seconds, key, function, arguments, size)``
     keeps what a function returns under a key; unless ``size`` is ``None``, its first argument is a file of so many
     bytes, which the parent is asked for. ``("ask", seconds, key, method, arguments)`` calls a method of what is kept.
-    ``("close", key)`` calls its ``close``, and has no answer.
+    ``("close", seconds, key)`` calls its ``close``.
     """
     global _requests, _answers
     _requests, _answers = os.dup(0), os.dup(1)
@@ -84,12 +84,7 @@ def serve() -> None:
     send(_answers, ("ready", None))
     while True:
         try:
-            message = receive(_requests)
-            if message[0] == "close":
-                with contextlib.suppress(KeyError):
-                    kept.pop(message[1]).close()
-            else:
-                _answer(message, kept)
+            _answer(receive(_requests), kept)
         except (EOFError, BrokenPipeError):
             os._exit(0)  # the parent has ended
 
@@ -114,6 +109,9 @@ def _do(what: str, rest: list[Any], kept: dict[int, Any]) -> Any:
         key, function, arguments, size = rest
         file = () if size is None else (_ParentsFile(size),)
         kept[key] = _function(function)(*file, *arguments)
+        return None
+    if what == "close":
+        kept.pop(rest[0]).close()
         return None
     function, arguments = rest
     return _function(function)(*arguments)
