@@ -230,3 +230,34 @@ def test_without_a_python_the_error_says_so(tmp_path):
         "try:\n    c.run_in_child('os:getpid')\nexcept c.ReaderError as error:\n    print(error)\n"
     )
     assert "'/nowhere/python' does not start" in _in_a_script(text, tmp_path).stdout
+
+
+def test_a_frozen_program_does_not_start_itself(tmp_path):
+    """It would run from its beginning, and start itself without end."""
+    text = (
+        "import sys, virtualstack.child.pool as c\nsys.frozen = True\n"
+        "try:\n    c.run_in_child('os:getpid')\nexcept c.ReaderError as error:\n    print(error)\n"
+    )
+    assert "it is a frozen program" in _in_a_script(text, tmp_path).stdout
+
+
+@needs_posix
+@pytest.mark.parametrize("closed", [{2}, {0, 1, 2}])
+def test_a_process_may_have_no_streams(closed, tmp_path):
+    """Those of a daemon are closed."""
+    text = (
+        "import virtualstack.child.pool as c\n"
+        "with open('found', 'w') as file:\n    print(c.run_in_child('operator:add', 1, 2), file=file)\n"
+    )
+    _in_a_script(text, tmp_path, preexec_fn=lambda: [os.close(x) for x in closed])
+    assert (tmp_path / "found").read_text() == "3\n"
+
+
+@needs_posix
+def test_the_current_folder_may_be_gone(tmp_path):
+    """Somebody removed it, as schedulers do with what was temporary."""
+    text = (
+        "import os, virtualstack.child.pool as c\nfolder = os.path.abspath('gone')\nos.mkdir(folder)\n"
+        "os.chdir(folder)\nos.rmdir(folder)\nprint(c.run_in_child('operator:add', 1, 2))\n"
+    )
+    assert _in_a_script(text, tmp_path).stdout == "3\n"

@@ -221,6 +221,8 @@ class _Child:
         self._lock = threading.RLock()
         if not sys.executable:
             raise _not_started("this Python does not know where it is (sys.executable)")
+        if getattr(sys, "frozen", False):  # it would run once more, and start itself again
+            raise _not_started("it is a frozen program")
         theirs, self._requests = os.pipe()
         self._answers, answers = os.pipe()
         try:
@@ -317,10 +319,9 @@ class _Child:
 
 
 def _paths() -> list[str]:
-    """Return where this process looks for modules; the current folder only where this package is in it."""
+    """Return where this process looks for modules, without the current folder, and the folder of this package."""
     here = str(_PACKAGE.parent)
-    current = [here] if here == str(Path.cwd()) else []
-    paths = [x for given in sys.path if isinstance(given, str) for x in ([given] if given else current)]
+    paths = [x for x in sys.path if isinstance(x, str) and x]
     return paths if here in paths else [*paths, here]
 
 

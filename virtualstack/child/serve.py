@@ -74,10 +74,10 @@ def serve() -> None:
     ``("close", seconds, key)`` calls its ``close``.
     """
     global _requests, _answers
+    nothing = os.open(os.devnull, os.O_RDWR)  # this is stderr where that is closed, and the pipes are not
     _requests, _answers = os.dup(0), os.dup(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _bound_memory()
-    nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # libraries print to these; the parent says what happened
         os.dup2(nothing, descriptor)
     kept: dict[int, Any] = {}
