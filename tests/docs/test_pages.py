@@ -35,6 +35,19 @@ def test_a_page_has_no_broken_links(path):
     assert not re.search(r"(?<!\w)/(home|root|work|Users|tmp)/", text)
 
 
+def anchors(page):
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return {re.sub(r"[^\w\- ]", "", x.lower()).replace(" ", "-") for x in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_to_a_heading_find_it(path):
+    """On the same page or on another one."""
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", path.read_text()):
+        assert anchor in anchors(path.parent / target if target else path), (target, anchor)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_says_what_its_blocks_are(path):
     """A fence without a language would silently not run."""
