@@ -771,6 +771,17 @@ def test_packed_values_that_make_eccodes_crash_are_damage():
         grib_decoder({}, None)(changed(data, 5, 29, b"\xff"))
 
 
+@pytest.mark.parametrize("packing", ["grid_complex", "grid_complex_spatial_differencing"])
+def test_groups_that_end_behind_the_message_are_damage(packing):
+    """Eccodes makes values of the memory behind it, other ones each time."""
+    values = np.random.default_rng(0).random(2400)
+    data = message({"shortName": "t", "Ni": 60, "Nj": 40}, values=values, after={"packingType": packing})
+    assert grib_decoder({}, None)(data).size == 2400
+    at = 42  # WMO FM 92 GRIB2, templates 5.2 and 5.3: true length of the last group
+    with pytest.raises(CodecError, match=r"packed values have \d+ bits, and \d+ of them are there"):
+        grib_decoder({}, None)(changed(data, 5, at, (1 << 16).to_bytes(4, "big")))
+
+
 USUAL = ["grid_simple", "grid_ccsds", "grid_jpeg", "grid_complex", "grid_complex_spatial_differencing"]
 
 

@@ -28,11 +28,9 @@ __all__ = [
     "described",
     "has_harmonics",
     "is_safe",
-    "is_safe_packing",
     "last_field",
     "message_1",
     "message_2",
-    "n_marked",
     "short_data",
 ]
 
@@ -48,10 +46,10 @@ _LATLON_1, _GAUSSIAN_1 = frozenset({0, 10, 20, 30}), frozenset({4, 14, 24, 34})
 _LATLON_2 = {0: 72, 1: 84, 2: 84, 3: 96}
 _GAUSSIAN_2 = {40: 72, 41: 84, 42: 84, 43: 96}
 """Where lengths of rows begin in section 3 of GRIB 2, by its template."""
-_POINTS_A_PARALLEL = 8  # more than any reduced grid has in its longest row; those of ECMWF have 4 n + 16
+_MAX_POINTS_PER_PARALLEL = 8  # more than any reduced grid has in its longest row; those of ECMWF have 4 n + 16
 
 _COMPLEX = (b"\0\2", b"\0\3")
-_BITS = (19, 35, 36, 46)
+_N_BITS_AT = (19, 35, 36, 46)
 """Where section 5 of GRIB 2 has them with complex packing, templates 5.2 and 5.3: of values, groups and lengths."""
 _MAX_BITS = 64
 
@@ -123,7 +121,7 @@ def _check_gaussian(lengths: bytes, size: int, n_rows: int, number: int) -> None
     rows = _rows(lengths, size, n_rows)
     if (rows == 1).any():
         raise CodecError("a row of its Gaussian grid has a single point")
-    most = _POINTS_A_PARALLEL * number + _POINTS_A_PARALLEL**2
+    most = _MAX_POINTS_PER_PARALLEL * number + _MAX_POINTS_PER_PARALLEL**2
     if rows.size and rows.max() > most:
         raise CodecError(f"a row of its Gaussian grid of {number} parallels has {rows.max()} points")
 
@@ -155,7 +153,10 @@ def check_packing_2(packing: bytes, /) -> None:
     CodecError
         They are too many, with which eccodes ends the process.
     """
-    if packing[9:11] in _COMPLEX and max((packing[at] for at in _BITS if at < len(packing)), default=0) > _MAX_BITS:
+    if (
+        packing[9:11] in _COMPLEX
+        and max((packing[at] for at in _N_BITS_AT if at < len(packing)), default=0) > _MAX_BITS
+    ):
         raise CodecError(f"its complex packing has numbers of more than {_MAX_BITS} bits")
 
 
@@ -174,7 +175,7 @@ _NO_BITMAP = 255
 _GROUPS = Struct(">IBBIBIB")
 
 
-def is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes, /) -> bool:
+def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) -> bool:
     """Tell whether eccodes decodes values without reading or writing beyond what it has.
 
     Parameters
@@ -194,7 +195,7 @@ def is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes, /
     if bitmap[5] == _NO_BITMAP:
         is_counted = n_values == n_points
     else:
-        is_counted = not bitmap[5] and n_values == n_marked(bitmap[6:], n_points)
+        is_counted = not bitmap[5] and n_values == _n_marked(bitmap[6:], n_points)
     scales = [int.from_bytes(packing[at : at + 2], "big") & 0x7FFF for at in (15, 17)]
     if not is_counted or n_bits > _MAX_BITS or max(scales) > MAX_SCALE:
         return False
@@ -204,10 +205,10 @@ def is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes, /
         return len(packing) >= 25
     if template in _JPEG_2000:
         return not n_bits or _is_plain_image(n_values, n_bits, data)
-    return len(packing) >= _COMPLEX_SECTION_BYTES.get(template, 256) and _has_room(n_values, packing, data)
+    return len(packing) >= _COMPLEX_SECTION_BYTES.get(template, 256) and _are_safe_groups(n_values, packing, data)
 
 
-def n_marked(bitmap: bytes, n_points: int, /) -> int:
+def _n_marked(bitmap: bytes, n_points: int) -> int:
     """Count the points that a bitmap has values for; -1 where it has fewer points."""
     n_spare = 8 * len(bitmap) - n_points
     return -1 if n_spare < 0 else (int.from_bytes(bitmap, "big") >> n_spare).bit_count()
@@ -225,8 +226,14 @@ def _is_plain_image(n_values: int, n_bits: int, data: bytes) -> bool:
     )
 
 
-def _has_room(n_values: int, packing: bytes, data: bytes) -> bool:
-    """Tell whether the groups of complex packing have as many values, and all their bits are there."""
+def _are_safe_groups(n_values: int, packing: bytes, data: bytes) -> bool:
+    """Tell whether the groups of complex packing have as many values.
+
+    Raises
+    ------
+    CodecError
+        The section of data ends before them: eccodes would make values of whatever is in memory behind it.
+    """
     n_bits = packing[19]
     n_groups, least_width, width_bits, least_length, increment, last_length, length_bits = _GROUPS.unpack_from(
         packing, 31
@@ -242,18 +249,19 @@ def _has_room(n_values: int, packing: bytes, data: bytes) -> bool:
     at += -(-n_groups * n_bits // 8)
     lengths_at = at + -(-n_groups * width_bits // 8)
     values_at = lengths_at + -(-n_groups * length_bits // 8)
-    if values_at > len(data):
-        return False
+    _check_room(8 * values_at, data)
     widths = least_width + _numbers(data[at:lengths_at], n_groups, width_bits)
     lengths = least_length + increment * _numbers(data[lengths_at:values_at], n_groups, length_bits)
     lengths[-1] = last_length
-    n_data_bits = int(widths @ lengths)
-    return (
-        widths.max() <= _MAX_BITS
-        and lengths.max() <= n_values
-        and int(lengths.sum()) == n_values
-        and n_data_bits <= 8 * (len(data) - values_at)
-    )
+    _check_room(8 * values_at + int(widths.astype(np.float64) @ lengths), data)
+    return widths.max() <= _MAX_BITS and lengths.max() <= n_values and int(lengths.sum()) == n_values
+
+
+def _check_room(n_bits: int, data: bytes) -> None:
+    if n_bits > 8 * len(data):
+        raise CodecError(
+            f"the GRIB message is damaged: its packed values have {n_bits} bits, and {8 * len(data)} of them are there"
+        )
 
 
 def _numbers(data: bytes, n: int, n_bits: int) -> NDArray[np.int64]:
@@ -349,12 +357,17 @@ def is_safe(message: bytes, /) -> bool:
     """Tell whether eccodes, which trusts what a message of one field says, decodes its values without a crash.
 
     It is safe where values are packed in one of the usual ways, and the lengths that the message names fit together.
+
+    Raises
+    ------
+    CodecError
+        Packed values end behind the message.
     """
     if message[7] == 1:
         return _is_safe_1(message)
     sections, _ = _sections(message)
     grid, packing, bitmap, data = (message[slice(*sections[kind])] for kind in (3, 5, 6, 7))
-    return is_safe_packing(int.from_bytes(grid[6:10], "big"), packing, bitmap, data[5:])
+    return _is_safe_packing(int.from_bytes(grid[6:10], "big"), packing, bitmap, data[5:])
 
 
 def _is_safe_1(message: bytes) -> bool:
@@ -374,7 +387,7 @@ def _is_safe_1(message: bytes) -> bool:
     if not message[15] & 0x40:
         return True
     bitmap = message[bitmap_at:at]
-    n_values = n_marked(bitmap[6:], 8 * (len(bitmap) - 6) - bitmap[3])
+    n_values = _n_marked(bitmap[6:], 8 * (len(bitmap) - 6) - bitmap[3])
     return bitmap[4:6] == b"\0\0" and 0 <= 8 * (len(data) - 11) - (data[3] & 0x0F) - n_values * data[10] < 32
 
 
