@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.amount import examples
 from tests.codecs.hdf5_pipelines import filters_of
 from virtualstack.codecs.codec import Codec
-from virtualstack.codecs.hdf5.packed_bits import PADDING, gather, unpack
+from virtualstack.codecs.hdf5.packed_bits import PADDING_BYTES, gather, unpack
 from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
 
@@ -183,7 +183,7 @@ def test_a_datatype_that_uses_all_bits_is_stored_as_it_is():
 def test_bits_anywhere(n, first, stride, width, seed):
     """Both ways of reading packed numbers give what Python's integers say."""
     n_bits = first + n * stride + width
-    data = np.frombuffer(np.random.default_rng(seed).bytes(n_bits // 8 + 1 + PADDING), np.uint8)
+    data = np.frombuffer(np.random.default_rng(seed).bytes(n_bits // 8 + 1 + PADDING_BYTES), np.uint8)
     whole, total = int.from_bytes(data.tobytes(), "big"), 8 * data.size
     starts = [first + i * stride for i in range(n)]
     expected = [whole >> (total - at - width) & ((1 << width) - 1) for at in starts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +15,11 @@ from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, check_siz
 
 __all__ = [
     "NBIT",
-    "PADDING",
+    "PADDING_BYTES",
     "SCALEOFFSET",
     "NbitLayout",
     "Scaling",
+    "check_words",
     "gather",
     "nbit",
     "parse_layout",
@@ -27,9 +28,9 @@ __all__ = [
     "unpack",
 ]
 
-PADDING = 9
+PADDING_BYTES = 9
 """Bytes behind the packed ones that may be read, and change nothing."""
-_BLOCK = 1 << 15
+_BLOCK_NUMBERS = 1 << 15
 """Numbers unpacked together, so that what is written in several passes stays in the cache."""
 
 
@@ -44,7 +45,7 @@ def unpack(
     Parameters
     ----------
     data
-        Packed bytes, and `PADDING` more.
+        Packed bytes, and `PADDING_BYTES` more.
     out
         One axis of unsigned integers, any stride and byte order.
     first, stride
@@ -55,7 +56,7 @@ def unpack(
         Bits to shift a number to the left; it still fits.
     """
     period = 8 // math.gcd(stride, 8)
-    block = out.size if stride % 8 == 0 else _BLOCK
+    block = out.size if stride % 8 == 0 else _BLOCK_NUMBERS
     for start in range(0, out.size, max(block, 1)):
         part = out[start : start + block]
         for i in range(min(period, part.size)):
@@ -94,7 +95,7 @@ def gather(data: NDArray[np.uint8], bits: NDArray[np.int64], /, *, width: int) -
     Parameters
     ----------
     data
-        Packed bytes, and `PADDING` more.
+        Packed bytes, and `PADDING_BYTES` more.
     bits
         Where numbers begin, in bits from the start.
     width
@@ -110,13 +111,45 @@ def gather(data: NDArray[np.uint8], bits: NDArray[np.int64], /, *, width: int) -
     return numbers
 
 
+def _padded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return packed bytes with `PADDING_BYTES` more."""
+    padded = np.zeros(data.size + PADDING_BYTES, np.uint8)
+    padded[: data.size] = data
+    return padded
+
+
+def check_words(values: Sequence[int], /) -> None:
+    """Raise ``ValueError`` for client data values that are no unsigned integers of 32 bits."""
+    if not all(0 <= value < 1 << 32 for value in values):
+        raise ValueError("has parameters that are no words of 32 bits")
+
+
+def _decoder[P: (NbitLayout, Scaling)](
+    name: str,
+    parse: Callable[[Sequence[int]], P | None],
+    unpack_chunk: Callable[[NDArray[np.uint8], P], NDArray[Any]],
+    options: Mapping[str, Any],
+) -> BytesDecoder:
+    """Make the decoder of a filter: it parses the client data values once, and compares sizes before it unpacks."""
+    parameters = parse([int(value) for value in options["values"]])
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        source = raw_bytes(raw)
+        if parameters is None:
+            return source
+        check_size(f"the {name} filter", parameters.n_bytes, size, limit)
+        return raw_bytes(unpack_chunk(source, parameters))
+
+    return decode
+
+
 NBIT = "virtualstack.nbit"
 _ATOMIC, _ARRAY, _COMPOUND, _OTHER = 1, 2, 3, 4
 """Classes of datatypes in the parameters (H5Zpkg.h); what is none of the first three is stored as it is."""
-_WHOLE_NUMBERS = 1, 2, 4, 8
-_MAX_NUMBER = 256
+_WHOLE_NUMBER_BYTES = 1, 2, 4, 8
+_MAX_NUMBER_BYTES = 256
 """Bytes of one number."""
-_MAX_DEPTH = 32
+_MAX_DATATYPE_LEVELS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +208,11 @@ class NbitLayout:
     n_bits: int
     fields: tuple[_Field, ...]
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of a decoded chunk."""
+        return self.n_elements * self.size
+
 
 def parse_layout(values: Sequence[int], /) -> NbitLayout | None:
     """Read the client data values of the filter; ``None`` where it leaves chunks as they are.
@@ -186,8 +224,7 @@ def parse_layout(values: Sequence[int], /) -> NbitLayout | None:
     ValueError
         They contradict themselves.
     """
-    if not all(0 <= value < 1 << 32 for value in values):
-        raise ValueError("has parameters that are no words of 32 bits")
+    check_words(values)
     if len(values) > 1 and values[1]:
         return None
     if len(values) < 5 or values[0] != len(values):
@@ -218,8 +255,8 @@ class _Tree:
         return self._values[self._next - 1]
 
     def _read(self, kind: int, depth: int) -> tuple[list[_Field], int, int]:
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"has a datatype of more than {_MAX_DEPTH} levels")
+        if depth > _MAX_DATATYPE_LEVELS:
+            raise ValueError(f"has a datatype of more than {_MAX_DATATYPE_LEVELS} levels")
         size = self._take()
         if size < 1:
             raise ValueError("has a datatype of no bytes")
@@ -265,9 +302,9 @@ def _bytes(size: int) -> _Field:
 
 
 def _number(size: int, order: int, precision: int, offset: int) -> list[_Field]:
-    if size > _MAX_NUMBER or order not in (0, 1) or precision < 1 or precision + offset > 8 * size:
+    if size > _MAX_NUMBER_BYTES or order not in (0, 1) or precision < 1 or precision + offset > 8 * size:
         raise ValueError(f"has numbers of {precision} bits at bit {offset} of {size} bytes in byte order {order}")
-    if size in _WHOLE_NUMBERS:
+    if size in _WHOLE_NUMBER_BYTES:
         return [_Field(at=0, first=0, width=precision, dtype=f"{'<>'[order]}u{size}", shift=offset)]
     fields, first = [], 0
     top = precision + offset  # byte by byte, from the most significant
@@ -280,34 +317,21 @@ def _number(size: int, order: int, precision: int, offset: int) -> list[_Field]:
 
 
 def nbit(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder.
+    """Make the decoder of the N-bit filter; ``options["values"]`` are its client data values."""
+    return _decoder("nbit", parse_layout, _unpack_elements, options)
 
-    Parameters
-    ----------
-    options
-        ``values``: the client data values of the filter.
-    """
-    layout = parse_layout([int(value) for value in options["values"]])
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
-        source = raw_bytes(raw)
-        if layout is None:
-            return source
-        n_bytes = layout.n_elements * layout.size
-        check_size("the nbit filter", n_bytes, size, limit)
-        if source.size * 8 < layout.n_elements * layout.n_bits:
-            raise CodecError(
-                f"the nbit chunk has {source.size} bytes; {layout.n_elements} elements of {layout.n_bits} bits are more"
-            )
-        padded = np.zeros(source.size + PADDING, np.uint8)
-        padded[: source.size] = source
-        out = np.zeros(n_bytes, np.uint8)
-        whole = _RepeatAxis(layout.n_elements, layout.size, layout.n_bits)
-        for field in layout.fields if n_bytes else ():
-            _decode_field(padded, out, field, _merge((whole, *field.axes)))
-        return out
-
-    return decode
+def _unpack_elements(source: NDArray[np.uint8], layout: NbitLayout) -> NDArray[np.uint8]:
+    if source.size * 8 < layout.n_elements * layout.n_bits:
+        raise CodecError(
+            f"the nbit chunk has {source.size} bytes; {layout.n_elements} elements of {layout.n_bits} bits are more"
+        )
+    padded = _padded(source)
+    out = np.zeros(layout.n_bytes, np.uint8)
+    whole = _RepeatAxis(layout.n_elements, layout.size, layout.n_bits)
+    for field in layout.fields if out.size else ():
+        _decode_field(padded, out, field, _merge((whole, *field.axes)))
+    return out
 
 
 def _merge(axes: tuple[_RepeatAxis, ...]) -> tuple[_RepeatAxis, ...]:
@@ -341,8 +365,8 @@ def _decode_field(
 
 
 SCALEOFFSET = "virtualstack.scaleoffset"
-_N_VALUES, _FILL_AT = 20, 8
-_HEADER = 21
+_N_PARAMETERS, _FILL_AT = 20, 8
+_HEADER_BYTES = 21
 """Bytes before the packed numbers: how many bits these have (4), then the size (1) and bytes (16) of the minimum."""
 _DECIMALS, _INTEGERS = 0, 2
 """Kinds of scaling (H5Zpublic.h); 1, by powers of two, was never written."""
@@ -369,6 +393,11 @@ class Scaling:
     decimals: int
     fill: np.generic | None
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of a decoded chunk."""
+        return self.n_elements * self.dtype.itemsize
+
 
 def parse_scaling(values: Sequence[int], /) -> Scaling | None:
     """Read the client data values of the filter; ``None`` where it leaves chunks as they are.
@@ -381,10 +410,9 @@ def parse_scaling(values: Sequence[int], /) -> Scaling | None:
     ValueError
         The filter does not know them either.
     """
-    if not all(0 <= value < 1 << 32 for value in values):
-        raise ValueError("has parameters that are no words of 32 bits")
-    if len(values) != _N_VALUES:
-        raise ValueError(f"has {len(values)} parameters; {_N_VALUES} are expected")
+    check_words(values)
+    if len(values) != _N_PARAMETERS:
+        raise ValueError(f"has {len(values)} parameters; {_N_PARAMETERS} are expected")
     scaling, factor, n_elements, kind, size, sign, order, has_fill = values[:_FILL_AT]
     factor = factor - (1 << 32) if factor >> 31 else factor
     sizes = {0: (1, 2, 4, 8), 1: (4, 8)}.get(kind, ())
@@ -404,46 +432,27 @@ def parse_scaling(values: Sequence[int], /) -> Scaling | None:
 
 
 def scaleoffset(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder.
-
-    Parameters
-    ----------
-    options
-        ``values``: the client data values of the filter.
-    """
-    scaling = parse_scaling([int(value) for value in options["values"]])
-
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
-        source = raw_bytes(raw)
-        if scaling is None:
-            return source
-        n_bytes = scaling.n_elements * scaling.dtype.itemsize
-        check_size("the scaleoffset filter", n_bytes, size, limit)
-        if source.size < _HEADER:
-            raise CodecError(f"the scaleoffset chunk has {source.size} bytes; its header alone has {_HEADER}")
-        width, n_least = struct.unpack_from("<IB", source)
-        body = source[_HEADER:]
-        if width > 8 * scaling.dtype.itemsize or body.size * 8 < scaling.n_elements * width:
-            raise CodecError(
-                f"the scaleoffset chunk has {body.size} bytes of numbers; {scaling.n_elements} of {width} bits with "
-                f"dtype '{scaling.dtype}' are expected"
-            )
-        if width == 8 * scaling.dtype.itemsize:
-            whole = body[:n_bytes].view(scaling.dtype.newbyteorder("<"))
-            return raw_bytes(whole.astype(scaling.dtype, copy=False))
-        least = source[5 : 5 + min(n_least, 8)].tobytes().ljust(8, b"\0")
-        return raw_bytes(_restore(_unpacked(body, width, scaling), width, least, scaling))
-
-    return decode
+    """Make the decoder of the scale-offset filter; ``options["values"]`` are its client data values."""
+    return _decoder("scaleoffset", parse_scaling, _unpack_scaled, options)
 
 
-def _unpacked(body: NDArray[np.uint8], width: int, scaling: Scaling) -> NDArray[Any]:
+def _unpack_scaled(source: NDArray[np.uint8], scaling: Scaling) -> NDArray[Any]:
+    if source.size < _HEADER_BYTES:
+        raise CodecError(f"the scaleoffset chunk has {source.size} bytes; its header alone has {_HEADER_BYTES}")
+    width, n_least = struct.unpack_from("<IB", source)
+    body = source[_HEADER_BYTES:]
+    if width > 8 * scaling.dtype.itemsize or body.size * 8 < scaling.n_elements * width:
+        raise CodecError(
+            f"the scaleoffset chunk has {body.size} bytes of numbers; {scaling.n_elements} of {width} bits with "
+            f"dtype '{scaling.dtype}' are expected"
+        )
+    if width == 8 * scaling.dtype.itemsize:
+        return body[: scaling.n_bytes].view(scaling.dtype.newbyteorder("<")).astype(scaling.dtype, copy=False)
     numbers = np.zeros(scaling.n_elements, f"u{scaling.dtype.itemsize}")
     if width:
-        padded = np.zeros(body.size + PADDING, np.uint8)
-        padded[: body.size] = body
-        unpack(padded, numbers, first=0, stride=width, width=width)
-    return numbers
+        unpack(_padded(body), numbers, first=0, stride=width, width=width)
+    least = source[5 : 5 + min(n_least, 8)].tobytes().ljust(8, b"\0")
+    return _restore(numbers, width, least, scaling)
 
 
 def _restore(numbers: NDArray[Any], width: int, least: bytes, scaling: Scaling) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
 from virtualstack.codecs.hdf5.compressors import check_installed, imagecodecs
+from virtualstack.codecs.hdf5.packed_bits import check_words
 
 __all__ = ["ZFP", "parse_header", "zfp"]
 
@@ -20,7 +21,7 @@ _MAGIC = b"zfp\x05"
 _DTYPES = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.float64)
 _LONG_MODE = 0xFFF
 _SHORT_BITS, _LONG_BITS = 96, 148
-_MAX_RATE = 2048
+_MAX_FIXED_BLOCK_BITS = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,7 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
     ValueError
         It is no such header; for one, it was written in the other byte order.
     """
-    if not all(0 <= word < 1 << 32 for word in words):
-        raise ValueError("has parameters that are no words of 32 bits")
+    check_words(words)
     data = np.array(words, "<u4").tobytes()
     if data[:4] != _MAGIC or len(data) * 8 < _SHORT_BITS:
         raise ValueError("has parameters that hold no zfp header")
@@ -72,7 +72,9 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
     if mode & 0xFFF != _LONG_MODE:
         short = mode & 0xFFF
         # zfp_stream_set_mode: a fixed rate up to 2048 bits a block
-        return ZfpHeader(n_bits=_SHORT_BITS, shape=shape, dtype=dtype, block_bits=short + 1 if short < _MAX_RATE else 1)
+        return ZfpHeader(
+            n_bits=_SHORT_BITS, shape=shape, dtype=dtype, block_bits=short + 1 if short < _MAX_FIXED_BLOCK_BITS else 1
+        )
     if len(data) * 8 < _LONG_BITS:
         raise ValueError("has a zfp header that ends early")
     return ZfpHeader(n_bits=_LONG_BITS, shape=shape, dtype=dtype, block_bits=(mode >> 12 & 0x7FFF) + 1)
