@@ -156,7 +156,7 @@ BUILT_IN = (
 _ANY_ZARR = ".zarr"
 _CHILDREN_OF_KEYS = ".zmetadata", "zarr.json", "repo", ".zgroup"  # the first two also at web servers
 
-_HEAD = 4096
+_HEAD_BYTES = 4096
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz")
 _HINTS = (
@@ -348,7 +348,7 @@ def _by_magic(source: Source) -> Format | None:
         raise MalformedFileError(
             f"'{url}' is empty (0 bytes): its download or writing failed; fetch it again", url=url, offset=0
         )
-    head = source.read(0, min(size, _HEAD))
+    head = source.read(0, min(size, _HEAD_BYTES))
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     for row in list_readers():
         for magic, offsets in row.magic:
@@ -369,7 +369,7 @@ def _by_far_magic(source: Source) -> Format | None:
         for row in list_readers()
         for magic, offsets in row.magic
         for at in offsets
-        if _HEAD - len(magic) < at <= source.size - len(magic)
+        if _HEAD_BYTES - len(magic) < at <= source.size - len(magic)
     ]
     if spots:
         found = source.read_ranges([(at, len(magic)) for _, magic, at in spots])

@@ -189,7 +189,7 @@ def test_a_header_that_is_cut_is_malformed(version, tmp_path):
 
 def test_headers_of_any_length_are_not_read(tmp_path, monkeypatch):
     """There is a limit, far beyond what is usual."""
-    monkeypatch.setattr(header, "MAX_HEADER", 100_000)
+    monkeypatch.setattr(header, "MAX_HEADER_BYTES", 100_000)
     path = written(tmp_path, encode(1, XYZ, ONE, attributes={"a": np.zeros(20_000)}))
     with pytest.raises(UnsupportedFeatureError, match="has a header of 160076 bytes or more, and at most 100000"):
         read(path)

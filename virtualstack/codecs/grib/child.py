@@ -21,8 +21,8 @@ from virtualstack.codecs.codec import check_size
 
 __all__ = ["coordinates", "kerchunk_values", "plain_values", "values"]
 
-_MISSING = float(np.finfo(np.float32).max)
-_EXACT_BITS = 24
+_MISSING_VALUE = float(np.finfo(np.float32).max)
+_MAX_EXACT_BITS = 24
 _EXACT = ("grid_simple", "grid_ccsds")
 _MAX_BITS = 64
 _SIMPLE = (*_EXACT, "grid_jpeg", "grid_png")
@@ -109,10 +109,10 @@ def plain_values(message: bytes, key: str, /) -> NDArray[np.float32] | NDArray[n
             return np.asarray(eccodes.codes_get_double_array(handle, key))
         if _number(handle, "alternativeRowScanning"):
             raise LibraryError("it gives every other row of it backwards")
-        eccodes.codes_set_double(handle, "missingValue", _MISSING)
+        eccodes.codes_set_double(handle, "missingValue", _MISSING_VALUE)
         found = eccodes.codes_get_double_array(handle, "values")
         with np.errstate(over="ignore"):
-            return np.where(found == _MISSING, np.nan, found).astype(np.float32)
+            return np.where(found == _MISSING_VALUE, np.nan, found).astype(np.float32)
 
 
 def kerchunk_values(message: bytes, key: str, dtype: np.dtype[Any], size: int | None, limit: int, /) -> NDArray[Any]:
@@ -164,15 +164,15 @@ def _values(handle: Any, size: int | None, row: int, *, is_whole: bool) -> NDArr
     if packing is not None and packing.is_constant:
         with np.errstate(over="ignore"):
             one = np.float64(eccodes.codes_get_double_element(handle, "values", 0)).astype(np.float32)
-        return np.full(found, np.nan if one == np.float32(_MISSING) else one, np.float32)
-    eccodes.codes_set_double(handle, "missingValue", _MISSING)
+        return np.full(found, np.nan if one == np.float32(_MISSING_VALUE) else one, np.float32)
+    eccodes.codes_set_double(handle, "missingValue", _MISSING_VALUE)
     if packing is not None and packing.is_exact:
         values = _checked(eccodes.codes_get_float_array(handle, "values"), found)
     else:
         with np.errstate(over="ignore"):
             values = _checked(eccodes.codes_get_double_array(handle, "values"), found).astype(np.float32)
     if packing is None or packing.may_miss:
-        values[values == np.float32(_MISSING)] = np.nan  # of bitmaps, and of packings that have missing values
+        values[values == np.float32(_MISSING_VALUE)] = np.nan  # of bitmaps, and of packings that have missing values
     if row > 1 and _number(handle, "alternativeRowScanning") not in (0, None):
         lines = values.reshape(-1, row)
         lines[1::2] = lines[1::2, ::-1].copy()
@@ -208,7 +208,7 @@ class _Packing:
         if self.has_bitmap or not -500 <= self.binary <= 500:
             return True
         largest = abs(self.reference) + 2.0 ** (_MAX_BITS + self.binary)
-        return not largest < _MISSING / 2 * 10.0 ** min(self.decimal, 0)
+        return not largest < _MISSING_VALUE / 2 * 10.0 ** min(self.decimal, 0)
 
     @property
     def is_exact(self) -> bool:
@@ -220,7 +220,7 @@ class _Packing:
         if self.kind not in _EXACT or self.decimal != 0:
             return False
         bits, scale, reference = self.bits, self.binary, self.reference
-        if not 0 < bits <= _EXACT_BITS or not -100 <= scale <= 100 or abs(reference) > _MISSING:
+        if not 0 < bits <= _MAX_EXACT_BITS or not -100 <= scale <= 100 or abs(reference) > _MISSING_VALUE:
             return False
         if reference == 0:
             return True

@@ -107,11 +107,11 @@ def szip(options: Mapping[str, Any], /) -> BytesDecoder:
 BITSHUFFLE, LZ4 = "virtualstack.bitshuffle", "virtualstack.lz4"
 _HEADER = struct.Struct(">QI")
 """Both filters: bytes of the decoded chunk, bytes of a decoded block."""
-_GROUP = 8
+_GROUP_ELEMENTS = 8
 """Elements whose bits bitshuffle transposes together; what is left over at the end is stored as it is."""
 _TARGET_BYTES, _MIN_BLOCK_ELEMENTS = 8192, 128
 """The block that bitshuffle takes where the file names none: bytes, and elements at least."""
-_MAX_WIDTH = 1 << 20
+_MAX_ELEMENT_BYTES = 1 << 20
 """Bytes of an element that a file is taken at its word for."""
 
 type _Undo = Callable[[memoryview, int, int, memoryview], None]
@@ -140,7 +140,7 @@ def bitshuffle_settings(options: Mapping[str, Any], /) -> tuple[int, int, str]:
     width, block, compressor = int(options["elementsize"]), int(options["blocksize"]), options["compressor"]
     if compressor not in ("none", *_COMPRESSORS):
         raise ValueError(f"has the compressor {compressor!r}, which is not known")
-    if not 1 <= width <= _MAX_WIDTH or not 0 <= block < 1 << 32 or block % _GROUP:
+    if not 1 <= width <= _MAX_ELEMENT_BYTES or not 0 <= block < 1 << 32 or block % _GROUP_ELEMENTS:
         raise ValueError(f"has elements of {width} bytes in blocks of {block}")
     return width, block, compressor
 
@@ -162,12 +162,12 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
         out, work, n_bytes = _open(raw, "bitshuffle", size, limit)
-        if out.size % width or n_bytes % (_GROUP * width) or not n_bytes:
+        if out.size % width or n_bytes % (_GROUP_ELEMENTS * width) or not n_bytes:
             raise CodecError(
                 f"the bitshuffle chunk says that it holds {out.size} bytes in blocks of {n_bytes}; elements have "
-                f"{width} bytes and blocks {_GROUP} elements or a multiple"
+                f"{width} bytes and blocks {_GROUP_ELEMENTS} elements or a multiple"
             )
-        whole = out.size - out.size % (_GROUP * width)
+        whole = out.size - out.size % (_GROUP_ELEMENTS * width)
         at = _decode_blocks(work, memoryview(out)[:whole], n_bytes, undo)
         rest = out.size - whole
         if len(work) - at < rest:
@@ -229,7 +229,7 @@ _COMPRESSORS: Mapping[str, _Undo] = {"lz4": _lz4_block, "zstd": _zstd_block}
 
 def _own_block(width: int) -> int:
     """Give the elements of a block where the file does not: 8 KiB in multiples of 8."""
-    return max(_TARGET_BYTES // width // _GROUP * _GROUP, _MIN_BLOCK_ELEMENTS)
+    return max(_TARGET_BYTES // width // _GROUP_ELEMENTS * _GROUP_ELEMENTS, _MIN_BLOCK_ELEMENTS)
 
 
 def _unshuffle(data: NDArray[np.uint8], width: int, block: int) -> Bytes:
@@ -251,7 +251,7 @@ _CHUNK = struct.Struct("<4xiii")
 """c-blosc2 README_CHUNK_FORMAT, behind four bytes of versions and flags: nbytes, blocksize, cbytes."""
 _ZEROS = 0x81
 """Last byte of an offset in the index of chunks that stands for a chunk of zeros."""
-_MAX_PADDING = 16
+_MAX_PADDING_RATIO = 16
 """Blocks of at least 2 in each of 8 axes pad a chunk to (4/3)**8 times its size at most."""
 
 
@@ -278,7 +278,7 @@ def blosc2(options: Mapping[str, Any], /) -> BytesDecoder:
         check_size("the blosc2 frame", math.prod(shape) * itemsize, size, limit)
         grid = tuple(-(-n // b) for n, b in zip(shape, block, strict=True))
         padded = math.prod(n * b for n, b in zip(grid, block, strict=True)) * itemsize
-        check_size("the blosc2 frame, with padding,", padded, None, _MAX_PADDING * limit)
+        check_size("the blosc2 frame, with padding,", padded, None, _MAX_PADDING_RATIO * limit)
         data = _chunk(chunks, n_chunks, padded)
         return _join_blocks(data.view(f"V{itemsize}"), shape, block, grid)
 

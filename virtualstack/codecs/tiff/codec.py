@@ -58,7 +58,7 @@ type TiffDecoder = Callable[[Bytes], NDArray[Any]]
 _CCITT = {2: "ccittrle_decode", 3: "ccittfax3_decode", 4: "ccittfax4_decode"}
 _JPEG = frozenset({7, 33007, 34892})
 _LERC, _WEBP = 34887, 50001
-_LZMA_MEMORY = 1 << 30
+_MAX_LZMA_BYTES = 1 << 30
 _YCBCR, _RGB, _CMYK = 6, 2, 5  # tag 262
 _NAMED = {8: "CIELAB", 9: "ICCLAB", 10: "ITULAB"}
 
@@ -139,7 +139,7 @@ def _decompressed(library: Any, compression: int, data: Any, size: int) -> Any:
     if name == "none":
         return data
     if name == "lzma":  # of which imagecodecs bounds no memory
-        return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=_LZMA_MEMORY).decompress(bytes(data), size)
+        return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=_MAX_LZMA_BYTES).decompress(bytes(data), size)
     return getattr(library, f"{name}_decode")(data, out=size)
 
 

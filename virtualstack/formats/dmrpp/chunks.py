@@ -26,7 +26,7 @@ _FILTERS = {"deflate": 1, "shuffle": 2, "fletcher32": 3}
 _OLD_ORDER = "shuffle", "deflate", "fletcher32"
 _MAX_FILTERS = 32  # H5Z_MAX_NFILTERS
 _MAX_MASKS = 64
-_CHECKSUM = 4  # bytes that fletcher32 adds
+_CHECKSUM_BYTES = 4  # of fletcher32
 
 type Locate = Callable[[str], Location]
 """Makes a location of a URL as it stands in a document; ``""`` is the document's own source."""
@@ -261,7 +261,7 @@ def _check_lengths(lengths: NDArray[np.int64], filters: tuple[Filter, ...], leng
     names = [step.name for step in filters]
     if "deflate" in names:
         return
-    length += _CHECKSUM * names.count("fletcher32")
+    length += _CHECKSUM_BYTES * names.count("fletcher32")
     if (lengths != length).any():
         bad = int(lengths[int((lengths != length).argmax())])
         raise BadValueError(f"a chunk has {bad} bytes (nBytes), its values {length}")

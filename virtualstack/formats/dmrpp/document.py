@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError
 
 __all__ = [
-    "MAX_BYTES",
+    "MAX_DOCUMENT_BYTES",
     "RUN",
     "BadValueError",
     "Columns",
@@ -54,7 +54,7 @@ class RefusedError(Exception):
 _KNOWN = frozenset({"offset", "nBytes", "chunkPositionInArray", "fm", "href", "trust", "dmrpp:trust"})
 _LINKED = "LinkedBlockIndex"
 _COMMA, _SEMICOLON, _ZERO, _NINE = b",;09"
-_LARGEST = np.iinfo(np.int64).max
+_MAX_NUMBER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Rows:
                 position = _positions([row["chunkPositionInArray"] for row in rows])
         except KeyError as error:
             raise BadValueError(f"a {self.kind} has no attribute {error}") from None
-        if (offset > _LARGEST - length).any():
+        if (offset > _MAX_NUMBER - length).any():
             raise BadValueError(f"a {self.kind} ends at 2^63 bytes or more")
         mask = _numbers([row.get("fm", "0") for row in rows], "fm") if "fm" in names else None
         source = None
@@ -211,7 +211,7 @@ def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
         bad = next((x for x in text.split(",") if not (x.isascii() and x.isdigit())), text)
         raise BadValueError(f"{what} is '{bad[:40]}', which is no whole number")
     numbers = np.fromstring(text, np.int64, sep=",")
-    if numbers.size != n or (numbers == _LARGEST).any():  # larger ones are read as the largest
+    if numbers.size != n or (numbers == _MAX_NUMBER).any():  # larger ones are read as the largest
         raise BadValueError(f"{what} has a number of 2^63 or more")
     return numbers
 
@@ -219,7 +219,7 @@ def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
 RUN = "dmrpp:run"
 """Element in place of a run; its attribute ``n`` counts them."""
 
-_SHORTEST = 1 << 12  # bytes: some 40 chunks
+_MIN_RUN_BYTES = 1 << 12  # some 40 chunks
 _BLOCK_BYTES = 1 << 20
 _TAG = b"<dmrpp:chunk "
 _NUMBER = rb"[0-9]{1,18}"  # less than 2^62, so that two of them have a sum
@@ -255,7 +255,7 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
         first = _FIRST.match(data, at)
         run = None if first is None else _run_pattern(first[1].count(b",") + 1).match(data, at)
         end = at + len(_TAG) if run is None else run.end()
-        if end - at >= _SHORTEST and first is not None:
+        if end - at >= _MIN_RUN_BYTES and first is not None:
             pieces += data[after:at], b'<%b n="%d"/>' % (RUN.encode(), len(runs))
             runs.append(_columns(data, at, end, first[1].count(b",") + 1))
             after = end
@@ -282,7 +282,7 @@ def _columns(data: bytes, at: int, end: int, n_axes: int) -> Columns:
     return Columns(offset=numbers[:, 0], length=numbers[:, 1], position=numbers[:, 2:])
 
 
-MAX_BYTES = 1 << 30
+MAX_DOCUMENT_BYTES = 1 << 30
 """Bytes of a document: ten million chunks."""
 
 _MAX_ELEMENTS = 1 << 22  # but for chunks; each takes some 500 bytes
@@ -351,8 +351,8 @@ def parse_document(data: bytes, /, *, where: str) -> Element:
     MalformedFileError
         It is no XML, is cut off, has a document type declaration, or is larger or deeper than documents are.
     """
-    if len(data) > MAX_BYTES:
-        raise _malformed(where, f"it has {len(data)} bytes; at most {MAX_BYTES} are read")
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise _malformed(where, f"it has {len(data)} bytes; at most {MAX_DOCUMENT_BYTES} are read")
     rest, runs = take_runs(data)
     if runs:
         with contextlib.suppress(MalformedFileError):

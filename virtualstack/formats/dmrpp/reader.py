@@ -9,7 +9,7 @@ from typing import ClassVar
 from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.dmrpp.dap import read_attributes
-from virtualstack.formats.dmrpp.document import MAX_BYTES, BadValueError, parse_document
+from virtualstack.formats.dmrpp.document import MAX_DOCUMENT_BYTES, BadValueError, parse_document
 from virtualstack.formats.dmrpp.tree import DmrppGroup, read_tree
 from virtualstack.formats.dmrpp.variables import DocumentContext, read_variable
 from virtualstack.location import Location, absolute_url, join_url
@@ -81,7 +81,7 @@ def source_url(href: str, document: str, /) -> str:
     return join_url(_split_query(document)[0].rpartition("/")[0] + "/", href)
 
 
-_HEAD = 4096
+_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +120,8 @@ class DMRPP:
         """
         source, asked_for = _open(url, storage)
         document = source.location.url
-        if source.size > MAX_BYTES:
-            raise _damaged(document, f"it has {source.size} bytes; at most {MAX_BYTES} are read")
+        if source.size > MAX_DOCUMENT_BYTES:
+            raise _damaged(document, f"it has {source.size} bytes; at most {MAX_DOCUMENT_BYTES} are read")
         root = parse_document(source.read(0, source.size), where=document)
         href = root.attributes.get("dmrpp:href", "")
         own = asked_for if self.data_url is None else absolute_url(self.data_url)
@@ -155,7 +155,7 @@ def _open(url: str, storage: Storage) -> tuple[Source, str | None]:
         return storage.source(sidecar_url(url)), url
     except SourceNotFoundError as error:
         source = storage.source(url)
-        if b"dmrpp" in source.read(0, min(source.size, _HEAD)):
+        if b"dmrpp" in source.read(0, min(source.size, _HEAD_BYTES)):
             return source, None  # a document of another name
         raise SourceNotFoundError(
             f"there is no '{sidecar_url(url)}' beside '{url}': write one with OPeNDAP's get_dmrpp, or leave out "

@@ -22,10 +22,10 @@ MAX_POINTS = 1 << 27
 
 _STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # projections have one of these
 _USUAL = {"iScansNegatively": 0, "jScansPositively": 1}
-_MAX_COMPUTED_POINTS, _MAX_POINTS_PER_BYTE = (
-    1 << 25,
-    1 << 12,
-)  # more than a few need bytes of a message, in which they may be
+_MAX_COMPUTED_POINTS = 1 << 25
+"""Points that a message of any length may have."""
+_MAX_POINTS_PER_BYTE = 1 << 12
+"""Points that a longer message may have for each of its bytes."""
 
 
 class GridError(ValueError):

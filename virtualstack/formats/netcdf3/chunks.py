@@ -159,7 +159,7 @@ def _count_records(records: list[_Slab], record_step: int, size: int) -> tuple[i
     return n, max(size - records[0].variable.begin - n * record_step, 0)
 
 
-_TRIALS = 1 << 20
+_MAX_TRIED_LENGTHS = 1 << 20
 
 
 def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) -> tuple[int, ...]:
@@ -213,10 +213,10 @@ def _divisor(n: int, most: int, least: int) -> int | None:
     """Give the greatest divisor of ``n`` from ``least`` to ``most``, if a bounded search finds one."""
     fewest, most_chunks = -(-n // most), n // least
     if most - least < most_chunks - fewest:
-        lengths = np.arange(most, max(least, most - _TRIALS) - 1, -1, dtype=np.int64)
+        lengths = np.arange(most, max(least, most - _MAX_TRIED_LENGTHS) - 1, -1, dtype=np.int64)
         found = lengths[n % lengths == 0]
         return int(found[0]) if found.size else None
-    counts = np.arange(fewest, min(most_chunks, fewest + _TRIALS) + 1, dtype=np.int64)
+    counts = np.arange(fewest, min(most_chunks, fewest + _MAX_TRIED_LENGTHS) + 1, dtype=np.int64)
     found = counts[n % counts == 0]
     return n // int(found[0]) if found.size else None
 

@@ -15,17 +15,17 @@ import numpy as np
 
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 
-__all__ = ["MAX_HEADER", "NetCDF3Dimension", "NetCDF3Header", "NetCDF3Variable", "malformed", "read_header"]
+__all__ = ["MAX_HEADER_BYTES", "NetCDF3Dimension", "NetCDF3Header", "NetCDF3Variable", "malformed", "read_header"]
 
-MAX_HEADER = 1 << 26
+MAX_HEADER_BYTES = 1 << 26
 """Bytes of the longest header that is read; that of 100,000 variables takes about 30 MB."""
 
-_FIRST_RANGE = 1 << 16
+_FIRST_READ_BYTES = 1 << 16
 
 # CDF, "nc_type": numbers from 1 on; those from 7 on in CDF-5 alone
 _DTYPES = tuple(np.dtype(code) for code in ("i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"))
 _N_CLASSIC_TYPES = 6
-_CHAR = 2
+_CHAR_TYPE = 2
 
 # CDF, "NC_DIMENSION", "NC_VARIABLE", "NC_ATTRIBUTE"; ABSENT is a tag of 0 with a length of 0
 _TAGS = {"dimensions": 10, "variables": 11, "attributes": 12}
@@ -125,7 +125,7 @@ def read_header(read: Callable[[int, int], bytes], size: int, url: str, /) -> Ne
     MalformedFileError
         The bytes contradict the format.
     UnsupportedFeatureError
-        The header is longer than `MAX_HEADER`.
+        The header is longer than `MAX_HEADER_BYTES`.
     """
     return _Parser(read, size, url).header()
 
@@ -252,15 +252,15 @@ class _Parser:
     def _fetch(self, end: int) -> None:
         if end > self._size:
             self._fail(f"its header goes on to offset {end} or further, but it has {self._size} bytes")
-        if end > MAX_HEADER:
+        if end > MAX_HEADER_BYTES:
             raise UnsupportedFeatureError(
-                f"'{self._url}' has a header of {end} bytes or more, and at most {MAX_HEADER} are read; if it is not "
-                "damaged, open it with the netCDF library and write it again with shorter attributes",
+                f"'{self._url}' has a header of {end} bytes or more, and at most {MAX_HEADER_BYTES} are read; if it is "
+                "not damaged, open it with the netCDF library and write it again with shorter attributes",
                 url=self._url,
                 feature="length of the header",
             )
         first = len(self._data)
-        last = min(self._size, max(end, 2 * first, _FIRST_RANGE))
+        last = min(self._size, max(end, 2 * first, _FIRST_READ_BYTES))
         self._data += self._read(first, last - first)
 
     def _fail(self, what: str, offset: int | None = None) -> NoReturn:
@@ -277,7 +277,7 @@ def _text(raw: bytes) -> str:
 
 def _attribute(name: str, kind: int, raw: bytes) -> Any:
     """Give a value as netCDF4-python does: text is `str`, but bytes for ``_FillValue``; one number is a scalar."""
-    if kind == _CHAR:
+    if kind == _CHAR_TYPE:
         return raw if name == "_FillValue" else _text(raw.replace(b"\0", b""))
     stored = np.frombuffer(raw, _DTYPES[kind - 1])
     values = stored.astype(stored.dtype.newbyteorder("="))

@@ -24,7 +24,7 @@ MAX_CELLS = 1 << 26
 MAX_NDIM = 64
 """Axes of a variable, as numpy has it."""
 
-_AUTO = 16 << 20
+_AUTO_CHUNK_BYTES = 16 << 20
 
 # CDF, "Note on fill values": of numbers by dtype; that of characters is 0
 _DEFAULT_FILLS = {
@@ -119,7 +119,7 @@ class NetCDF3:
         )
 
     def _most_bytes(self) -> int | None:
-        return chunk_byte_count(self.chunk_size, auto=_AUTO)
+        return chunk_byte_count(self.chunk_size, auto=_AUTO_CHUNK_BYTES)
 
 
 def _notes(layout: DataLayout) -> list[Refusal]:

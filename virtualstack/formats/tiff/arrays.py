@@ -21,7 +21,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, value_changing
 
 __all__ = [
-    "AUTO",
+    "AUTO_CHUNK_BYTES",
     "BAND_ATTRIBUTES",
     "GDAL_METADATA",
     "Axes",
@@ -201,7 +201,7 @@ def _described(structure: TiffStructure, directory: Directory) -> dict[str, str]
     return found
 
 
-AUTO = 4 << 20
+AUTO_CHUNK_BYTES = 4 << 20
 """Bytes that merged strips have at most, unless told otherwise."""
 
 BAND_ATTRIBUTES = ("scales", "offsets")
@@ -239,7 +239,7 @@ def image_array(
     name: str,
     location: Location,
     attributes: Mapping[str, Any],
-    most_bytes: int | None = AUTO,
+    most_bytes: int | None = AUTO_CHUNK_BYTES,
     nodata: Any = None,
 ) -> ManifestArray:
     """Make the array of images that are laid out alike.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from virtualstack.formats.tiff.arrays import (
-    AUTO,
+    AUTO_CHUNK_BYTES,
     BAND_ATTRIBUTES,
     Axes,
     ImageMetadata,
@@ -36,7 +36,7 @@ from virtualstack.manifests import ABSENT, ManifestArray, ManifestGroup, Refusal
 __all__ = ["Choices", "dataset_group", "tree_group"]
 
 _BANDS, _STACK, _MASK = "band_data", "image", "mask"
-_MAX_COORDINATE = 1 << 24
+_MAX_AXIS_PIXELS = 1 << 24
 _AREA_OR_POINT, _RASTER_TYPE, _POINT = "AREA_OR_POINT", 1025, 2
 _WGS84 = "EPSG:4326"
 _TREE = "open it as a tree, with open_virtual_datatree"
@@ -47,7 +47,7 @@ class Choices:
     """How images become variables; see :class:`~virtualstack.formats.tiff.reader.TIFF`."""
 
     band_as_variable: bool = False
-    most_bytes: int | None = AUTO
+    most_bytes: int | None = AUTO_CHUNK_BYTES
     dropped: frozenset[str] = frozenset()
     inline_limit: int = 1 << 20
 
@@ -274,7 +274,7 @@ class _Resolution:
     def _add_places(self, found: dict[str, ManifestArray], transform: Transform) -> list[Refusal]:
         layout = self._layout
         size = layout.height * layout.width * 8 if transform.is_rotated else 0
-        if size > max(self._choices.inline_limit, 1 << 16) or max(layout.height, layout.width) > _MAX_COORDINATE:
+        if size > max(self._choices.inline_limit, 1 << 16) or max(layout.height, layout.width) > _MAX_AXIS_PIXELS:
             names = "'xc' and 'yc'" if transform.is_rotated else "'x' and 'y'"
             reason = (
                 f"the coordinates {names} of {layout.height} x {layout.width} pixels are left out: compute them of the "

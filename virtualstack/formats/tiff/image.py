@@ -21,7 +21,7 @@ _JPEG_OFFSET, _JPEG_COUNT = 513, 514
 _OLD_JPEG, _JPEG = 6, 7
 _YCBCR = 6
 _MAX_SEGMENTS = 1 << 26
-_LARGEST_TILE = 1 << 24
+_MAX_TILE_PIXELS = 1 << 24
 
 # Tags that say how an image is laid out and stored: images that have the same ones are alike
 _LAYOUT = frozenset(
@@ -192,7 +192,7 @@ class Images:
                 rows = height
         if not 0 < rows < 1 << 31 or not 0 < columns < 1 << 31:
             raise self._malformed(directory, f"a strip or tile is of {rows} x {columns}")
-        if is_tiled and rows * columns > max(_LARGEST_TILE, 4 * height * width):
+        if is_tiled and rows * columns > max(_MAX_TILE_PIXELS, 4 * height * width):
             raise self._malformed(directory, f"a tile is of {rows} x {columns}, the image of {height} x {width}")
         kind, bits, obstacle = self._samples(directory, samples)
         compression = number(259, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from virtualstack.formats.base import ReadOptions
-from virtualstack.formats.tiff.arrays import AUTO
+from virtualstack.formats.tiff.arrays import AUTO_CHUNK_BYTES
 from virtualstack.formats.tiff.groups import Choices, dataset_group, tree_group
 from virtualstack.formats.tiff.image import Images
 from virtualstack.formats.tiff.series import find_series
@@ -70,4 +70,4 @@ class TIFF:
         return make(structure, series, choices, source.location)
 
     def _most_bytes(self) -> int | None:
-        return chunk_byte_count(self.chunk_size, auto=AUTO)
+        return chunk_byte_count(self.chunk_size, auto=AUTO_CHUNK_BYTES)

@@ -106,7 +106,7 @@ class PrefetchingSource:
 
 MAX_DIRECTORIES = 1 << 20
 _MAX_TAGS = 4096
-_LONGEST_KEY = 1 << 18
+_MAX_COMPARED_BYTES = 1 << 18
 
 TYPES: Mapping[int, str] = {
     1: "u1",
@@ -298,7 +298,7 @@ class TiffStructure:
         for code, entry in directory.entries.items():
             if code in codes:
                 size = entry[1] * _SIZES.get(entry[0], 1)
-                if size > _LONGEST_KEY:
+                if size > _MAX_COMPARED_BYTES:
                     raise self.malformed(
                         f"tag {code} of directory {directory.number} has {size} bytes", directory.offset
                     )

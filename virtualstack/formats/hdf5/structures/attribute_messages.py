@@ -20,7 +20,7 @@ from virtualstack.formats.hdf5.structures.superblock import Superblock
 __all__ = ["AttributeMessage", "Pointer", "pointers", "read_attributes", "read_datatype"]
 
 _DATATYPE, _ATTRIBUTE, _ATTRIBUTE_INFO = 0x03, 0x0C, 0x15
-_MAX_CACHED_BYTES = 1024  # bytes
+_MAX_CACHED_BYTES = 1024
 _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, message flags, order of creation, hash
 
 

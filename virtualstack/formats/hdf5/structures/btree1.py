@@ -30,7 +30,7 @@ from virtualstack.manifests.encoding import c_strides
 __all__ = ["read_btree1"]
 
 _CHUNKS = 1  # the type of a tree
-_LEVEL, _COUNT = 5, 6  # where a node says its level, and the number of its entries
+_LEVEL_AT, _COUNT_AT = 5, 6  # where a node says its level, and the number of its entries
 _FEW_NODES = 8  # chunks or nodes for which numbers of Python are faster than arrays
 _NODES = "nodes of a B-tree"
 _NO_PLACE = "a key of a B-tree of chunks is no place of a chunk"
@@ -56,7 +56,7 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
     """
     nodes = _Nodes(space, k)
     root = yield from read_span(address, nodes.size)
-    level, count = root[_LEVEL], unsigned(root, _COUNT, 2)
+    level, count = root[_LEVEL_AT], unsigned(root, _COUNT_AT, 2)
     if level == 0 and count <= _FEW_NODES:
         return nodes.few_chunks(root)
     if level == 0 and not nodes.entry % 8:
@@ -189,8 +189,8 @@ class _Nodes:
 
     def few_children(self, body: bytes) -> tuple[list[int], list[tuple[int, ...]]]:
         """Give the addresses of the leaves below a node, and the keys between them; as `children` does."""
-        check(body[:_COUNT] == _ABOVE_LEAVES, "a node of a B-tree of chunks does not begin as one")
-        count = unsigned(body, _COUNT, 2)
+        check(body[:_COUNT_AT] == _ABOVE_LEAVES, "a node of a B-tree of chunks does not begin as one")
+        count = unsigned(body, _COUNT_AT, 2)
         check(0 < count <= self.most, f"a node of a B-tree has {count} entries, at most {self.most}")
         places = range(self._head, self._head + count * self.entry, self.entry)
         keys = [self._checked_key(body, at) for at in (*places, places.stop)]
@@ -251,8 +251,8 @@ class _Nodes:
         """
         parts = []
         for number, leaf in enumerate(leaves):
-            check(leaf[:_COUNT] == _LEAF, "a node of a B-tree of chunks does not begin as one")
-            count = unsigned(leaf, _COUNT, 2)
+            check(leaf[:_COUNT_AT] == _LEAF, "a node of a B-tree of chunks does not begin as one")
+            count = unsigned(leaf, _COUNT_AT, 2)
             check(count <= self.most, f"a node of a B-tree has {count} entries, more than {self.most}")
             end = self._head + count * self.entry
             behind = self._checked_key(leaf, end)
@@ -298,7 +298,7 @@ class _Nodes:
         space = self._space
         check(body[:6] == _LEAF, "a node of a B-tree of chunks does not begin as one")
         axes = f"{len(space.grid) + 1}Q"
-        count, key = body[_COUNT], struct.Struct(f"<II{axes}")
+        count, key = body[_COUNT_AT], struct.Struct(f"<II{axes}")
         check(count <= self.most, f"a node of a B-tree has {count} entries, more than {self.most}")
         rows: list[tuple[int, int, int, int]] = []
         before: tuple[int, ...] = ()

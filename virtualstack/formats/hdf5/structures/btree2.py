@@ -27,8 +27,8 @@ from virtualstack.formats.hdf5.structures.requests import (
 
 __all__ = ["BTree2", "read_btree2", "read_records", "scan_records"]
 
-_PREFIX, _CHECKSUM = 6, 4  # of a node: signature, version and type; and behind its records and pointers
-_MAX_END = (1 << 63) - 1
+_PREFIX_BYTES, _CHECKSUM_BYTES = 6, 4  # of a node: signature, version and type; and behind its records and pointers
+_MAX_OFFSET = (1 << 63) - 1
 
 
 class _Level(NamedTuple):
@@ -89,7 +89,7 @@ def read_records(address: int, kind: int, widths: Widths) -> Parse[list[bytes]]:
     def keep(records: NDArray[np.uint8]) -> None:
         found.extend(record.tobytes() for record in records)
 
-    yield from scan_records(tree, widths, _MAX_END, keep)
+    yield from scan_records(tree, widths, _MAX_OFFSET, keep)
     return found
 
 
@@ -97,10 +97,10 @@ def _read_leaf(tree: BTree2, root: int) -> Parse[list[bytes]]:
     """Read the records of a tree of one node."""
     n, size = tree.n_records, tree.record_size
     check(n == tree.n_root <= tree.levels[0].most, "a B-tree has another number of records than its header says")
-    body = verified((yield from read_span(root, _PREFIX + n * size + _CHECKSUM)))
+    body = verified((yield from read_span(root, _PREFIX_BYTES + n * size + _CHECKSUM_BYTES)))
     check_signature(body, b"BTLF", 0)
     check(body[5] == tree.kind, f"a node of a B-tree has records of type {body[5]}")
-    return [body[at : at + size] for at in range(_PREFIX, _PREFIX + n * size, size)]
+    return [body[at : at + size] for at in range(_PREFIX_BYTES, _PREFIX_BYTES + n * size, size)]
 
 
 def read_btree2(address: int, kind: int, widths: Widths) -> Parse[BTree2]:
@@ -132,7 +132,7 @@ def read_btree2(address: int, kind: int, widths: Widths) -> Parse[BTree2]:
 
 
 def _levels(node_size: int, record_size: int, depth: int, widths: Widths) -> tuple[_Level, ...]:
-    room = node_size - _PREFIX - _CHECKSUM
+    room = node_size - _PREFIX_BYTES - _CHECKSUM_BYTES
     leaf = room // record_size
     levels, most_below, total_width = [_Level(leaf, 0, 0)], leaf, 0
     for _ in range(depth):
@@ -169,7 +169,7 @@ def scan_records(tree: BTree2, widths: Widths, end: int, use: Callable[[NDArray[
     """
     if tree.root is None:
         return
-    check(tree.root <= _MAX_END, "a B-tree lies past the end of the file")
+    check(tree.root <= _MAX_OFFSET, "a B-tree lies past the end of the file")
     addresses, counts = np.array([tree.root]), np.array([tree.n_root])
     nodes: list[Blocks] = []
     n_found = 0
@@ -203,29 +203,29 @@ class _LevelNodes:
         self._pointer = widths.address + self._level.count_width + self._level.total_width if depth else 0
         self._children: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         # No more than is used by the fullest node.
-        self.size = int(self._used(counts).max()) + _CHECKSUM
+        self.size = int(self._used(counts).max()) + _CHECKSUM_BYTES
 
     def _used(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        return _PREFIX + counts * self._record + (counts + 1) * self._pointer
+        return _PREFIX_BYTES + counts * self._record + (counts + 1) * self._pointer
 
     def read(self, number: int, first: int, nodes: NDArray[np.uint8], /) -> None:
         counts = self._counts[first : first + len(nodes)]
         head = np.frombuffer((b"BTIN" if self._depth else b"BTLF") + bytes([0, self._kind]), np.uint8)
-        if (nodes[:, :_PREFIX] != head).any():
+        if (nodes[:, :_PREFIX_BYTES] != head).any():
             raise StructureError("a node of a B-tree does not begin as one")
         verify_blocks(nodes, self._used(counts), "a node of a B-tree")
         if self._depth:
             self._read_pointers(nodes, counts)
         if most := int(counts.max()):
             shape, strides = (len(nodes), most), (nodes.shape[1], self._record)
-            records = np.ndarray(shape, f"V{self._record}", nodes, _PREFIX, strides)
+            records = np.ndarray(shape, f"V{self._record}", nodes, _PREFIX_BYTES, strides)
             used = records[np.arange(most) < counts[:, None]] if int(counts.min()) < most else records
             self._use(np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self._record))
 
     def _read_pointers(self, nodes: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
         places = []  # of the pointers, in order
         for row, count in enumerate(counts.tolist()):
-            at = row * nodes.shape[1] + _PREFIX + count * self._record
+            at = row * nodes.shape[1] + _PREFIX_BYTES + count * self._record
             places.append(at + np.arange(count + 1) * self._pointer)
         flat = nodes.reshape(-1)
         pointers = flat[np.concatenate(places)[:, None] + np.arange(self._pointer)]

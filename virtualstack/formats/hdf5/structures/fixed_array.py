@@ -104,7 +104,7 @@ def add_elements(
 
 
 _CHECKSUM_BYTES = 4
-_MAX_SET = (1 << 63) - 1  # all elements may be set
+_MAX_SET_ELEMENTS = (1 << 63) - 1  # all elements may be set
 
 
 def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
@@ -191,5 +191,12 @@ def _add(
 ) -> None:
     verify_blocks(blocks, at + n_elements * space.entry_size, "a fixed array")
     add_elements(
-        blocks, at, first, n_elements, space=space, order=range(len(space.grid)), n_set=_MAX_SET, builder=builder
+        blocks,
+        at,
+        first,
+        n_elements,
+        space=space,
+        order=range(len(space.grid)),
+        n_set=_MAX_SET_ELEMENTS,
+        builder=builder,
     )
