@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import decode
+from virtualstack.formats.hdf5.child.records import Scale
 from virtualstack.formats.hdf5.datatypes import element_type, packed
 from virtualstack.formats.hdf5.structures.attribute_messages import AttributeMessage, Pointer, pointers
 from virtualstack.formats.hdf5.structures.requests import StructureError
 from virtualstack.formats.hdf5.structures.superblock import Superblock
-from virtualstack.formats.hdf5.tree import Attributes, Scale, decode_text
+from virtualstack.formats.hdf5.tree import Attributes, decode_text
 from virtualstack.formats.hdf5.walk import Heaps
 from virtualstack.manifests import Refusal
 

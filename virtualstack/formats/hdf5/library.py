@@ -28,8 +28,8 @@ from virtualstack.formats.hdf5.child.records import (
     FoundDataset,
     FoundLink,
     FoundMapping,
-    FoundScale,
     FoundSelection,
+    Scale,
 )
 from virtualstack.formats.hdf5.datatypes import (
     ElementType,
@@ -65,7 +65,6 @@ from virtualstack.formats.hdf5.tree import (
     HDF5Variable,
     LinkTarget,
     LostObjectError,
-    Scale,
     decode_text,
 )
 from virtualstack.manifests import Refusal
@@ -274,7 +273,7 @@ class Library:
             fill=self._fill(found, raw_path, element),
             external=found.external,
             attributes=_attributes(found.attributes, path, is_of_characters=is_of_characters),
-            scale=_scale(found.scale),
+            scale=found.scale,
             list_chunks=lambda: self._chunks(raw_path, layout),
             list_mappings=lambda: [mapping_from_library(x) for x in self._ask("mappings", raw_path)],
         )
@@ -344,7 +343,8 @@ class Library:
     def scale(self, raw_path: bytes, /) -> Scale:
         """Return what a dataset says of dimension scales."""
         try:
-            return _scale(self._ask("scale", raw_path))
+            scale: Scale = self._ask("scale", raw_path)
+            return scale
         except LibraryError:
             return Scale()
 
@@ -419,17 +419,6 @@ def _is_read_by_netcdf(datatype: bytes) -> bool:
     with contextlib.suppress(StructureError):
         return is_read_by_netcdf(parse_library_datatype(datatype))
     return False
-
-
-def _scale(found: FoundScale) -> Scale:
-    return Scale(
-        is_scale=found.is_scale,
-        name=found.name,
-        number=found.number,
-        coordinates=found.coordinates,
-        attached=found.attached,
-        fault=found.fault,
-    )
 
 
 def _attributes(found: Sequence[FoundAttribute], path: str, *, is_of_characters: bool = False) -> Attributes:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NoReturn
 
 from virtualstack.formats.hdf5.attributes import AttributeReader
+from virtualstack.formats.hdf5.child.records import Scale
 from virtualstack.formats.hdf5.datatypes import element_type, is_read_by_netcdf
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.filters import make_filter
@@ -29,7 +30,6 @@ from virtualstack.formats.hdf5.tree import (
     HDF5Variable,
     LinkTarget,
     LostObjectError,
-    Scale,
     decode_text,
 )
 from virtualstack.formats.hdf5.values import check_size

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.formats.hdf5.child.records import Scale
 from virtualstack.formats.hdf5.datatypes import ElementType
 from virtualstack.formats.hdf5.filters import Filter
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
@@ -26,7 +27,6 @@ __all__ = [
     "HDF5Variable",
     "LinkTarget",
     "LostObjectError",
-    "Scale",
     "build_tree",
     "decode_text",
     "reference_paths",
@@ -66,34 +66,6 @@ def reference_paths(references: NDArray[np.uint64], paths: Mapping[int, str], /)
 
 
 _MAX_DEPTH = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """What a dataset says of dimension scales.
-
-    Parameters
-    ----------
-    is_scale
-        Whether it is one.
-    name
-        Of the scale, as stored.
-    number
-        Of the dimension, by netCDF-4 (``_Netcdf4Dimid``).
-    coordinates
-        Numbers of the dimensions of its axes, by netCDF-4 (``_Netcdf4Coordinates``).
-    attached
-        For each axis the addresses of the scales attached to it; ``None`` where none are.
-    fault
-        What is wrong with that list, or ``""``.
-    """
-
-    is_scale: bool = False
-    name: bytes = b""
-    number: int | None = None
-    coordinates: tuple[int, ...] = ()
-    attached: tuple[tuple[int, ...], ...] | None = None
-    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

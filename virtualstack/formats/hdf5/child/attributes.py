@@ -12,7 +12,7 @@ import numpy as np
 from h5py import h5a, h5g, h5r, h5s, h5t
 
 from virtualstack.child.errors import LibraryError, library_errors
-from virtualstack.formats.hdf5.child.records import FoundAttribute, FoundScale
+from virtualstack.formats.hdf5.child.records import FoundAttribute, Scale
 
 __all__ = ["identity", "plain", "read_attribute", "read_attributes", "read_scale"]
 
@@ -117,11 +117,11 @@ def _texts(attribute: h5a.AttrID, tid: h5t.TypeID, shape: tuple[int, ...]) -> li
 # The functions of the library for them (h5ds) trust the types and shapes of the attributes, and crash on others.
 
 
-def read_scale(dataset: h5py.Dataset, /) -> FoundScale:
+def read_scale(dataset: h5py.Dataset, /) -> Scale:
     """Read what a dataset says of dimension scales."""
     number = _integers(dataset, b"_Netcdf4Dimid")
     attached, fault = _attached(dataset)
-    return FoundScale(
+    return Scale(
         is_scale=_is_scale(dataset),
         name=_scale_name(dataset),
         number=number[0] if number and number[0] >= 0 else None,

@@ -22,8 +22,8 @@ from virtualstack.formats.hdf5.child.records import (
     FoundDataset,
     FoundLink,
     FoundMapping,
-    FoundScale,
     FoundSelection,
+    Scale,
 )
 
 __all__ = ["OpenFile", "has_filter", "names_elsewhere"]
@@ -188,7 +188,7 @@ class OpenFile:
         with library_errors():
             return plain(self._dataset(path).dtype)
 
-    def scale(self, path: bytes, /) -> FoundScale:
+    def scale(self, path: bytes, /) -> Scale:
         """Return what a dataset says of dimension scales."""
         with library_errors():
             return read_scale(self._dataset(path))

@@ -1,4 +1,4 @@
-"""What the child says of an HDF5 file, in plain records: the parent makes of them what virtualstack calls it."""
+"""What the child says of an HDF5 file, in plain records; the parent makes of most of them what it works with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FoundAttribute", "FoundChunks", "FoundDataset", "FoundLink", "FoundMapping", "FoundScale", "FoundSelection"]
+__all__ = ["FoundAttribute", "FoundChunks", "FoundDataset", "FoundLink", "FoundMapping", "FoundSelection", "Scale"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,24 @@ class FoundAttribute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundScale:
-    """What a dataset says of dimension scales; the parameters are those of ``Scale``."""
+class Scale:
+    """What a dataset says of dimension scales.
+
+    Parameters
+    ----------
+    is_scale
+        Whether it is one.
+    name
+        Of the scale, as stored.
+    number
+        Of the dimension, by netCDF-4 (``_Netcdf4Dimid``).
+    coordinates
+        Numbers of the dimensions of its axes, by netCDF-4 (``_Netcdf4Coordinates``).
+    attached
+        For each axis the addresses of the scales attached to it; ``None`` where none are.
+    fault
+        What is wrong with that list, or ``""``.
+    """
 
     is_scale: bool = False
     name: bytes = b""
@@ -127,7 +143,7 @@ class FoundDataset:
     is_fill_written: bool
     external: tuple[tuple[bytes, int, int], ...]
     attributes: tuple[FoundAttribute, ...]
-    scale: FoundScale
+    scale: Scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from virtualstack.formats.hdf5.structures.btree2 import read_records
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, parse_datatype
-from virtualstack.formats.hdf5.structures.heaps import read_fractal_heap
+from virtualstack.formats.hdf5.structures.heaps import read_dense
 from virtualstack.formats.hdf5.structures.messages import Dataspace, parse_dataspace, parse_shared
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
-from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, check, read_both, unsigned
+from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, check, unsigned
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = ["AttributeMessage", "Pointer", "pointers", "read_attributes", "read_datatype"]
@@ -77,19 +76,9 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, bytes]]]:
     """Read the attributes that a fractal heap holds (HDF5 spec IV.A.2.v)."""
     check(unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4, "a version of the attribute info that is not known")
-    at = 2 + (2 if body[1] & 1 else 0)
-    heap_address = superblock.address(body, at)
-    if heap_address is None:
-        return []
-    tree = superblock.known_address(body, at + superblock.widths.address)
-    records, heap = yield from read_both(
-        read_records(tree, _BY_NAME, superblock.widths), read_fractal_heap(heap_address, superblock)
-    )
-    found = []
-    for record in records:
-        check(not record[8] & 2, "an attribute is shared")
-        found.append((unsigned(record, 9, 4), heap.object(record[:8])))
-    return found
+    found = yield from read_dense(body, 2 + (2 if body[1] & 1 else 0), superblock, kind=_BY_NAME, key=slice(8))
+    check(not any(record[8] & 2 for record, _ in found), "an attribute is shared")
+    return [(unsigned(record, 9, 4), stored) for record, stored in found]
 
 
 @dataclass(frozen=True, slots=True)

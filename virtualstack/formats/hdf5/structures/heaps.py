@@ -19,13 +19,14 @@ from virtualstack.formats.hdf5.structures.requests import (
     StructureError,
     check,
     check_signature,
+    read_both,
     read_span,
     unsigned,
     verified,
 )
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
-__all__ = ["FractalHeap", "name_in_heap", "read_fractal_heap", "read_global_heap", "read_local_heap"]
+__all__ = ["name_in_heap", "read_dense", "read_global_heap", "read_local_heap"]
 
 _MAX_HEAP_BYTES = 1 << 28
 _NO_FREE_BLOCK = 1  # H5HL_FREE_NULL
@@ -166,7 +167,31 @@ class _Header:
         return size.bit_length() - (self.start * self.width).bit_length() + 1
 
 
-def read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHeap]:
+def read_dense(
+    body: bytes, at: int, superblock: Superblock, *, kind: int, key: slice
+) -> Parse[list[tuple[bytes, bytes]]]:
+    """Read all objects of a fractal heap that has a B-tree of version 2 as index, and the record of each.
+
+    Parameters
+    ----------
+    body, at
+        A message, and where it has the addresses of the heap and of the index by name.
+    kind
+        Type of the records of that index.
+    key
+        Where a record has the identifier of its object in the heap.
+    """
+    heap_address = superblock.address(body, at)
+    if heap_address is None:
+        return []
+    index = superblock.known_address(body, at + superblock.widths.address)
+    records, heap = yield from read_both(
+        read_records(index, kind, superblock.widths), _read_fractal_heap(heap_address, superblock)
+    )
+    return [(record, heap.object(record[key])) for record in records]
+
+
+def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHeap]:
     """Read all objects of a fractal heap (HDF5 spec III.G)."""
     widths = superblock.widths
     body = verified((yield from read_span(address, _header_size(superblock))))

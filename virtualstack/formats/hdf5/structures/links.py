@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.structures.btree2 import read_records
-from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_fractal_heap, read_local_heap
+from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_dense, read_local_heap
 from virtualstack.formats.hdf5.structures.object_header import Message
 from virtualstack.formats.hdf5.structures.requests import (
     Parse,
@@ -128,14 +127,8 @@ def _tracks_order(body: bytes) -> bool:
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     """Read the links that a fractal heap holds (HDF5 spec IV.A.2.c)."""
     at = 2 + (8 if body[1] & 1 else 0)
-    heap_address = superblock.address(body, at)
-    if heap_address is None:
-        return []
-    tree = superblock.known_address(body, at + superblock.widths.address)
-    records, heap = yield from read_both(
-        read_records(tree, _LINKS_BY_NAME, superblock.widths), read_fractal_heap(heap_address, superblock)
-    )
-    return [_parse_link(heap.object(record[4:]), superblock) for record in records]
+    found = yield from read_dense(body, at, superblock, kind=_LINKS_BY_NAME, key=slice(4, None))
+    return [_parse_link(stored, superblock) for _, stored in found]
 
 
 class _TreeNode(NamedTuple):
