@@ -268,7 +268,7 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
         reader = getattr(importlib.import_module(module), name)()
         if not callable(getattr(reader, "read", None)):
             raise TypeError(f"a {type(reader).__name__} has no method read()")
-    except Exception as error:
+    except Exception as error:  # the module of a plugin raises what it likes
         if row.extra is not None and isinstance(error, ModuleNotFoundError):
             raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url) from error
         raise ReaderError(

@@ -1,4 +1,8 @@
-"""The codec ``virtualstack.grib``: a message to the values of its last field, or to the coordinates of its grid."""
+"""The codec ``virtualstack.grib``: a message to the values of its last field, or to the coordinates of its grid.
+
+References of other tools name kerchunk's codec ``grib``, whose values are made here, too: eccodes gets no bytes that
+could crash it but in a child process.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,12 @@ from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, run_in_child
-from virtualstack.codecs.codec import Bytes, CodecError, shortened
+from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, raw_bytes, shortened
 from virtualstack.codecs.grib.fields import described, has_harmonics, is_safe, last_field
 from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
-__all__ = ["DTYPES", "GRIB", "GribDecoder", "grib_decoder"]
+__all__ = ["DTYPES", "GRIB", "GribDecoder", "grib_decoder", "kerchunk_decoder"]
 
 GRIB = "virtualstack.grib"
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -61,30 +65,67 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
         raise UnsupportedFeatureError(
             f"codec '{GRIB}' does not take the configuration {shortened(dict(options))}", feature=GRIB
         )
-    try:
-        import_eccodes()
-        library = importlib.import_module(_LIBRARY)
-    except (ImportError, RuntimeError) as error:  # the package without the library behind it
-        raise MissingDependencyError("decoding GRIB", extra="grib") from error
+    _check_installed()
     size = None if shape is None else math.prod(shape)
 
     def decode(raw: Bytes, /) -> NDArray[Any]:
         message = bytes(raw)
         values: NDArray[Any] | None
-        try:
-            if key != "values":
-                values = run_in_child(f"{_LIBRARY}:coordinates", described(message), key, size)
-            else:
-                message = last_field(message)
-                arguments = message, size, row, has_harmonics(message)
-                is_own = is_safe(message)
-                values = library.values(*arguments) if is_own else run_in_child(f"{_LIBRARY}:values", *arguments)
-        except LibraryError as error:
-            raise CodecError(f"eccodes cannot decode the GRIB message: {error}") from error
-        except ChildDiedError as error:
-            raise CodecError(f"the GRIB message is damaged: eccodes, which was to decode it, {error}") from error
+        if key != "values":
+            values = _call("coordinates", described(message), key, size)
+        else:
+            message = last_field(message)
+            is_here = is_safe(message)
+            values = _call("values", message, size, row, has_harmonics(message), is_here=is_here)
         if values is None:
             raise CodecError(f"eccodes has no {key} of the grid of the GRIB message")
         return values if shape is None else values.reshape(shape)
 
     return decode
+
+
+def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
+    """Make the decoder of whole messages as kerchunk's codec ``grib`` decodes them.
+
+    Parameters
+    ----------
+    options
+        ``var``: "latitude" or "longitude" for coordinates of all points; anything else means the values.
+        ``dtype``: what the numbers become; float32 for values and float64 for coordinates without it.
+
+    Raises
+    ------
+    MissingDependencyError
+        eccodes is not installed.
+    """
+    _check_installed()
+    var = options.get("var")
+    key = f"{var}s" if var in ("latitude", "longitude") else "values"
+    dtype = np.dtype(options.get("dtype") or DTYPES[key])
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        message = bytes(raw)
+        field = last_field(message)  # another message where there are several fields: kerchunk takes the first
+        is_here = key == "values" and field == message and is_safe(message)
+        return raw_bytes(_call("kerchunk_values", message, key, dtype, size, limit, is_here=is_here))
+
+    return decode
+
+
+def _check_installed() -> None:
+    try:
+        import_eccodes()
+    except (ImportError, RuntimeError) as error:  # the package without the library behind it
+        raise MissingDependencyError("decoding GRIB", extra="grib") from error
+
+
+def _call(function: str, /, *arguments: Any, is_here: bool = False) -> Any:
+    """Call a function of the module that calls eccodes, in this process or in a child process."""
+    try:
+        if is_here:
+            return getattr(importlib.import_module(_LIBRARY), function)(*arguments)
+        return run_in_child(f"{_LIBRARY}:{function}", *arguments)
+    except LibraryError as error:
+        raise CodecError(f"eccodes cannot decode the GRIB message: {error}") from error
+    except ChildDiedError as error:
+        raise CodecError(f"the GRIB message is damaged: eccodes, which was to decode it, {error}") from error

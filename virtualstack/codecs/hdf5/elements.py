@@ -47,7 +47,7 @@ def elements(options: Mapping[str, Any], /) -> BytesDecoder:
     try:
         itemsize = _whole(options["itemsize"], 1)
         turns = [_member(itemsize, member) for member in options["members"]]
-    except (LookupError, ValueError, TypeError) as error:
+    except (LookupError, ValueError, TypeError) as error:  # settings of a stranger are of any JSON types
         text = f"codec '{ELEMENTS}' does not take the configuration {dict(options)}: {error}"
         raise UnsupportedFeatureError(text, feature=ELEMENTS) from error
 

@@ -190,7 +190,7 @@ class Settings:
             settings._check()
             if len(shape) != 3 or not all(type(n) is int and n > 0 for n in shape):
                 raise ValueError(f"shape is {shape}; it is of rows, columns and samples")
-        except (TypeError, ValueError, binascii.Error) as error:
+        except (TypeError, ValueError, binascii.Error) as error:  # settings of a stranger are of any JSON types
             raise UnsupportedFeatureError(
                 f"codec '{TIFF}' does not take the configuration {dict(options)}: {error}", feature=TIFF
             ) from error

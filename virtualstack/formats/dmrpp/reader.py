@@ -1,4 +1,11 @@
-"""The reader of DMR++ documents, and where the data of a document is."""
+"""The reader of DMR++ documents, and where the data of a document is.
+
+The way from a document to a group:
+
+1. `document` parses XML into elements. It does not know what they mean.
+2. `tree` finds groups, variables and dimensions. `dap` reads types, attributes and values that are texts.
+3. `variables` makes virtual arrays, and `chunks` their manifests.
+"""
 
 from __future__ import annotations
 

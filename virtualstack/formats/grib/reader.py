@@ -1,4 +1,16 @@
-"""The reader of GRIB files."""
+"""The reader of GRIB files.
+
+The way from a file to a group:
+
+1. `walk` goes from message to message, or where an index beside the file says that they begin.
+   `messages` finds the sections of a message, and its fields.
+2. `headers` keeps what tells fields apart, without their times. `keys` asks eccodes once for equal headers.
+3. `records` holds the fields of a file in columns, and makes one table of those of many files.
+4. `cube` makes variables of fields by cfgrib's rules, and places each field in a cell. `grids` has the horizontal grid.
+5. `groups` makes virtual arrays and groups: one dataset, or a tree. `duplicates` tells apart fields of one cell.
+
+Values are decoded by `virtualstack.codecs.grib`.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HDF5 and netCDF-4 files."""
+"""HDF5 and netCDF-4 files; `reader` tells the way from a file to a group."""

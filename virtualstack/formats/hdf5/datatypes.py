@@ -286,7 +286,7 @@ def _opaque(datatype: Datatype) -> np.dtype[Any]:
     tag = _NUMPY_TAG.fullmatch(datatype.tag)
     try:
         dtype = np.dtype(tag[1].decode()) if tag is not None else None
-    except TypeError:
+    except TypeError:  # numpy has no such type
         dtype = None
     if dtype is None or dtype.itemsize != datatype.size:
         text = datatype.tag.decode("ascii", "replace")

@@ -1,4 +1,8 @@
-"""The reader of netCDF-3 files."""
+"""The reader of netCDF-3 files.
+
+The way from a file to a group: `header` reads dimensions, attributes and variables. `chunks` says which bytes each
+variable has, and cuts them into chunks of useful size.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TIFF, GeoTIFF, COG and OME-TIFF."""
+"""TIFF, GeoTIFF, COG and OME-TIFF; `reader` tells the way from a file to a group."""

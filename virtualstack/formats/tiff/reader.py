@@ -1,4 +1,15 @@
-"""The reader of TIFF files."""
+"""The reader of TIFF files.
+
+The way from a file to a group:
+
+1. `structure` reads the directories, and the values of their tags. `image` says what these mean for one image.
+2. `series` finds images that belong together: pages, overviews and masks. `dialects` asks tifffile for other axes.
+3. `arrays` makes a virtual array of the strips or tiles of an image, with its attributes.
+4. `georeference` has the transform, the coordinates and the reference system.
+5. `groups` puts them together: one dataset, or a tree of resolutions.
+
+Values are decoded by `virtualstack.codecs.tiff`.
+"""
 
 from __future__ import annotations
 
