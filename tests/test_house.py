@@ -48,6 +48,19 @@ def test_the_paths_that_a_page_names_are_there(page):
     assert not gone
 
 
+@pytest.mark.parametrize(("table", "n_rows"), [("tasks", 30), ("errors", 15)])
+def test_each_row_of_the_tables_of_files_names_a_file(table, n_rows):
+    """A reader with a task finds a file, and not a folder alone; files of the table of errors raise some."""
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text().split(f"<!-- {table} -->")[1]
+    rows = text.strip().split("\n\n")[0].splitlines()[2:]
+    assert len(rows) >= n_rows
+    for row in rows:
+        files = re.findall(r"`((?:virtualstack|docs)/[\w/.-]*\.(?:py|md))`", row)
+        assert files, row
+        if table == "errors":
+            assert all("Error(" in (ROOT / file).read_text() for file in files), row
+
+
 def test_the_top_level_is_what_a_newcomer_expects():
     """Nothing but the package, tests, docs and project files; citation tools look for CITATION.cff here alone."""
     if not (ROOT / ".git").exists():
