@@ -245,6 +245,7 @@ def test_build_joins_coordinates_that_differ(tmp_path, capsys):
     assert error_of(capsys).startswith("--verify compares with files as they are, not with --join outer")
 
 
+@pytest.mark.filterwarnings("default:left out")
 def test_build_leaves_out_files_that_cannot_be_opened(files, tmp_path, capsys):
     """With a warning each, those that cannot be decoded too; where none is left, that is an error."""
     (tmp_path / "bad.nc").write_bytes(b"CDF\x01")
@@ -262,7 +263,10 @@ def test_build_leaves_out_files_that_cannot_be_opened(files, tmp_path, capsys):
     assert seen.err.count("virtualstack: warning: left out ") == 2
     assert "verified: 3 variables equal in 3 files" in seen.out
     assert main(["build", *bad, "-o", str(tmp_path / "none.json"), "--on-error", "skip"]) == 1
-    assert "bad.nc" in error_of(capsys)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" ")[1] for line in lines] == ["warning:", "error:"]
+    assert ["bad.nc" in line for line in lines] == [True, False]
+    assert "odd.nc" in lines[1]
     assert not (tmp_path / "none.json").exists()
 
 
@@ -835,7 +839,7 @@ def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(build, "open_each", stop)
+    monkeypatch.setattr(build, "scan", stop)
     assert main(["build", files[0], "-o", "refs.json"]) == 130
     assert error_of(capsys) == "interrupted"
     with pytest.raises(KeyboardInterrupt):

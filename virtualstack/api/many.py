@@ -9,7 +9,6 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 import xarray as xr
 
-from virtualstack.api.each import OnError, open_each
 from virtualstack.combine import (
     Combine,
     CombineOptions,
@@ -23,16 +22,19 @@ from virtualstack.combine import (
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import declared_dataset, get_refusals, with_refusals
 from virtualstack.dataset.opening import (
+    OnError,
     Opening,
     Unsupported,
     account_for,
     as_one,
+    open_each,
     open_whole,
     what_is_left_out,
 )
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.scanning import scan
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.listing import find_urls
 from virtualstack.warning import warn
@@ -409,18 +411,21 @@ def _open_all[T: (xr.Dataset, xr.DataTree)](
     def prepared(item: T, url: str | None) -> T:
         return item if preprocess is None else _preprocessed(kind, item, preprocess, url)
 
-    opened, errors = open_each(
+    scanned = scan(
         listed,
-        lambda root: open_whole(root, open_node),
-        replace(opening.options, is_part=is_one_index and len(listed) == len(items)),
         reader=reader,
         storage=opening.storage,
         executor=executor,
         on_error=on_error,
         cache=cache,
         progress=progress,
+        options=replace(opening.options, is_part=is_one_index and len(listed) == len(items)),
     )
-    found, is_one = as_one([x for x in opened if x is not None], open_node, opening, reader)
+    outcomes = open_each(scanned, scanned.urls, lambda root: open_whole(root, open_node), on_error=on_error)
+    errors = dict(scanned.errors)
+    errors |= {url: x for url, x in zip(scanned.urls, outcomes, strict=True) if isinstance(x, Exception)}
+    opened = [x for x in outcomes if not isinstance(x, Exception)]
+    found, is_one = as_one(opened, open_node, opening, reader)
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
     if is_one and len(listed) == len(items):

@@ -7,7 +7,6 @@ import importlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from virtualstack.api.each import open_each
+from virtualstack.api import combine_datasets
 from virtualstack.cli.options import (
     AddCommand,
     add_allow,
@@ -29,11 +28,8 @@ from virtualstack.cli.options import (
     with_options,
 )
 from virtualstack.cli.output import progress_bar, say, show
-from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
-from virtualstack.dataset.opening import Opening, account_for, as_one, open_whole
-from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import (
     CombineError,
     MissingDependencyError,
@@ -43,10 +39,12 @@ from virtualstack.errors import (
     VirtualStackError,
     WriterError,
 )
+from virtualstack.formats.base import PARTS
 from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.location import absolute_url
-from virtualstack.manifests import ManifestGroup
-from virtualstack.storage import Storage
+from virtualstack.readers import ReadOptions
+from virtualstack.scanning import scan
+from virtualstack.storage import Storage, read_allowed_urls
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
 
@@ -175,7 +173,7 @@ def _build(options: argparse.Namespace) -> int:
     else:
         joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, append_dim=options.append)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
-        cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint, **allowed)
+        cube = xr.open_dataset(options.output, engine="virtualstack", **allowed)
     with cube:
         show(cube)
         sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
@@ -206,47 +204,39 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[st
     tuple
         URLs of the files that were opened, the dataset of each, or one of all, and whether it is that.
     """
-    opening = Opening.from_options(
-        group=options.group,
-        drop_variables=options.drop_variable,
-        unsupported=options.unsupported,
-        inline_limit=options.inline_limit,
-        unpack=options.unpack == "all",
-        allow=options.allow,
-    )
-
-    def open_node(root: ManifestGroup) -> xr.Dataset:
-        return _opened(root, opening)
-
-    opened, errors = open_each(
+    found = scan(
         urls,
-        lambda root: open_whole(root, open_node),
-        replace(opening.options, is_part=options.concat_dim is None and not options.in_order),
         reader=options.reader,
         executor=options.executor,
         on_error=options.on_error,
         cache=options.cache,
         progress=progress_bar("scan"),
+        options=ReadOptions(
+            group=options.group,
+            is_tree=bool(options.group and options.group.strip("/")),
+            is_part=options.concat_dim is None and not options.in_order,
+            drop_variables=frozenset(options.drop_variable),
+            inline_limit=0 if options.unsupported == "raise" else options.inline_limit,
+            allow=read_allowed_urls(options.allow),
+        ),
     )
-    for url, error in errors.items():
-        if len(errors) == len(urls):
-            raise error
+    if not found:
+        raise found.errors[0][1]
+    for url, error in found.errors:
         say("warning", with_options(f"left out '{url}': {error}", options))
-    datasets, is_one = as_one([x for x in opened if x is not None], open_node, opening, options.reader)
-    return [url for url in urls if url not in errors], datasets, is_one
-
-
-def _opened(root: ManifestGroup, opening: Opening) -> xr.Dataset:
-    node = opening.node(root)
-    account_for(node, opening.unsupported, with_children=False)
-    dataset = opening.dataset(node)
-    if not dataset.variables:
-        raise ReaderError(
-            f"there are no variables to reference in '{opening.options.group or '/'}' of '{root.url}'; "
-            f"'virtualstack inspect' shows all groups, and --group chooses another",
-            url=root.url,
-        )
-    return dataset
+    datasets = found.datasets(
+        unpack=options.unpack == "all", unsupported=options.unsupported, on_error=options.on_error
+    )
+    for dataset in datasets:
+        if not dataset.variables:
+            url = dataset.encoding.get("source", urls[0])
+            raise ReaderError(
+                f"there are no variables to reference in '{options.group or '/'}' of '{url}'; "
+                "'virtualstack inspect' shows all groups, and --group chooses another",
+                url=url,
+            )
+    is_one = len(datasets) == 1 and all(PARTS in root.attributes for root in found)
+    return list(found.urls) if is_one else [x.encoding["source"] for x in datasets], datasets, is_one
 
 
 def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
@@ -310,7 +300,8 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
     if not is_in_order:
         _check_labels(datasets, urls, dim)
     is_scalar = all(dim not in dataset.dims for dataset in datasets)
-    how = CombineOptions.from_options(
+    return combine_datasets(
+        datasets,
         combine="nested" if is_in_order else "by_coords",
         concat_dim=dim if is_in_order else None,
         join=options.join,
@@ -318,7 +309,6 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
         unpack="differing" if options.unpack == "differing" else False,
         new_dim={dim: lambda dataset: dataset[dim].values[()]} if is_scalar and not is_in_order else None,
     )
-    return combine_datasets(datasets, how)
 
 
 def _check_labels(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str) -> None:

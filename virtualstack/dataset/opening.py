@@ -9,25 +9,29 @@ from typing import Literal, cast
 import xarray as xr
 
 from virtualstack.dataset.decode import to_dataset
-from virtualstack.errors import GroupNotFoundError, ReaderError, UnsupportedFeatureError
+from virtualstack.errors import GroupNotFoundError, ReaderError, StorageError, UnsupportedFeatureError
 from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage.threads import concurrently
 from virtualstack.warning import warn
 
 __all__ = [
+    "OnError",
     "Opening",
     "Unsupported",
     "account_for",
     "as_one",
+    "open_each",
     "open_whole",
     "select_group",
     "what_is_left_out",
 ]
 
 type Unsupported = Literal["inline", "raise", "skip"]
+type OnError = Literal["raise", "skip"]
 
 _MAX_SHOWN_REASONS = 5
 """Refused variables of which messages show the reasons; all are named where the remedy needs their names."""
@@ -209,6 +213,42 @@ def _left_out(node: ManifestGroup, refused: list[Refusal]) -> str:
 def _listed(refused: list[Refusal]) -> str:
     listed = "; ".join(f"'{x.path}': {x.reason}" for x in refused[:_MAX_SHOWN_REASONS])
     return listed + (f"; and {len(refused) - _MAX_SHOWN_REASONS} more" if len(refused) > _MAX_SHOWN_REASONS else "")
+
+
+def open_each[T](
+    groups: Sequence[ManifestGroup],
+    urls: Sequence[str],
+    open_one: Callable[[ManifestGroup], T],
+    /,
+    *,
+    on_error: OnError,
+) -> list[T | Exception]:
+    """Open groups, those of remote sources side by side.
+
+    Parameters
+    ----------
+    groups, urls
+        The group of each source, and its URL.
+    open_one
+        Returns what is wanted of a group.
+    on_error
+        Whether the first error is raised, or stands in the place of what could not be opened (``"skip"``).
+
+    Raises
+    ------
+    ReaderError, StorageError
+        One cannot be opened, and ``on_error`` is ``"raise"``.
+    """
+
+    def attempt(root: ManifestGroup) -> T | Exception:
+        try:
+            return open_one(root)
+        except (ReaderError, StorageError) as error:
+            if on_error == "raise":
+                raise
+            return error
+
+    return list(concurrently(attempt, groups, urls))
 
 
 def open_whole[T](root: ManifestGroup, open_node: Callable[[ManifestGroup], T], /) -> T | ManifestGroup:

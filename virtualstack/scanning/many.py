@@ -7,13 +7,23 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from threading import TIMEOUT_MAX
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import pandas as pd
+import xarray as xr
 
+from virtualstack.dataset.opening import (
+    OnError,
+    Opening,
+    Unsupported,
+    account_for,
+    as_one,
+    open_each,
+    open_whole,
+)
 from virtualstack.errors import StorageError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
@@ -26,6 +36,7 @@ from virtualstack.scanning.workers import ExecutorLike, find_workers
 from virtualstack.storage import Storage, StorageLike, remember
 from virtualstack.storage.listing import found_url
 from virtualstack.storage.threads import forget_frames
+from virtualstack.warning import warn
 
 __all__ = ["Progress", "ScanResult", "scan", "show_progress"]
 
@@ -74,11 +85,16 @@ class ScanResult(Sequence[ManifestGroup]):
         Pairs of URL and error for those that could not.
     urls
         One for each group: the URL that was given, made absolute.
+    reader, storage, options
+        What the sources were described with.
     """
 
     groups: tuple[ManifestGroup, ...]
     errors: tuple[tuple[str, Exception], ...] = ()
     urls: tuple[str, ...] = ()
+    reader: Reader | None = None
+    storage: Storage = field(default_factory=Storage.from_option)
+    options: ReadOptions = field(default_factory=ReadOptions)
 
     @overload
     def __getitem__(self, index: int, /) -> ManifestGroup: ...
@@ -87,7 +103,7 @@ class ScanResult(Sequence[ManifestGroup]):
     def __getitem__(self, index: int | slice, /) -> ManifestGroup | ScanResult:
         """Give one group, or the result with some of them and the same errors."""
         if isinstance(index, slice):
-            return ScanResult(self.groups[index], self.errors, self.urls[index])
+            return replace(self, groups=self.groups[index], urls=self.urls[index])
         return self.groups[index]
 
     def __len__(self) -> int:
@@ -95,6 +111,75 @@ class ScanResult(Sequence[ManifestGroup]):
 
     def __iter__(self) -> Iterator[ManifestGroup]:
         return iter(self.groups)
+
+    def datasets(
+        self,
+        *,
+        loadable_variables: str | Iterable[str] | None = None,
+        decode_times: bool | None = None,
+        unpack: bool = False,
+        unsupported: Unsupported = "inline",
+        on_error: OnError = "raise",
+    ) -> list[xr.Dataset]:
+        """Open the groups as virtual datasets, which :func:`virtualstack.combine_datasets` joins.
+
+        Values of loadable variables are read, and nothing else. Each dataset names its source in
+        ``dataset.encoding["source"]``.
+
+        Parameters
+        ----------
+        loadable_variables, decode_times, unpack
+            See :func:`virtualstack.open_virtual_dataset`. Which group is opened, what is dropped and how many bytes of
+            a variable may be inlined was said to the scan, by ``options=``.
+        unsupported
+            What to do with variables that the reader refused: raise, or leave them out with a warning (``"skip"``).
+        on_error
+            Whether the first group that cannot be opened raises, or is left out with a warning that
+            names it (``"skip"``).
+
+        Returns
+        -------
+        list of xarray.Dataset
+            One for each group, in their order; or a single one of all, where the scan asked for the parts of one index
+            (``ReadOptions(is_part=True)``) and the reader puts them together.
+
+        Raises
+        ------
+        ReaderError, StorageError
+            A variable was refused, or values cannot be read or decoded; or with ``on_error="skip"``, in all of them.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(2):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> found = vs.scan(["day0.nc", "day1.nc"])
+        >>> vs.combine_datasets(found.datasets()).sizes["time"]
+        2
+        """
+        opening = Opening(
+            options=self.options,
+            storage=self.storage,
+            unsupported=unsupported,
+            decode_times=decode_times,
+            unpack=unpack,
+        )
+
+        def open_node(root: ManifestGroup) -> xr.Dataset:
+            node = opening.node(root)
+            account_for(node, unsupported, with_children=False)
+            return opening.dataset(node, loadable_variables=loadable_variables)
+
+        outcomes = open_each(self, self.urls, lambda root: open_whole(root, open_node), on_error=on_error)
+        opened = [x for x in outcomes if not isinstance(x, Exception)]
+        for url, error in zip(self.urls, outcomes, strict=True):
+            if isinstance(error, Exception):
+                if not opened:
+                    raise error
+                warn(f"left out '{url}': {error}")
+        return as_one(opened, open_node, opening, self.reader)[0]
 
     @property
     def failures(self) -> pd.DataFrame:
@@ -117,7 +202,7 @@ def scan(
     reader: str | Reader | None = None,
     storage: StorageLike = None,
     executor: ExecutorLike = None,
-    on_error: Literal["raise", "skip"] = "raise",
+    on_error: OnError = "raise",
     cache: str | os.PathLike[str] | None = None,
     recheck: bool = True,
     progress: Progress | bool | None = None,
@@ -210,6 +295,9 @@ def scan(
         tuple(found.values()),
         (*bad, *((listed[i], error) for i, error in failed.items())),
         tuple(listed[i] for i in found),
+        reader,
+        store,
+        options,
     )
 
 
@@ -258,7 +346,7 @@ def _collect(
     urls: Sequence[str],
     executor: ExecutorLike,
     show: Progress | None,
-    on_error: Literal["raise", "skip"],
+    on_error: OnError,
 ) -> list[Outcome | None]:
     """Give what became of each source; raise the first error, if that is asked for."""
     outcomes: list[Outcome | None] = [None] * len(urls)
