@@ -18,6 +18,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 __all__ = [
+    "DECODING_ERRORS",
     "loaded_variable",
     "make_index",
     "take_coordinates",
@@ -27,6 +28,9 @@ __all__ = [
     "virtual_array",
     "virtual_variable",
 ]
+
+DECODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
+"""What xarray raises for attributes that it cannot decode by: it takes numbers for text, and text for numbers."""
 
 
 def virtual_array(variable: xr.Variable, /) -> ManifestArray | None:
@@ -80,10 +84,10 @@ def loaded_variable(
         The values cannot be decoded.
     """
     values = read_array(array, (), storage)
+    raw = _raw_variable(array, values)
     try:
-        raw = _raw_variable(array, values)
         return conventions.decode_cf_variable(name, raw, decode_times=decode_times, stack_char_dim=stack)
-    except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
+    except DECODING_ERRORS as error:
         raise undecodable(array.name, name, url, error) from error
 
 

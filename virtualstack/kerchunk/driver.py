@@ -351,11 +351,11 @@ class KerchunkDriver:
             return self.driver
         module, _, name = self.driver.partition(":")
         try:
-            found = getattr(importlib.import_module(module), name)
+            found = getattr(importlib.import_module(module), name, None)
         except ImportError as error:
             raise self._missing(url, error) from error
-        except AttributeError as error:
-            raise ReaderError(f"there is no driver '{name}' in the module '{module}'", url=url) from error
+        if found is None:
+            raise ReaderError(f"there is no driver '{name}' in the module '{module}'", url=url)
         if not callable(found):
             raise ReaderError(f"the driver '{self.driver}' cannot be called", url=url)
         return found  # type: ignore[no-any-return]

@@ -93,6 +93,9 @@ def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
         raise MalformedFileError(f"'{where}' has a generator of more than {_MAX_DIMENSIONS} dimensions")
     values: dict[str, Any] = {}
     for name, value in dimensions.items():
+        problem = f"'{where}' has the dimension '{name}': {value!r}; a list, or start, stop and step, are asked for"
+        if not isinstance(value, list | Mapping):
+            raise MalformedFileError(problem)
         try:
             values[name] = (
                 pa.array(value)
@@ -100,10 +103,8 @@ def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
                 else range(int(value.get("start", 0)), int(value["stop"]), int(value.get("step", 1)))
             )
             len(values[name])
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, pa.ArrowException) as error:
-            raise MalformedFileError(
-                f"'{where}' has the dimension '{name}': {value!r}; a list, or start, stop and step, are asked for"
-            ) from error
+        except (KeyError, TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+            raise MalformedFileError(problem) from error
     return values
 
 
