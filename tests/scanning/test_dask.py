@@ -12,7 +12,7 @@ from tests.scanning.groups import assert_same, make
 from tests.scanning.readers import Troubled
 from tests.servers import RangeServer
 from virtualstack.errors import MissingDependencyError, ReaderError
-from virtualstack.scanning import schedule
+from virtualstack.scanning import workers as working
 from virtualstack.scanning.job import call_within
 from virtualstack.storage import open_source
 
@@ -147,7 +147,7 @@ def test_a_client_that_is_closed_during_a_scan_ends_it_and_keeps_what_was_done(f
 def test_a_cluster_that_lost_its_workers_is_told_once_and_waited_for(files, monkeypatch):
     module = pytest.importorskip("virtualstack.scanning.dask")
     monkeypatch.setattr(module, "_MAX_IDLE_SECONDS", 0.5)
-    monkeypatch.setattr(schedule, "_WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(working, "_WATCH_SECONDS", 0.1)
     with small_cluster() as cluster, distributed.Client(cluster) as client:
 
         def lose(done, total):
@@ -166,7 +166,7 @@ def test_a_cluster_that_lost_its_workers_is_told_once_and_waited_for(files, monk
 def test_a_cluster_whose_workers_are_still_to_come_is_no_matter(files, monkeypatch):
     module = pytest.importorskip("virtualstack.scanning.dask")
     monkeypatch.setattr(module, "_MAX_IDLE_SECONDS", 0.1)
-    monkeypatch.setattr(schedule, "_WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(working, "_WATCH_SECONDS", 0.1)
     with small_cluster(n_workers=0) as cluster, distributed.Client(cluster) as client:
         threading.Timer(2, cluster.scale, [1]).start()
         with warnings.catch_warnings(record=True) as said:

@@ -12,10 +12,9 @@ from tests.amount import examples
 from virtualstack.errors import ReaderError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers import ReadOptions
-from virtualstack.scanning import schedule
+from virtualstack.scanning import workers as working
 from virtualstack.scanning.job import Job
-from virtualstack.scanning.schedule import Schedule
-from virtualstack.scanning.workers import Workers
+from virtualstack.scanning.workers import Schedule, Workers
 from virtualstack.storage import Storage
 
 SLOW, KILLER, BUG = "slow", "killer", "bug"
@@ -125,7 +124,7 @@ def test_a_pool_is_given_no_more_than_it_should_have():
 
 def test_futures_that_nobody_will_finish_are_lost(monkeypatch):
     """Dask leaves some as they are where its client is closed at the wrong moment; who watches sees that it is."""
-    monkeypatch.setattr(schedule, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(working, "_WATCH_SECONDS", 0.01)
     urls = [f"file{i}" for i in range(9)]
 
     class Closed(Executor):

@@ -31,8 +31,7 @@ from virtualstack.location import split_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import DEFAULT_RETRIES, Job, Outcome, with_retries
-from virtualstack.scanning.schedule import Schedule
-from virtualstack.scanning.workers import ExecutorLike, find_workers
+from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
 from virtualstack.storage import Storage, StorageLike, remember
 from virtualstack.storage.listing import found_url
 from virtualstack.storage.threads import forget_frames

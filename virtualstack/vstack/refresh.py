@@ -39,9 +39,8 @@ from virtualstack.storage import Storage
 from virtualstack.verify import values_differ
 from virtualstack.vstack.format.history import open_archive
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.order import WRITE_AGAIN, Cells, cells_of_sources, check_order
 from virtualstack.vstack.save import Stored
-from virtualstack.vstack.shown import shown_in
+from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
 from virtualstack.vstack.stored_snapshot import StoredSnapshot
 from virtualstack.vstack.verify import SourceProblem, stale_sources
 

@@ -22,13 +22,13 @@ from virtualstack.vstack.compact import compact
 from virtualstack.vstack.expire import Expired, expire
 from virtualstack.vstack.format.names import Moment
 from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.overwrite import write
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot
 from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.save import Stored, save
 from virtualstack.vstack.stored_snapshot import StoredSnapshot
-from virtualstack.vstack.values import write
 from virtualstack.vstack.write.commit import GRACE_SECONDS
 
 __all__ = ["Repository"]
@@ -111,8 +111,9 @@ class Repository(StoredSnapshot):
         """
         reached = Storage.from_option(storage)
         (group,) = groups_from([part], reached, allow)
-        save(with_coordinates(group, reached), url, storage=reached, allow=allow, message=message, relative=relative)
-        return cls.open(url, allow=allow, storage=reached)
+        group = with_coordinates(group, reached)
+        made = save(group, url, storage=reached, allow=allow, message=message, relative=relative)
+        return cls(ObjectStore(absolute_url(url).rstrip("/") + "/", reached, allow), made, allow)
 
     @classmethod
     def open(
