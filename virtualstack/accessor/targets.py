@@ -148,7 +148,6 @@ class Targets:
         absent
             ABSENT chunks cannot be told from those that were never written there: they are an error (``"raise"``), or
             read as the fill value (``"fill"``).
-
         ordered, join, combine_options
             As in :meth:`to_vstack`, where this is appended.
 

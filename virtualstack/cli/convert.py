@@ -17,8 +17,7 @@ from virtualstack.cli.options import (
 from virtualstack.cli.output import say, show
 from virtualstack.conversion import convert
 from virtualstack.errors import ReaderError
-from virtualstack.formats.base import Reader
-from virtualstack.vstack.reader import VStack
+from virtualstack.readers import Reader, VStack
 
 __all__ = ["add_commands"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from virtualstack.cli.options import AddCommand, add_allow, add_reader
 from virtualstack.cli.output import show, table
 from virtualstack.dataset.opening import select_group
-from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
+from virtualstack.readers import ReadOptions
 from virtualstack.scanning import scan
 from virtualstack.storage import read_allowed_urls
 

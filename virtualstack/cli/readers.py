@@ -7,7 +7,8 @@ import argparse
 from virtualstack.cli.options import AddCommand
 from virtualstack.cli.output import show, table
 from virtualstack.errors import MissingDependencyError, ReaderError
-from virtualstack.formats.registry import Format, list_readers, load_reader
+from virtualstack.formats.registry import load_reader
+from virtualstack.readers import Format, list_readers
 
 __all__ = ["add_commands"]
 
