@@ -12,7 +12,9 @@ import xarray as xr
 import virtualstack as vs
 from tests.vstack.growing import dataset, n_snapshots, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceChangedError, StorageError
+from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.history import open_archive
+from virtualstack.vstack.format.names import bundle_key
 
 
 @pytest.fixture
@@ -93,6 +95,23 @@ def test_only_what_is_new_is_written(tmp_path, url, first):
     n = segment_rows(store)
     store = store.update(virtual(path), dim="time")
     assert segment_rows(store) - n == 2 * 4 + 2  # two days of t in 4 chunks each, and of rain in 2 together
+
+
+def test_loaded_variables_of_the_store_are_read_once(tmp_path, url, first, monkeypatch):
+    """They were asked for five times: to compare, to write, to commit, and twice for zarr's view."""
+    asked = []
+    get = ObjectStore.get
+
+    def noting(self, key, /, *, most):
+        asked.append(key)
+        return get(self, key, most=most)
+
+    store = opened(url)
+    path = write(tmp_path / "1.nc", dataset(range(20, 22), seed=1))
+    monkeypatch.setattr(ObjectStore, "get", noting)
+    made = store.update(path, dim="time")
+    assert [key for key in asked if "bundles/" in key] == [bundle_key(store.snapshot.bundle.name)]
+    assert made.snapshot.bundle.name != store.snapshot.bundle.name
 
 
 def segment_rows(store):

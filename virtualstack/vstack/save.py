@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.history import newest, open_archive, read_group, read_snapshot
+from virtualstack.vstack.format.history import Bundles, newest, open_archive, read_group, read_snapshot
 from virtualstack.vstack.format.names import FOLDER
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.reader import check_labels, open_snapshot, permission_for_snapshot
@@ -39,11 +39,14 @@ class Stored:
         The newest.
     permission
         What it may read.
+    bundles
+        Bundles of the store that this change has read.
     """
 
     objects: ObjectStore
     snapshot: Snapshot
     permission: ReadPermission
+    bundles: Bundles = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def newest(cls, objects: ObjectStore, allow: Allow = None, /) -> Stored:
@@ -72,7 +75,8 @@ class Stored:
             Its coordinates are too long, which are compared and written anew with the next snapshot.
         """
         check_labels(self.snapshot, self.url)
-        return read_group(self.snapshot, open_archive(self.snapshot, self.objects, self.permission))
+        archive = open_archive(self.snapshot, self.objects, self.permission)
+        return read_group(self.snapshot, archive, bundles=self.bundles)
 
     def add(
         self, group: ManifestGroup, addition: Addition, /, *, message: str | None = None, relative: bool = False
@@ -116,6 +120,7 @@ class Stored:
             relative=relative,
             segment=segment,
             always=False,
+            bundles=self.bundles,
         )
 
 

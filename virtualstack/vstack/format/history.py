@@ -20,6 +20,7 @@ from virtualstack.vstack.format.sources import Prefixes
 
 __all__ = [
     "MAX_BUNDLE_BYTES",
+    "Bundles",
     "ListedObjects",
     "LogEntry",
     "array_in",
@@ -221,7 +222,9 @@ def open_archive(snapshot: Snapshot, objects: Objects, permission: ReadPermissio
     return Archive(objects=objects, segments=snapshot.segments, prefixes=prefixes, permission=permission)
 
 
-def read_group(snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False) -> ManifestGroup:
+def read_group(
+    snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False, bundles: Bundles | None = None
+) -> ManifestGroup:
     """Give the group of a snapshot; reads the bundle of its loaded variables and nothing else.
 
     Parameters
@@ -230,19 +233,25 @@ def read_group(snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = Fal
         Which, and what its chunks are read from.
     is_chosen
         See :class:`~virtualstack.vstack.format.manifest.StoredManifest`.
+    bundles
+        Bundles that were read before.
 
     Raises
     ------
     MalformedFileError
         The store is damaged.
     """
-    bundle = bundle_bytes(snapshot, archive.objects)
+    bundle = bundle_bytes(snapshot, archive.objects, bundles)
     arrays = {path: array_in(snapshot, path, archive, bundle, is_chosen=is_chosen) for path in snapshot.arrays}
     return group_tree(snapshot, arrays, archive.url.rstrip("/"))
 
 
-def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
-    """Give the bytes of the bundle of a snapshot.
+type Bundles = dict[str, bytes]
+"""Bundles by name, which one change of a store reads once."""
+
+
+def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: Bundles | None = None, /) -> bytes:
+    """Return the bytes of the bundle of a snapshot, and keep them among the given ones.
 
     Raises
     ------
@@ -251,7 +260,10 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
     """
     if snapshot.bundle is None:
         return b""
-    key, size = bundle_key(snapshot.bundle.name), snapshot.bundle.size
+    name, size = snapshot.bundle.name, snapshot.bundle.size
+    if bundles is not None and name in bundles:
+        return bundles[name]
+    key = bundle_key(name)
     if size > MAX_BUNDLE_BYTES:
         raise MalformedFileError(
             f"'{objects.url}{key}' is said to have {size} bytes; {MAX_BUNDLE_BYTES} are read: restore it"
@@ -262,6 +274,8 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
     if zlib.crc32(data) != snapshot.bundle.crc32:
         raise MalformedFileError(f"'{objects.url}{key}' is damaged: its checksum is wrong; restore it")
     _check_bundle(snapshot, data, objects.url)
+    if bundles is not None:
+        bundles[name] = data
     return data
 
 

@@ -15,7 +15,14 @@ from virtualstack.storage.permission import is_signed, sign
 from virtualstack.storage.registry import OBJECT_STORES
 from virtualstack.vstack.format.archive import ReadPermission, Segment
 from virtualstack.vstack.format.documents import decoded_size
-from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, bundle_bytes, newest, open_archive, read_snapshot
+from virtualstack.vstack.format.history import (
+    MAX_BUNDLE_BYTES,
+    Bundles,
+    bundle_bytes,
+    newest,
+    open_archive,
+    read_snapshot,
+)
 from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.vstack.format.snapshot import Bundle, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
@@ -33,7 +40,14 @@ EMPTY_STORE = Snapshot(number=-1, time=0.0, groups={})
 
 
 def commit(
-    objects: ObjectStore, base: Snapshot, edit: Edit, permission: ReadPermission, /, *, message: str | None = None
+    objects: ObjectStore,
+    base: Snapshot,
+    edit: Edit,
+    permission: ReadPermission,
+    /,
+    *,
+    message: str | None = None,
+    bundles: Bundles | None = None,
 ) -> Snapshot:
     """Make an edit of a snapshot the newest one.
 
@@ -50,6 +64,7 @@ def commit(
     """
     if not isinstance(message, str | None):
         raise TypeError(f"message= takes a text, not {message!r}")
+    bundles = {} if bundles is None else bundles
     target = objects.target
     if edit.segment is not None:
         _check_kept(edit.segment, edit.keys, objects)
@@ -62,13 +77,13 @@ def commit(
         made = applied(change, head, archive, target)
         if head is not base:
             check_together(made, change, base, head, archive)
-        made = _bundled(made, change, head, objects)
+        made = _bundled(made, change, head, objects, bundles)
         made = replace(made, signatures=_signatures(made, head, objects.url, permission))
         now = _now(head.time)
         made = replace(made, number=head.number + 1, time=now, message=message, changes=describe_changes(head, made))
         if _create(snapshot_key(made.number), _readable(made, objects.url), target):
             break
-    write_view(objects, head, made, permission)
+    write_view(objects, head, made, permission, bundles)
     return made
 
 
@@ -183,14 +198,14 @@ def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: ReadPermissi
     return all(permission.covers(named.root(begin)) for begin in named.begins())
 
 
-def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -> Snapshot:
+def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore, bundles: Bundles) -> Snapshot:
     """Put all loaded variables together into one object."""
     chunks = {path: change.chunk for path, change in edit.arrays.items() if change.chunk is not None}
     kept = {path: node.bundled for path, node in made.arrays.items() if node.bundled is not None}
     was = {path for path, node in head.arrays.items() if node.bundled is not None}
     if not chunks and kept.keys() == was:
         return made
-    old = bundle_bytes(head, objects) if kept else b""
+    old = bundle_bytes(head, objects, bundles) if kept else b""
     for path, (offset, length) in kept.items():
         chunks[path] = old[offset : offset + length]
     if not chunks:
@@ -206,4 +221,5 @@ def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -
             "write some of them to another store"
         )
     objects.target.put(bundle_key(name), data)
+    bundles[name] = data
     return replace(made, arrays=arrays, bundle=Bundle.from_bytes(name, data))

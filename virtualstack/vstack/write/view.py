@@ -17,7 +17,7 @@ from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.target import Puts
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES
-from virtualstack.vstack.format.history import hint, newest, open_archive, read_group, read_snapshot
+from virtualstack.vstack.format.history import Bundles, hint, newest, open_archive, read_group, read_snapshot
 from virtualstack.vstack.format.names import HINT
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.warning import warn
@@ -26,7 +26,14 @@ from virtualstack.zarr.view import array_at, find_folders, in_the_way, is_inline
 __all__ = ["follow", "write_view"]
 
 
-def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission: ReadPermission, /) -> None:
+def write_view(
+    objects: ObjectStore,
+    head: Snapshot,
+    made: Snapshot,
+    permission: ReadPermission,
+    bundles: Bundles | None = None,
+    /,
+) -> None:
     """Let zarr see a snapshot that was committed upon another one.
 
     Where the view is that of the other one, only what differs is written. Writers that are at it side by side all look
@@ -36,8 +43,8 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
     try:
         shown = _shown(objects)
         if shown == head.number:
-            group = _group(objects, made, permission)
-            previous = _sharing(_group(objects, head, permission), group, _unchanged(head, made))
+            group = _group(objects, made, permission, bundles)
+            previous = _sharing(_group(objects, head, permission, bundles), group, _unchanged(head, made))
             changes = make_view(
                 group,
                 _loaded_in(group),
@@ -115,8 +122,10 @@ def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission
     objects.target.put(HINT, hint(made.number))
 
 
-def _group(objects: ObjectStore, snapshot: Snapshot, permission: ReadPermission) -> ManifestGroup:
-    return read_group(snapshot, open_archive(snapshot, objects, permission))
+def _group(
+    objects: ObjectStore, snapshot: Snapshot, permission: ReadPermission, bundles: Bundles | None = None
+) -> ManifestGroup:
+    return read_group(snapshot, open_archive(snapshot, objects, permission), bundles=bundles)
 
 
 _MAX_LOADED_BYTES = 1 << 32

@@ -13,7 +13,7 @@ from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, bundle_bytes, bundle_chunk, make_token
+from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, Bundles, bundle_bytes, bundle_chunk, make_token
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot, check_names
@@ -44,6 +44,7 @@ def write_group(
     relative: bool = False,
     segment: str | None = None,
     always: bool = True,
+    bundles: Bundles | None = None,
 ) -> Snapshot:
     """Make a group the newest snapshot of a store.
 
@@ -70,6 +71,8 @@ def write_group(
         Name of the segment that is written, where objects of it are there already.
     always
         Whether there is a new snapshot though nothing changes.
+    bundles
+        Bundles of the store that were read before.
 
     Raises
     ------
@@ -80,10 +83,12 @@ def write_group(
     StorageError
         The store cannot be written.
     """
-    edit = make_edit(objects, base, group, permission, overlays or {}, relative=relative, segment=segment)
+    bundles = {} if bundles is None else bundles
+    bundle = bundle_bytes(base, objects, bundles)
+    edit = make_edit(objects, base, group, permission, overlays or {}, bundle, relative=relative, segment=segment)
     if edit.is_empty and not always:
         return base
-    return commit(objects, base, edit, permission, message=message)
+    return commit(objects, base, edit, permission, message=message, bundles=bundles)
 
 
 def is_bundled(path: str, array: ManifestArray, /) -> bool:
@@ -109,6 +114,7 @@ def make_edit(
     group: ManifestGroup,
     permission: ReadPermission,
     overlays: Mapping[str, Sequence[Overlay]],
+    bundle: bytes,
     /,
     *,
     relative: bool,
@@ -124,7 +130,6 @@ def make_edit(
     }
     edits: dict[str, ArrayEdit] = {}
     pieces: dict[str, list[Piece]] = {}
-    bundle = bundle_bytes(base, objects)
     bundled = _that_fit(arrays)
     for path, array in arrays.items():
         if path in bundled:
