@@ -24,7 +24,7 @@ from virtualstack.manifests import (
     ManifestArray,
     unify,
 )
-from virtualstack.manifests.chunk_manifest import blocks
+from virtualstack.manifests.cells import blocks
 from virtualstack.manifests.unify import join
 
 ENCODING = ChunkEncoding.c_order("<i4", (2, 2))

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from virtualstack.codecs.cast import cast_codec, cast_numbers
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.cell_bounds import check_reach, fit
-from virtualstack.manifests.cells import CellBox
+from virtualstack.manifests.cells import CellBox, blocks, first_cell
 from virtualstack.manifests.cf import can_cast_floats
-from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
+from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import counted
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.grid import ChunkGrid

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location, absolute_url
-from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_work, distinct_rows
+from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, blocks, distinct_rows, first_cell
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
-__all__ = ["ABSENT", "EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "ChunkManifest", "blocks", "first_cell"]
-
-_BLOCK_CELLS = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of a processor
+__all__ = ["ABSENT", "EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "ChunkManifest"]
 
 ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("offset", "<i8"), ("length", "<i8")])
 """One chunk, 24 bytes: location code, row of its encoding (for a hole: of its fill), offset and length in bytes."""
@@ -452,30 +449,6 @@ class ChunkManifest:
         }
         shown = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n) or "no chunks"
         return f"ChunkManifest(shape={self.shape}, {shown}, {len(self.locations)} sources)"
-
-
-def blocks(shape: tuple[int, ...], /, n: int = _BLOCK_CELLS) -> Iterator[CellBox]:
-    """Cut a grid into boxes of at most ``n`` cells that follow each other in C order.
-
-    >>> [tuple((side.start, side.stop) for side in box) for box in blocks((2, 3), 2)]
-    [((0, 1), (0, 2)), ((0, 1), (2, 3)), ((1, 2), (0, 2)), ((1, 2), (2, 3))]
-    """
-    if not shape:
-        yield ()
-        return
-    check_work(math.prod(shape))
-    cut = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= n)
-    step = max(n // max(math.prod(shape[cut + 1 :]), 1), 1)
-    whole = tuple(slice(0, length) for length in shape[cut + 1 :])
-    for leading in np.ndindex(shape[:cut]):
-        for first in range(0, shape[cut], step):
-            yield (*(slice(i, i + 1) for i in leading), slice(first, min(first + step, shape[cut])), *whole)
-
-
-def first_cell(bad: NDArray[np.bool_], box: CellBox, /) -> tuple[int, ...]:
-    """Give the first cell of a box that is marked, in C order, as its index in the grid."""
-    found = np.unravel_index(int(bad.argmax()), bad.shape)
-    return tuple(side.start + int(i) for side, i in zip(box, found, strict=True))
 
 
 def _restore(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_work
-from virtualstack.manifests.chunk_manifest import ABSENT, ChunkManifest, blocks
+from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, blocks, check_work
+from virtualstack.manifests.chunk_manifest import ABSENT, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.manifest import Manifest
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import CombineError, ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray, ManifestGroup
-from virtualstack.manifests.cells import CellBox, distinct_rows
-from virtualstack.manifests.chunk_manifest import blocks
+from virtualstack.manifests.cells import CellBox, blocks, distinct_rows
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.manifest import StoredManifest

@@ -20,8 +20,8 @@ from virtualstack.manifests import (
     Manifest,
     ManifestArray,
 )
-from virtualstack.manifests.cells import distinct_rows
-from virtualstack.manifests.chunk_manifest import FEW, blocks
+from virtualstack.manifests.cells import blocks, distinct_rows
+from virtualstack.manifests.chunk_manifest import FEW
 from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.view import ManifestView, SteppedManifest
 from virtualstack.vstack.format.archive import ReadPermission
