@@ -11,12 +11,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
-from numpy.typing import NDArray
 
 from virtualstack.codecs.cast import cast_codec, cast_numbers
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.cell_bounds import check_reach, fit
-from virtualstack.manifests.cells import CellBox, blocks, first_cell
+from virtualstack.manifests.cells import blocks, first_cell
 from virtualstack.manifests.cf import can_cast_floats
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import counted
@@ -253,7 +252,7 @@ class ManifestArray(NDArrayOperatorsMixin):
                 np.diff(axis.lines(cells.start, cells.stop)).reshape((-1,) + (1,) * (self.ndim - i - 1))
                 for i, (axis, cells) in enumerate(zip(self.grid.axes, box, strict=True))
             ]
-            check_reach(manifest.read(box), lengths, name=self.name, find_cell=partial(_first_cell, box))
+            check_reach(manifest.read(box), lengths, name=self.name, find_cell=partial(first_cell, box))
 
     # -- structural operations --------------------------------------------------------------------------------
 
@@ -464,7 +463,3 @@ _OF_VALUES = frozenset({"flat", "imag", "real"})
 _METHODS = frozenset(
     name for name in dir(np.ndarray) if not name.startswith("_") and callable(getattr(np.ndarray, name))
 )
-
-
-def _first_cell(box: CellBox, bad: NDArray[np.bool_]) -> tuple[int, ...]:
-    return first_cell(bad, box)

@@ -124,7 +124,7 @@ def blocks(shape: tuple[int, ...], /, n: int = _BLOCK_CELLS) -> Iterator[CellBox
             yield (*(slice(i, i + 1) for i in leading), slice(first, min(first + step, shape[cut])), *whole)
 
 
-def first_cell(bad: NDArray[np.bool_], box: CellBox, /) -> tuple[int, ...]:
+def first_cell(box: CellBox, bad: NDArray[np.bool_], /) -> tuple[int, ...]:
     """Give the first cell of a box that is marked, in C order, as its index in the grid."""
     found = np.unravel_index(int(bad.argmax()), bad.shape)
     return tuple(side.start + int(i) for side, i in zip(box, found, strict=True))

@@ -17,7 +17,7 @@ from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, 
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
-__all__ = ["ABSENT", "EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "ChunkManifest"]
+__all__ = ["ABSENT", "EMPTY", "ENTRY", "FIRST", "INLINE", "MAX_SPARE_ROWS", "ChunkManifest"]
 
 ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("offset", "<i8"), ("length", "<i8")])
 """One chunk, 24 bytes: location code, row of its encoding (for a hole: of its fill), offset and length in bytes."""
@@ -25,7 +25,7 @@ ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("off
 EMPTY, ABSENT, INLINE, FIRST = 0, 1, 2, 3
 """Codes in ``location``: never written; should be there and is not; in the manifest's heap; first row of locations."""
 
-FEW = 16
+MAX_SPARE_ROWS = 16
 """Rows of a table that are kept whether chunks use them or not."""
 
 
@@ -83,7 +83,9 @@ class ChunkManifest:
     def _is_loose(self) -> bool:
         """Whether tables are longer than the entries, or most of the heap is not shown: as of a part of an array."""
         n_rows = len(self.locations) + len(self.encodings) + len(self.fills)
-        return n_rows > FEW + self.entries.size or (bool(self.inline) and len(self.inline) > 2 * self.inline_nbytes())
+        return n_rows > MAX_SPARE_ROWS + self.entries.size or (
+            bool(self.inline) and len(self.inline) > 2 * self.inline_nbytes()
+        )
 
     def __deepcopy__(self, memo: object) -> ChunkManifest:
         return self  # nothing of it can change; a copy would be packed and unpacked
@@ -330,7 +332,7 @@ class ChunkManifest:
         for box in blocks(self.shape):
             for rank, (bad, what) in enumerate(self._checks(box, np.array(sizes, np.int64))):
                 if bad.any():
-                    faults.append((rank, first_cell(bad, box), what))
+                    faults.append((rank, first_cell(box, bad), what))
                     break  # each rule relies on those before
         if faults:
             _, cell, what = min(faults)
@@ -433,7 +435,7 @@ class ChunkManifest:
 
     def drop_unused_encodings(self) -> ChunkManifest:
         """Drop rows of the table of encodings that no entry uses, where they are many: more than there are entries."""
-        if len(self.encodings) <= FEW + self.entries.size:
+        if len(self.encodings) <= MAX_SPARE_ROWS + self.entries.size:
             return self
         entries, chunks = self.entries.copy(), ~self.holes
         rows, entries["encoding"][chunks] = np.unique(entries["encoding"][chunks], return_inverse=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import agreed
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
-from virtualstack.manifests.chunk_manifest import ENTRY, FEW, FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, MAX_SPARE_ROWS, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
 __all__ = ["join", "unify"]
@@ -85,7 +85,7 @@ def _number[T](
     found: dict[int, NDArray[np.uint32] | None] = {}
     for key, sharing in users.items():
         table = get_table(sharing[0])
-        if len(table) > FEW + sum(x.entries.size for x in sharing):
+        if len(table) > MAX_SPARE_ROWS + sum(x.entries.size for x in sharing):
             is_used = np.zeros(len(table), np.bool_)
             for manifest in sharing:
                 is_used[used(manifest)] = True

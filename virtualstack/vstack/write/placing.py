@@ -21,7 +21,7 @@ from virtualstack.manifests import (
     ManifestArray,
 )
 from virtualstack.manifests.cells import blocks, distinct_rows
-from virtualstack.manifests.chunk_manifest import FEW
+from virtualstack.manifests.chunk_manifest import MAX_SPARE_ROWS
 from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.view import ManifestView, SteppedManifest
 from virtualstack.vstack.format.archive import ReadPermission
@@ -186,7 +186,7 @@ def _placed_again(piece: Piece) -> PlacedPart:
 
 def _written(piece: Piece, segment: SegmentWriter, columns: int) -> PlacedPart:
     manifest = piece.manifest
-    if isinstance(manifest, ChunkManifest) and len(manifest.encodings) + len(manifest.locations) > FEW:
+    if isinstance(manifest, ChunkManifest) and len(manifest.encodings) + len(manifest.locations) > MAX_SPARE_ROWS:
         manifest = manifest.compact()
     shape, first = manifest.shape, segment.row
     order = _order(manifest)
