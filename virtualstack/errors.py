@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-_MOST_SHOWN = 20_000  # characters of a message
+_MAX_MESSAGE_CHARACTERS = 20_000  # characters of a message
 
 
 def _restore[E: VirtualStackError](cls: type[E], message: str, state: dict[str, Any]) -> E:
@@ -78,7 +78,7 @@ class VirtualStackError(Exception):
     def __str__(self) -> str:
         # OSError and ImportError have their own idea of str(); the message is ours. Names in it may be a stranger's.
         text = printable(str(self.args[0])) if self.args else ""
-        return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+        return text if len(text) <= _MAX_MESSAGE_CHARACTERS else f"{text[:_MAX_MESSAGE_CHARACTERS]}..."
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), str(self), self.__dict__.copy())

@@ -414,7 +414,7 @@ def test_streams_one_after_another_are_not_copied_for_each(monkeypatch):
             return self._stream.unused_data
 
     monkeypatch.setattr("virtualstack.codecs.bounded.new_gzip", Counting)
-    monkeypatch.setattr("virtualstack.codecs.bounded._FEW_STREAMS", 20_000)
+    monkeypatch.setattr("virtualstack.codecs.bounded._FREE_STREAMS", 20_000)
     options = Codec.from_config("gzip", only="here")  # decoders are kept
     raw = gzip.compress(b"") * 10_000 + bytes(40_000) + gzip.compress(b"abc")
     assert decode(raw, (options,), np.dtype("S1"), (3,)).tobytes() == b"abc"

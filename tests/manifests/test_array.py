@@ -238,7 +238,7 @@ def test_a_boolean_scalar_is_no_index():
 
 def test_what_would_cut_chunks_into_too_many_cells_is_refused(monkeypatch):
     """By its number, before any memory is taken."""
-    monkeypatch.setattr("virtualstack.manifests.indexing.MAX_CELLS", 1000)
+    monkeypatch.setattr("virtualstack.manifests.indexing.MAX_CUT_CELLS", 1000)
     rng = np.random.default_rng(0)
     with pytest.raises(ChunkAlignmentError, match=r"cut the chunks into \d+ pieces, and a manifest has at most 1000"):
         np.where(rng.random((31, 10, 12)) < 0.5, array(), 0)

@@ -106,7 +106,7 @@ def test_what_would_be_too_many_cells_is_refused(monkeypatch):
     ]
     with pytest.raises(CombineError, match=r"of 100 arrays do not meet: .* 40000 cells instead of 100"):
         place_tiles((200, 200), diagonal, FILL)
-    monkeypatch.setattr("virtualstack.manifests.mosaic.MAX_CELLS", 100)
+    monkeypatch.setattr("virtualstack.manifests.mosaic.MAX_MOSAIC_CELLS", 100)
     odd = Runs.from_starts(np.arange(101) * 2, np.ones(101, np.int64))
     with pytest.raises(CombineError, match=r"chunk grid of 101 cells; .* at most 100"):
         place_tiles((1 << 28,), [Tile(chunked((101,), (101,)), (odd,))], FILL)

@@ -109,10 +109,10 @@ def test_any_selection_of_any_operation(monkeypatch, limit, answers_at_once):
         assert isinstance(MemorySource(b""), DirectSource)
     for name in ("_MIN_PIECES", "_SMALL_PIECE_BYTES"):
         monkeypatch.setattr(decode, name, limit)
-    for name in ("_SPARSE", "_CUT", "_NEAR"):
+    for name in ("_MIN_SPARSE_BYTES", "_PIECE_BYTES", "_MAX_GAP_BYTES"):
         monkeypatch.setattr(planning, name, limit)
     monkeypatch.setattr(decode, "_MAX_ALONE_BYTES", limit)
-    monkeypatch.setattr(decoding, "_MANY_ELEMENTS", limit)
+    monkeypatch.setattr(decoding, "_MIN_TOGETHER_PARTS", limit)
     any_selection_of_any_operation_equals_numpy()
 
 

@@ -94,10 +94,10 @@ def test_of_raw_values_only_what_is_shown_is_fetched(recorded):
 )
 def test_large_raw_chunks_are_read_in_pieces(monkeypatch, recorded, key, n_reads, n_bytes):
     """A long contiguous chunk is fetched in pieces, and values far apart one by one."""
-    monkeypatch.setattr(planning, "_SPARSE", 8000)
-    monkeypatch.setattr(planning, "_NEAR", 4096)
+    monkeypatch.setattr(planning, "_MIN_SPARSE_BYTES", 8000)
+    monkeypatch.setattr(planning, "_MAX_GAP_BYTES", 4096)
     monkeypatch.setattr(decode, "_MAX_ALONE_BYTES", 8000)
-    monkeypatch.setattr(planning, "_CUT", 24000)
+    monkeypatch.setattr(planning, "_PIECE_BYTES", 24000)
     array, values = known(np.arange(40000.0).reshape(40, 1000), (40, 1000))
     wanted = values[key[0]][:, key[1]]
     np.testing.assert_array_equal(read_array(array, key), wanted)
@@ -113,9 +113,9 @@ def test_large_raw_chunks_are_read_in_pieces(monkeypatch, recorded, key, n_reads
 def test_pieces_along_two_axes_are_fetched_once(monkeypatch, recorded, key):
     """A contiguous chunk that is cut along several axes comes in pieces that are small and hold what no other does."""
     monkeypatch.setattr(decode, "_MAX_ALONE_BYTES", 2000)
-    monkeypatch.setattr(planning, "_SPARSE", 2000)
-    monkeypatch.setattr(planning, "_NEAR", 0)
-    monkeypatch.setattr(planning, "_CUT", 4000)
+    monkeypatch.setattr(planning, "_MIN_SPARSE_BYTES", 2000)
+    monkeypatch.setattr(planning, "_MAX_GAP_BYTES", 0)
+    monkeypatch.setattr(planning, "_PIECE_BYTES", 4000)
     array, values = known(np.arange(12000.0).reshape(6, 20, 100), (6, 20, 100))
     wanted = np.ascontiguousarray(values[key])
     np.testing.assert_array_equal(read_array(array, key), wanted)
@@ -126,9 +126,9 @@ def test_pieces_along_two_axes_are_fetched_once(monkeypatch, recorded, key):
 def test_batches_do_not_change_values(monkeypatch):
     """Small batches, one ahead of the other, give the same."""
     array, values = known(np.random.default_rng(0).random((64, 64)), (8, 8), codecs=(ZLIB,))
-    monkeypatch.setattr(fetching, "BATCH", 1000)
+    monkeypatch.setattr(fetching, "BATCH_BYTES", 1000)
     np.testing.assert_array_equal(read_array(array, ...), values)
-    monkeypatch.setattr(fetching, "_BATCH_CHUNKS", 3)
+    monkeypatch.setattr(fetching, "_MAX_BATCH_CHUNKS", 3)
     np.testing.assert_array_equal(read_array(array, ...), values)
 
 

@@ -339,7 +339,7 @@ def test_prefixes_of_a_local_store(disk):
 
 def test_a_store_that_names_more_hosts_than_are_looked_up():
     """It is refused before anyone is asked."""
-    urls = [f"https://h{n}.org/a" for n in range(hosts.MOST_HOSTS + 1)]
+    urls = [f"https://h{n}.org/a" for n in range(hosts.MAX_HOSTS + 1)]
     with pytest.raises(ForbiddenLocationError, match=r"refers to 65 web servers, more than the 64 .*allow=\[\.\.\.\]"):
         Permission.from_allow(REMOTE).check(urls)
     with pytest.raises(ForbiddenLocationError, match="refers to 65 web servers, more than the 64"):

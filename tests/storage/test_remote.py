@@ -86,8 +86,8 @@ def test_near_ranges_share_a_request_and_far_ones_do_not(server):
 
 def test_long_ranges_are_cut_and_put_together(server, monkeypatch):
     """Parts of a long range come side by side."""
-    monkeypatch.setattr(remote, "MAX_LENGTH", 30_000)
-    monkeypatch.setattr(remote, "ENOUGH", 10_000)
+    monkeypatch.setattr(remote, "MAX_REQUEST_BYTES", 30_000)
+    monkeypatch.setattr(remote, "ENOUGH_BYTES", 10_000)
     source = open_source(server.url("a/b%20c.nc"))
     server.reset()
     assert source.read(10, 199_000) == DATA[10:199_010]
@@ -114,7 +114,12 @@ def test_any_ranges_from_many_requests(in_calls, ranges, bound):
     """Any mix of ranges comes back right, however it is merged, cut and shared out."""
     with pytest.MonkeyPatch.context() as patch, RangeServer({"x": DATA[:1300]}) as server:
         as_a_bucket(patch, in_calls)
-        for name, value in [("MAX_GAP", 5), ("ENOUGH", bound), ("MAX_LENGTH", 2 * bound), ("FIRST_BYTES", 1)]:
+        for name, value in [
+            ("MAX_GAP_BYTES", 5),
+            ("ENOUGH_BYTES", bound),
+            ("MAX_REQUEST_BYTES", 2 * bound),
+            ("FIRST_BYTES", 1),
+        ]:
             patch.setattr(remote, name, value)
         assert [bytes(part) for part in open_source(server.url("x")).read_ranges(ranges)] == answers(ranges)
 
@@ -123,7 +128,7 @@ def test_any_ranges_from_many_requests(in_calls, ranges, bound):
 def test_requests_go_side_by_side(server, monkeypatch, in_calls):
     """A hundred requests of 50 ms each take far less than 5 s."""
     as_a_bucket(monkeypatch, in_calls)
-    monkeypatch.setattr(remote, "MAX_GAP", 0)
+    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     source = open_source(server.url("a/b%20c.nc"))
     server.latency = 0.05
     ranges = [(20_000 + 1000 * n, 10) for n in range(100)]
@@ -189,7 +194,7 @@ def test_a_source_that_was_replaced_by_a_shorter_one(server, mode):
 def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_before, in_calls):
     """Whichever of the requests are answered with the new version, of the same size: values are never mixed."""
     as_a_bucket(monkeypatch, in_calls)
-    monkeypatch.setattr(remote, "MAX_GAP", 0)
+    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     url = server.url("a/b%20c.nc")
     ranges = [(20_000 + 1000 * i, 10) for i in range(n)]
     source = Storage.from_option().source(url, expected=open_source(url).location)
@@ -212,7 +217,7 @@ def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_be
 def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n, in_calls):
     """A server that says 206 and sends the whole file is no source: obstore would take its first bytes."""
     as_a_bucket(monkeypatch, in_calls)
-    monkeypatch.setattr(remote, "MAX_GAP", 0)
+    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     url = server.url("a/b%20c.nc")
     source = Storage.from_option().source(url, expected=open_source(url).location)
     server.mode = "long_body"
@@ -224,7 +229,7 @@ def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n, 
 @pytest.mark.parametrize("size", [len(DATA), None])
 def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size, n):
     """It is of a server that says that it sends what was asked for, and goes on: memory would be used up."""
-    monkeypatch.setattr(remote, "MAX_GAP", 0)
+    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     sent, most = Counter(), 64  # MiB of one answer: more than sockets hold, which is 36 with usual settings of Linux
 
     def endless(handler: _Handler, _owner, data, etag, range_, **_):
@@ -342,7 +347,7 @@ def test_refusals_and_failures_name_url_answer_and_remedy(server, status, kind, 
 def test_a_failure_in_one_of_many_requests(server, monkeypatch, in_calls):
     """The error of one request is the error of all; nothing is made up for the rest."""
     as_a_bucket(monkeypatch, in_calls)
-    monkeypatch.setattr(remote, "MAX_GAP", 0)
+    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     source = open_source(server.url("a/b%20c.nc"), storage=QUICK)
     server.mode, server.status = "status", 500
     with pytest.raises(StorageError, match=r"the server answered 500"):
@@ -371,7 +376,7 @@ def test_a_server_that_never_answers(server):
 
 def test_whole_files_are_bounded(server, monkeypatch):
     """A large file is not fetched whole only because its server ignores ranges."""
-    monkeypatch.setattr(remote, "WHOLE_LIMIT", 1000)
+    monkeypatch.setattr(remote, "MAX_WHOLE_BYTES", 1000)
     server.mode = "ignore_ranges"
     message = "its server ignores byte ranges and it has 200000 bytes, more than the 1000 that are fetched whole"
     with pytest.raises(StorageError, match=message):

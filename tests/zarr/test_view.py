@@ -344,7 +344,7 @@ def shown(objects):
 )
 def test_a_view_is_never_wrong_while_it_changes(old, monkeypatch):
     """At each step a reader finds old values, new ones, or an error; at the end nothing else than the new view."""
-    monkeypatch.setattr(view, "CHUNK", 64)
+    monkeypatch.setattr(view, "CHUNK_BYTES", 64)
     before = group_of(VERSIONS[old])
     for version in VERSIONS.values():
         after, objects = group_of(version), keys_of(before)

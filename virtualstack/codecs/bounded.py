@@ -58,7 +58,7 @@ def new_gzip() -> Any:
 
 
 _COPY_BLOCK_BYTES = 1 << 14  # what is behind the end of a stream is copied: not all of a chunk for each of many
-_FEW_STREAMS = 1000
+_FREE_STREAMS = 1000
 """Streams in a row that any chunk may have."""
 _BYTES_PER_STREAM = 1000
 """Stored bytes of a chunk for each further stream: beginning a stream takes as long as decoding so many."""
@@ -70,7 +70,7 @@ def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many
     room = limit
     rest = memoryview(raw)
     block = len(rest)  # of the first stream, which is the only one as a rule
-    most = _FEW_STREAMS + len(rest) // _BYTES_PER_STREAM
+    most = _FREE_STREAMS + len(rest) // _BYTES_PER_STREAM
     for _ in range(most):
         stream = new()
         while not stream.eof:

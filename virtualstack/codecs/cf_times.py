@@ -42,7 +42,7 @@ STANDARD = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 """Calendars whose dates numpy has; those of all others become objects."""
 
 _NAT = np.iinfo(np.int64).min
-_EXACT = 1 << 53
+_MAX_EXACT_INTEGER = 1 << 53
 _RESOLUTIONS = ("s", "ms", "us", "ns")
 _LOCK = threading.RLock()
 in_forked_children(lambda: globals().update(_LOCK=threading.RLock()))  # nobody would give it back
@@ -153,7 +153,7 @@ def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /)
         if has_missing:
             np.putmask(dates, missing, _NAT)
         return dates.view("M8[ns]")
-    if line is not None and (is_float or has_missing or line[1] < 1000 or max(-low, high) > _EXACT):
+    if line is not None and (is_float or has_missing or line[1] < 1000 or max(-low, high) > _MAX_EXACT_INTEGER):
         raise UnfitTimeError(f"{low!r} to {high!r} '{units}' are more nanoseconds than 64 bits hold")
     try:
         with quiet():

@@ -30,15 +30,15 @@ from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["bounded_plugin", "check_bounded", "image_size", "lerc_size", "pcodec", "png_without_texts"]
 
-_NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
+_MARKERS_NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 _MAX_SCANS = 100
 """Of a JPEG image: libjpeg goes through all of it for each. Writers make 10 or so."""
 _MAX_TILES = 16_384
 """Tiles of all samples: as many as one tile may have samples."""
 _MIN_POINTS_PER_TILE = 4096
 _MIN_POINTS_PER_PRECINCT = 64
-_STYLES = re.compile(rb"\xff[\x52\x53]")
-_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
+_CODING_STYLE_MARKERS = re.compile(rb"\xff[\x52\x53]")
+_MARKERS_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 def image_size(name: str, data: bytes, /) -> tuple[int, int, int] | None:
@@ -72,12 +72,12 @@ def _jpeg(data: bytes) -> tuple[int, int, int]:
         if marker == 0xFF:  # fill bytes
             at += 1
             continue
-        if marker in _ALONE:
+        if marker in _MARKERS_WITHOUT_LENGTH:
             at += 2
             continue
         if marker == 0xDA:
             break
-        if 0xC0 <= marker <= 0xCF and marker not in _NOT_FRAMES:
+        if 0xC0 <= marker <= 0xCF and marker not in _MARKERS_NOT_FRAMES:
             if found is not None:
                 raise CodecError("the JPEG stream has a second frame header")
             if at + 10 > len(data):
@@ -174,7 +174,7 @@ def _precincts(stream: bytes, samples: int) -> Iterator[tuple[int, bytes]]:
 
     What only looks like one in the data of a tile is given, too; that is one of 2^40 bytes or so.
     """
-    for found in _STYLES.finditer(stream):
+    for found in _CODING_STYLE_MARKERS.finditer(stream):
         at = found.end()
         is_default = stream[at - 1] == 0x52
         flags = at + (2 if is_default else 3 if samples < 257 else 4)
@@ -345,7 +345,7 @@ def _make_check(name: str, decoder: Any, options: Mapping[str, Any]) -> _Check |
     return None
 
 
-_BLOSC2_HEADER = 16
+_BLOSC2_HEADER_BYTES = 16
 _SETTINGS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     f"{_IMAGECODECS}aec": check_aec,
     f"{_IMAGECODECS}szip": szip_settings,
@@ -356,7 +356,8 @@ def _into(name: str, decoder: Any) -> BytesDecoder:
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
         room = limit if size is None else size
         # one byte more: some stop at the end of what they are given, without a word
-        if name == f"{_IMAGECODECS}blosc2" and len(raw) >= _BLOSC2_HEADER:  # it makes room for blocks before it looks
+        # it makes room for blocks before it looks
+        if name == f"{_IMAGECODECS}blosc2" and len(raw) >= _BLOSC2_HEADER_BYTES:
             check_size("the blosc2 frame", int.from_bytes(bytes(raw[4:8]), "little"), None, room)
         found = raw_bytes(decoder.decode(raw_bytes(raw), out=np.empty(room + 1, np.uint8)))
         if found.size > room:

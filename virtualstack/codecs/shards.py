@@ -20,12 +20,12 @@ __all__ = ["SHARDS", "shard_decoder", "with_fill"]
 
 SHARDS = "sharding_indexed"
 
-_ABSENT = (1 << 64) - 1
-_CHECKSUM = 4
+_NO_CHUNK = (1 << 64) - 1
+_CHECKSUM_BYTES = 4
 _FILL = "virtualstack_fill"  # bytes of the fill value, in hexadecimal
-_TOGETHER = 1 << 12  # chunks
+_BLOCK_CHUNKS = 1 << 12  # chunks
 _MAX_INNER_CHUNKS = 1 << 22  # chunks of a shard: each costs time, and few compressed bytes are many of them
-_OVERHEAD = 4096  # bytes that codecs put around the few of a small chunk, and more
+_OVERHEAD_BYTES = 4096  # bytes that codecs put around the few of a small chunk, and more
 
 type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], Callable[[Any], NDArray[Any]]]
 
@@ -91,23 +91,23 @@ def shard_decoder(
             "longer ones",
             feature=SHARDS,
         )
-    length = 16 * math.prod(grid) + _CHECKSUM * (len(of_index) - 1)
+    length = 16 * math.prod(grid) + _CHECKSUM_BYTES * (len(of_index) - 1)
     read, read_index = make_decoder(codecs, dtype, inner), make_decoder(of_index, np.dtype("<u8"), (*grid, 2))
 
     def decode(raw: Any) -> NDArray[Any]:
         data = raw_bytes(raw)
         if data.size < length:
             raise CodecError(f"a shard of {data.size} bytes, whose index has {length}")
-        most = data.size if dtype.kind in "OT" else 2 * math.prod(inner) * dtype.itemsize + _OVERHEAD
+        most = data.size if dtype.kind in "OT" else 2 * math.prod(inner) * dtype.itemsize + _OVERHEAD_BYTES
         begin, end = (length, data.size) if is_first else (0, data.size - length)
         spots = read_index(data[:length] if is_first else data[data.size - length :]).reshape(-1, 2)
-        is_absent = (spots == _ABSENT).all(1)
+        is_absent = (spots == _NO_CHUNK).all(1)
         is_whole = not is_absent.any()
         if fill is None and not is_whole:
             raise CodecError("a shard has not all of its chunks, and the fill value of them is not known")
         values = np.empty(shape, dtype) if is_whole else np.full(shape, fill, dtype)
-        for first in range(0, len(spots), _TOGETHER):  # lists of all would take many times the memory of the index
-            at = first + np.flatnonzero(~is_absent[first : first + _TOGETHER])
+        for first in range(0, len(spots), _BLOCK_CHUNKS):  # lists of all would take many times the memory of the index
+            at = first + np.flatnonzero(~is_absent[first : first + _BLOCK_CHUNKS])
             cells = np.stack(np.unravel_index(at, grid), 1).tolist() if grid else [()] * len(at)
             for cell, (offset, n) in zip(cells, spots[at].tolist(), strict=True):
                 if not begin <= offset <= offset + n <= end:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
-from virtualstack.manifests.cells import MAX_CELLS
+from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.zarr.metadata.array import ArrayMetadata
 
 __all__ = [
@@ -77,9 +77,10 @@ def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
         It has more cells than a manifest in memory may have.
     """
     n_cells = math.prod(-(-n // chunk) for n, chunk in zip(metadata.shape, metadata.chunks, strict=True))
-    if n_cells > MAX_CELLS:
+    if n_cells > MAX_READ_CELLS:
         raise UnsupportedFeatureError(
-            f"'{where}' has a grid of {n_cells} chunks; at most {MAX_CELLS} are held in memory", feature="chunk grid"
+            f"'{where}' has a grid of {n_cells} chunks; at most {MAX_READ_CELLS} are held in memory",
+            feature="chunk grid",
         )
     return n_cells
 

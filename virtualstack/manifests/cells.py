@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import ManifestError
 
 __all__ = [
-    "MAX_CELLS",
+    "MAX_READ_CELLS",
     "CellBox",
     "CellNumbers",
     "ManifestSummary",
@@ -59,7 +59,7 @@ class ManifestSummary:
 _MAX_WORK_CELLS = 1 << 34
 """Cells that are gone through, a part at a time, which takes minutes."""
 
-MAX_CELLS = 1 << 28
+MAX_READ_CELLS = 1 << 28
 """Cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can promise any number of them."""
 
 
@@ -92,17 +92,17 @@ def check_work(n_cells: int, /) -> None:
 
 
 def check_count(n_cells: int, url: str | None, /) -> None:
-    """Refuse to read more than :data:`MAX_CELLS` cells at once; ``url`` is that of the manifest.
+    """Refuse to read more than :data:`MAX_READ_CELLS` cells at once; ``url`` is that of the manifest.
 
     Raises
     ------
     ManifestError
         There are more.
     """
-    if n_cells > MAX_CELLS:
+    if n_cells > MAX_READ_CELLS:
         raise ManifestError(
-            f"{n_cells} chunks of '{url}' are asked for at once, and at most {MAX_CELLS} are read into memory: select "
-            "a part of the variable first"
+            f"{n_cells} chunks of '{url}' are asked for at once, and at most {MAX_READ_CELLS} are read into memory: "
+            "select a part of the variable first"
         )
 
 

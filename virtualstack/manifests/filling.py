@@ -13,7 +13,7 @@ from virtualstack.errors import ManifestError
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.chunk_manifest import EMPTY, ChunkManifest
 from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.grid import MAX_LENGTH, ChunkAxis, ChunkGrid, union
+from virtualstack.manifests.grid import MAX_AXIS_LENGTH, ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.index_keys import take_axis
 from virtualstack.manifests.indexing import Chunks, check_cells, refine, repeat_axis, slice_axis
 from virtualstack.manifests.joining import align, collapse, concatenate
@@ -75,7 +75,7 @@ def pad_axis_by_elements(chunks: Chunks, axis: int, before: int, after: int, mod
     n = chunks.grid.axes[axis].length
     if not n and (before or after):
         raise ValueError(f"axis {axis} has no elements to pad it with by mode={mode!r}")
-    if before + n + after > MAX_LENGTH:
+    if before + n + after > MAX_AXIS_LENGTH:
         raise ManifestError(
             f"axis {axis} of {n} elements cannot be padded by {before} and {after}: it would be too long"
         )

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
 
-__all__ = ["MAX_LENGTH", "ChunkAxis", "ChunkGrid", "union"]
+__all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "union"]
 
-MAX_LENGTH = (1 << 63) - 1
+MAX_AXIS_LENGTH = (1 << 63) - 1
 """Elements along an axis: what numpy and every index here can count."""
 
 
@@ -33,7 +33,7 @@ class ChunkAxis:
     Raises
     ------
     ManifestError
-        More than :data:`MAX_LENGTH` elements.
+        More than :data:`MAX_AXIS_LENGTH` elements.
     """
 
     length: int
@@ -41,7 +41,7 @@ class ChunkAxis:
     edges: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        if self.length > MAX_LENGTH:
+        if self.length > MAX_AXIS_LENGTH:
             raise _too_long(self.length)
 
     @classmethod
@@ -51,7 +51,7 @@ class ChunkAxis:
         Raises
         ------
         ManifestError
-            A negative length, more than :data:`MAX_LENGTH`, or a chunk of less than one element.
+            A negative length, more than :data:`MAX_AXIS_LENGTH`, or a chunk of less than one element.
         """
         if length < 0 or chunk < 1:
             raise ManifestError(f"an axis of {length} elements cannot have chunks of {chunk}; chunks have at least one")
@@ -67,7 +67,7 @@ class ChunkAxis:
         Raises
         ------
         ManifestError
-            A cell without elements, or more than :data:`MAX_LENGTH` of all cells.
+            A cell without elements, or more than :data:`MAX_AXIS_LENGTH` of all cells.
         """
         try:
             lengths = np.asarray(lengths, np.int64)
@@ -286,7 +286,7 @@ class ChunkGrid:
 
 
 def _too_long(length: int) -> ManifestError:
-    return ManifestError(f"an axis of {length} elements is longer than the {MAX_LENGTH} that can be counted")
+    return ManifestError(f"an axis of {length} elements is longer than the {MAX_AXIS_LENGTH} that can be counted")
 
 
 def union(*lines: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

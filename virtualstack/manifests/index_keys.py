@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
-from virtualstack.manifests.cells import MAX_CELLS, check_count
+from virtualstack.manifests.cells import MAX_READ_CELLS, check_count
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import (
@@ -288,7 +288,7 @@ def _without_gaps(axis: ChunkAxis, item: _Item) -> tuple[NDArray[np.int64] | Non
     """Give the cells of an axis that an item meets (``None``: all), and axis and item without the others."""
     if isinstance(item, slice):
         picked = range(axis.length)[item]
-        if len(picked) >= min(axis.n_cells, MAX_CELLS):
+        if len(picked) >= min(axis.n_cells, MAX_READ_CELLS):
             return None, axis, item
         index = np.arange(picked.start, picked.stop, picked.step)
     elif isinstance(item, np.ndarray):

@@ -19,7 +19,7 @@ from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 
 __all__ = [
-    "MAX_CELLS",
+    "MAX_CUT_CELLS",
     "Chunks",
     "along",
     "begin_at",
@@ -36,11 +36,11 @@ __all__ = [
     "transpose",
 ]
 
-MAX_CELLS = 1 << 26
+MAX_CUT_CELLS = 1 << 26
 """Cells that an operation may cut chunks into: 1.6 GB of entries."""
 
 
-MAX_LINES = 1 << 28
+MAX_GRID_LINES = 1 << 28
 """Cells of unequal lengths along an axis: 2 GB of lines."""
 
 
@@ -82,7 +82,7 @@ def select(
     Raises
     ------
     ChunkAlignmentError
-        There would be more than :data:`MAX_CELLS` cells.
+        There would be more than :data:`MAX_CUT_CELLS` cells.
     """
     manifest, grid = chunks
     ndim = manifest.entries.ndim
@@ -127,7 +127,7 @@ def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) ->
 
 
 def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
-    """Refuse to cut an axis of a grid into so many cells that there are more than :data:`MAX_CELLS`.
+    """Refuse to cut an axis of a grid into so many cells that there are more than :data:`MAX_CUT_CELLS`.
 
     Raises
     ------
@@ -136,9 +136,9 @@ def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
     """
     before = math.prod(grid.shape)
     after = math.prod(grid.shape[:axis]) * n_cells * math.prod(grid.shape[axis + 1 :])
-    if after > max(MAX_CELLS, before):
+    if after > max(MAX_CUT_CELLS, before):
         raise ChunkAlignmentError(
-            f"this would cut the chunks into {after} pieces, and a manifest has at most {MAX_CELLS} of "
+            f"this would cut the chunks into {after} pieces, and a manifest has at most {MAX_CUT_CELLS} of "
             f"{ENTRY.itemsize} bytes each; use .virtual.open(), which reads values",
             axis=axis,
         )
@@ -189,7 +189,7 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
     Raises
     ------
     ChunkAlignmentError
-        There would be more than :data:`MAX_LINES` lines, after a shorter first cell.
+        There would be more than :data:`MAX_GRID_LINES` lines, after a shorter first cell.
     """
     if (low, high) == (0, axis.length):
         return axis, 0, axis.n_cells, 0
@@ -201,7 +201,7 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
     if axis.chunk is not None:
         if first == 0 or n == 1:
             return ChunkAxis.regular(high - low, axis.chunk), begin, n, first
-        if n > MAX_LINES:
+        if n > MAX_GRID_LINES:
             raise ChunkAlignmentError(f"a slice from within a chunk has {n} cells, whose lines must be held in memory")
     lines = axis.lines(begin, met.stop).copy()
     lines[0], lines[-1] = low, high

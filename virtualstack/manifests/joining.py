@@ -211,7 +211,7 @@ def _continued(chunks: Chunks, axis: int, lines: NDArray[np.intp]) -> NDArray[np
     return found
 
 
-REFINEMENT_BUDGET = 16
+MAX_CELL_GROWTH = 16
 """Cells after aligning grids, as a multiple of the cells before."""
 
 
@@ -246,7 +246,7 @@ def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Ch
     Raises
     ------
     CombineError
-        More than :data:`REFINEMENT_BUDGET` times as many cells as before.
+        More than :data:`MAX_CELL_GROWTH` times as many cells as before.
     """
     unions: dict[int, NDArray[np.int64]] = {}
     for axis in range(len(parts[0].grid.axes)):
@@ -261,10 +261,10 @@ def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Ch
         math.prod(len(unions[i]) - 1 if i in unions else x.n_cells for i, x in enumerate(part.grid.axes))
         for part in parts
     )
-    if after > REFINEMENT_BUDGET * max(before, 1):
+    if after > MAX_CELL_GROWTH * max(before, 1):
         raise CombineError(
             f"the chunk grids of {len(parts)} arrays differ on axes {sorted(unions)}: cut at all their lines they "
-            f"would have {after} cells instead of {before}, more than {REFINEMENT_BUDGET} times as many; "
+            f"would have {after} cells instead of {before}, more than {MAX_CELL_GROWTH} times as many; "
             "join the arrays of one chunk shape first, or rewrite the odd ones",
             property="chunks",
             left=before,

@@ -16,15 +16,15 @@ from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.indexing import Chunks, refine, slice_axis
-from virtualstack.manifests.joining import REFINEMENT_BUDGET
+from virtualstack.manifests.joining import MAX_CELL_GROWTH
 from virtualstack.manifests.unify import unify
 
-__all__ = ["MAX_CELLS", "Mosaic", "Runs", "Tile", "place_tiles", "take_runs"]
+__all__ = ["MAX_MOSAIC_CELLS", "Mosaic", "Runs", "Tile", "place_tiles", "take_runs"]
 
-MAX_CELLS = 1 << 26
+MAX_MOSAIC_CELLS = 1 << 26
 """Cells of a mosaic, and of a tile that is cut: 1.6 GB of entries."""
 
-_FREE_CELLS = 1 << 12  # cells that are within any budget
+_MIN_BUDGET_CELLS = 1 << 12  # cells that are within any budget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +112,7 @@ def take_runs(chunks: Chunks, axis: int, runs: Runs, /) -> Chunks:
     IndexError
         A run ends behind the axis.
     CombineError
-        There would be more than :data:`MAX_CELLS` cells.
+        There would be more than :data:`MAX_MOSAIC_CELLS` cells.
     """
     length = chunks.grid.axes[axis].length
     if runs.stop > length:
@@ -160,7 +160,7 @@ def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> M
     IndexError
         A tile reaches outside of the array.
     CombineError
-        The union of the grid lines exceeds the budget (as in joining), or :data:`MAX_CELLS`.
+        The union of the grid lines exceeds the budget (as in joining), or :data:`MAX_MOSAIC_CELLS`.
     """
     tiles = [tile for tile in tiles if all(runs.starts.size for runs in tile.runs)]
     for tile in tiles:
@@ -259,10 +259,10 @@ class _Lines:
 
 def _check_budget(before: int, after: int, n_tiles: int) -> None:
     _check_cells(after)
-    if after > max(REFINEMENT_BUDGET * before, _FREE_CELLS):
+    if after > max(MAX_CELL_GROWTH * before, _MIN_BUDGET_CELLS):
         raise CombineError(
             f"the chunk grids of {n_tiles} arrays do not meet: cut at all their lines they would have {after} cells "
-            f"instead of {before}, more than {REFINEMENT_BUDGET} times as many",
+            f"instead of {before}, more than {MAX_CELL_GROWTH} times as many",
             property="chunks",
             left=before,
             right=after,
@@ -270,9 +270,11 @@ def _check_budget(before: int, after: int, n_tiles: int) -> None:
 
 
 def _check_cells(n: int) -> None:
-    if n > MAX_CELLS:
+    if n > MAX_MOSAIC_CELLS:
         raise CombineError(
-            f"a chunk grid of {n} cells; one made of several arrays has at most {MAX_CELLS}", property="chunks", right=n
+            f"a chunk grid of {n} cells; one made of several arrays has at most {MAX_MOSAIC_CELLS}",
+            property="chunks",
+            right=n,
         )
 
 

@@ -20,7 +20,7 @@ from virtualstack.errors import ManifestError
 from virtualstack.location import is_remote
 from virtualstack.manifests.cells import CellNumbers, ManifestSummary
 from virtualstack.manifests.chunk_manifest import ChunkManifest
-from virtualstack.manifests.grid import MAX_LENGTH
+from virtualstack.manifests.grid import MAX_AXIS_LENGTH
 from virtualstack.manifests.manifest import Tables, UnreadManifest
 from virtualstack.manifests.unify import join
 
@@ -29,7 +29,7 @@ __all__ = ["PageSource", "PagedManifest", "map_in_threads"]
 MAX_PAGES = 1 << 17
 """Pages that are read at once."""
 
-AT_ONCE = 8  # pages that are read side by side
+MAX_PARALLEL_PAGES = 8  # pages that are read side by side
 
 
 def _nbytes(page: ChunkManifest) -> int:
@@ -116,7 +116,7 @@ class PagedManifest(UnreadManifest):
         first = self.first_row + sum(span for span in spans if span < 0)
         if first < 0:
             raise ManifestError(f"a grid of {self.shape} chunks begins in row {first}, before the first of all pages")
-        if self.first_row + sum(span for span in spans if span > 0) >= MAX_LENGTH:
+        if self.first_row + sum(span for span in spans if span > 0) >= MAX_AXIS_LENGTH:
             raise ManifestError(f"a grid of {self.shape} chunks has more of them than can be counted")
 
     def summary(self) -> ManifestSummary | None:
@@ -163,7 +163,8 @@ class PagedManifest(UnreadManifest):
     @property
     def _at_once(self) -> int:
         """Pages to read side by side: on a local disk as many as there are processors, as they only take memory."""
-        return AT_ONCE if self.url is None or is_remote(self.url) else min(AT_ONCE, os.cpu_count() or 1)
+        is_local = self.url is not None and not is_remote(self.url)
+        return min(MAX_PARALLEL_PAGES, os.cpu_count() or 1) if is_local else MAX_PARALLEL_PAGES
 
     def _read_page(self, wanted: tuple[int, NDArray[np.int64]]) -> ChunkManifest:
         page, rows = wanted[0], wanted[1] - wanted[0] * self.page_size
@@ -176,7 +177,9 @@ class PagedManifest(UnreadManifest):
         return held.read((slice(int(rows[0]), int(rows[-1]) + 1),)) if is_run else held.pick((rows,))
 
 
-def map_in_threads[S, T](function: Callable[[S], T], items: Sequence[S], /, *, at_once: int = AT_ONCE) -> list[T]:
+def map_in_threads[S, T](
+    function: Callable[[S], T], items: Sequence[S], /, *, at_once: int = MAX_PARALLEL_PAGES
+) -> list[T]:
     """Call a function that reads for all items, side by side where there are several; the first error is raised."""
     if min(at_once, len(items)) < 2:
         return [function(item) for item in items]

@@ -14,7 +14,7 @@ from virtualstack.manifests.cells import CellNumbers, ManifestSummary
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis
-from virtualstack.manifests.indexing import MAX_CELLS, begin_at, stepped
+from virtualstack.manifests.indexing import MAX_CUT_CELLS, begin_at, stepped
 from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.manifest import Manifest, UnreadManifest
 
@@ -185,10 +185,10 @@ class SteppedManifest(UnreadManifest):
             They lie in more than 2^26 cells.
         """
         n_cells = min(len(picked), grid_axis.n_cells)
-        if n_cells > MAX_CELLS:
+        if n_cells > MAX_CUT_CELLS:
             raise ChunkAlignmentError(
-                f"a slice with a step meets {n_cells} chunks along an axis, more than {MAX_CELLS}: take a part of it "
-                "first, or use .virtual.open(), which reads values",
+                f"a slice with a step meets {n_cells} chunks along an axis, more than {MAX_CUT_CELLS}: take a part of "
+                "it first, or use .virtual.open(), which reads values",
                 axis=axis,
             )
         cells, firsts, lengths, _ = grid_axis.pieces(picked)

@@ -127,8 +127,8 @@ def _write(out: NDArray[Any], goal: list[NDArray[np.int64]], values: NDArray[Any
     windows[tuple(goal)] = values.astype(out.dtype, copy=False).view(item)
 
 
-_MANY_HOLES = 64
-_MANY_ELEMENTS = 16  # parts of a chunk from which on those that are single elements are written together
+_MIN_COMMON_HOLES = 64  # holes from which on the most frequent fill is written everywhere first
+_MIN_TOGETHER_PARTS = 16  # parts of a chunk from which on those that are single elements are written together
 _LARGE_CHUNK_BYTES = 16 << 20  # bytes of a chunk from which on threads do not keep the memory that they read it into
 _SCRATCH = threading.local()
 
@@ -139,7 +139,7 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
     if not rows.size:
         return
     fills = plan.fills
-    if rows.size > _MANY_HOLES:
+    if rows.size > _MIN_COMMON_HOLES:
         common = int(np.bincount(rows).argmax())
         out[...] = fills[common].value
         other = np.flatnonzero(rows != common)
@@ -235,7 +235,7 @@ class DecodeBatch:
         """Write what is shown of a chunk; only that is unpacked, as numbers beyond the array need not mean anything."""
         zero, begin, end = self._parts[0], self._parts[chunk], self._parts[chunk + 1]
         parts: Any = range(begin - zero, end - zero)
-        if end - begin > _MANY_ELEMENTS and self._count:
+        if end - begin > _MIN_TOGETHER_PARTS and self._count:
             parts = (_place_elements(self._plan, begin, end, flat, unpack, self._out) - zero).tolist()
         axes = self._plan.selection.axes
         for part in parts:

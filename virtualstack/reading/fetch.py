@@ -60,13 +60,13 @@ def _forget() -> None:
     _POOLS.clear()
 
 
-BATCH = 32 << 20
+BATCH_BYTES = 32 << 20
 """Stored bytes that are fetched together; twice as many are in memory at once."""
 
-_BATCH_CHUNKS = 4096
+_MAX_BATCH_CHUNKS = 4096
 """Chunks that are fetched together at most."""
 
-_BATCH_FILES = 48
+_MAX_BATCH_FILES = 48
 """Local files that are read together at most: they stay open until they have been read."""
 
 _FILES_PER_TASK = 6
@@ -78,7 +78,7 @@ type StoredBytes = Bytes | DirectSource
 
 
 def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
-    """Cut the chunks of a plan into runs of about :data:`BATCH` bytes."""
+    """Cut the chunks of a plan into runs of about :data:`BATCH_BYTES` bytes."""
     if not len(plan.chunks):
         return
     total = np.cumsum(plan.chunks.length)
@@ -89,8 +89,8 @@ def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
     begin = 0
     while begin < len(plan.chunks):
         done = int(total[begin - 1]) if begin else 0
-        end = int(np.searchsorted(total, done + BATCH, "right"))
-        end = min(end, int(np.searchsorted(files, files[begin] + _BATCH_FILES)), begin + _BATCH_CHUNKS)
+        end = int(np.searchsorted(total, done + BATCH_BYTES, "right"))
+        end = min(end, int(np.searchsorted(files, files[begin] + _MAX_BATCH_FILES)), begin + _MAX_BATCH_CHUNKS)
         end = max(end, begin + 1)
         yield begin, end
         begin = end

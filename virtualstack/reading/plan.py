@@ -235,13 +235,13 @@ def _cell(selection: Selection, position: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(int(axis.cells[at]) for axis, at in zip(selection.axes, position, strict=True))
 
 
-_CUT = 4 << 20
+_PIECE_BYTES = 4 << 20
 """Bytes of uncompressed values that are fetched as one piece, more or less: they stay in the cache of the processor."""
 
-_SPARSE = 1 << 20
-"""Bytes from which on uncompressed values that lie far apart are fetched one by one, if so far apart as `_NEAR`."""
+_MIN_SPARSE_BYTES = 1 << 20
+"""Bytes from which on uncompressed values are fetched one by one, where the gaps are longer than `_MAX_GAP_BYTES`."""
 
-_NEAR = 1 << 14
+_MAX_GAP_BYTES = 1 << 14
 """Bytes between values that are fetched together in any case: to copy them costs what another read does."""
 
 
@@ -273,7 +273,7 @@ def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
     """Say along which axis the largest stretch of uncompressed values should be fetched in pieces, and of how many."""
     chunks, parts = plan.chunks, plan.parts
     length = np.where(chunks.is_raw, chunks.length, 0)
-    if not length.size or length.max() <= _SPARSE:
+    if not length.size or length.max() <= _MIN_SPARSE_BYTES:
         return None
     chunk = int(length.argmax())
     part = int(chunks.first[chunk])
@@ -285,10 +285,10 @@ def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
     stride, extents = int(strides[axis]), (counts - 1) * strides
     inner = int(extents.sum() - extents[axis]) + 1
     itemsize = plan.decodings[chunks.decoding[chunk]].itemsize
-    if 2 * inner <= stride and (stride - inner) * itemsize > _NEAR:
+    if 2 * inner <= stride and (stride - inner) * itemsize > _MAX_GAP_BYTES:
         return axis, 1
-    n = max(_CUT // max(stride * itemsize, 1), 1)
-    return (axis, n) if length[chunk] > _CUT and n < counts[axis] else None
+    n = max(_PIECE_BYTES // max(stride * itemsize, 1), 1)
+    return (axis, n) if length[chunk] > _PIECE_BYTES and n < counts[axis] else None
 
 
 def _plan(

@@ -160,7 +160,7 @@ def _place(batch: DecodeBatch) -> None:
     """Decode all chunks of a batch; each thread takes the next ones that nobody has."""
     runs = list(batch.runs())
     n_threads = min(n_decoders(), len(runs))
-    if n_threads < 2 or batch.nbytes < _WORTH_A_THREAD:
+    if n_threads < 2 or batch.nbytes < _MIN_THREAD_BYTES:
         for run in runs:
             batch.place(*run)
         return
@@ -182,10 +182,11 @@ def _place(batch: DecodeBatch) -> None:
             pass
 
 
-_WORTH_A_THREAD = 1 << 16
+_MIN_THREAD_BYTES = 1 << 16
+"""Stored bytes of a batch from which on threads decode it."""
 
 
-LIMIT = 64 << 20
+MAX_CHUNK_BYTES = 64 << 20
 """Bytes of a decoded chunk, more or less; larger ones are split."""
 
 
@@ -221,8 +222,8 @@ class UniformArray:
         chunks = [axis.usual_length() for axis in array.grid.axes]
         for i, n in enumerate(chunks):
             nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
-            if nbytes > LIMIT:
-                chunks[i] = -(-n // min(-(-nbytes // LIMIT), n))
+            if nbytes > MAX_CHUNK_BYTES:
+                chunks[i] = -(-n // min(-(-nbytes // MAX_CHUNK_BYTES), n))
         return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
 
     def present(self, *, absent: Literal["fill", "raise"]) -> NDArray[np.bool_]:

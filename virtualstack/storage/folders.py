@@ -17,8 +17,8 @@ __all__ = ["MAGIC", "Visits", "find_local", "is_there", "path_expression", "sync
 MAGIC = re.compile(r"[*?\[]")
 """What makes a pattern of a path."""
 
-_SEEN = r"(?!\.)"
-_FOLDERS = rf"(?:{_SEEN}[^/]*+/)*?"
+_NOT_HIDDEN = r"(?!\.)"
+_FOLDERS = rf"(?:{_NOT_HIDDEN}[^/]*+/)*?"
 _TOKENS = re.compile(r"(\*+|\?|\[!?\]?[^\]]*\])")
 
 
@@ -42,7 +42,7 @@ def path_expression(pattern: str, /) -> re.Pattern[str]:
         return re.compile(first, re.DOTALL)
     made = [f"{first}/"] if first else []
     made += [f"(?>{_FOLDERS}{block}/)" for block in others[:-1] if block]
-    made.append(_FOLDERS + (others[-1] or f"{_SEEN}[^/]*"))
+    made.append(_FOLDERS + (others[-1] or f"{_NOT_HIDDEN}[^/]*"))
     return re.compile("".join(made), re.DOTALL)
 
 
@@ -57,7 +57,7 @@ def _segment(pattern: str) -> str:
         else:
             pieces[-1] += re.escape(token)
     first, *others = pieces
-    hides = _SEEN if _TOKENS.match(pattern) else ""
+    hides = _NOT_HIDDEN if _TOKENS.match(pattern) else ""
     middle = "".join(f"(?>[^/]*?{piece})" for piece in others[:-1] if piece)
     return hides + first + middle + (f"[^/]*{others[-1]}" if others else "")
 
@@ -76,7 +76,7 @@ def _character_set(inside: str) -> str:
     return f"(?!/)[{made}]" if made else r"(?!)"
 
 
-_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 """Errors that tell that something was not written; others tell that folders cannot be synchronised here."""
@@ -173,7 +173,7 @@ def _asked[T](ask: Callable[[], T], path: str) -> T | None:
     try:
         return ask()
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in _NOTHING:
+        if isinstance(error, OSError) and error.errno in _NOT_THERE:
             return None
         reason = getattr(error, "strerror", error)
         raise StorageError(

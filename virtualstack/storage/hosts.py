@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-__all__ = ["MOST_HOSTS", "is_host", "resolve", "why_not_public"]
+__all__ = ["MAX_HOSTS", "is_host", "resolve", "why_not_public"]
 
-MOST_HOSTS = 64
+MAX_HOSTS = 64
 """Names of hosts that are looked up for one question."""
 
 _CACHE_SECONDS = 60.0  # seconds that an answer of the name service is good for
@@ -20,7 +20,9 @@ _AUTHORITY = re.compile(
     r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.\-]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII | re.IGNORECASE
 )
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_NEAR = {"localhost", "local", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "arpa"}
+_PRIVATE_DOMAINS = frozenset(
+    ["localhost", "local", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "arpa"]
+)
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _SPECIAL = (  # what older Pythons take for global: the IANA special-purpose registries, RFC 6890 and RFC 9637
     ipaddress.IPv4Network("192.0.0.0/24"),
@@ -72,7 +74,7 @@ def why_not_public(authority: str, /) -> str | None:
             return _kind(ipaddress.IPv4Address(name))
         except ValueError:
             return "is no plain IPv4 address"
-    if len(labels) == 1 or labels[-1] in _NEAR:
+    if len(labels) == 1 or labels[-1] in _PRIVATE_DOMAINS:
         return "has a name of a private network"
     return next(filter(None, map(_kind, _addresses(name))), None)
 
@@ -80,7 +82,7 @@ def why_not_public(authority: str, /) -> str | None:
 def resolve(authorities: Sequence[str], /) -> None:
     """Look names up together, so that slow answers are waited for together."""
     if len(authorities) > 1:
-        with ThreadPoolExecutor(MOST_HOSTS) as pool:
+        with ThreadPoolExecutor(MAX_HOSTS) as pool:
             list(pool.map(why_not_public, authorities))
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from virtualstack.errors import ForbiddenLocationError
 from virtualstack.location import absolute_url, are_plain, flaw, split_url, way_out
-from virtualstack.storage.hosts import MOST_HOSTS, is_host, resolve, why_not_public
+from virtualstack.storage.hosts import MAX_HOSTS, is_host, resolve, why_not_public
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 
 __all__ = ["Allow", "Permission", "is_signed", "read_allowed_urls", "sign"]
@@ -233,9 +233,9 @@ whose host is private. If it may be read, open the store with allow=["http://10.
     def _resolve(self, roots: Collection[str]) -> None:
         """Look the names of web hosts up together, which a store may name many of."""
         hosts = [root.partition("://")[2] for root in roots if root.partition("://")[0] in WEB]
-        if len(hosts) > MOST_HOSTS:
+        if len(hosts) > MAX_HOSTS:
             raise ForbiddenLocationError(
-                f"{self._who()} refers to {len(hosts)} web servers, more than the {MOST_HOSTS} whose names "
+                f"{self._who()} refers to {len(hosts)} web servers, more than the {MAX_HOSTS} whose names "
                 "are looked up. Name those that may be read: allow=[...]",
                 url=self.store,
             )
@@ -373,7 +373,7 @@ def _shown(url: str) -> str:
     return repr(url if len(url) <= 300 else f"{url[:300]}...")
 
 
-_LENGTH = 32  # bytes: as long as what SHA-256 gives, RFC 2104 section 3
+_KEY_BYTES = 32  # bytes: as long as what SHA-256 gives, RFC 2104 section 3
 
 
 def sign(data: bytes, /) -> str | None:
@@ -418,10 +418,10 @@ def _read(path: Path) -> bytes | None:
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
-            key = file.read(_LENGTH + 1) if is_own else b""
+            key = file.read(_KEY_BYTES + 1) if is_own else b""
     except (OSError, ValueError):
         return None
-    return key if len(key) == _LENGTH else None
+    return key if len(key) == _KEY_BYTES else None
 
 
 def _make(path: Path) -> bytes | None:
@@ -432,7 +432,7 @@ def _make(path: Path) -> bytes | None:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(_LENGTH))
+                file.write(secrets.token_bytes(_KEY_BYTES))
                 file.flush()
                 os.fsync(descriptor)
             with contextlib.suppress(FileExistsError):

@@ -63,10 +63,10 @@ def _listed(connection: Connection, keys: Sequence[str], urls: dict[str, str]) -
 
 
 FIRST_BYTES = 16 * 1024  # come with the size: enough to know most formats by, at no request of their own
-WHOLE_LIMIT = 256 * 1024 * 1024
-MAX_GAP = 16 * 1024
-ENOUGH = 8 * 1024 * 1024  # a request this long is not extended
-MAX_LENGTH = 32 * 1024 * 1024  # a longer one is cut, so that its parts come side by side
+MAX_WHOLE_BYTES = 256 * 1024 * 1024
+MAX_GAP_BYTES = 16 * 1024
+ENOUGH_BYTES = 8 * 1024 * 1024  # a request this long is not extended
+MAX_REQUEST_BYTES = 32 * 1024 * 1024  # a longer one is cut, so that its parts come side by side
 _REQUESTS_PER_CALL = 10  # obstore keeps this many requests of one call in flight
 _MAX_CALLS = 12  # on a server that takes 0.1 s to answer, 2,700 requests take 3.0 s instead of 4.2 s with 8 of them
 _MAX_THREADS = (
@@ -135,7 +135,7 @@ class RemoteSource:
         offsets, lengths = table[:, 0], table[:, 1]
         known = self._first
         if not ((lengths == 0) | (offsets + lengths <= len(known))).all():
-            plan = coalesce(offsets, lengths, max_gap=MAX_GAP, enough=ENOUGH, max_length=MAX_LENGTH)
+            plan = coalesce(offsets, lengths, max_gap=MAX_GAP_BYTES, enough=ENOUGH_BYTES, max_length=MAX_REQUEST_BYTES)
             try:
                 parts = self._fetch(plan.offsets, plan.lengths)
             except RangesIgnoredError:
@@ -179,7 +179,7 @@ class RemoteSource:
         with self._lock:
             if len(self._first) < self.size:
                 connection, key = connect(self.location.url, self._backend, self._prefix)
-                data, found = connection.get_whole(self.location.url, key, WHOLE_LIMIT)
+                data, found = connection.get_whole(self.location.url, key, MAX_WHOLE_BYTES)
                 check_version(self.location, found)
                 check_lengths([self.size], [data], url=self.location.url)
                 self._first = data
@@ -262,7 +262,7 @@ def open_source(url: str, backend: object | None, prefix: str, expected: Locatio
         if found.size is not None and len(first) != min(FIRST_BYTES, found.size):
             first = memoryview(b"")
     except (RangesIgnoredError, UnsatisfiableError):  # the latter: an empty object
-        first, found = connection.get_whole(url, key, WHOLE_LIMIT)
+        first, found = connection.get_whole(url, key, MAX_WHOLE_BYTES)
         check_lengths([found.size or 0], [first], url=url)
     check_version(expected, found)
     return RemoteSource(found, backend, prefix, first=first, is_checked=True)

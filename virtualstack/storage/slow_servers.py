@@ -133,7 +133,7 @@ def _retry_after(headers: Message) -> float | None:
         return None
 
 
-_BUSY_SECONDS, _MIN_RATE = 60.0, 1024.0  # bytes per second
+_BUSY_SECONDS, _MIN_BYTES_PER_SECOND = 60.0, 1024.0
 _RATE_SECONDS = 20.0  # seconds over which the rate of an answer is taken
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 10.0  # seconds between questions to a server that is busy
 _STEP_SECONDS = 0.5  # seconds
@@ -156,13 +156,13 @@ class Patience:
 
     root: str
     busy_seconds: float = _BUSY_SECONDS
-    min_rate: float = _MIN_RATE
+    min_rate: float = _MIN_BYTES_PER_SECOND
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], root: str, /) -> Self:
         """Take it from normalised options. Where ``max_retries`` is given, it is the number of all retries."""
         busy = 0.0 if "max_retries" in options else float(options.get("retry_timeout", _BUSY_SECONDS))
-        return cls(root, busy, float(options.get("min_rate", _MIN_RATE)))
+        return cls(root, busy, float(options.get("min_rate", _MIN_BYTES_PER_SECOND)))
 
     def read(self, result: Any, most: int, url: str, /) -> memoryview:
         """Read an answer of obstore. Break it off where it is longer than asked for, or too slow: it may never end.

@@ -33,7 +33,7 @@ __all__ = [
 _BLOCK_BYTES = 1 << 12
 """Bytes that are read at the beginning, in the middle and at the end of a file."""
 
-_MAX_KEPT = 1 << 18
+_MAX_KEPT_DIGESTS = 1 << 18
 
 
 def read_digest(found: Location, /) -> str:
@@ -54,7 +54,7 @@ def read_digest(found: Location, /) -> str:
     return _digest(found.url, found.size or 0, found.last_modified)
 
 
-@lru_cache(maxsize=_MAX_KEPT)
+@lru_cache(maxsize=_MAX_KEPT_DIGESTS)
 def _digest(url: str, size: int, last_modified: float | None) -> str:
     digest = hashlib.sha256(usedforsecurity=False)
     path = local_path(url)
@@ -80,7 +80,7 @@ type Bytes = bytes | memoryview
 type ByteRange = tuple[int, int]
 """Offset and length in bytes."""
 
-_LIMIT = np.iinfo(np.int64).max
+_MAX_INT64 = np.iinfo(np.int64).max
 
 
 class DirectoryError(StorageError):
@@ -159,7 +159,9 @@ def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str
     try:
         table = np.asarray(ranges, dtype=np.int64).reshape(-1, 2)
     except OverflowError:
-        offset, length = next((o, n) for o, n in ranges if not -_LIMIT <= o <= _LIMIT or not -_LIMIT <= n <= _LIMIT)
+        offset, length = next(
+            (o, n) for o, n in ranges if not -_MAX_INT64 <= o <= _MAX_INT64 or not -_MAX_INT64 <= n <= _MAX_INT64
+        )
         raise _past_end(int(offset), int(length), url=url, size=size) from None
     offsets, lengths = table[:, 0], table[:, 1]
     bad = (offsets < 0) | (lengths < 0) | (lengths > size) | (offsets > size - lengths)

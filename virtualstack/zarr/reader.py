@@ -23,7 +23,7 @@ __all__ = ["Zarr"]
 
 _ZIP = ".zip"
 _ZIP_MAGIC = b"PK\x03\x04", b"PK\x05\x06"
-_MAX_DEPTH = 64
+_MAX_GROUP_DEPTH = 64
 _MAX_NODES = 100_000
 _MANIFEST_KEYS = "virtualstack.manifest"
 
@@ -155,8 +155,10 @@ def _archive(url: str, storage: Storage) -> ZipArchive:
 
 def _walk(store: _Store, url: str, path: str, found: dict[str, Any], budget: Iterator[int], *, is_v3: bool) -> None:
     """Find the metadata of a node, unless it is there, and of all below it; each takes one of a budget."""
-    if path.count("/") >= _MAX_DEPTH:
-        raise MalformedFileError(f"'{url}' has groups in more than {_MAX_DEPTH} levels, perhaps by a link: '{path}'")
+    if path.count("/") >= _MAX_GROUP_DEPTH:
+        raise MalformedFileError(
+            f"'{url}' has groups in more than {_MAX_GROUP_DEPTH} levels, perhaps by a link: '{path}'"
+        )
     if next(budget, None) is None:
         raise MalformedFileError(
             f"'{url}' has more than {_MAX_NODES} groups and arrays, perhaps by links: '{path[:200]}'; consolidate its "

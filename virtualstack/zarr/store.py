@@ -33,7 +33,7 @@ from virtualstack.zarr.documents import (
 
 __all__ = ["ManifestStore"]
 
-CACHE = 128 << 20
+CACHE_BYTES = 128 << 20
 """Bytes of decoded chunks that a store keeps."""
 
 type _Node = ManifestGroup | ManifestArray
@@ -82,7 +82,7 @@ class ManifestStore(Store):
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
         self._sources: dict[Location, Source] = {}
-        self._cache: ByteCache[bytes] = ByteCache(CACHE)
+        self._cache: ByteCache[bytes] = ByteCache(CACHE_BYTES)
         _STORES[id(self)] = self
 
     @property
@@ -260,7 +260,7 @@ class ManifestStore(Store):
         if source is None:
             source = self.storage.source(location.url, expected=location)
             if isinstance(source, WatchfulSource) and source.is_watchful:  # others find a change when opened
-                if len(self._sources) >= _MANY_SOURCES:
+                if len(self._sources) >= _MAX_SOURCES:
                     self._sources = {}
                 self._sources[location] = source
         return source
@@ -336,7 +336,7 @@ class ManifestStore(Store):
         raise ValueError("a ManifestStore is read-only: write the values to a store of their own")
 
 
-_MANY_SOURCES = 1024
+_MAX_SOURCES = 1024
 _MAX_DIGITS = 19  # of a number of chunks that can be counted
 
 

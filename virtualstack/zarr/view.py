@@ -24,11 +24,11 @@ from virtualstack.zarr.documents import (
 
 __all__ = ["array_at", "find_folders", "in_the_way", "is_inline", "left_out", "make_view"]
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 """Bytes up to which a loaded array is one chunk."""
 
-_LEVEL = 3
-_ZSTD = {"name": "zstd", "configuration": {"level": _LEVEL, "checksum": True}}
+_ZSTD_LEVEL = 3
+_ZSTD = {"name": "zstd", "configuration": {"level": _ZSTD_LEVEL, "checksum": True}}
 _HIDDEN = ".vstack"
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")
 
@@ -185,7 +185,7 @@ def _chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """
     chunks = [max(n, 1) for n in shape]
     for i in range(len(shape)):
-        n_rows = -(-CHUNK // max(math.prod(chunks[i + 1 :]) * itemsize, 1))
+        n_rows = -(-CHUNK_BYTES // max(math.prod(chunks[i + 1 :]) * itemsize, 1))
         chunks[i] = min(chunks[i], 1 << (n_rows - 1).bit_length())
         if n_rows > 1:
             break
@@ -209,7 +209,7 @@ def _n_rows(array: ManifestArray) -> int:
 
 def _chunks(path: str, array: UniformArray, n_kept: int, storage: StorageLike) -> Iterator[tuple[str, bytes]]:
     """Give the chunks that have more rows than those kept."""
-    zstd = Zstd(level=_LEVEL, checksum=True)
+    zstd = Zstd(level=_ZSTD_LEVEL, checksum=True)
     n_rows, length = _n_rows(array.array), array.chunks[0] if array.chunks else 1
     cells = [
         cell

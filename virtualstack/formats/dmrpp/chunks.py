@@ -17,7 +17,7 @@ from virtualstack.formats.dmrpp.document import BadValueError, Columns, RefusedE
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, obstacle, passed
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
-from virtualstack.manifests.cells import MAX_CELLS
+from virtualstack.manifests.cells import MAX_READ_CELLS
 
 __all__ = ["DmrppChunkedLayout", "place_blocks", "place_chunks", "read_filters"]
 
@@ -131,8 +131,8 @@ def place_chunks(rows: Rows | None, layout: DmrppChunkedLayout, locate: Locate, 
     n_cells = math.prod(grid.shape)
     if not math.prod(layout.shape):
         return ChunkManifest.empty(grid.shape, layout.fill), grid
-    if n_cells > MAX_CELLS:
-        raise RefusedError(f"a chunk grid of {n_cells} cells; a manifest has at most {MAX_CELLS}")
+    if n_cells > MAX_READ_CELLS:
+        raise RefusedError(f"a chunk grid of {n_cells} cells; a manifest has at most {MAX_READ_CELLS}")
     columns = _known_columns(rows)
     n = len(columns.offset)
     cells = _cells(columns, grid, chunks)

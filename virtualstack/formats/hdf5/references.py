@@ -32,7 +32,7 @@ from virtualstack.formats.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
-from virtualstack.manifests.cells import MAX_CELLS
+from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.storage import Storage
 
 __all__ = ["FileContext", "references"]
@@ -198,8 +198,10 @@ def _chunked(
     grid = ChunkGrid.regular(shape, chunks)
     if not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill), grid
-    if math.prod(grid.shape) > MAX_CELLS:
-        raise NoReferencesError(f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {MAX_CELLS}")
+    if math.prod(grid.shape) > MAX_READ_CELLS:
+        raise NoReferencesError(
+            f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {MAX_READ_CELLS}"
+        )
     try:
         table = variable.list_chunks()
     except UnlistableChunksError as error:

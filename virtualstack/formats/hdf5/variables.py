@@ -29,7 +29,7 @@ from virtualstack.formats.hdf5.values import (
     one_cell,
 )
 from virtualstack.manifests import ABSENT, ENTRY, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal, value_changing
-from virtualstack.manifests.cells import MAX_CELLS
+from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.manifests.functions import concatenate
 from virtualstack.reading import read_array
 
@@ -172,7 +172,7 @@ def extend_records(
     if chunks is not None and len(chunks) == array.ndim and _is_prefix(array, chunks):
         grid = ChunkGrid.regular(shape, chunks)
         is_whole = all(n % c == 0 or n == m for n, c, m in zip(array.shape, chunks, shape, strict=True))
-        if (is_filled or is_whole) and math.prod(grid.shape) <= MAX_CELLS:
+        if (is_filled or is_whole) and math.prod(grid.shape) <= MAX_READ_CELLS:
             return _in_grid(array, grid, missing)
     return _with_holes(array, shape, missing)
 

@@ -61,7 +61,7 @@ def _are_digits(numbers: pa.Array) -> bool:
     return bool(used.min() >= ord("0") and used.max() <= ord("9") and not has_zero.any())
 
 
-_BLOCK = 1 << 16  # keys looked at together: what is made of them stays in the processor's cache
+_BLOCK_KEYS = 1 << 16  # keys looked at together: what is made of them stays in the processor's cache
 
 
 def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, where: str) -> NDArray[np.int64]:
@@ -83,8 +83,8 @@ def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, wher
     if not metadata.shape:
         start = start.rstrip(metadata.separator) if metadata.key_prefix else f"{start}0"
     cells = [np.zeros(0, np.int64)]
-    for at in range(0, len(keys), _BLOCK):
-        block = keys[at : at + _BLOCK]
+    for at in range(0, len(keys), _BLOCK_KEYS):
+        block = keys[at : at + _BLOCK_KEYS]
         index = _index(block, start, metadata)
         if index is None:
             key = _first_bad(block, start, metadata)

@@ -18,7 +18,7 @@ __all__ = ["NAMELESS", "ReadChunks", "array_paths", "build_group"]
 type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
 """Gives the chunks of the array at a path, and how many references lie outside of its grid."""
 
-_MAX_DEPTH = 200
+_MAX_GROUP_DEPTH = 200
 NAMELESS = "data"
 """Name of a variable that is an array without a group around it."""
 
@@ -103,8 +103,8 @@ def build_group(
     """
     root = _UnfinishedGroup(refusals=list(refusals))
     for key in metadata:
-        if key.count("/") > _MAX_DEPTH:
-            raise MalformedFileError(f"'{key[:100]}...' of '{where}' lies in more than {_MAX_DEPTH} groups")
+        if key.count("/") > _MAX_GROUP_DEPTH:
+            raise MalformedFileError(f"'{key[:100]}...' of '{where}' lies in more than {_MAX_GROUP_DEPTH} groups")
         if _leaf(key) == "zarr.json" and _kind(metadata[key]) not in ("array", "group"):
             raise MalformedFileError(
                 f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; 'array' or 'group' is asked for"

@@ -21,8 +21,8 @@ __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode
 type FillBudget = int
 """Bytes of fill chunks that a variable may put into the references."""
 
-_MAX_DECODED = 1 << 28
-_SAMPLE = 4096  # elements that show whether a chunk of any length holds a value
+_MAX_DECODED_BYTES = 1 << 28
+_SAMPLE_ELEMENTS = 4096  # elements that show whether a chunk of any length holds a value
 
 
 def choose_fill(
@@ -112,8 +112,8 @@ def encode_fill_chunk(
     """
     size, value = math.prod(plain.chunks), plain.manifest.fill.value
     configs = [dict(config) for config in (*(filters or ()), *([compressor] if compressor else ()))]
-    if size * stored.itemsize > _MAX_DECODED:
-        raise _refuse(variable, f"one such chunk has {size * stored.itemsize} bytes, more than {_MAX_DECODED}")
+    if size * stored.itemsize > _MAX_DECODED_BYTES:
+        raise _refuse(variable, f"one such chunk has {size * stored.itemsize} bytes, more than {_MAX_DECODED_BYTES}")
     chunk = np.full(size, value, object if stored.kind == "T" else stored)
     try:
         encoded = encode_zarr2(chunk, filters, compressor)
@@ -140,10 +140,12 @@ def can_hold_fill(
 ) -> bool:
     """Tell whether there are stored bytes of a chunk full of the fill value; tried with a short one."""
     size = math.prod(plain.chunks)
-    if size * stored.itemsize > _MAX_DECODED:
+    if size * stored.itemsize > _MAX_DECODED_BYTES:
         return False
     try:
-        encode_fill_chunk(replace(plain, chunks=(min(size, _SAMPLE),)), stored, filters, compressor, variable="")
+        encode_fill_chunk(
+            replace(plain, chunks=(min(size, _SAMPLE_ELEMENTS),)), stored, filters, compressor, variable=""
+        )
     except WriterError:
         return False
     return True

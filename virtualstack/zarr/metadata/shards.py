@@ -15,10 +15,10 @@ from virtualstack.manifests.cells import distinct_rows
 
 __all__ = ["Shards"]
 
-_ABSENT = np.uint64((1 << 64) - 1)
-_CHECKSUM = 4  # bytes behind the index
-_PLACE = 16  # bytes of offset and length
-_AT_ONCE = 1 << 20  # chunks that are looked at together
+_NO_CHUNK = np.uint64((1 << 64) - 1)
+_CHECKSUM_BYTES = 4  # bytes behind the index
+_ENTRY_BYTES = 16  # bytes of offset and length
+_BLOCK_CHUNKS = 1 << 20  # chunks that are looked at together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Shards:
         MalformedFileError
             A shard is too short for its index.
         """
-        lengths = self.n_chunks(shards) * _PLACE + (_CHECKSUM if self.is_checked else 0)
+        lengths = self.n_chunks(shards) * _ENTRY_BYTES + (_CHECKSUM_BYTES if self.is_checked else 0)
         short = lengths > sizes
         if short.any():
             row = int(short.argmax())
@@ -118,7 +118,7 @@ class Shards:
         for some in _alike(shapes):
             tables = [self._checked(indexes[row], shards[row], where) for row in some.tolist()]
             table = np.frombuffer(b"".join(tables), "<u8").reshape(some.size, -1, 2)
-            shard, place = np.nonzero((table != _ABSENT).any(2))
+            shard, place = np.nonzero((table != _NO_CHUNK).any(2))
             offsets, lengths = table[shard, place].T
             rows = some[shard]
             ends = sizes[rows].astype(np.uint64)
@@ -148,7 +148,7 @@ class Shards:
     def _checked(self, data: bytes | memoryview, shard: int, where: str) -> bytes | memoryview:
         if not self.is_checked:
             return data
-        index, checksum = bytes(data[:-_CHECKSUM]), int.from_bytes(data[-_CHECKSUM:], "little")
+        index, checksum = bytes(data[:-_CHECKSUM_BYTES]), int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
         if google_crc32c.value(index) != checksum:
             raise self._damaged(shard, where, "has an index with a wrong checksum")
         return index
@@ -163,5 +163,5 @@ def _alike(shapes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     first, kinds = distinct_rows(shapes.T)
     for kind, shape in enumerate(shapes[first]):
         rows = np.flatnonzero(kinds == kind)
-        step = max(1, _AT_ONCE // int(np.prod(shape)))
+        step = max(1, _BLOCK_CHUNKS // int(np.prod(shape)))
         yield from (rows[i : i + step] for i in range(0, rows.size, step))

@@ -24,7 +24,7 @@ from virtualstack.zarr.metadata.shards import Shards
 __all__ = ["check_group", "parse_zarr3"]
 
 
-_MAX_EDGES = 1 << 26
+_MAX_AXIS_CHUNKS = 1 << 26
 """Chunks along one axis of a rectilinear grid: few bytes may say any number of them."""
 
 _SHARDING = "sharding_indexed"
@@ -39,7 +39,7 @@ _MEMBERS = frozenset(
 
 _GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 
-_MAX_SHAPES = 1 << 12
+_MAX_CHUNK_SHAPES = 1 << 12
 """Chunk shapes of one array."""
 
 
@@ -145,8 +145,8 @@ def _shards(
     """Read the configuration of ``sharding_indexed``: lengths of chunks in shards, their codecs, and the shards."""
     chunks = read_counts(options, "chunk_shape", least=1, where=where)
     counts = [-(-n // length) for n, length in zip(shape, outer, strict=True)]
-    if edges is None and max(counts, default=0) > _MAX_EDGES:
-        raise _unsupported(where, f"grid of more than {_MAX_EDGES} shards along one axis")
+    if edges is None and max(counts, default=0) > _MAX_AXIS_CHUNKS:
+        raise _unsupported(where, f"grid of more than {_MAX_AXIS_CHUNKS} shards along one axis")
     if edges is None:
         edges = tuple(np.full(count, length, np.int64) for count, length in zip(counts, outer, strict=True))
     if len(chunks) != len(shape) or any((x % n).any() for x, n in zip(edges, chunks, strict=True)):
@@ -182,8 +182,8 @@ def _edges(grid: Mapping[str, Any], shape: Sequence[int], where: str) -> tuple[N
             f"kind 'inline' and {len(shape)} items are asked for"
         )
     edges = tuple(_axis_edges(item, length, where) for item, length in zip(listed, shape, strict=True))
-    if math.prod(np.unique(x).size for x in edges) > _MAX_SHAPES:
-        raise _unsupported(where, f"grid of chunks in more than {_MAX_SHAPES} shapes")
+    if math.prod(np.unique(x).size for x in edges) > _MAX_CHUNK_SHAPES:
+        raise _unsupported(where, f"grid of chunks in more than {_MAX_CHUNK_SHAPES} shapes")
     return edges
 
 
@@ -203,8 +203,8 @@ def _axis_edges(item: object, length: int, where: str) -> NDArray[np.int64]:
             f"'{where}' has chunk lengths {str(item)[:100]} along an axis of {length} elements; whole numbers, or "
             "pairs of length and count, that reach its end are asked for"
         )
-    if sum(count for _, count in runs) > _MAX_EDGES:
-        raise _unsupported(where, f"rectilinear grid of more than {_MAX_EDGES} chunks along one axis")
+    if sum(count for _, count in runs) > _MAX_AXIS_CHUNKS:
+        raise _unsupported(where, f"rectilinear grid of more than {_MAX_AXIS_CHUNKS} chunks along one axis")
     return np.repeat(*np.array(runs, np.int64).T)
 
 

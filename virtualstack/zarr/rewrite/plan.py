@@ -44,15 +44,15 @@ What unpacks values by CF attributes is left out of the encoding: targets have a
 type TakesHoles = Callable[[ManifestArray], bool]
 """Whether a target can express the holes of an array with one encoding: left out, or as chunks of that encoding."""
 
-_CANDIDATES = 8
-_MAX_CELLS = 64
+_MAX_CANDIDATES = 8
+_MAX_CELL_GROWTH = 64
 """Chunks that a target may have, as a multiple of the array's cells: a tiny odd chunk is no measure for all."""
 _MAX_CHUNK_BYTES = 64 << 20
 _MAX_PARTS = 1 << 20
 """Chunks that very large ones are cut into: few bytes may say that there are more than memory has places for."""
-_MARGIN = 1.1, 64
+_MARGIN_RATIO, _MARGIN_BYTES = 1.1, 64
 """What an estimate may be too small by: a part of it, and bytes of each chunk for headers and checksums."""
-_OVERHEAD = 1.01, 600
+_OVERHEAD_RATIO, _OVERHEAD_BYTES = 1.01, 600
 """What no compressor adds more than: a part of what it is given, and bytes."""
 
 
@@ -130,12 +130,11 @@ class RewritePlan:
         if front.stored.kind == "T":
             return -(-self.nbytes // max(len(self.cells), 1))
         decoded = self.encoding.size * front.stored.itemsize
-        return math.ceil(decoded * _OVERHEAD[0]) + _OVERHEAD[1] if front.codecs else decoded
+        return math.ceil(decoded * _OVERHEAD_RATIO) + _OVERHEAD_BYTES if front.codecs else decoded
 
     def budget(self) -> str:
         """Write a budget that does: somewhat more than was planned, where that is an estimate."""
-        part, each = _MARGIN
-        enough = math.ceil(self.enough * part) + each * len(self.cells)
+        enough = math.ceil(self.enough * _MARGIN_RATIO) + _MARGIN_BYTES * len(self.cells)
         return self.part(max(min(enough, self.most_bytes * len(self.cells)), self.nbytes))
 
     def remedy(self) -> str:
@@ -194,13 +193,13 @@ def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> Re
     """
     manifest = array.in_memory()
     holes = manifest.holes
-    most_cells = _MAX_CELLS * max(manifest.entries.size, 1024)
+    most_cells = _MAX_CELL_GROWTH * max(manifest.entries.size, 1024)
     counts = np.bincount(manifest.entries["encoding"][~holes], minlength=len(manifest.encodings))
     longest = longest_cells(manifest, array.grid)
     best: RewritePlan | None = None
     seen: set[tuple[Any, ...]] = set()
     for row in np.argsort(-counts, kind="stable").tolist():
-        if len(seen) == _CANDIDATES or (best is not None and not len(best.cells)):
+        if len(seen) == _MAX_CANDIDATES or (best is not None and not len(best.cells)):
             break
         encoding = manifest.encodings[row]
         match = match_axes(encoding, longest[row].tolist())

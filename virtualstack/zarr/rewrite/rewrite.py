@@ -20,10 +20,10 @@ from virtualstack.zarr.rewrite.plan import RewritePlan, plan_anew
 
 __all__ = ["Budget", "OnAbsent", "check_absent", "check_word", "refuse_absent", "rewrite"]
 
-_THREADS = 8
-_IN_MEMORY = 1 << 30
+_MAX_THREADS = 8
+_MAX_DECODED_BYTES = 1 << 30
 """Bytes of decoded chunks that are encoded at a time; one is, whatever it takes."""
-_BATCH = 64
+_BATCH_CELLS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +147,10 @@ def _carried_out(plan: RewritePlan, limit: int, storage: Storage) -> ManifestArr
     end, total, done = len(plan.manifest.inline), 0, 0
     flat = entries.reshape(-1)
     decoded = plan.encoding.size * max(plan.encoding.dtype.itemsize, 1)
-    n_threads = max(1, min(_THREADS, _IN_MEMORY // max(decoded, 1)))
+    n_threads = max(1, min(_MAX_THREADS, _MAX_DECODED_BYTES // max(decoded, 1)))
     with ThreadPoolExecutor(n_threads, thread_name_prefix="virtualstack-rewrite") as pool:
         try:
-            for cells in np.split(plan.cells, range(_BATCH, len(plan.cells), _BATCH)):
+            for cells in np.split(plan.cells, range(_BATCH_CELLS, len(plan.cells), _BATCH_CELLS)):
                 made = pool.map(lambda cell: _encoded(plan, cell, storage), cells.tolist())
                 for cell, raw in zip(cells.tolist(), made, strict=True):
                     if raw not in spans:

@@ -15,7 +15,7 @@ from virtualstack.manifests.plain import longest_cells, match_axes
 
 __all__ = ["split_uncompressed"]
 
-_MAX_CELLS = 1024
+_MAX_CELL_GROWTH = 1024
 """Cells after cutting, as a multiple of those before."""
 _MIN_PART_BYTES = 1 << 14
 """Bytes of a part: smaller ones take longer to find than to read."""
@@ -57,7 +57,7 @@ def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
     inner = np.arange(0, cells.length, chunk, dtype=np.int64)
     new_lines = np.union1d(lines, inner[has_raw[cells.find(inner)]])
     n_cells = manifest.entries.size // cells.n_cells * (new_lines.size - 1)
-    if chunk * least < _MIN_PART_BYTES or n_cells > _MAX_CELLS * max(manifest.entries.size, 1024):
+    if chunk * least < _MIN_PART_BYTES or n_cells > _MAX_CELL_GROWTH * max(manifest.entries.size, 1024):
         return None
     cut = refine(array.as_chunks(), axis, new_lines)
     cuttable = {manifest.encodings[row] for row in rows}
