@@ -19,35 +19,34 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
 import obstore
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.errors import StorageError
 from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
 from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS, Identity, identities, normalise, split
-from virtualstack.storage.slow_servers import (
-    Busy,
-    Patience,
-    find_region,
-    is_short_answer,
-    named_region,
-    read_status,
+from virtualstack.storage.obstore_errors import (
+    RefusedError,
+    UnsatisfiableError,
+    WrongRegionError,
+    honest,
+    is_option_error,
     what_was_answered,
 )
+from virtualstack.storage.slow_servers import Busy, Patience, find_region
 from virtualstack.storage.target import UnlistableError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Connection", "RangesIgnoredError", "UnsatisfiableError", "connect"]
+__all__ = ["Connection", "connect"]
 
 SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
@@ -65,20 +64,7 @@ _EXAMPLES = {
     "http": '{"headers": {"Authorization": "..."}}',
     "store": "...",
 }
-_EXPIRED = "ExpiredToken", "InvalidToken", "TokenRefreshRequired"  # S3 answers 400 to these
 _SAFE = "/!$&'()*+,;=:@~[]^|"  # what obstore leaves as it is in the path of an http URL
-
-
-class RangesIgnoredError(StorageError):
-    """The server does not answer ranges; whole objects only."""
-
-
-class UnsatisfiableError(StorageError):
-    """416: the range begins past the end, as any range of an empty object does."""
-
-
-class _RefusedError(StorageError):
-    """401 or 403: another identity may be let in."""
 
 
 @dataclass(slots=True)
@@ -280,7 +266,7 @@ class Connection:
         for identity in self._identities:
             try:
                 answer = self._ask_as(identity, url, ask)
-            except _RefusedError as error:
+            except RefusedError as error:
                 refused.append(f"{identity.name}: {error}")
                 continue
             if refused:  # next time it is asked first
@@ -296,8 +282,8 @@ class Connection:
         for _ in range(_MAX_REGIONS):
             used = self._region
             try:
-                return _honest(url, lambda: ask(self._store(identity, url)))
-            except _WrongRegionError as error:
+                return honest(url, lambda: ask(self._store(identity, url)))
+            except WrongRegionError as error:
                 wrong = error
             region = wrong.region or (find_region(self.root, self._endpoint()) if self._service == "s3" else None)
             if region is None or region == used:
@@ -325,10 +311,10 @@ class Connection:
                 try:
                     store = _make_store(self.root, self._service, {**identity.config, **region}, endpoint, url)
                 except obstore.exceptions.BaseError as error:
-                    if _is_option_error(error):
+                    if is_option_error(error):
                         raise
                     # a credentials file that is not there, and the like: another identity may do
-                    raise _RefusedError(what_was_answered(str(error)), url=url) from error
+                    raise RefusedError(what_was_answered(str(error)), url=url) from error
                 self._stores[identity.name] = store
             return store
 
@@ -444,70 +430,3 @@ class _StaticKeys:
 def _location(url: str, meta: Any) -> Location:
     modified = meta["last_modified"].timestamp()
     return Location(url, size=meta["size"], etag=meta["e_tag"], last_modified=modified or None)  # 0: not told
-
-
-class _WrongRegionError(StorageError):
-    region: str | None = None
-
-
-def _honest[T](url: str, ask: Callable[[], T]) -> T:
-    """Run a call of obstore; whatever goes wrong becomes a `StorageError`."""
-    try:
-        return ask()
-    except StorageError:
-        raise
-    except (obstore.exceptions.BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
-        _translate(error, url)
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3's, which cannot be imported
-            raise
-        if any(sign in str(error) for sign in ("InvalidUri", "RelativeUrl")):
-            raise StorageError(
-                f"'{url}' cannot be asked for, as its endpoint is no URL: one begins with https:// or http://, such as "
-                "http://localhost:9000; see storage= and AWS_ENDPOINT_URL",
-                url=url,
-            ) from error
-        raise StorageError(f"'{url}': obstore broke down ({error}); please report this", url=url) from error
-
-
-def _is_option_error(error: Exception) -> bool:
-    kinds = obstore.exceptions.UnknownConfigurationKeyError, TypeError, ValueError
-    return isinstance(error, kinds) or "Config error" in str(error)
-
-
-def _translate(error: Exception, url: str) -> NoReturn:
-    text, exceptions = str(error), obstore.exceptions
-    answer = what_was_answered(text)
-    if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
-        raise SourceNotFoundError(
-            f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved", url=url
-        ) from error
-    refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
-    is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # of listings
-    if isinstance(error, refusals) or is_refused or any(f"<Code>{code}<" in text for code in _EXPIRED):
-        raise _RefusedError(answer, url=url) from error
-    if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):
-        raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
-    if "status: 416" in text:
-        raise UnsatisfiableError(f"'{url}' has no such bytes: {answer}. Scan it again", url=url) from error
-    region = named_region(text)
-    if region is not None or "redirect without LOCATION" in text:
-        wrong = _WrongRegionError(answer, url=url)
-        wrong.region = region
-        raise wrong from error
-    remedy = "Try again later, or download it first"
-    if isinstance(error, ValueError) and "parse path" in text:
-        remedy = "obstore has no such keys: give an fsspec filesystem in storage="
-    elif url.startswith("https://") and "error following redirect" in text:
-        remedy = (
-            "It leads on in circles, or to an http:// address, which is not followed from https://: if it may, give "
-            f'storage={{"{split_url(url)[0]}": {{"allow_http": True}}}}'
-        )
-    elif "code: 404 " in text:
-        remedy = "Check the name of the bucket, and the endpoint if one is given"
-    elif isinstance(error, NotImplementedError) or "code: 405 " in text or "code: 501 " in text:
-        remedy = "Use another kind of store"
-    elif _is_option_error(error):
-        remedy = "Check the options in storage="
-    message = f"'{url}' could not be had: {answer}. {remedy}"
-    raise StorageError(message, url=url, status=read_status(text), is_short=is_short_answer(text)) from error

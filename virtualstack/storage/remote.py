@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.coalesce import coalesce
-from virtualstack.storage.obstore import Connection, RangesIgnoredError, UnsatisfiableError, connect
+from virtualstack.storage.obstore import Connection, connect
+from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently

@@ -1,4 +1,4 @@
-"""How long busy or slow servers are waited for, and what a server answered, in words."""
+"""How long busy or slow servers are waited for, and what servers are asked that obstore does not ask."""
 
 from __future__ import annotations
 
@@ -17,69 +17,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Self
 
 from virtualstack.errors import StorageError
+from virtualstack.storage.obstore_errors import REGION, what_was_answered
 from virtualstack.storage.threads import is_ending, wait_for
 
-__all__ = [
-    "Busy",
-    "Patience",
-    "find_region",
-    "is_short_answer",
-    "named_region",
-    "read_status",
-    "seconds_to_wait",
-    "what_was_answered",
-]
-
-_REGION = "[a-z0-9-]{1,64}"
-_SIGNS = (
-    ("dns error", "its host name is not known"),
-    ("kind: Connect", "the connection was refused"),
-    ("kind: Timeout", "it gave no answer in time"),
-    ("IncompleteBody", "the connection broke off"),
-    ("Content-Length Header missing", "its server does not tell its size"),
-)
-
-
-def what_was_answered(text: str, /) -> str:
-    """Say what the server answered, from obstore's long message.
-
-    >>> what_was_answered("Generic S3 error: Error performing GET http://h/k in 1ms - Server returned non-2xx "
-    ...                   "status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>")
-    'the server answered 403 Forbidden: AccessDenied'
-    """
-    head = text.partition("\n\nDebug source")[0]
-    retries = re.search(r"after (\d+) retries", head)
-    suffix = f" (after {retries.group(1)} retries)" if retries else ""
-    status = re.search(r"status code: (\d+ [^:\n]*)(?:: (.*))?", head, re.DOTALL)
-    if status is not None:
-        body = status.group(2) or ""
-        words = re.findall(r"<(?:Code|Message)>([^<]*)<", body) or ([] if "<" in body else [body.strip()[:200]])
-        return f"the server answered {': '.join([status.group(1), *filter(None, words)])}{suffix}"
-    for sign, meaning in _SIGNS:
-        if sign in text:
-            return meaning + suffix
-    return head.strip().partition("\n")[0][:300].rstrip(".") + suffix
-
-
-def read_status(text: str, /) -> int | None:
-    """Return the HTTP status in obstore's message, which alone tells it.
-
-    >>> read_status("Error performing GET http://h/k in 1ms - Server returned non-2xx status code: 503 : busy")
-    503
-    """
-    status = re.search(r"status(?: code)?: (\d{3})\b", text.partition("\n\nDebug source")[0])
-    return None if status is None else int(status.group(1))
-
-
-def is_short_answer(text: str, /) -> bool:
-    """Return whether obstore's message is about an answer whose range is not the one that was asked for."""
-    return "Requested " in text and ", got " in text
-
-
-def named_region(text: str, /) -> str | None:
-    """Find the region that an S3 error names as the right one, or ``None``."""
-    found = re.search(rf"<Region>({_REGION})</Region>|expecting '({_REGION})'", text)
-    return None if found is None else found.group(1) or found.group(2)
+__all__ = ["Busy", "Patience", "find_region", "seconds_to_wait"]
 
 
 def find_region(root: str, endpoint: str | None, /) -> str | None:
@@ -97,7 +38,7 @@ def find_region(root: str, endpoint: str | None, /) -> str | None:
             region = error.headers.get("x-amz-bucket-region")
     except (OSError, http.client.HTTPException, ValueError):  # the last ones: what is no URL, or no answer
         return None
-    return region if isinstance(region, str) and re.fullmatch(_REGION, region) else None
+    return region if isinstance(region, str) and re.fullmatch(REGION, region) else None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -1,7 +1,8 @@
 import pytest
 
 from tests.servers import RangeServer
-from virtualstack.storage.slow_servers import find_region, named_region, what_was_answered
+from virtualstack.storage.obstore_errors import named_region, what_was_answered
+from virtualstack.storage.slow_servers import find_region
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,160 @@
+"""What went wrong with a request of obstore: its errors and messages as errors of storage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NoReturn
+
+import obstore
+
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.location import split_url
+
+__all__ = [
+    "REGION",
+    "RangesIgnoredError",
+    "RefusedError",
+    "UnsatisfiableError",
+    "WrongRegionError",
+    "honest",
+    "is_option_error",
+    "named_region",
+    "what_was_answered",
+]
+
+REGION = "[a-z0-9-]{1,64}"
+"""What names of regions look like, as a regular expression."""
+
+_SIGNS = (
+    ("dns error", "its host name is not known"),
+    ("kind: Connect", "the connection was refused"),
+    ("kind: Timeout", "it gave no answer in time"),
+    ("IncompleteBody", "the connection broke off"),
+    ("Content-Length Header missing", "its server does not tell its size"),
+)
+_EXPIRED = "ExpiredToken", "InvalidToken", "TokenRefreshRequired"  # S3 answers 400 to these
+
+
+class RangesIgnoredError(StorageError):
+    """The server does not answer ranges; whole objects only."""
+
+
+class UnsatisfiableError(StorageError):
+    """416: the range begins past the end, as any range of an empty object does."""
+
+
+class RefusedError(StorageError):
+    """401 or 403: another identity may be let in."""
+
+
+class WrongRegionError(StorageError):
+    """S3 answered that the bucket is in another region, which it may name."""
+
+    region: str | None = None
+
+
+def what_was_answered(text: str, /) -> str:
+    """Say what the server answered, from obstore's long message.
+
+    >>> what_was_answered("Generic S3 error: Error performing GET http://h/k in 1ms - Server returned non-2xx "
+    ...                   "status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>")
+    'the server answered 403 Forbidden: AccessDenied'
+    """
+    head = text.partition("\n\nDebug source")[0]
+    retries = re.search(r"after (\d+) retries", head)
+    suffix = f" (after {retries.group(1)} retries)" if retries else ""
+    status = re.search(r"status code: (\d+ [^:\n]*)(?:: (.*))?", head, re.DOTALL)
+    if status is not None:
+        body = status.group(2) or ""
+        words = re.findall(r"<(?:Code|Message)>([^<]*)<", body) or ([] if "<" in body else [body.strip()[:200]])
+        return f"the server answered {': '.join([status.group(1), *filter(None, words)])}{suffix}"
+    for sign, meaning in _SIGNS:
+        if sign in text:
+            return meaning + suffix
+    return head.strip().partition("\n")[0][:300].rstrip(".") + suffix
+
+
+def read_status(text: str, /) -> int | None:
+    """Return the HTTP status in obstore's message, which alone tells it.
+
+    >>> read_status("Error performing GET http://h/k in 1ms - Server returned non-2xx status code: 503 : busy")
+    503
+    """
+    status = re.search(r"status(?: code)?: (\d{3})\b", text.partition("\n\nDebug source")[0])
+    return None if status is None else int(status.group(1))
+
+
+def is_short_answer(text: str, /) -> bool:
+    """Return whether obstore's message is about an answer whose range is not the one that was asked for."""
+    return "Requested " in text and ", got " in text
+
+
+def named_region(text: str, /) -> str | None:
+    """Find the region that an S3 error names as the right one, or ``None``."""
+    found = re.search(rf"<Region>({REGION})</Region>|expecting '({REGION})'", text)
+    return None if found is None else found.group(1) or found.group(2)
+
+
+def honest[T](url: str, ask: Callable[[], T], /) -> T:
+    """Run a call of obstore; whatever goes wrong becomes a `StorageError`."""
+    try:
+        return ask()
+    except StorageError:
+        raise
+    except (obstore.exceptions.BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
+        _translate(error, url)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # pyo3's, which cannot be imported
+            raise
+        if any(sign in str(error) for sign in ("InvalidUri", "RelativeUrl")):
+            raise StorageError(
+                f"'{url}' cannot be asked for, as its endpoint is no URL: one begins with https:// or http://, such as "
+                "http://localhost:9000; see storage= and AWS_ENDPOINT_URL",
+                url=url,
+            ) from error
+        raise StorageError(f"'{url}': obstore broke down ({error}); please report this", url=url) from error
+
+
+def is_option_error(error: Exception, /) -> bool:
+    """Return whether obstore refused an option, before it asked a server."""
+    kinds = obstore.exceptions.UnknownConfigurationKeyError, TypeError, ValueError
+    return isinstance(error, kinds) or "Config error" in str(error)
+
+
+def _translate(error: Exception, url: str) -> NoReturn:
+    text, exceptions = str(error), obstore.exceptions
+    answer = what_was_answered(text)
+    if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
+        raise SourceNotFoundError(
+            f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved", url=url
+        ) from error
+    refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
+    is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # of listings
+    if isinstance(error, refusals) or is_refused or any(f"<Code>{code}<" in text for code in _EXPIRED):
+        raise RefusedError(answer, url=url) from error
+    if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):
+        raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
+    if "status: 416" in text:
+        raise UnsatisfiableError(f"'{url}' has no such bytes: {answer}. Scan it again", url=url) from error
+    region = named_region(text)
+    if region is not None or "redirect without LOCATION" in text:
+        wrong = WrongRegionError(answer, url=url)
+        wrong.region = region
+        raise wrong from error
+    remedy = "Try again later, or download it first"
+    if isinstance(error, ValueError) and "parse path" in text:
+        remedy = "obstore has no such keys: give an fsspec filesystem in storage="
+    elif url.startswith("https://") and "error following redirect" in text:
+        remedy = (
+            "It leads on in circles, or to an http:// address, which is not followed from https://: if it may, give "
+            f'storage={{"{split_url(url)[0]}": {{"allow_http": True}}}}'
+        )
+    elif "code: 404 " in text:
+        remedy = "Check the name of the bucket, and the endpoint if one is given"
+    elif isinstance(error, NotImplementedError) or "code: 405 " in text or "code: 501 " in text:
+        remedy = "Use another kind of store"
+    elif is_option_error(error):
+        remedy = "Check the options in storage="
+    message = f"'{url}' could not be had: {answer}. {remedy}"
+    raise StorageError(message, url=url, status=read_status(text), is_short=is_short_answer(text)) from error
