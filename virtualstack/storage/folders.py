@@ -7,12 +7,12 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from virtualstack.errors import StorageError
 
-__all__ = ["MAGIC", "Visits", "find_local", "is_there", "path_expression", "sync_folders"]
+__all__ = ["MAGIC", "files_below", "find_local", "is_there", "list_folder", "path_expression"]
 
 MAGIC = re.compile(r"[*?\[]")
 """What makes a pattern of a path."""
@@ -78,13 +78,10 @@ def _character_set(inside: str) -> str:
 
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
-_LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-"""Errors that tell that something was not written; others tell that folders cannot be synchronised here."""
-
 _MAX_VISITS = 1000
 
 
-class Visits:
+class _Visits:
     """Counts how often each folder is entered where links are followed: a few of them can make any number of ways."""
 
     def __init__(self) -> None:
@@ -149,7 +146,7 @@ def _below(top: str) -> Iterator[tuple[str, bool]]:
     status = _asked(lambda: Path(top).stat(), top)
     if status is None or not stat.S_ISDIR(status.st_mode):
         return
-    visits = Visits()
+    visits = _Visits()
     todo = [(top, frozenset({visits.enter(status, top)}))]
     yield top, True
     while todo:
@@ -165,7 +162,40 @@ def _below(top: str) -> Iterator[tuple[str, bool]]:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    return _asked(lambda: list(os.scandir(folder)), folder) or []
+    return _asked(lambda: list_folder(folder), folder) or []
+
+
+def list_folder(folder: str, /) -> list[os.DirEntry[str]]:
+    """List a folder; nothing where there is none.
+
+    Raises
+    ------
+    OSError
+        It cannot be listed.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def files_below(top: str, /) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Return the files in a folder and below it, each with its path from there. Links to folders are followed.
+
+    Raises
+    ------
+    OSError, StorageError
+        A folder cannot be listed, or is entered too often by links.
+    """
+    visits, todo = _Visits(), [(top, "", frozenset[tuple[int, int]]())]
+    while todo:
+        folder, at, above = todo.pop()
+        for entry in list_folder(folder):
+            if not entry.is_dir():
+                yield at + entry.name, entry
+            elif ((status := entry.stat()).st_dev, status.st_ino) not in above:  # else it lies within itself, by a link
+                todo.append((entry.path, f"{at}{entry.name}/", above | {visits.enter(status, entry.path)}))
 
 
 def _asked[T](ask: Callable[[], T], path: str) -> T | None:
@@ -181,26 +211,3 @@ def _asked[T](ask: Callable[[], T], path: str) -> T | None:
             "give a pattern that leaves it out, or a list of files",
             url=f"file://{path}",
         ) from error
-
-
-def sync_folders(folders: Collection[Path], root: Path, /) -> None:
-    """Write the names in some folders to the disk, and the names of these folders up to the parent of a root.
-
-    The name of a new file is on the disk when its folder was synchronised (POSIX, fsync), not when the file was.
-
-    Raises
-    ------
-    OSError
-        The disk is full or damaged.
-    """
-    above = {parent for folder in folders for parent in folder.parents if root.parent in (parent, *parent.parents)}
-    for folder in sorted({*folders, *above}, reverse=True):  # those within come first
-        try:
-            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(number)
-            finally:
-                os.close(number)
-        except OSError as error:
-            if error.errno in _LOSSES:
-                raise

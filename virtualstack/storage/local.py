@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import functools
 import os
 import stat
 import threading
-import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +21,8 @@ from numpy.typing import NDArray
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Fingerprint, Location, local_path
-from virtualstack.storage.folders import Visits, sync_folders
+from virtualstack.storage.atomic import LOCK_FILE, TEMPORARY_PREFIX, link_if_absent, sync_folders, temporary_file
+from virtualstack.storage.folders import files_below, list_folder
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,
@@ -39,8 +37,6 @@ from virtualstack.storage.target import check_key, check_most
 __all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local", "read_local", "with_fingerprint"]
 
 _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
-_TEMPORARY = ".virtualstack-"
-_LOCK_FILE = f"{_TEMPORARY}lock"
 
 
 class _Descriptor:
@@ -177,9 +173,7 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     StorageError
         It is a directory or a device, may not be read, or (`SourceChangedError`) differs from ``expected``.
     """
-    path = local_path(url)
-    if path is None:
-        raise _not_local(url)
+    path = _path(url)
     file = _Descriptor(path, url)
     source = LocalSource(_location(url, file.status), (file.status.st_ino, file.status.st_ctime_ns))
     check_version(expected, source.location)
@@ -192,9 +186,7 @@ def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> 
 
     Which version it is, is seen just before the file is opened.
     """
-    path = local_path(url)
-    if path is None:
-        raise _not_local(url)
+    path = _path(url)
     with _StorageErrors(url, "read"):
         status = path.stat()
         if status.st_size != expected.size or status.st_mtime != expected.last_modified or expected.url != url:
@@ -234,9 +226,7 @@ def with_fingerprint(location: Location, /) -> Location:
 
 def look_up_local(url: str, /) -> Location:
     """Look at a local file, which is not opened; errors are those of `open_local`."""
-    path = local_path(url)
-    if path is None:
-        raise _not_local(url)
+    path = _path(url)
     with _StorageErrors(url, "read"):
         status = path.stat()
         _check_regular(status, url)
@@ -245,8 +235,11 @@ def look_up_local(url: str, /) -> Location:
     return _location(url, status)
 
 
-def _not_local(url: str) -> StorageError:
-    return StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
+def _path(url: str) -> Path:
+    path = local_path(url)
+    if path is None:
+        raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
+    return path
 
 
 def _location(url: str, status: os.stat_result) -> Location:
@@ -343,15 +336,13 @@ class LocalTarget:
 
     def leftovers(self, prefix: str, before: float, /) -> list[str]:
         """List the keys of files in a folder and below it that writers were killed at, before a time (s since 1970)."""
-        root, found = self._path(""), []
+        found = []
         with _StorageErrors(self.url, "read"):
-            for folder, _, names in os.walk(self._path(prefix), onerror=_raise_unless_gone):
-                for path in (
-                    Path(folder, name) for name in names if name.startswith(_TEMPORARY) and name != _LOCK_FILE
-                ):
+            for key, path in self._files(prefix):
+                if path.name.startswith(TEMPORARY_PREFIX) and path.name != LOCK_FILE:
                     with contextlib.suppress(FileNotFoundError):
                         if path.stat().st_mtime < before:
-                            found.append(path.relative_to(root).as_posix())
+                            found.append(key)
         return sorted(found)
 
     def empty_folders(self, prefix: str, before: float, /) -> list[str]:
@@ -367,24 +358,15 @@ class LocalTarget:
                     continue
                 walked = list(os.walk(self._path(key), onerror=_raise_unless_gone))
                 with contextlib.suppress(FileNotFoundError):
-                    if not any(names for _, _, names in walked) and all(
-                        os.stat(folder).st_mtime < before  # noqa: PTH116 - a text
-                        for folder, _, _ in walked
-                    ):
+                    is_empty = not any(names for _, _, names in walked)
+                    if is_empty and all(Path(folder).stat().st_mtime < before for folder, _, _ in walked):
                         found.append(key)
         return found
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the files in the folder ``prefix`` and below it, sorted."""
-        root = self._path("")
-        top = self._path(prefix.rstrip("/")) if prefix else root
         with _StorageErrors(self.url, "read"):
-            return sorted(
-                Path(folder, name).relative_to(root).as_posix()
-                for folder, _, names in os.walk(top, onerror=_raise_unless_gone)
-                for name in names
-                if not name.startswith(_TEMPORARY)
-            )
+            return sorted(key for key, path in self._files(prefix) if not path.name.startswith(TEMPORARY_PREFIX))
 
     def first(self, prefix: str = "", /) -> str | None:
         """Give the first file in the folder ``prefix`` and below it, or ``None``; one look at the folder."""
@@ -392,7 +374,7 @@ class LocalTarget:
         try:
             with _StorageErrors(self.url + prefix, "read"):
                 every = os.listdir(folder)  # noqa: PTH208 - 10^5 names, no paths
-            names = [name for name in every if not name.startswith(_TEMPORARY)]
+            names = [name for name in every if not name.startswith(TEMPORARY_PREFIX)]
         except SourceNotFoundError:
             return None
         if not names:
@@ -405,29 +387,22 @@ class LocalTarget:
     def folders(self, prefix: str = "", /) -> Sequence[str]:
         """List the names of the folders in the folder ``prefix``, sorted; none where there is no such folder."""
         with _StorageErrors(self.url + prefix, "read"):
-            return sorted(entry.name for entry in _entries(str(self._path(prefix.rstrip("/")))) if entry.is_dir())
+            return sorted(entry.name for entry in list_folder(str(self._path(prefix.rstrip("/")))) if entry.is_dir())
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the files in the folder ``prefix`` and below it, with size and time of each; links are followed."""
-        top, found, visits = str(self._path(prefix.rstrip("/"))), {}, Visits()
+        top, found = str(self._path(prefix.rstrip("/"))), {}
         with _StorageErrors(self.url + prefix, "read"):
-            todo = [(top, f"{prefix.rstrip('/')}/" if prefix else "", frozenset[tuple[int, int]]())]
-            while todo:
-                folder, at, above = todo.pop()
-                for entry in _entries(folder):
-                    if entry.is_dir():
-                        status = entry.stat()
-                        if (status.st_dev, status.st_ino) not in above:  # else it lies within itself, by a link
-                            within = above | {visits.enter(status, entry.path)}
-                            todo.append((entry.path, f"{at}{entry.name}/", within))
-                    elif not entry.name.startswith(_TEMPORARY):
-                        key = at + entry.name
-                        try:
-                            found[key] = _location(self.url + key, entry.stat())
-                        except FileNotFoundError:
-                            if entry.is_symlink():  # to nothing; other files are gone
-                                with _StorageErrors(self.url + key, "read"):
-                                    raise
+            for name, entry in files_below(top):
+                if entry.name.startswith(TEMPORARY_PREFIX):
+                    continue
+                key = f"{prefix.rstrip('/')}/{name}" if prefix else name
+                try:
+                    found[key] = _location(self.url + key, entry.stat())
+                except FileNotFoundError:
+                    if entry.is_symlink():  # to nothing; other files are gone
+                        with _StorageErrors(self.url + key, "read"):
+                            raise
         return found
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
@@ -451,7 +426,7 @@ class LocalTarget:
             written = set(self._unsynced)
             self._unsynced.difference_update(written)
             sync_folders(written, root)  # first, as this file may point to what is in them
-            is_new = _link(temporary, path)
+            is_new = link_if_absent(temporary, path)
             sync_folders({path.parent}, root)
             return is_new
 
@@ -473,18 +448,17 @@ class LocalTarget:
     def _written(self, key: str, parts: Iterable[Bytes]) -> Iterator[tuple[Path, Path]]:
         path = self._own_path(key)
         with _StorageErrors(self._url(key), "write"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
-            try:
-                with temporary.open("xb") as file:
-                    file.writelines(parts)
-                    file.flush()
-                    os.fsync(file.fileno())
+            with temporary_file(path, parts) as temporary:
                 yield temporary, path
-            finally:
-                temporary.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # xarray takes it for the version of a directory
                 os.utime(self._path(""))
+
+    def _files(self, prefix: str) -> Iterator[tuple[str, Path]]:
+        """Return key and path of all files in a folder and below it; links to folders are not followed."""
+        root = self._path("")
+        for folder, _, names in os.walk(self._path(prefix.rstrip("/")), onerror=_raise_unless_gone):
+            for path in (Path(folder, name) for name in names):
+                yield path.relative_to(root).as_posix(), path
 
     def _own_path(self, key: str) -> Path:
         """Give the path of a file that is written or deleted; no link is followed out of the directory.
@@ -511,41 +485,6 @@ class LocalTarget:
         return Path((self._url(key) if key else self.url)[len("file://") :])
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """List a folder; nothing where there is none."""
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
 def _raise_unless_gone(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
-
-
-def _link(temporary: Path, path: Path) -> bool:
-    """Give a file its name unless there is a file of that name, and return whether there was none."""
-    try:
-        path.hardlink_to(temporary)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
-            raise
-        return _claim(temporary, path)  # no hard links here: FAT, some FUSE mounts
-    return True
-
-
-def _claim(temporary: Path, path: Path) -> bool:
-    """Rename a file unless there is one; writers wait for each other, and the system lets go of one that is killed."""
-    lock = os.open(path.with_name(_LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.exists():
-            return False
-        temporary.replace(path)
-        return True
-    finally:
-        os.close(lock)

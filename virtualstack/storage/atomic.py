@@ -1,0 +1,85 @@
+"""Write a local file as a whole: nobody sees half of it, and a loss of power does not take it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from virtualstack.storage.source import Bytes
+
+__all__ = ["LOCK_FILE", "TEMPORARY_PREFIX", "link_if_absent", "sync_folders", "temporary_file"]
+
+TEMPORARY_PREFIX = ".virtualstack-"
+LOCK_FILE = f"{TEMPORARY_PREFIX}lock"
+
+_LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+"""Errors that tell that something was not written; others tell that folders cannot be synchronised here."""
+
+
+@contextlib.contextmanager
+def temporary_file(path: Path, parts: Iterable[Bytes], /) -> Iterator[Path]:
+    """Write parts to a file beside a path, and synchronise it with the disk. Delete it at the end, if it is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.writelines(parts)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def link_if_absent(temporary: Path, path: Path, /) -> bool:
+    """Give a file its name unless there is a file of that name, and return whether there was none."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+            raise
+        return _claim(temporary, path)  # no hard links here: FAT, some FUSE mounts
+    return True
+
+
+def _claim(temporary: Path, path: Path) -> bool:
+    """Rename a file unless there is one; writers wait for each other, and the system lets go of one that is killed."""
+    lock = os.open(path.with_name(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return False
+        temporary.replace(path)
+        return True
+    finally:
+        os.close(lock)
+
+
+def sync_folders(folders: Collection[Path], root: Path, /) -> None:
+    """Write the names in some folders to the disk, and the names of these folders up to the parent of a root.
+
+    The name of a new file is on the disk when its folder was synchronised (POSIX, fsync), not when the file was.
+
+    Raises
+    ------
+    OSError
+        The disk is full or damaged.
+    """
+    above = {parent for folder in folders for parent in folder.parents if root.parent in (parent, *parent.parents)}
+    for folder in sorted({*folders, *above}, reverse=True):  # those within come first
+        try:
+            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)
+        except OSError as error:
+            if error.errno in _LOSSES:
+                raise
