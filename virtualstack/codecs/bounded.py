@@ -16,11 +16,9 @@ from typing import Any
 
 import numcodecs
 import numpy as np
-from zarr.errors import UnknownCodecError
-from zarr.registry import get_codec_class
 
 from virtualstack.codecs.codec import Bytes, BytesDecoder, Codec, CodecError, check_size, raw_bytes, shortened
-from virtualstack.codecs.plugins import ZarrFilterPlugin
+from virtualstack.codecs.plugins import ZarrFilterPlugin, find_plugin
 from virtualstack.codecs.shuffle import SHUFFLE, shuffle
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
@@ -212,7 +210,6 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
 }
 _SAME_BYTES = {"numcodecs.imagecodecs_lz4h5": "virtualstack.lz4"}
 """Codecs of other packages, and ours that decode the same bytes within their bounds."""
-_OURS = "virtualstack."
 _SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})
 _CHECKSUMS = frozenset(
     {"crc32c", *(f"numcodecs.{name}" for name in ("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"))}
@@ -222,13 +219,8 @@ _CHECKSUMS = frozenset(
 def _registered_filter(codec: Codec) -> ZarrFilterPlugin | None:
     """Find a codec that a format registered with zarr; ``None`` where it is none of ours."""
     name = _SAME_BYTES.get(codec.name, codec.name)
-    if not name.startswith(_OURS):
-        return None
-    try:
-        kind = get_codec_class(name)
-    except UnknownCodecError:
-        return None
-    return kind(Codec(name, codec.configuration)) if issubclass(kind, ZarrFilterPlugin) else None
+    kind = find_plugin(name)
+    return kind(Codec(name, codec.configuration)) if kind is not None and issubclass(kind, ZarrFilterPlugin) else None
 
 
 @lru_cache(maxsize=1024)

@@ -18,10 +18,32 @@ from numpy.typing import NDArray
 from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
+from zarr.errors import UnknownCodecError
+from zarr.registry import get_codec_class
 
 from virtualstack.codecs.codec import Bytes, BytesDecoder, Codec, CodecError, raw_bytes
 
-__all__ = ["NumcodecsPlugin", "ZarrFilterPlugin", "ZarrMetadata", "ZarrPlugin"]
+__all__ = ["NUMCODECS_IDS", "NumcodecsPlugin", "ZarrFilterPlugin", "ZarrMetadata", "ZarrPlugin", "find_plugin"]
+
+NUMCODECS_IDS: Mapping[str, str] = {
+    "grib": "virtualstack.grib",
+    "imagecodecs_lz4h5": "virtualstack.lz4",
+    "imagecodecs_szip": "virtualstack.szip",
+}
+"""Codecs of other packages, by their id in numcodecs' registry, and ours that decodes the same bytes."""
+
+_OURS = "virtualstack."
+
+
+def find_plugin(name: str, /) -> type[ZarrMetadata] | None:
+    """Return the codec that a format registered with zarr under a name; ``None`` where it is none of ours."""
+    if not name.startswith(_OURS):
+        return None
+    try:
+        kind = get_codec_class(name)
+    except UnknownCodecError:
+        return None
+    return kind if issubclass(kind, ZarrMetadata) else None
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,29 @@ class ZarrMetadata:
             Always.
         """
         raise NotImplementedError
+
+    @classmethod
+    def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
+        """Return configurations of numcodecs, in encoding order, that decode the same as the codec or raise."""
+        return [{"id": codec.name, **codec.options()}]
+
+    @classmethod
+    def from_numcodecs(cls, config: Mapping[str, Any], chunks: tuple[int, ...], /) -> Codec | None:
+        """Return the codec that decodes the same as a configuration of another package.
+
+        Parameters
+        ----------
+        config
+            The configuration, whose ``id`` stands in :data:`NUMCODECS_IDS`.
+        chunks
+            Shape of the chunks; empty where it is not known.
+
+        Returns
+        -------
+        Codec or None
+            ``None`` where that package's codec is to be used.
+        """
+        return None
 
     @abstractmethod
     def _decode_sync(self, chunk: Any, spec: ArraySpec) -> Any:

@@ -18,7 +18,7 @@ from virtualstack.codecs.bounded import bounded_decoder, encoded_size
 from virtualstack.codecs.codec import BytesDecoder, Codec, CodecError, raw_bytes
 from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP
 from virtualstack.codecs.hdf5.elements import ELEMENTS, is_text, stored_size
-from virtualstack.codecs.hdf5.filters import FILTERS
+from virtualstack.codecs.hdf5.filters import FILTERS, codec_from_numcodecs, numcodecs_config
 from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET
 from virtualstack.codecs.hdf5.zfp import ZFP
 from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrFilterPlugin
@@ -54,6 +54,16 @@ def _decode(codec: Codec, raw: Any, limit: int) -> Any:
 @dataclass(frozen=True)
 class ZarrFilter(ZarrFilterPlugin):
     """Any filter, in zarr version 3 metadata."""
+
+    @classmethod
+    def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
+        """Return the configuration of another package where it decodes the same, else ours."""
+        return [numcodecs_config(codec)]
+
+    @classmethod
+    def from_numcodecs(cls, config: Mapping[str, Any], chunks: tuple[int, ...], /) -> Codec | None:
+        """Return the filter that a configuration of another package stands for."""
+        return codec_from_numcodecs(config)
 
     def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:
         """Make the decoder."""

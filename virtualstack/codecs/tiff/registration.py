@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrPlugin
 from virtualstack.codecs.tiff.codec import TIFF, TiffDecoder, tiff_decoder
+from virtualstack.codecs.tiff.settings import numcodecs_configs
 
 __all__ = ["Tiff", "ZarrTiff"]
 
 
 class ZarrTiff(ZarrPlugin):
     """A strip or tile as a chunk, in zarr version 3 metadata."""
+
+    @classmethod
+    def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
+        """Return configurations of other packages where they decode the same, else ours."""
+        return numcodecs_configs(codec)
 
     def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> TiffDecoder:
         """Make the decoder of strips or tiles of one shape."""

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.codecs.grib.codec import GRIB
-from virtualstack.codecs.hdf5.filters import FILTERS, codec_from_numcodecs, numcodecs_config
-from virtualstack.codecs.tiff.settings import TIFF, numcodecs_configs
+from virtualstack.codecs.plugins import NUMCODECS_IDS, find_plugin
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import Fill
 from virtualstack.zarr.metadata.array import check_itemsize
@@ -32,7 +30,6 @@ __all__ = [
 
 _PREFIX = "numcodecs."
 _SAME_NAME = "vlen-utf8", "vlen-bytes"
-_PLAIN_GRIB = {"id": "grib", "var": "values", "dtype": "float32"}  # kerchunk's codec
 _COMPRESSORS = frozenset({"blosc", "bz2", "gzip", "lz4", "lzma", "pcodec", "zfpy", "zlib", "zstd"})
 _BLOSC_SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
@@ -56,7 +53,8 @@ def codecs_to_zarr2(
     _check_shuffles(codecs, variable)
     configs: list[dict[str, Any]] = []
     for codec in codecs:
-        configs += numcodecs_configs(codec) if codec.name == TIFF else [_to_zarr2(codec, variable)]
+        plugin = find_plugin(codec.name)
+        configs += [_to_zarr2(codec, variable)] if plugin is None else plugin.to_numcodecs(codec)
     compressor = configs.pop() if configs and configs[-1]["id"] in _COMPRESSORS else None
     return configs or None, compressor
 
@@ -93,10 +91,6 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
         return {"id": codec.name[len(_PREFIX) :], **options}
     if codec.name in _SAME_NAME:
         return {"id": codec.name}
-    if codec.name in FILTERS:
-        return numcodecs_config(codec)
-    if codec.name == GRIB:
-        return dict(_PLAIN_GRIB) if options.get("plain") else {"id": GRIB, **options}
     match codec.name:
         case "gzip":
             return {"id": "gzip", "level": options.get("level", 1)}
@@ -147,14 +141,11 @@ def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
     name = config["id"]
     if name in _SAME_NAME:
         return Codec(name)
-    if config == _PLAIN_GRIB and chunks:
-        return Codec.from_config(GRIB, row=chunks[-1], plain=True)
-    if name in (GRIB, TIFF):
-        return Codec.from_config(name, **{key: value for key, value in config.items() if key != "id"})
     try:
-        if (known := codec_from_numcodecs(config)) is not None:
+        ours = find_plugin(NUMCODECS_IDS.get(name, ""))
+        if ours is not None and (known := ours.from_numcodecs(config, chunks)) is not None:
             return known
-        prefix = "" if name in FILTERS else _PREFIX
+        prefix = _PREFIX if find_plugin(name) is None else ""
         return Codec.from_config(prefix + name, **{key: value for key, value in config.items() if key != "id"})
     except (TypeError, ValueError) as error:
         raise MalformedFileError(f"'{where}' has the codec {config!r}: {error}") from error
