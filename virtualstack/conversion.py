@@ -17,7 +17,6 @@ from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import found_url
 from virtualstack.vstack import save
-from virtualstack.zarr.rewrite.rewrite import OnAbsent
 
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 
@@ -44,7 +43,7 @@ def convert(
     fill_budget: int = 1 << 24,
     inline_limit: int = 1 << 20,
     rewrite: str | float | None = None,
-    absent: OnAbsent = "raise",
+    absent: Literal["fill", "raise"] = "raise",
     message: str | None = None,
     allow: Allow = (),
 ) -> ManifestGroup:

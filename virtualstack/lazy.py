@@ -15,7 +15,7 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 from virtualstack.manifests import ManifestArray, packed_encoding
-from virtualstack.reading import check_absent, read_array, read_points
+from virtualstack.reading import OnAbsent, check_absent, read_array, read_points
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["LazyArray", "lazy_variable"]
@@ -47,7 +47,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         self.manifest_array = array  # xarray takes `array` for an array of its own
         self.storage = Storage.from_option(storage)
         check_absent(absent)
-        self.absent: Literal["fill", "raise"] = absent
+        self.absent: OnAbsent = absent
 
     @property
     def shape(self) -> tuple[int, ...]:

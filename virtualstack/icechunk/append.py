@@ -23,8 +23,8 @@ from virtualstack.icechunk.writer import (
 )
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.reading import OnAbsent
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.zarr.rewrite.rewrite import OnAbsent
 
 __all__ = ["to_icechunk"]
 

@@ -25,13 +25,13 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import longest_cells, match_axes
-from virtualstack.reading import read_array
+from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import codec_documents, dump_document, fill_attribute, stored_document
 from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, OnAbsent, check_absent, refuse_absent
+from virtualstack.zarr.rewrite.rewrite import Budget, refuse_absent, refuse_absent_parts
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
 __all__ = ["Form", "FormOptions", "make_form", "make_group_document"]
@@ -152,7 +152,7 @@ def _expressible(array: ManifestArray, options: FormOptions) -> tuple[ManifestAr
     if rectilinear is not None:
         return array, rectilinear
     if options.rewrite is None:
-        check_absent(plan)
+        refuse_absent_parts(plan)
         raise _refused(array, plan, grid)
     return _changed(plan, limit, options)
 

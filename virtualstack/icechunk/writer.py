@@ -25,8 +25,9 @@ from virtualstack.icechunk.references import (
 )
 from virtualstack.location import Location, split_url
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
+from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import StorageLike
-from virtualstack.zarr.rewrite.rewrite import Budget, OnAbsent, check_word
+from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = [
     "MODES",
@@ -208,7 +209,7 @@ def form_options(
     *, storage: StorageLike, inline_limit: int, rewrite: Budget | str | float | None, absent: OnAbsent
 ) -> FormOptions:
     """Check what a user gives."""
-    check_word(absent)
+    check_absent(absent)
     budget = None if rewrite is None else Budget.from_option(rewrite)
     return FormOptions(inline_limit=inline_limit, rewrite=budget, absent=absent, storage=storage)
 

@@ -27,12 +27,12 @@ from virtualstack.manifests import (
     repack,
 )
 from virtualstack.manifests.counted import CountedManifest
-from virtualstack.reading import read_array
+from virtualstack.reading import OnAbsent, check_absent, read_array
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes, takes_holes_in
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to_zarr2
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, OnAbsent, check_absent, check_word, refuse_absent
+from virtualstack.zarr.rewrite.rewrite import Budget, refuse_absent, refuse_absent_parts
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
 __all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]
@@ -133,7 +133,7 @@ def write_kerchunk(
     ValueError
         ``relative`` without a target, ``rewrite`` is no budget, or ``absent`` is none of its words.
     """
-    check_word(absent)
+    check_absent(absent)
     budget = None if rewrite is None else Budget.from_option(rewrite)
     group = group.map_arrays(lambda array: _expressible(array, inline_limit, budget, storage))
     if absent == "raise":
@@ -188,7 +188,7 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
     if is_small and plan.cells.size and (budget is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
         return _inlined(array, storage)
     if plan.cells.size and budget is None:
-        check_absent(plan)
+        refuse_absent_parts(plan)
         raise _refused(array, plan)
     try:
         changed = repack(rewrite_chunks(plan, limit, storage))

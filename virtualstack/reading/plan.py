@@ -24,6 +24,7 @@ __all__ = [
     "DAMAGED",
     "ChunkPart",
     "Decoding",
+    "OnAbsent",
     "Plan",
     "StoredChunks",
     "find_decoding",
@@ -31,6 +32,9 @@ __all__ = [
     "strided",
     "undecodable",
 ]
+
+type OnAbsent = Literal["fill", "raise"]
+"""What is done about chunks that should be there and are not: the fill value is read, or it is an error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,7 +249,7 @@ _MAX_GAP_BYTES = 1 << 14
 """Bytes between values that are fetched together in any case: to copy them costs what another read does."""
 
 
-def make_plan(array: ManifestArray, selection: Selection, /, *, absent: Literal["fill", "raise"]) -> Plan:
+def make_plan(array: ManifestArray, selection: Selection, /, *, absent: OnAbsent) -> Plan:
     """Find the stored chunks behind a selection; no bytes are read.
 
     Raises
@@ -291,9 +295,7 @@ def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
     return (axis, n) if length[chunk] > _PIECE_BYTES and n < counts[axis] else None
 
 
-def _plan(
-    array: ManifestArray, selection: Selection, absent: Literal["fill", "raise"], cut: tuple[int, ...] = ()
-) -> Plan:
+def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tuple[int, ...] = ()) -> Plan:
     manifest = _entries(array, selection)
     entries = manifest.entries.reshape(-1)
     grid = manifest.shape  # with an axis for each one of the result

@@ -15,7 +15,7 @@ from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ABSENT, EMPTY, ChunkGrid, ManifestArray
 from virtualstack.reading.decode import DecodeBatch, fill_holes, read_cell
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
-from virtualstack.reading.plan import Plan, make_plan
+from virtualstack.reading.plan import OnAbsent, Plan, make_plan
 from virtualstack.reading.selection import OuterKey, Selection, expand, select, select_points
 from virtualstack.storage import Storage, StorageLike
 
@@ -190,7 +190,7 @@ MAX_CHUNK_BYTES = 64 << 20
 """Bytes of a decoded chunk, more or less; larger ones are split."""
 
 
-def absent_cells(array: ManifestArray, /, *, absent: Literal["fill", "raise"]) -> NDArray[np.bool_]:
+def absent_cells(array: ManifestArray, /, *, absent: OnAbsent) -> NDArray[np.bool_]:
     """Tell which cells read as the array's own fill value without being stored; shape of the grid."""
     manifest = array.in_memory()
     code, row = manifest.entries["location"], manifest.entries["encoding"]
@@ -226,7 +226,7 @@ class UniformArray:
                 chunks[i] = -(-n // min(-(-nbytes // MAX_CHUNK_BYTES), n))
         return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
 
-    def present(self, *, absent: Literal["fill", "raise"]) -> NDArray[np.bool_]:
+    def present(self, *, absent: OnAbsent) -> NDArray[np.bool_]:
         """Tell which chunks show more than the array's own fill value; shape of the grid."""
         found = (~absent_cells(self.array, absent=absent)).astype(np.int64)
         for i, (axis, cells) in enumerate(zip(self.grid.axes, self.array.grid.axes, strict=True)):
@@ -237,9 +237,7 @@ class UniformArray:
             found = ((total.take(high, i) - total.take(low, i)) > 0).astype(np.int64)
         return found.astype(np.bool_)
 
-    def read(
-        self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: Literal["fill", "raise"] = "fill"
-    ) -> NDArray[Any]:
+    def read(self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: OnAbsent = "fill") -> NDArray[Any]:
         """Read one chunk, whole: what reaches past the array is filled up with its fill value.
 
         Raises

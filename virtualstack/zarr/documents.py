@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numcodecs.vlen import VLenUTF8
@@ -31,6 +31,7 @@ from virtualstack.manifests import (
     unnamed_coordinates,
     value_changing,
 )
+from virtualstack.reading import OnAbsent
 from virtualstack.reading.read import UniformArray
 from virtualstack.zarr.chunk_key_encoding import ManifestKeys
 from virtualstack.zarr.metadata.attributes import json_attributes
@@ -73,7 +74,7 @@ class ServedArray:
     uniform: UniformArray | None = None
 
 
-def serve(array: ManifestArray, /, *, name: str, absent: Literal["fill", "raise"] = "fill") -> ServedArray:
+def serve(array: ManifestArray, /, *, name: str, absent: OnAbsent = "fill") -> ServedArray:
     """Find the form of an array for zarr: its chunks as they are stored where zarr understands them, else decoded.
 
     Those of a manifest that is not in memory are served decoded, and all of them are said to be there: whether they

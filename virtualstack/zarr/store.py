@@ -19,7 +19,7 @@ from virtualstack.errors import StorageError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, PlainArray
-from virtualstack.reading import check_absent
+from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.reading.read import UniformArray
 from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
 from virtualstack.zarr.documents import (
@@ -77,7 +77,7 @@ class ManifestStore(Store):
         self.group = group
         self.storage = Storage.from_option(storage)
         check_absent(absent)
-        self.absent: Literal["fill", "raise"] = absent
+        self.absent: OnAbsent = absent
         self._lock = threading.RLock()
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
@@ -374,9 +374,7 @@ def _cut(value: bytes, byte_range: ByteRequest | None) -> Bytes:
     return value if stop - start == len(value) else memoryview(value)[start:stop]
 
 
-def _decoded_chunk(
-    uniform: UniformArray, cell: tuple[int, ...], storage: Storage, absent: Literal["fill", "raise"]
-) -> bytes:
+def _decoded_chunk(uniform: UniformArray, cell: tuple[int, ...], storage: Storage, absent: OnAbsent) -> bytes:
     return encode_chunk(uniform.read(cell, storage, absent=absent))
 
 

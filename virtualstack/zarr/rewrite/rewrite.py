@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from virtualstack.storage import Storage, StorageLike
 from virtualstack.zarr.rewrite.encode import encode_chunk
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_anew
 
-__all__ = ["Budget", "OnAbsent", "check_absent", "check_word", "refuse_absent", "rewrite"]
+__all__ = ["Budget", "refuse_absent", "refuse_absent_parts", "rewrite"]
 
 _MAX_THREADS = 8
 _MAX_DECODED_BYTES = 1 << 30
@@ -103,7 +102,7 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
     StorageError
         Values cannot be read.
     """
-    check_absent(plan)
+    refuse_absent_parts(plan)
     if plan.nbytes > limit:
         raise _over_budget(plan, plan.nbytes, plan.remedy(), limit)
     try:
@@ -123,7 +122,7 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
         ) from error
 
 
-def check_absent(plan: RewritePlan, /) -> None:
+def refuse_absent_parts(plan: RewritePlan, /) -> None:
     """Refuse to encode ABSENT chunks.
 
     Raises
@@ -194,16 +193,6 @@ def _over_budget(plan: RewritePlan, nbytes: int, remedy: str, limit: int) -> Wri
         variable=name,
         feature="rewrite",
     )
-
-
-type OnAbsent = Literal["raise", "fill"]
-"""Whether ABSENT chunks are refused, or left out as EMPTY ones are."""
-
-
-def check_word(absent: str, /) -> None:
-    """Raise `ValueError` for what is no `OnAbsent`."""
-    if absent not in ("raise", "fill"):
-        raise ValueError(f"absent={absent!r}; ABSENT chunks are refused ('raise'), or left out ('fill')")
 
 
 def refuse_absent(n_absent: int, /, *, variable: str, target: str) -> None:
