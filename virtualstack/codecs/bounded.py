@@ -17,7 +17,7 @@ from typing import Any
 import numcodecs
 import numpy as np
 
-from virtualstack.codecs.codec import Bytes, BytesDecoder, Codec, CodecError, check_size, raw_bytes, shortened
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, check_size, raw_bytes, shortened
 from virtualstack.codecs.plugins import ZarrFilterPlugin, find_plugin
 from virtualstack.codecs.shuffle import SHUFFLE, shuffle
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
@@ -62,7 +62,7 @@ _BYTES_PER_STREAM = 1000
 """Stored bytes of a chunk for each further stream: beginning a stream takes as long as decoding so many."""
 
 
-def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many: bool) -> bytes:
+def _drain(what: str, new: Callable[[], Any], raw: BytesLike, limit: int, *, is_many: bool) -> bytes:
     """Decompress one stream, or several in a row, up to ``limit`` bytes and not one more."""
     parts: list[bytes] = []
     room = limit
@@ -118,7 +118,7 @@ def _lzma(options: Mapping[str, Any]) -> BytesDecoder:
 def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
     codec = numcodecs.Zstd()
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         found = _zstd_size(bytes(raw[:18]))
         if found is not None:
             check_size("the zstd frame", found, size, limit)
@@ -153,7 +153,7 @@ def _zstd_size(header: bytes) -> int | None:
 def _blosc(options: Mapping[str, Any]) -> BytesDecoder:
     codec = numcodecs.Blosc()
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         if len(raw) < 16:
             raise CodecError(f"a blosc frame has 16 bytes of header at least; there are {len(raw)}")
         # c-blosc README_HEADER: nbytes, blocksize and cbytes follow four bytes of versions and flags
@@ -169,7 +169,7 @@ def _blosc(options: Mapping[str, Any]) -> BytesDecoder:
 def _lz4(options: Mapping[str, Any]) -> BytesDecoder:
     codec = numcodecs.LZ4()
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         if len(raw) < 4:
             raise CodecError(f"an lz4 chunk begins with its size in 4 bytes; there are {len(raw)} bytes")
         found = int.from_bytes(bytes(raw[:4]), "little")
@@ -182,7 +182,7 @@ def _lz4(options: Mapping[str, Any]) -> BytesDecoder:
 def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
     codec = numcodecs.Fletcher32()
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         if len(raw) < 4:
             raise CodecError(f"a fletcher32 checksum has 4 bytes; the chunk has {len(raw)}")
         if len(raw) == 4:

@@ -15,8 +15,8 @@ from virtualstack.errors import ManifestError
 from virtualstack.printable import printable
 
 __all__ = [
-    "Bytes",
     "BytesDecoder",
+    "BytesLike",
     "Codec",
     "CodecError",
     "agreed",
@@ -179,7 +179,7 @@ def _without_encoder_settings(codec: Codec) -> Codec:
     return Codec.from_config(name, **{key: value for key, value in codec.options().items() if key not in drop})
 
 
-type Bytes = bytes | memoryview | NDArray[np.uint8]
+type BytesLike = bytes | memoryview | NDArray[np.uint8]
 
 
 class CodecError(ValueError):
@@ -201,7 +201,7 @@ class BytesDecoder(Protocol):
     may come out.
     """
 
-    def __call__(self, raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def __call__(self, raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         """Give the decoded bytes."""
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from virtualstack.codecs.aec import check_aec, szip_settings
-from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, check_size, raw_bytes, shortened
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes, shortened
 from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.errors import UnsupportedFeatureError
 
@@ -297,7 +297,7 @@ def bounded_plugin(
     if check is None and name.startswith(_IMAGECODECS) and name not in _SMALL_OUTPUT:
         raise _unbounded(name)
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         data = raw_bytes(raw)
         if check is not None:
             check(data, size, limit)
@@ -353,7 +353,7 @@ _SETTINGS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def _into(name: str, decoder: Any) -> BytesDecoder:
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         room = limit if size is None else size
         # one byte more: some stop at the end of what they are given, without a word
         # it makes room for blocks before it looks
@@ -372,7 +372,7 @@ def _compared(decoder: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Byt
     shapes = dict.fromkeys((tuple(kept), shape[-2:], shape[-3:], shape[-3:-1]))
     fitting = [found for found in shapes if len(found) > 1 and math.prod(found) == math.prod(shape)]
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         check_frames(bytes(raw), limit)
         for n, found in enumerate(fitting, start=1):
             try:

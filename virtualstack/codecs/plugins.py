@@ -21,7 +21,7 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
-from virtualstack.codecs.codec import Bytes, BytesDecoder, Codec, CodecError, raw_bytes
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, raw_bytes
 
 __all__ = ["NUMCODECS_IDS", "NumcodecsPlugin", "ZarrFilterPlugin", "ZarrMetadata", "ZarrPlugin", "find_plugin"]
 
@@ -115,7 +115,7 @@ class ZarrPlugin(ZarrMetadata, ArrayBytesCodec):
     """A codec that makes an array of a chunk, in zarr version 3 metadata."""
 
     @abstractmethod
-    def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> Callable[[Bytes], NDArray[Any]]:
+    def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> Callable[[BytesLike], NDArray[Any]]:
         """Make the decoder of chunks of a shape."""
 
     def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> NDBuffer:

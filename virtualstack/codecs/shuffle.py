@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.codecs.codec import Bytes, BytesDecoder, raw_bytes
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, raw_bytes
 
 __all__ = ["SHUFFLE", "shuffle"]
 
@@ -19,7 +19,7 @@ def shuffle(options: Mapping[str, Any], /) -> BytesDecoder:
     """Give the decoder; ``elementsize`` in bytes."""
     width = int(options.get("elementsize", 4))
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         source = raw_bytes(raw)
         n = source.size // width if width > 1 else 0
         if n < 2:

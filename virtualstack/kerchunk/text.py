@@ -39,7 +39,7 @@ _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(_WORD_BYTES + 1)], np.u
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no hash of a word is lost; 2^64 by the golden ratio
 
 type Positions = NDArray[np.int64]
-type Bytes = NDArray[np.uint8]
+type ByteArray = NDArray[np.uint8]
 
 
 class _Found(NamedTuple):
@@ -160,7 +160,7 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[memoryview]:
         yield from (view[at : at + _BLOCK_BYTES] for at in range(0, len(piece), _BLOCK_BYTES))
 
 
-def _between(quotes: Positions, odd: Positions, text: Bytes) -> _Found:
+def _between(quotes: Positions, odd: Positions, text: ByteArray) -> _Found:
     gaps = np.diff(quotes)[1:-2]
     first = np.flatnonzero((gaps == 3) | (gaps == 4))  # then the second gap may be ":[" or ": ["
     key, key_end, url, url_end, stop = (quotes[first + i] for i in range(5))

@@ -10,7 +10,7 @@ from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, I
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.filling import reindex
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.group import ManifestGroup, Refusal, text_arrays, unnamed_coordinates
+from virtualstack.manifests.group import ManifestGroup, ManifestNode, Refusal, text_arrays, unnamed_coordinates
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.inline import inline_array
 from virtualstack.manifests.manifest import Manifest
@@ -36,6 +36,7 @@ __all__ = [
     "Manifest",
     "ManifestArray",
     "ManifestGroup",
+    "ManifestNode",
     "ManifestSummary",
     "Mosaic",
     "PageSource",

@@ -23,6 +23,7 @@ __all__ = [
     "distinct_rows",
     "first_cell",
     "mesh",
+    "replaced",
 ]
 
 _BLOCK_CELLS = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of a processor
@@ -128,6 +129,11 @@ def first_cell(box: CellBox, bad: NDArray[np.bool_], /) -> tuple[int, ...]:
     """Give the first cell of a box that is marked, in C order, as its index in the grid."""
     found = np.unravel_index(int(bad.argmax()), bad.shape)
     return tuple(side.start + int(i) for side, i in zip(box, found, strict=True))
+
+
+def replaced(values: tuple[int, ...], at: int, value: int, /) -> tuple[int, ...]:
+    """Return values, such as the numbers of a cell, with another one for one axis."""
+    return (*values[:at], value, *values[at + 1 :])
 
 
 def distinct_rows(columns: Sequence[NDArray[Any]] | NDArray[Any], /) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -11,7 +11,7 @@ import numpy as np
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.array import ManifestArray
 
-__all__ = ["ManifestGroup", "Refusal", "text_arrays", "unnamed_coordinates"]
+__all__ = ["ManifestGroup", "ManifestNode", "Refusal", "text_arrays", "unnamed_coordinates"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +155,7 @@ def unnamed_coordinates(group: ManifestGroup, /) -> list[str]:
         if array.dimension_names and array.dimension_names[: array.ndim - (name in texts)] == (name,)
     }
     return sorted((group.coordinates & group.arrays.keys()) - named - dims)
+
+
+type ManifestNode = ManifestGroup | ManifestArray
+"""What a path in a group leads to."""

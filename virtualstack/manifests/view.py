@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
-from virtualstack.manifests.cells import CellNumbers, ManifestSummary
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary, replaced
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis
@@ -108,9 +108,9 @@ class ManifestView(UnreadManifest):
             first += self.firsts[at]
         return replace(
             self,
-            begins=_with(self.begins, at, self.begins[at] + begin),
-            counts=_with(self.counts, at, n),
-            firsts=_with(self.firsts, at, first),
+            begins=replaced(self.begins, at, self.begins[at] + begin),
+            counts=replaced(self.counts, at, n),
+            firsts=replaced(self.firsts, at, first),
         )
 
     def drop(self, axis: int, /) -> ManifestView:
@@ -133,7 +133,7 @@ class ManifestView(UnreadManifest):
             base, skipped = view.base.between(view.begins[axis], view.begins[axis] + view.counts[axis])
             if base is view.base:
                 break
-            outer = replace(view, base=base, begins=_with(view.begins, axis, view.begins[axis] - skipped))
+            outer = replace(view, base=base, begins=replaced(view.begins, axis, view.begins[axis] - skipped))
             if not isinstance(base, ManifestView):
                 view = outer
                 continue
@@ -237,7 +237,3 @@ class SteppedManifest(UnreadManifest):
 def _on_axes(encodings: tuple[ChunkEncoding, ...], axes: tuple[int | None, ...]) -> tuple[ChunkEncoding, ...]:
     """Bring strides onto the axes of a view."""
     return tuple(x.with_strides(0 if axis is None else x.strides[axis] for axis in axes) for x in encodings)
-
-
-def _with(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
-    return (*values[:at], value, *values[at + 1 :])

@@ -18,7 +18,7 @@ from virtualstack.cache import ByteCache
 from virtualstack.errors import StorageError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
-from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, ManifestNode, PlainArray
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.reading.read import UniformArray
 from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
@@ -36,7 +36,6 @@ __all__ = ["ManifestStore"]
 CACHE_BYTES = 128 << 20
 """Bytes of decoded chunks that a store keeps."""
 
-type _Node = ManifestGroup | ManifestArray
 
 _STORES: WeakValueDictionary[int, ManifestStore] = WeakValueDictionary()
 
@@ -195,9 +194,9 @@ class ManifestStore(Store):
         value = self._get(key, None)
         return None if value is None else len(value)
 
-    def _find(self, key: str) -> tuple[str, _Node, list[str]]:
+    def _find(self, key: str) -> tuple[str, ManifestNode, list[str]]:
         """Split a key into the node it lies in and what is left of it."""
-        node: _Node = self.group
+        node: ManifestNode = self.group
         parts = [part for part in key.split("/") if part]
         for depth, part in enumerate(parts):
             if depth == len(parts) - 1 and part == "zarr.json":  # the metadata, whatever an array is called
@@ -210,7 +209,7 @@ class ManifestStore(Store):
                 return "/".join(parts[:depth]), node, parts[depth:]
         return "/".join(parts), node, []
 
-    def _chunk(self, path: str, node: _Node, rest: list[str]) -> tuple[ServedArray, tuple[int, ...]] | None:
+    def _chunk(self, path: str, node: ManifestNode, rest: list[str]) -> tuple[ServedArray, tuple[int, ...]] | None:
         """Give the chunk that a key means, where it is there."""
         if isinstance(node, ManifestGroup) or rest[:1] != ["c"] or len(rest) != node.ndim + 1:
             return None
@@ -228,7 +227,7 @@ class ManifestStore(Store):
                 self._served[path] = serve(array, name=path, absent=self.absent)
             return self._served[path]
 
-    def _document(self, path: str, node: _Node) -> bytes:
+    def _document(self, path: str, node: ManifestNode) -> bytes:
         with self._lock:
             if path not in self._documents:
                 document = group_document(node) if isinstance(node, ManifestGroup) else self._serve(path, node).document
@@ -290,7 +289,7 @@ class ManifestStore(Store):
         for name in await asyncio.to_thread(self._names, prefix):
             yield name
 
-    def _nodes(self) -> Iterator[tuple[str, _Node]]:
+    def _nodes(self) -> Iterator[tuple[str, ManifestNode]]:
         """Give all nodes but those that are refused, parents first, with their paths."""
         for path, group in self.group.walk():
             yield path.strip("/"), group

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 import numpy as np
 from numcodecs.zstd import Zstd
 
-from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup
+from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.reading import read_array
 from virtualstack.reading.read import UniformArray
 from virtualstack.storage import StorageLike
@@ -31,8 +31,6 @@ _ZSTD_LEVEL = 3
 _ZSTD = {"name": "zstd", "configuration": {"level": _ZSTD_LEVEL, "checksum": True}}
 _HIDDEN = ".vstack"
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")
-
-type _Node = ManifestGroup | ManifestArray
 
 
 def is_inline(array: ManifestArray, /) -> bool:
@@ -150,10 +148,10 @@ class _View:
         return {_key(path, cell) for path, array in self.loaded.items() for cell in np.ndindex(array.grid.shape)}
 
 
-def _walk(group: ManifestGroup, path: str = "") -> Iterator[tuple[str, _Node, str | None]]:
+def _walk(group: ManifestGroup, path: str = "") -> Iterator[tuple[str, ManifestNode, str | None]]:
     """Give all nodes with their paths, parents first, and why they are not in the view; then nothing below them is."""
     yield path, group, None
-    children: Iterable[tuple[str, _Node]] = [*group.arrays.items(), *group.groups.items()]
+    children: Iterable[tuple[str, ManifestNode]] = [*group.arrays.items(), *group.groups.items()]
     for name, node in children:
         at = f"{path}/{name}".lstrip("/")
         why = _why_no_key(at, name)

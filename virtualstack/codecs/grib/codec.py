@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, run_in_child
-from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, raw_bytes, shortened
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, raw_bytes, shortened
 from virtualstack.codecs.grib.fields import described, has_harmonics, is_safe, last_field
 from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
@@ -31,7 +31,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """What each key decodes to."""
 
-type GribDecoder = Callable[[Bytes], NDArray[Any]]
+type GribDecoder = Callable[[BytesLike], NDArray[Any]]
 
 _LIBRARY = "virtualstack.codecs.grib.child"
 
@@ -68,7 +68,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
     _check_installed()
     size = None if shape is None else math.prod(shape)
 
-    def decode(raw: Bytes, /) -> NDArray[Any]:
+    def decode(raw: BytesLike, /) -> NDArray[Any]:
         message = bytes(raw)
         values: NDArray[Any] | None
         if key != "values":
@@ -103,7 +103,7 @@ def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
     key = f"{var}s" if var in ("latitude", "longitude") else "values"
     dtype = np.dtype(options.get("dtype") or DTYPES[key])
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         message = bytes(raw)
         field = last_field(message)  # another message where there are several fields: kerchunk takes the first
         is_here = key == "values" and field == message and is_safe(message)

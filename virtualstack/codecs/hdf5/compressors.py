@@ -15,7 +15,7 @@ from numcodecs.lz4 import decompress
 from numpy.typing import NDArray
 
 from virtualstack.codecs.aec import szip_settings
-from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes
 from virtualstack.errors import MissingDependencyError
 
 __all__ = [
@@ -64,12 +64,12 @@ def lzf(options: Mapping[str, Any], /) -> BytesDecoder:
     """Give the decoder of filter 32000."""
     check_installed(LZF)
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         source = raw_bytes(raw)
         if not source.size:
             raise CodecError("there is no LZF stream: the chunk is empty")
         room = min(limit, _LZF_RATIO * (source.size + 1)) if size is None else size
-        decoded: Bytes = imagecodecs().lzf_decode(source, header=False, out=np.empty(max(room, 1), np.uint8))
+        decoded: BytesLike = imagecodecs().lzf_decode(source, header=False, out=np.empty(max(room, 1), np.uint8))
         if size is not None and len(decoded) != size:
             raise CodecError(f"the LZF stream holds {len(decoded)} bytes; {size} are expected")
         return decoded
@@ -88,7 +88,7 @@ def szip(options: Mapping[str, Any], /) -> BytesDecoder:
     settings = szip_settings(options)
     check_installed(SZIP)
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         source = raw_bytes(raw)
         if source.size < 4:
             raise CodecError(f"an szip chunk begins with its size in 4 bytes; there are {source.size} bytes")
@@ -96,7 +96,7 @@ def szip(options: Mapping[str, Any], /) -> BytesDecoder:
         check_size("the szip chunk", found, size, limit)
         if not found:
             return b""
-        decoded: Bytes = imagecodecs().szip_decode(source, **settings, header=True, out=np.empty(found, np.uint8))
+        decoded: BytesLike = imagecodecs().szip_decode(source, **settings, header=True, out=np.empty(found, np.uint8))
         if len(decoded) != found:
             raise CodecError(f"the szip stream gives {len(decoded)} bytes; its header says {found}")
         return decoded
@@ -121,7 +121,7 @@ type _Undo = Callable[[memoryview, int, int, memoryview], None]
 def lz4(options: Mapping[str, Any], /) -> BytesDecoder:
     """Give the decoder of filter 32004; a block that did not shrink is stored as it is."""
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         out, work, n_bytes = _open(raw, "lz4", size, limit)
         _decode_blocks(work, memoryview(out), n_bytes, _copy_or_lz4)
         return out
@@ -160,7 +160,7 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
         return lambda raw, size, limit: _unshuffle(raw_bytes(raw), width, block or _own_block(width))
     undo = _COMPRESSORS[compressor]
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         out, work, n_bytes = _open(raw, "bitshuffle", size, limit)
         if out.size % width or n_bytes % (_GROUP_ELEMENTS * width) or not n_bytes:
             raise CodecError(
@@ -178,7 +178,7 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
     return decode
 
 
-def _open(raw: Bytes, what: str, size: int | None, limit: int) -> tuple[NDArray[np.uint8], memoryview, int]:
+def _open(raw: BytesLike, what: str, size: int | None, limit: int) -> tuple[NDArray[np.uint8], memoryview, int]:
     """Give memory for the decoded chunk, the stored bytes in memory that may be changed, and the bytes of a block."""
     if len(raw) < _HEADER.size:
         raise CodecError(f"the {what} chunk has {len(raw)} bytes; its header alone has {_HEADER.size}")
@@ -232,7 +232,7 @@ def _own_block(width: int) -> int:
     return max(_TARGET_BYTES // width // _GROUP_ELEMENTS * _GROUP_ELEMENTS, _MIN_BLOCK_ELEMENTS)
 
 
-def _unshuffle(data: NDArray[np.uint8], width: int, block: int) -> Bytes:
+def _unshuffle(data: NDArray[np.uint8], width: int, block: int) -> BytesLike:
     if data.size % width:
         raise CodecError(f"the bitshuffle chunk has {data.size} bytes, which are no elements of {width} bytes")
     if not data.size:
@@ -259,7 +259,7 @@ def blosc2(options: Mapping[str, Any], /) -> BytesDecoder:
     """Give the decoder."""
     check_installed(BLOSC2)
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         frame = raw_bytes(raw)
         if frame.size < _FIXED.size or frame[2:10].tobytes() != b"b2frame\0":
             raise CodecError("there is no blosc2 frame: the magic is missing")

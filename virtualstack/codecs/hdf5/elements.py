@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, raw_bytes
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, raw_bytes
 from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["ELEMENTS", "elements", "is_text", "stored_size"]
@@ -51,7 +51,7 @@ def elements(options: Mapping[str, Any], /) -> BytesDecoder:
         text = f"codec '{ELEMENTS}' does not take the configuration {dict(options)}: {error}"
         raise UnsupportedFeatureError(text, feature=ELEMENTS) from error
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         data = raw_bytes(raw)
         if data.size % itemsize:
             raise CodecError(f"{data.size} bytes are no whole number of elements of {itemsize}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes
 
 __all__ = [
     "NBIT",
@@ -133,7 +133,7 @@ def _decoder[P: (NbitLayout, Scaling)](
     """Make the decoder of a filter: it parses the client data values once, and compares sizes before it unpacks."""
     parameters = parse([int(value) for value in options["values"]])
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         source = raw_bytes(raw)
         if parameters is None:
             return source

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes
 from virtualstack.codecs.hdf5.compressors import check_installed, imagecodecs
 from virtualstack.codecs.hdf5.packed_bits import check_words
 
@@ -93,7 +93,7 @@ def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
     check_installed(ZFP)
     prefix = np.array(words, "<u4").view(np.uint8)
 
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         check_size("the zfp header", math.prod(header.shape) * header.dtype.itemsize, size, limit)
         out = np.empty(header.shape, header.dtype)
         imagecodecs().zfp_decode(_stream(prefix, header, raw_bytes(raw)), out=out)

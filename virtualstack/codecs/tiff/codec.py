@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import Bytes, CodecError
+from virtualstack.codecs.codec import BytesLike, CodecError
 from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.codecs.limits import image_size, lerc_size
 from virtualstack.codecs.tiff.settings import BY_STREAM, COMPRESSIONS, TIFF, Settings
@@ -53,7 +53,7 @@ def imagecodecs(compression: int, /) -> Any:
     return module
 
 
-type TiffDecoder = Callable[[Bytes], NDArray[Any]]
+type TiffDecoder = Callable[[BytesLike], NDArray[Any]]
 
 _CCITT = {2: "ccittrle_decode", 3: "ccittfax3_decode", 4: "ccittfax4_decode"}
 _JPEG = frozenset({7, 33007, 34892})
@@ -87,7 +87,7 @@ def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
     check_installed()
     decode = _stream_decoder(settings, own) if settings.compression in BY_STREAM else _image_decoder(settings, own)
 
-    def run(raw: Bytes, /) -> NDArray[Any]:
+    def run(raw: BytesLike, /) -> NDArray[Any]:
         if not len(raw):
             raise CodecError("there is no strip or tile: it has no bytes")
         values = decode(raw)
@@ -107,7 +107,7 @@ def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
     room = rows * columns * samples * dtype.itemsize if settings.is_packed else rows * row
     undo = _predictor(settings)
 
-    def decode(raw: Bytes, /) -> NDArray[Any]:
+    def decode(raw: BytesLike, /) -> NDArray[Any]:
         library = imagecodecs(settings.compression)
         data: Any = library.bitorder_decode(bytes(raw)) if settings.fill_order == 2 else raw
         if settings.compression == _LERC:
@@ -228,7 +228,7 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
     dtype, name = _native(settings), COMPRESSIONS[settings.compression]
     tables = settings.jpeg_tables()
 
-    def decode(raw: Bytes, /) -> NDArray[Any]:
+    def decode(raw: BytesLike, /) -> NDArray[Any]:
         library = imagecodecs(settings.compression)
         data = bytes(raw)
         if settings.compression in _CCITT:

@@ -20,7 +20,7 @@ from virtualstack.manifests import (
     Manifest,
     ManifestArray,
 )
-from virtualstack.manifests.cells import blocks, distinct_rows
+from virtualstack.manifests.cells import blocks, distinct_rows, replaced
 from virtualstack.manifests.chunk_manifest import MAX_SPARE_ROWS
 from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.view import ManifestView, SteppedManifest
@@ -135,7 +135,11 @@ def _pieces(
                 own_low, own_high = max(low[axis] - first, 0), min(high[axis] - first, n)
                 start = begin[axis] + max(first - low[axis], 0)
                 yield from _pieces(
-                    part, url, _with(begin, axis, start), _with(low, axis, own_low), _with(high, axis, own_high)
+                    part,
+                    url,
+                    replaced(begin, axis, start),
+                    replaced(low, axis, own_low),
+                    replaced(high, axis, own_high),
                 )
                 first += n
             return
@@ -149,10 +153,6 @@ def _pieces(
     whole = low == (0,) * len(low) and high == manifest.shape
     box = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
     yield Piece(manifest if whole else manifest.read(box), begin)
-
-
-def _with(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
-    return (*values[:at], value, *values[at + 1 :])
 
 
 def count_columns(pieces: Sequence[Piece], /) -> int:
