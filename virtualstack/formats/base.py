@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
+from virtualstack.errors import ReaderError
 from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.storage import Permission, Storage
 
@@ -139,7 +140,11 @@ def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOpti
         As from `Reader.read`.
     """
     storage = permitted(storage, url, (*options.allow, *getattr(reader, "places", ())))
-    group = reader.read(url, storage, options)
+    try:
+        group = reader.read(url, storage, options)
+    except ReaderError as error:
+        error.url = error.url or url  # parts of a source do not know where they stand
+        raise
     if isinstance(group, ManifestGroup):
         check_references(group, storage)
     return group

@@ -17,7 +17,6 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 from virtualstack.errors import (
-    ReaderError,
     SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -119,9 +118,6 @@ class Icechunk:
             return _group(session.store, "", url, url, options, storage, manifests)
         except icechunk.IcechunkError as error:
             raise StorageError(f"'{url}' cannot be read by Icechunk: {read_reason(error)}", url=url) from error
-        except ReaderError as error:
-            error.url = error.url or url
-            raise
 
     def _version(self) -> dict[str, str]:
         if self.snapshot is not None:

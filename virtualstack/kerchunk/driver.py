@@ -339,11 +339,7 @@ class KerchunkDriver:
             references = _CORRECTIONS[module](references, source)
         reader = Kerchunk(masks_fill_value=self.masks_fill_value)
         base = url.rpartition("/")[0]
-        try:
-            group = reader.read_references(references, base_url=base, storage=storage, options=options)
-        except ReaderError as error:
-            error.url = error.url or url
-            raise
+        group = reader.read_references(references, base_url=base, storage=storage, options=options)
         return replace(group, url=url).map_arrays(lambda array: _seen(array, name, source.location))
 
     def _driver(self, url: str) -> Callable[..., Any]:

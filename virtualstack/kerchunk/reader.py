@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from virtualstack.errors import (
     MalformedFileError,
     ManifestError,
-    ReaderError,
     SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -240,13 +239,6 @@ class Kerchunk:
             They cannot be had.
         """
         url = url.rstrip("/")
-        try:
-            return self._read(url, storage, options)
-        except ReaderError as error:
-            error.url = error.url or url  # parts of the references do not know where they stand
-            raise
-
-    def _read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         base = url.rpartition("/")[0] + "/"
         zmetadata = None if ".json" in url.rpartition("/")[2] else _directory(url, storage)
         if zmetadata is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError, StorageError
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import Manifest, ManifestGroup
 from virtualstack.storage import Storage
@@ -73,13 +73,6 @@ class Zarr:
             It cannot be had; or a web server has it, and its metadata are not consolidated.
         """
         url = url.rstrip("/")
-        try:
-            return self._read(url, storage, options)
-        except ReaderError as error:
-            error.url = error.url or url
-            raise
-
-    def _read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         store: _Store = Folder(url=url, storage=storage)
         metadata = {} if url.endswith(_ZIP) else self._metadata(store, url)
         if not metadata:
