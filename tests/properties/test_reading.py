@@ -111,7 +111,7 @@ def test_any_selection_of_any_operation(monkeypatch, limit, answers_at_once):
         monkeypatch.setattr(decode, name, limit)
     for name in ("_MIN_SPARSE_BYTES", "_PIECE_BYTES", "_MAX_GAP_BYTES"):
         monkeypatch.setattr(planning, name, limit)
-    monkeypatch.setattr(decode, "_MAX_ALONE_BYTES", limit)
+    monkeypatch.setattr("virtualstack.reading.read._MAX_ALONE_BYTES", limit)
     monkeypatch.setattr(decoding, "_MIN_TOGETHER_PARTS", limit)
     any_selection_of_any_operation_equals_numpy()
 

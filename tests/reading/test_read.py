@@ -96,7 +96,7 @@ def test_large_raw_chunks_are_read_in_pieces(monkeypatch, recorded, key, n_reads
     """A long contiguous chunk is fetched in pieces, and values far apart one by one."""
     monkeypatch.setattr(planning, "_MIN_SPARSE_BYTES", 8000)
     monkeypatch.setattr(planning, "_MAX_GAP_BYTES", 4096)
-    monkeypatch.setattr(decode, "_MAX_ALONE_BYTES", 8000)
+    monkeypatch.setattr("virtualstack.reading.read._MAX_ALONE_BYTES", 8000)
     monkeypatch.setattr(planning, "_PIECE_BYTES", 24000)
     array, values = known(np.arange(40000.0).reshape(40, 1000), (40, 1000))
     wanted = values[key[0]][:, key[1]]
@@ -112,7 +112,7 @@ def test_large_raw_chunks_are_read_in_pieces(monkeypatch, recorded, key, n_reads
 @pytest.mark.parametrize("key", [np.s_[:, :, :], np.s_[:, :, 1], np.s_[::2, 1:, ::-1], np.s_[:, [5, 2], 0]])
 def test_pieces_along_two_axes_are_fetched_once(monkeypatch, recorded, key):
     """A contiguous chunk that is cut along several axes comes in pieces that are small and hold what no other does."""
-    monkeypatch.setattr(decode, "_MAX_ALONE_BYTES", 2000)
+    monkeypatch.setattr("virtualstack.reading.read._MAX_ALONE_BYTES", 2000)
     monkeypatch.setattr(planning, "_MIN_SPARSE_BYTES", 2000)
     monkeypatch.setattr(planning, "_MAX_GAP_BYTES", 0)
     monkeypatch.setattr(planning, "_PIECE_BYTES", 4000)

@@ -22,11 +22,11 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
-from virtualstack.reading.read import UniformArray
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import ZLIB, store_array
 from virtualstack.zarr.documents import serve
 from virtualstack.zarr.store import ManifestStore
+from virtualstack.zarr.uniform import UniformArray
 
 PROTOTYPE = default_buffer_prototype()
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, check_size, raw_bytes, shortened
 from virtualstack.codecs.plugins import ZarrFilterPlugin, find_plugin
-from virtualstack.codecs.shuffle import SHUFFLE, shuffle
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
 __all__ = [
     "INFLATE_ERRORS",
+    "SHUFFLE",
     "BytesDecoder",
     "CodecError",
     "bounded_decoder",
@@ -31,6 +31,7 @@ __all__ = [
     "new_gzip",
     "new_zlib",
     "raw_bytes",
+    "shuffle",
 ]
 
 INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error,)
@@ -188,6 +189,30 @@ def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
         if len(raw) == 4:
             return b""
         return codec.decode(raw)  # type: ignore[no-any-return]
+
+    return decode
+
+
+SHUFFLE = "virtualstack.shuffle"
+"""The name of the filter behind filters that give any number of bytes; numcodecs' shuffle refuses what is left over."""
+
+
+def shuffle(options: Mapping[str, Any], /) -> BytesDecoder:
+    """Give the decoder; ``elementsize`` in bytes."""
+    width = int(options.get("elementsize", 4))
+
+    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
+        source = raw_bytes(raw)
+        n = source.size // width if width > 1 else 0
+        if n < 2:
+            return source
+        # HDF5 leaves what does not fill an element as it is, at the end.
+        out = np.empty_like(source)
+        elements, planes = out[: n * width].reshape(n, width), source[: n * width].reshape(width, n)
+        for i in range(width):
+            elements[:, i] = planes[i]
+        out[n * width :] = source[n * width :]
+        return out
 
     return decode
 

@@ -1,25 +1,26 @@
-"""Read a selection of a virtual array, or any array as one with equal chunks."""
+"""Read a selection of a virtual array: what lies in one chunk at once, all else by a plan."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.manifests import ABSENT, EMPTY, ChunkGrid, ManifestArray
-from virtualstack.reading.decode import DecodeBatch, fill_holes, read_cell
+from virtualstack.codecs.pipeline import CodecError
+from virtualstack.codecs.shards import with_fill
+from virtualstack.errors import StorageError, UnsupportedFeatureError
+from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
+from virtualstack.reading.decode import DecodeBatch, fill_holes
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
-from virtualstack.reading.plan import OnAbsent, Plan, make_plan
+from virtualstack.reading.plan import DAMAGED, Plan, find_decoding, make_plan, strided, undecodable
 from virtualstack.reading.selection import OuterKey, Selection, expand, select, select_points
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["UniformArray", "absent_cells", "check_absent", "read_array", "read_points"]
+__all__ = ["check_absent", "read_array", "read_points"]
 
 
 def read_array(
@@ -67,7 +68,7 @@ def read_array(
     check_absent(absent)
     storage = Storage.from_option(storage)
     items = expand(key, array.ndim)
-    values = read_cell(array, items, storage)
+    values = _read_cell(array, items, storage)
     if values is not None:
         return values.reshape([n for n, item in zip(values.shape, items, strict=True) if isinstance(item, slice)])
     selection = select(array.grid, items)
@@ -186,92 +187,117 @@ _MIN_THREAD_BYTES = 1 << 16
 """Stored bytes of a batch from which on threads decode it."""
 
 
-MAX_CHUNK_BYTES = 64 << 20
-"""Bytes of a decoded chunk, more or less; larger ones are split."""
+_MAX_ALONE_BYTES = 1 << 20
+"""Bytes of uncompressed values that are fetched so; of more than that, a plan may find that few are needed."""
 
 
-def absent_cells(array: ManifestArray, /, *, absent: OnAbsent) -> NDArray[np.bool_]:
-    """Tell which cells read as the array's own fill value without being stored; shape of the grid."""
-    manifest = array.in_memory()
-    code, row = manifest.entries["location"], manifest.entries["encoding"]
-    is_hole = code == EMPTY if absent == "raise" else (code == EMPTY) | (code == ABSENT)
-    return np.asarray(is_hole & np.array([fill == manifest.fill for fill in manifest.fills])[np.where(is_hole, row, 0)])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UniformArray:
-    """An array over a regular grid.
+def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDArray[Any] | None:
+    """Read a selection of integers and slices that lies in one stored chunk.
 
     Parameters
     ----------
     array
         Any virtual array.
-    grid
-        Regular, of the same shape in elements.
-    chunks
-        Shape of all chunks in elements.
+    items
+        One for each axis.
+    storage
+        How sources are reached.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        New, with an axis for each axis of the array. ``None`` where the selection is empty, has other keys, lies in
+        several cells or in a hole, or the manifest is wrong: planning says what.
+
+    Raises
+    ------
+    StorageError
+        The bytes cannot be had, or do not decode (`ChunkDecodeError`). Planning would ask for them once more.
     """
+    ranges = list(_ranges(array.shape, items))
+    if len(ranges) != len(items):
+        return None
+    cells, first = [], []
+    for axis, picked in zip(array.grid.axes, ranges, strict=True):
+        found = _find_cell(axis, picked)
+        if found is None:
+            return None
+        cells.append(found[0])
+        first.append(picked[0] - found[1])
+    manifest, at = array.manifest, tuple(cells)
+    if not isinstance(manifest, ChunkManifest):
+        manifest, at = manifest.read(tuple([slice(i, i + 1) for i in cells])), (0,) * len(cells)
+    code, row, offset, length = manifest.entries[at].item()
+    if code < INLINE or not row < len(manifest.encodings):
+        return None
+    encoding = manifest.encodings[row]
+    base = int(manifest.starts[at]) if manifest.starts is not None else 0
+    base += sum(map(operator.mul, first, encoding.strides))
+    shape = tuple(map(len, ranges))
+    strides = [picked.step * step for picked, step in zip(ranges, encoding.strides, strict=True)]
+    return _values(array, manifest, encoding, (cells, code, offset, length), (base, shape, strides), storage)
 
-    array: ManifestArray
-    grid: ChunkGrid
-    chunks: tuple[int, ...]
 
-    @classmethod
-    def from_array(cls, array: ManifestArray, /) -> UniformArray:
-        """Choose the chunks: cells where they are equal, else the length that most elements have."""
-        chunks = [axis.usual_length() for axis in array.grid.axes]
-        for i, n in enumerate(chunks):
-            nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
-            if nbytes > MAX_CHUNK_BYTES:
-                chunks[i] = -(-n // min(-(-nbytes // MAX_CHUNK_BYTES), n))
-        return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
+def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
+    """Give the elements that keys pick, up to the first key that is no integer in bounds and no slice of some."""
+    for n, item in zip(shape, items, strict=True):
+        if isinstance(item, slice):
+            picked = range(n)[item]
+            if not picked:
+                return
+            # the step of a single element may be longer than can be counted
+            yield picked if len(picked) > 1 else range(picked[0], picked[0] + 1)
+        elif isinstance(item, int | np.integer) and not isinstance(item, bool) and -n <= item < n:
+            at = int(item) % n
+            yield range(at, at + 1)
+        else:
+            return
 
-    def present(self, *, absent: OnAbsent) -> NDArray[np.bool_]:
-        """Tell which chunks show more than the array's own fill value; shape of the grid."""
-        found = (~absent_cells(self.array, absent=absent)).astype(np.int64)
-        for i, (axis, cells) in enumerate(zip(self.grid.axes, self.array.grid.axes, strict=True)):
-            lines = axis.lines()
-            low = cells.find(lines[:-1]) if axis.n_cells else np.zeros(0, np.int64)
-            high = cells.find(lines[1:] - 1) + 1 if axis.n_cells else low
-            total = np.concatenate([np.zeros_like(found.take([0], i)), found.cumsum(i)], i) if axis.n_cells else found
-            found = ((total.take(high, i) - total.take(low, i)) > 0).astype(np.int64)
-        return found.astype(np.bool_)
 
-    def read(self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: OnAbsent = "fill") -> NDArray[Any]:
-        """Read one chunk, whole: what reaches past the array is filled up with its fill value.
+def _find_cell(axis: ChunkAxis, picked: range) -> tuple[int, int] | None:
+    """Return the one cell that some elements lie in, and where it begins."""
+    low, high = (picked[0], picked[-1]) if picked.step > 0 else (picked[-1], picked[0])
+    met = axis.cover(low, high + 1)
+    return (met.start, axis.span(met.start).start) if len(met) == 1 else None
 
-        Raises
-        ------
-        StorageError
-            As :func:`~virtualstack.reading.read_array`.
-        """
-        return self._filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
 
-    def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
-        """Read one chunk after the other, as :meth:`read`; what several in a row are cut from is read once.
-
-        In memory is what the cells of the array hold that a chunk meets.
-        """
-        there: tuple[slice, ...] | None = None
-        values: NDArray[Any] | None = None
-        for cell in cells:
-            key = self._key(cell)
-            axes = self.array.grid.axes
-            met = [axis.cover(side.start, side.stop) for axis, side in zip(axes, key, strict=True)]
-            wanted = tuple(axis.span(cells.start, cells.stop) for axis, cells in zip(axes, met, strict=True))
-            if values is None or wanted != there:
-                values = None  # before others take memory
-                there, values = wanted, read_array(self.array, wanted, storage)
-            own: Any = (slice(a.start - b.start, a.stop - b.start) for a, b in zip(key, wanted, strict=True))
-            yield self._filled_up(values[(*own, ...)])
-
-    def _key(self, cell: Sequence[int]) -> tuple[slice, ...]:
-        return tuple(axis.span(i) for i, axis in zip(cell, self.grid.axes, strict=True))
-
-    def _filled_up(self, values: NDArray[Any]) -> NDArray[Any]:
-        if values.shape == self.chunks:
-            return values
-        whole = np.empty(self.chunks, self.array.dtype)
-        whole[...] = self.array.manifest.read(tuple(slice(0, 0) for _ in values.shape)).fill.value
-        whole[tuple(slice(0, n) for n in values.shape)] = values
-        return whole
+def _values(
+    array: ManifestArray,
+    manifest: ChunkManifest,
+    encoding: ChunkEncoding,
+    stored: tuple[list[int], int, int, int],
+    view: tuple[int, tuple[int, ...], list[int]],
+    storage: Storage,
+) -> NDArray[Any] | None:
+    (cells, code, offset, length), (base, shape, strides) = stored, view
+    extents = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
+    low, high = base + sum(x for x in extents if x < 0), base + sum(x for x in extents if x > 0)
+    size = encoding.size
+    if low < 0 or high >= size:
+        return None
+    try:
+        codecs = with_fill(encoding.codecs, (x.raw for x in manifest.fills))
+        decoding = find_decoding(encoding.dtype, encoding.shape, codecs)
+        if decoding.is_raw:
+            itemsize = decoding.itemsize
+            if length != size * itemsize:
+                return None
+            if code == INLINE or manifest.locations[code - FIRST].checksums is None:
+                offset, length, base = offset + low * itemsize, (high - low + 1) * itemsize, base - low
+            if length > _MAX_ALONE_BYTES:
+                return None
+        if code == INLINE:
+            raw: Any = memoryview(manifest.inline)[offset : offset + length]
+        else:
+            raw = storage.read(offset, length, expected=manifest.locations[code - FIRST])
+        values = decoding.elementwise(strided(decoding.numbers(raw), base, shape, strides))
+    except (UnsupportedFeatureError, MemoryError):
+        return None
+    except CodecError as error:
+        where = manifest.locations, code, offset, length
+        raise undecodable(array.name, tuple(cells), where, f"{error}. {error.remedy or DAMAGED}") from error
+    except StorageError as error:
+        raise error.of_chunk(array.name, tuple(cells), offset=offset, length=length) from error
+    out = np.ndarray(shape, array.dtype)
+    out[...] = values
+    return out

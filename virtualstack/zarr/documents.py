@@ -32,9 +32,9 @@ from virtualstack.manifests import (
     value_changing,
 )
 from virtualstack.reading import OnAbsent
-from virtualstack.reading.read import UniformArray
 from virtualstack.zarr.chunk_key_encoding import ManifestKeys
 from virtualstack.zarr.metadata.attributes import json_attributes
+from virtualstack.zarr.uniform import UniformArray
 
 __all__ = [
     "ServedArray",
@@ -118,7 +118,7 @@ def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
     """Give ``zarr.json`` of an array whose chunks are not under keys of zarr; no entry of its manifest is looked at.
 
     Chunks and codecs are those of the source where all chunks have them, as far as the tables tell, and the codecs are
-    zarr's or ours; else the chunks are those of :class:`~virtualstack.reading.read.UniformArray`.
+    zarr's or ours; else the chunks are those of :class:`~virtualstack.zarr.uniform.UniformArray`.
 
     Raises
     ------

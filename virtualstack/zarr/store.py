@@ -20,7 +20,6 @@ from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, ManifestNode, PlainArray
 from virtualstack.reading import OnAbsent, check_absent
-from virtualstack.reading.read import UniformArray
 from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
 from virtualstack.zarr.documents import (
     ServedArray,
@@ -30,6 +29,7 @@ from virtualstack.zarr.documents import (
     serve,
     why_refused,
 )
+from virtualstack.zarr.uniform import UniformArray
 
 __all__ = ["ManifestStore"]
 

@@ -11,7 +11,6 @@ from numcodecs.zstd import Zstd
 
 from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.reading import read_array
-from virtualstack.reading.read import UniformArray
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import (
     decoded_document,
@@ -21,6 +20,7 @@ from virtualstack.zarr.documents import (
     virtual_document,
     why_refused,
 )
+from virtualstack.zarr.uniform import UniformArray
 
 __all__ = ["array_at", "find_folders", "in_the_way", "is_inline", "left_out", "make_view"]
 

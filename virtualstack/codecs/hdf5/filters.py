@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from virtualstack.codecs.bounded import SHUFFLE, shuffle
 from virtualstack.codecs.codec import BytesDecoder, Codec
 from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP, bitshuffle, blosc2, lz4, lzf, szip
 from virtualstack.codecs.hdf5.elements import ELEMENTS, elements
 from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, nbit, scaleoffset
 from virtualstack.codecs.hdf5.zfp import ZFP, zfp
-from virtualstack.codecs.shuffle import SHUFFLE, shuffle
 
 __all__ = ["FILTERS", "codec_from_numcodecs", "numcodecs_config"]
 

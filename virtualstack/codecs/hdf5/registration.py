@@ -14,7 +14,7 @@ from typing import Any
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
-from virtualstack.codecs.bounded import bounded_decoder, encoded_size
+from virtualstack.codecs.bounded import SHUFFLE, bounded_decoder, encoded_size
 from virtualstack.codecs.codec import BytesDecoder, Codec, CodecError, raw_bytes
 from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP
 from virtualstack.codecs.hdf5.elements import ELEMENTS, is_text, stored_size
@@ -22,7 +22,6 @@ from virtualstack.codecs.hdf5.filters import FILTERS, codec_from_numcodecs, numc
 from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET
 from virtualstack.codecs.hdf5.zfp import ZFP
 from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrFilterPlugin
-from virtualstack.codecs.shuffle import SHUFFLE
 
 __all__ = [
     "Bitshuffle",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from virtualstack.codecs.aec import szip_settings
+from virtualstack.codecs.bounded import SHUFFLE
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP, bitshuffle_settings
 from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, parse_layout, parse_scaling
 from virtualstack.codecs.hdf5.zfp import ZFP, parse_header
-from virtualstack.codecs.shuffle import SHUFFLE
 
 __all__ = ["Filter", "codec_for_filter", "filter_codecs", "is_nonsense", "make_filter", "obstacle", "passed"]
 

@@ -1,0 +1,107 @@
+"""Any virtual array as one with equal chunks, as zarr has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.manifests import ABSENT, EMPTY, ChunkGrid, ManifestArray
+from virtualstack.reading import OnAbsent, read_array
+from virtualstack.storage import StorageLike
+
+__all__ = ["UniformArray"]
+
+MAX_CHUNK_BYTES = 64 << 20
+"""Bytes of a decoded chunk, more or less; larger ones are split."""
+
+
+def _absent_cells(array: ManifestArray, absent: OnAbsent) -> NDArray[np.bool_]:
+    """Tell which cells read as the array's own fill value without being stored; shape of the grid."""
+    manifest = array.in_memory()
+    code, row = manifest.entries["location"], manifest.entries["encoding"]
+    is_hole = code == EMPTY if absent == "raise" else (code == EMPTY) | (code == ABSENT)
+    return np.asarray(is_hole & np.array([fill == manifest.fill for fill in manifest.fills])[np.where(is_hole, row, 0)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UniformArray:
+    """An array over a regular grid.
+
+    Parameters
+    ----------
+    array
+        Any virtual array.
+    grid
+        Regular, of the same shape in elements.
+    chunks
+        Shape of all chunks in elements.
+    """
+
+    array: ManifestArray
+    grid: ChunkGrid
+    chunks: tuple[int, ...]
+
+    @classmethod
+    def from_array(cls, array: ManifestArray, /) -> UniformArray:
+        """Choose the chunks: cells where they are equal, else the length that most elements have."""
+        chunks = [axis.usual_length() for axis in array.grid.axes]
+        for i, n in enumerate(chunks):
+            nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
+            if nbytes > MAX_CHUNK_BYTES:
+                chunks[i] = -(-n // min(-(-nbytes // MAX_CHUNK_BYTES), n))
+        return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
+
+    def present(self, *, absent: OnAbsent) -> NDArray[np.bool_]:
+        """Tell which chunks show more than the array's own fill value; shape of the grid."""
+        found = (~_absent_cells(self.array, absent)).astype(np.int64)
+        for i, (axis, cells) in enumerate(zip(self.grid.axes, self.array.grid.axes, strict=True)):
+            lines = axis.lines()
+            low = cells.find(lines[:-1]) if axis.n_cells else np.zeros(0, np.int64)
+            high = cells.find(lines[1:] - 1) + 1 if axis.n_cells else low
+            total = np.concatenate([np.zeros_like(found.take([0], i)), found.cumsum(i)], i) if axis.n_cells else found
+            found = ((total.take(high, i) - total.take(low, i)) > 0).astype(np.int64)
+        return found.astype(np.bool_)
+
+    def read(self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: OnAbsent = "fill") -> NDArray[Any]:
+        """Read one chunk, whole: what reaches past the array is filled up with its fill value.
+
+        Raises
+        ------
+        StorageError
+            As :func:`~virtualstack.reading.read_array`.
+        """
+        return self._filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
+
+    def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
+        """Read one chunk after the other, as :meth:`read`; what several in a row are cut from is read once.
+
+        In memory is what the cells of the array hold that a chunk meets.
+        """
+        there: tuple[slice, ...] | None = None
+        values: NDArray[Any] | None = None
+        for cell in cells:
+            key = self._key(cell)
+            axes = self.array.grid.axes
+            met = [axis.cover(side.start, side.stop) for axis, side in zip(axes, key, strict=True)]
+            wanted = tuple(axis.span(cells.start, cells.stop) for axis, cells in zip(axes, met, strict=True))
+            if values is None or wanted != there:
+                values = None  # before others take memory
+                there, values = wanted, read_array(self.array, wanted, storage)
+            own: Any = (slice(a.start - b.start, a.stop - b.start) for a, b in zip(key, wanted, strict=True))
+            yield self._filled_up(values[(*own, ...)])
+
+    def _key(self, cell: Sequence[int]) -> tuple[slice, ...]:
+        return tuple(axis.span(i) for i, axis in zip(cell, self.grid.axes, strict=True))
+
+    def _filled_up(self, values: NDArray[Any]) -> NDArray[Any]:
+        if values.shape == self.chunks:
+            return values
+        whole = np.empty(self.chunks, self.array.dtype)
+        whole[...] = self.array.manifest.read(tuple(slice(0, 0) for _ in values.shape)).fill.value
+        whole[tuple(slice(0, n) for n in values.shape)] = values
+        return whole
