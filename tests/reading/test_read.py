@@ -21,10 +21,10 @@ from virtualstack.errors import (
 )
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
-from virtualstack.reading import decode, read_array
 from virtualstack.reading import decode as decoding
 from virtualstack.reading import fetch as fetching
 from virtualstack.reading import plan as planning
+from virtualstack.reading import read_array
 from virtualstack.reading.selection import select
 from virtualstack.storage import MemorySource, MemoryTarget, Storage
 from virtualstack.testing.sources import RecordingSource

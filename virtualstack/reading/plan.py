@@ -29,6 +29,7 @@ __all__ = [
     "StoredChunks",
     "find_decoding",
     "make_plan",
+    "only_fill",
     "strided",
     "undecodable",
 ]
@@ -91,19 +92,34 @@ class Decoding:
 
 
 @lru_cache(maxsize=4096)
-def find_decoding(dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...], /) -> Decoding:
+def find_decoding(
+    dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...], fill: bytes | None, /
+) -> Decoding:
     """Find what decodes chunks of an encoding; equal encodings have one object.
+
+    Parameters
+    ----------
+    dtype, shape, codecs
+        Those of the encoding.
+    fill
+        See :func:`only_fill`; shards do not hold it.
 
     Raises
     ------
     UnsupportedFeatureError
         Numbers cannot be unpacked so.
     """
-    elementwise = split_elementwise(codecs, dtype)
+    elementwise = split_elementwise(with_fill(codecs, () if fill is None else (fill,)), dtype)
     is_raw = not dtype.hasobject and dtype.itemsize > 0 and not elementwise.codecs
     stored = elementwise.stored
     is_plain = is_raw and not elementwise.steps and stored.isnative and stored.kind not in "bT"
     return Decoding(dtype, shape, elementwise, is_raw, is_plain)
+
+
+def only_fill(fills: tuple[Fill, ...], /) -> bytes | None:
+    """Return the bytes of the fill value that all holes of an array have; ``None`` where they have several."""
+    first = fills[0].raw
+    return first if len(fills) == 1 or all(x.raw == first for x in fills) else None
 
 
 def strided(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int], /) -> NDArray[Any]:
@@ -317,11 +333,9 @@ def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tup
         )
     real = np.flatnonzero(~is_hole) if holes.size else np.arange(code.size)
     table: dict[Decoding, int] = {}
-    fills = [x.raw for x in manifest.fills]
-    told = [(x, with_fill(x.codecs, fills)) for x in manifest.encodings]
-    ids = np.array(
-        [table.setdefault(find_decoding(x.dtype, x.shape, codecs), len(table)) for x, codecs in told], np.intp
-    )
+    fill = only_fill(manifest.fills)
+    decodings = (find_decoding(x.dtype, x.shape, x.codecs, fill) for x in manifest.encodings)
+    ids = np.array([table.setdefault(x, len(table)) for x in decodings], np.intp)
     of_hole = entries["encoding"][holes]
     entries = entries[real] if holes.size else entries
     rows = entries["encoding"]
@@ -341,15 +355,14 @@ def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tup
     del code, is_hole, real, order  # there may be 10^6 parts
     parts, low, high = _parts(selection, manifest.encodings, rows, base, position)
     _check_reach(array, selection, manifest.encodings, rows, low, high, position)
-    decodings = tuple(table)
-    chunks, parts = _chunks(array, selection, manifest, entries, ids[rows], piece, parts, low, high, decodings)
+    chunks, parts = _chunks(array, selection, manifest, entries, ids[rows], piece, parts, low, high, tuple(table))
     return Plan(
         array.name,
         selection,
         chunks,
         parts,
         (of_hole, at_hole),
-        decodings,
+        tuple(table),
         manifest.locations,
         manifest.fills,
         manifest.inline,

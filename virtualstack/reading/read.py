@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError
-from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.decode import DecodeBatch, fill_holes
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
-from virtualstack.reading.plan import DAMAGED, Plan, find_decoding, make_plan, strided, undecodable
+from virtualstack.reading.plan import DAMAGED, Plan, find_decoding, make_plan, only_fill, strided, undecodable
 from virtualstack.reading.selection import OuterKey, Selection, expand, select, select_points
 from virtualstack.storage import Storage, StorageLike
 
@@ -276,8 +275,7 @@ def _values(
     if low < 0 or high >= size:
         return None
     try:
-        codecs = with_fill(encoding.codecs, (x.raw for x in manifest.fills))
-        decoding = find_decoding(encoding.dtype, encoding.shape, codecs)
+        decoding = find_decoding(encoding.dtype, encoding.shape, encoding.codecs, only_fill(manifest.fills))
         if decoding.is_raw:
             itemsize = decoding.itemsize
             if length != size * itemsize:
