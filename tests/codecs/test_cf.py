@@ -164,6 +164,7 @@ def test_attributes_that_are_no_numbers_are_refused(value):
         {"data_type": "nonsense", "attributes": {}},
         {"data_type": "<i2", "attributes": {"scale_factor": {"float32": "much"}}},
         {"data_type": "<i2", "attributes": {"scale_factor": {"object": 1}}},
+        {"data_type": "<i2", "attributes": {"scale_factor": {"i4,(": 1}}},
         {"data_type": "<i2", "attributes": {"scale_factor": {"float32": 1, "int8": 1}}},
         {"data_type": "<i2", "attributes": {"scale_factor": 1}},
         {"data_type": "<i2", "attributes": {"_FillValue": {"int16": 70000}}},

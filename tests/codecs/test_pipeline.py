@@ -18,7 +18,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.codecs.pipeline import CodecError, check_codecs, decode, n_array_codecs
+from virtualstack.codecs.pipeline import CodecError, decode, make_decoder, n_array_codecs
 from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
@@ -520,20 +520,20 @@ def test_codecs_that_are_not_installed_are_named(monkeypatch):
         patch.setattr("virtualstack.codecs.registered.find_spec", lambda name: None)
         match = r"codec 'numcodecs.FITSnothing' needs .* pip install 'virtualstack\[kerchunk\]'"
         with pytest.raises(MissingDependencyError, match=match):
-            check_codecs((codec("FITSnothing"),), dtype, shape)
+            make_decoder((codec("FITSnothing"),), dtype, shape)
     pytest.importorskip("kerchunk")
     with pytest.raises(UnsupportedFeatureError, match=r"'numcodecs\.FITSnothing' is not in kerchunk .*, which is inst"):
-        check_codecs((codec("FITSnothing"),), dtype, shape)
+        make_decoder((codec("FITSnothing"),), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match=r"'numcodecs\.virtualstack_test_odd' does not take"):
-        check_codecs((codec("virtualstack_test_odd", surplus=1),), dtype, shape)
+        make_decoder((codec("virtualstack_test_odd", surplus=1),), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match=r"codec 'numcodecs\.nobody_knows'"):
-        check_codecs((codec("nobody_knows"),), dtype, shape)
+        make_decoder((codec("nobody_knows"),), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match="codec 'nobody_knows' is known to neither"):
         decode(RAW, (Codec("nobody_knows"),), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match="runs code"):
         decode(RAW, (codec("pickle"),), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match="takes arrays, but the one before it gave bytes"):
-        check_codecs((codec("zlib"), Codec.from_config("transpose", order=[0, 1])), dtype, shape)
+        make_decoder((codec("zlib"), Codec.from_config("transpose", order=[0, 1])), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match="a permutation of 2 axes"):
-        check_codecs((Codec.from_config("transpose", order=[0, 0]),), dtype, shape)
-    check_codecs((codec("zlib"),), dtype, shape)
+        make_decoder((Codec.from_config("transpose", order=[0, 0]),), dtype, shape)
+    make_decoder((codec("zlib"),), dtype, shape)

@@ -84,6 +84,8 @@ def _from_json(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
     try:
+        if not isinstance(value, Mapping) or len(value) != 1:
+            raise ValueError("it is neither text nor an object with one member")
         ((kind, coded),) = value.items()
         numbers = [_number_from_json(x) for x in coded] if isinstance(coded, list) else _number_from_json(coded)
         if kind == _PYTHON:
@@ -93,7 +95,7 @@ def _from_json(name: str, value: Any) -> Any:
             raise ValueError(f"dtype '{dtype}' is none of numbers")
         array = np.array(numbers, dtype)
         return array if array.ndim else array[()]
-    except (AttributeError, ValueError, TypeError, KeyError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, SyntaxError) as error:  # numpy parses odd dtypes
         raise ValueError(f"attribute '{name}' stands as {value!r} in the metadata of a codec: {error}") from error
 
 

@@ -1,4 +1,8 @@
-"""How many samples the frames of a JPEG XL image have: libjxl decodes all of each, whatever part of it is seen."""
+"""How many samples the frames of a JPEG XL image have: libjxl decodes all of each, whatever part of it is seen.
+
+The headers are parsed here, as neither libjxl nor imagecodecs has a limit for frames: the array to decode into bounds
+the image alone, and a stranger's image of 64 x 64 pixels may have hidden frames of 2^30 x 2^30.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ from virtualstack.codecs.codec import CodecError
 
 __all__ = ["check_frames"]
 
-_ROOM = 1 << 20
+_FREE_SAMPLES = 1 << 20
 """Samples of small frames, such as those of patches, that any image may have besides its own."""
-_FACTOR = 8
+_SAMPLES_PER_BYTE = 8
+"""Samples of all frames for each byte, or sample, that is expected."""
 _SIZES = ((1, 9), (1, 13), (1, 18), (1, 30))
 _ENUM = ((0, 0), (1, 0), (2, 4), (18, 6))
 _CROPS = ((0, 8), (256, 11), (2304, 14), (18688, 30))
@@ -89,7 +94,7 @@ def check_frames(data: bytes, n: int, /) -> None:
     """
     bits = _Bits(_codestream(data), 2)
     image = _image(bits)
-    left = _FACTOR * n + _ROOM
+    left = _SAMPLES_PER_BYTE * n + _FREE_SAMPLES
     is_last = False
     while not is_last:
         bits.align()

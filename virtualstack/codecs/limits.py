@@ -8,6 +8,9 @@ What numcodecs' registry knows falls into these parts (measured with imagecodecs
 - those that make a few bytes of each of theirs, such as differences;
 - those that make as much as their bytes or settings say, which are not decoded; kerchunk's are looked into first.
 
+Headers of images are parsed here, as imagecodecs makes the array of an image as large as its header says, and libjpeg,
+OpenJPEG and libspng take time or memory for scans, tiles and texts that no setting of theirs bounds.
+
 A package that is not known here is taken at its word: somebody has installed it for its codecs.
 """
 

@@ -33,7 +33,6 @@ __all__ = [
     "CodecError",
     "Decoder",
     "Elementwise",
-    "check_codecs",
     "decode",
     "make_decoder",
     "n_array_codecs",
@@ -93,17 +92,6 @@ def decode(
     array([1, 2], dtype='>i2')
     """
     return make_decoder(codecs, dtype, shape)(raw)
-
-
-def check_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> None:
-    """Raise what `decode` would raise for want of a codec, without bytes to decode.
-
-    Raises
-    ------
-    UnsupportedFeatureError, MissingDependencyError
-        A codec is not installed.
-    """
-    make_decoder(codecs, dtype, shape)
 
 
 def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> tuple[int, bool]:

@@ -136,6 +136,7 @@ def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -
         with quiet():
             variable = xr.Variable((), np.asarray(wanted), encoding={**encoding, "dtype": dtype})
             return [conventions.encode_cf_variable(variable, name="v").values[()]]
+    # an attribute may be of any kind: xarray calls methods of text on numbers
     except (ValueError, TypeError, OverflowError, KeyError, AttributeError):
         return []
 

@@ -276,11 +276,6 @@ class ChunkGrid:
         """Give the grid with one axis replaced."""
         return ChunkGrid((*self.axes[:axis], new, *self.axes[axis + 1 :]))
 
-    def cell_shape(self, cell: Sequence[int], /) -> tuple[int, ...]:
-        """Shape of one cell, in elements; ``cell`` is its index in the grid."""
-        spans = (axis.span(i) for axis, i in zip(self.axes, cell, strict=True))
-        return tuple(span.stop - span.start for span in spans)
-
     def __repr__(self) -> str:
         return f"ChunkGrid({' x '.join(map(repr, self.axes)) or 'scalar'})"
 

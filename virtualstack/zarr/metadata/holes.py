@@ -14,7 +14,7 @@ from virtualstack.errors import ManifestError, WriterError
 from virtualstack.manifests import INLINE, CellBox, ChunkManifest, Fill, Manifest, PlainArray
 from virtualstack.manifests.cells import CellNumbers
 from virtualstack.manifests.manifest import Tables
-from virtualstack.zarr.metadata.version2_codecs import encode_zarr2
+from virtualstack.zarr.metadata.version2_codecs import ENCODE_ERRORS, encode_zarr2
 
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
 
@@ -120,7 +120,7 @@ def encode_fill_chunk(
         back: Any = encoded
         for config in reversed(configs):
             back = numcodecs.get_codec(dict(config)).decode(back)
-    except (ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError, ImportError) as error:
+    except ENCODE_ERRORS as error:
         names = " + ".join(config["id"] for config in configs)
         raise _refuse(variable, f"'{names}' does not encode such a chunk: {error}") from error
     is_same = (

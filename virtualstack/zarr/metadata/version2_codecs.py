@@ -19,6 +19,7 @@ from virtualstack.manifests import Fill
 from virtualstack.zarr.metadata.array import check_itemsize
 
 __all__ = [
+    "ENCODE_ERRORS",
     "codecs_from_zarr2",
     "codecs_to_zarr2",
     "dtype_from_zarr2",
@@ -27,6 +28,9 @@ __all__ = [
     "fill_from_zarr2",
     "fill_to_zarr2",
 ]
+
+ENCODE_ERRORS = ValueError, TypeError, NotImplementedError, RuntimeError, ImportError
+"""What codecs of numcodecs' registry raise that do not encode some values, or whose package lacks what it imports."""
 
 _PREFIX = "numcodecs."
 _SAME_NAME = "vlen-utf8", "vlen-bytes"
@@ -62,7 +66,7 @@ def codecs_to_zarr2(
 def encode_zarr2(
     values: NDArray[Any], filters: Sequence[Mapping[str, Any]] | None, compressor: Mapping[str, Any] | None, /
 ) -> bytes:
-    """Give the stored bytes of a chunk; raises what its codecs raise."""
+    """Return the stored bytes of a chunk; codecs that do not encode it raise one of :data:`ENCODE_ERRORS`."""
     data: Any = values
     for config in (*(filters or ()), *([compressor] if compressor else ())):
         data = numcodecs.get_codec(dict(config)).encode(data)

@@ -11,7 +11,7 @@ from virtualstack.codecs.cf_times import datetime_scale
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, Elementwise, decode, split_elementwise
 from virtualstack.manifests import ChunkEncoding
-from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, encode_zarr2
+from virtualstack.zarr.metadata.version2_codecs import ENCODE_ERRORS, codecs_to_zarr2, encode_zarr2
 
 __all__ = ["can_encode", "encode_chunk"]
 
@@ -24,9 +24,6 @@ _NANOSECONDS = {
     "microseconds": 1_000,
     "nanoseconds": 1,
 }
-
-
-_REFUSALS = CodecError, ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError, ImportError
 
 
 def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> bytes:
@@ -50,7 +47,7 @@ def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> byt
         stored = _stored_numbers(values, encoding.codecs[: len(encoding.codecs) - len(front.codecs)])
         raw = _encoded(stored, front)
         back = decode(raw, encoding.codecs, encoding.dtype, encoding.shape)
-    except _REFUSALS as error:
+    except ENCODE_ERRORS as error:
         raise CodecError(f"values cannot be stored as {_names(encoding)}: {error}") from error
     if not _are_same(values, back):
         raise CodecError(f"values cannot be stored as {_names(encoding)}: they would read back as others")
@@ -62,7 +59,7 @@ def can_encode(encoding: ChunkEncoding, /) -> bool:
     try:
         front = split_elementwise(encoding.codecs, encoding.dtype)
         _encoded(np.zeros(1, front.stored), front)
-    except _REFUSALS:
+    except ENCODE_ERRORS:
         return False
     return True
 
