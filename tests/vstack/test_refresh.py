@@ -276,6 +276,36 @@ def test_a_new_dimension_and_other_orders(tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "x.vstack")["t"].values, expected)
 
 
+@pytest.mark.parametrize("has_bounds", [True, False])
+def test_files_whose_times_are_scalars_are_refreshed(has_bounds, tmp_path):
+    """Images with one time each, which xarray joined along it: ``refresh`` raised an error of xarray."""
+
+    def write(name, time, value):
+        (tmp_path / name).unlink(missing_ok=True)
+        with netCDF4.Dataset(tmp_path / name, "w") as file:
+            file.createDimension("x", 4)
+            file.createDimension("nv", 2)
+            variable = file.createVariable("time", "f8", ())
+            variable.units = "seconds since 2000-01-01 12:00:00"
+            variable[...] = time
+            if has_bounds:
+                variable.bounds = "time_bounds"
+                file.createVariable("time_bounds", "f8", ("nv",))[:] = [time - 1, time + 1]
+            file.createVariable("a", "i2", ("x",), fill_value=-1)[:] = np.full(4, value)
+        return tmp_path / name
+
+    paths = [write(f"{i}.nc", 60 * i, i + 1) for i in range(2)]
+    images = [vs.open_virtual_dataset(path, loadable_variables=["time"]).set_coords("time") for path in paths]
+    xr.concat(images, "time", data_vars="all").virtual.to_vstack(tmp_path / "x.vstack")
+    write("1.nc", 60, 30)
+    found = opened(tmp_path).refresh()
+    assert (names(found.refreshed), found.left) == (["1.nc"], ())
+    expected = xr.concat([xr.load_dataset(path).set_coords("time") for path in paths], "time", data_vars="all")
+    got = read(tmp_path / "x.vstack")
+    for name in ("a", "time", *(["time_bounds"] if has_bounds else [])):
+        np.testing.assert_array_equal(got[name].values, expected[name].values)
+
+
 def test_a_scalar_and_a_tree(tmp_path):
     """Variables without dimensions, in groups."""
 

@@ -329,7 +329,9 @@ def _expand_dims_like(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
         for name, variable in new.variables.items()
         if name in old.variables
     }
-    return new.assign({name: new[name].expand_dims(dims) for name, dims in more.items() if dims})
+    new = new.set_coords([name for name in new.data_vars if name in old.coords])
+    made = {name: (new.variables[name], dims) for name, dims in more.items() if dims}
+    return new.assign({name: variable.set_dims([*dims, *variable.dims]) for name, (variable, dims) in made.items()})
 
 
 type _Runs = tuple[tuple[slice, slice], ...]
