@@ -161,6 +161,15 @@ def test_build_adds_to_what_is_there(name, files, tmp_path, capsys):
     assert "'time'" in error_of(capsys)
 
 
+def test_build_names_the_way_to_add_to_icechunk(files, tmp_path, capsys):
+    """The message had an option of the command within a call of Python."""
+    target = str(tmp_path / "a.icechunk")
+    assert main(["build", *files, "-o", target, "--append", "time"]) == 1
+    error = error_of(capsys)
+    assert "In Python, vds.virtual.to_icechunk adds to a session of it" in error
+    assert error.count("--append") == 1
+
+
 def test_build_does_not_take_its_output_for_an_input(files, tmp_path, capsys):
     """A pattern may match the store that is to be written."""
     output = str(tmp_path / "f.vstack")

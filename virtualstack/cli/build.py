@@ -253,8 +253,8 @@ def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
             raise CombineError("--verify compares all of the output with the files, not with --append; leave one out")
         if output.endswith(ICECHUNK):
             raise WriterError(
-                f"--append adds to vstacks and kerchunk references, not to '{options.output}'. Use "
-                "vds.virtual.to_icechunk(session.store, append_dim=...)",
+                f"--append adds to vstacks and kerchunk references, not to '{options.output}'. In "
+                "Python, vds.virtual.to_icechunk adds to a session of it",
                 feature="append_dim",
             )
         return
