@@ -127,6 +127,28 @@ def test_dimensions_are_named_only_where_all_fields_have_the_keys(tmp_path):
     assert len(nodes) == 2
 
 
+LEVEL = {"shortName": "t", "typeOfLevel": "isobaricInhPa", "level": 500}
+PERCENTILE = {"productDefinitionTemplateNumber": 6, "percentileValue": 10} | LEVEL
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param([{"level": n} for n in (700, 850)], id="levels"),
+        pytest.param([{"step": n} for n in (6, 12)], id="steps"),
+        pytest.param([{"longitudeOfFirstGridPointInDegrees": 10, "longitudeOfLastGridPointInDegrees": 60}], id="grids"),
+    ],
+)
+def test_percentiles_may_have_other_coordinates_than_plain_fields(others, tmp_path):
+    """xarray made no tree of them, as groups for percentiles were below a group with other labels."""
+    plain = [message(LEVEL | {"step": 0}), message(LEVEL | {"step": 6}, seed=1)]
+    percentiles = [message(PERCENTILE | other, seed=2 + n) for n, other in enumerate(others)]
+    path = write(tmp_path / "a.grib2", [*plain, *percentiles])
+    nodes = [node for node in vs.open_virtual_datatree(path).subtree if node.data_vars]
+    assert values_in(node.to_dataset().virtual.open().load() for node in nodes) == expected_of(path)
+    assert sum(node.name == "percentile_10" for node in nodes) == 1
+
+
 def test_sections_that_eccodes_does_not_know_tell_fields_apart(tmp_path):
     """Fields that differ in a local section without a definition are both in the tree."""
     plain = {"shortName": "t", "centre": 7}

@@ -361,8 +361,9 @@ def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, 
 
     Percentiles, probabilities and derived forecasts are in groups of theirs below. Variables of a group share their
     coordinates: each has all values that one of them has. Where a group has fields of several kinds (type of data,
-    grid, dimensions), or where the layout says so, each kind is in a group below it; and where it has several fields
-    for one place, these are in groups named by what tells them apart. All names are made of a field's own keys.
+    grid, dimensions), where groups below it have other labels, or where the layout says so, each kind is in a group
+    below it. Where it has several fields for one place, these are in groups named by what tells them apart. All names
+    are made of a field's own keys.
 
     Raises
     ------
@@ -391,7 +392,23 @@ def _qualified(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, 
     plain = parts.pop("", None)
     node = ManifestGroup(url=url) if plain is None else _of_kinds(table, plain, layout, url=url)
     below = {name: _of_kinds(table, part, layout, url=url) for name, part in parts.items()}
+    if plain is not None and not all(_is_aligned(node, part) for part in below.values()):
+        node = _of_kinds(table, plain, replace(layout, by_kind=True), url=url)
     return replace(node, groups={**node.groups, **below})
+
+
+def _is_aligned(node: ManifestGroup, below: ManifestGroup) -> bool:
+    """Tell whether groups can stand below another one in xarray, which wants the same labels along a dimension."""
+    own = _labels(node)
+    return all(own.get(dim, labels) == labels for _, each in below.walk() for dim, labels in _labels(each).items())
+
+
+def _labels(node: ManifestGroup) -> dict[str, tuple[int, bytes]]:
+    """Return the length of each dimension, and its labels as they are stored."""
+    arrays = node.arrays.values()
+    found = {dim: (n, b"") for array in arrays for dim, n in zip(array.dimension_names or (), array.shape, strict=True)}
+    labels = {dim: node.arrays[dim] for dim in found if dim in node.arrays and node.arrays[dim].shape}
+    return found | {dim: (array.shape[0], array.in_memory().inline) for dim, array in labels.items()}
 
 
 def _of_kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
