@@ -238,6 +238,28 @@ def test_what_does_not_fit_is_refused(tmp_path, url, first, change, match):
     assert objects(url) == before
 
 
+@pytest.mark.parametrize(
+    ("times", "remedy", "mend"),
+    [
+        ([5.0, 5.0, 4.0], r"drop_duplicates\('time'\), and sort", lambda ds: ds.drop_duplicates("time")),
+        ([np.nan, 5.0, 4.0], r"isel\(time=ds.time.notnull\(\)\), and", lambda ds: ds.isel(time=ds.time.notnull())),
+    ],
+)
+def test_labels_that_tell_no_place_are_placed_once_they_are_mended(times, remedy, mend, tmp_path):
+    """The message named ``sortby`` alone, which helps neither labels that are equal nor missing ones."""
+    paths = [tmp_path / "a.nc", tmp_path / "b.nc"]
+    for path, labels in zip(paths, ([1.0, 2.0], times), strict=True):
+        made = xr.Dataset({"a": (("time", "x"), np.arange(2.0 * len(labels)).reshape(-1, 2))}, {"time": labels})
+        made.to_netcdf(path, engine="netcdf4", encoding={"time": {"_FillValue": None}})
+    repository = vs.Repository.create(tmp_path / "x.vstack", paths[0])
+    with pytest.raises(CombineError, match=remedy):
+        repository.update(paths[1], "time")
+    first, second = (xr.load_dataset(path) for path in paths)
+    expected = xr.concat([first, mend(second).sortby("time")], "time")
+    repository = repository.update(mend(vs.open_virtual_dataset(paths[1])).sortby("time"), "time")
+    xr.testing.assert_equal(repository.open_dataset().load(), expected)
+
+
 def test_chunks_of_other_dimensions_must_meet(tmp_path, url, first):
     """As when they are appended."""
     path = write(tmp_path / "1.nc", dataset([2, 3], seed=1), t={"chunksizes": [1, 2, 4]})

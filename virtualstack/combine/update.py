@@ -196,9 +196,14 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
             )
         index = part.indexes[dim].index if dim in part.indexes else None
         if index is not None and not (index.is_monotonic_increasing and index.is_unique):
+            remedy = f"sort it with sortby('{dim}')"
+            if index.hasnans:
+                remedy = f"leave out those that are missing with isel({dim}=ds.{dim}.notnull()), and {remedy}"
+            elif not index.is_unique:
+                remedy = f"leave one of two that are equal out with drop_duplicates('{dim}'), and {remedy}"
             raise CombineError(
-                f"labels of '{dim}' do not ascend in {part.called}, each once, so that they do not tell a place: sort "
-                f"it with sortby('{dim}')",
+                f"labels of '{dim}' do not ascend in {part.called}, each once, so that they do not tell a place: "
+                f"{remedy}",
                 variable=dim,
                 property="order",
                 right_url=part.source,

@@ -187,7 +187,8 @@ def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths:
     if large:
         which = which if len(large) == len(refused) else f"{list(large)}"
         inline = "unsupported='inline' and " if unsupported == "raise" else ""
-        remedy += f", or put the values of {which} into the references with {inline}inline_limit={max(large.values())}"
+        limit = f"{inline}inline_limit={max(large.values())} or more"  # of strings only their number may be known
+        remedy += f", or put the values of {which} into the references with {limit}"
     return remedy
 
 
