@@ -18,7 +18,8 @@ from tests.scanning.readers import RELEASED, Troubled
 from virtualstack.scanning.job import DaemonThreads, call_within
 
 N = 6
-EXECUTORS = [None, "threads", "given threads", "given processes", pytest.param("processes", marks=pytest.mark.slow)]
+IN_MODULE = [None, "threads", "given threads", "given processes"]
+EXECUTORS = [*IN_MODULE, pytest.param("processes", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -49,24 +50,15 @@ def endings(urls):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_file_that_takes_too_long_is_listed_and_no_other(files, tmp_path, executor_of, executor):
-    hanging = [make(tmp_path / f"hang{i}.h5") for i in range(2)]
+    """A process of our own is ended even where the file hangs in a library: nothing of Python runs there."""
+    seconds = 3 if executor in ("processes", "given processes") else 1
+    hanging = [make(tmp_path / f"{name}.h5") for name in ("hang", "stuck" if executor == "processes" else "hang_too")]
     given = [*files[:2], hanging[0], *files[2:4], hanging[1], *files[4:]]
-    result = vs.scan(given, reader=Troubled(), executor=executor_of(executor), on_error="skip", timeout=3)
+    result = vs.scan(given, reader=Troubled(), executor=executor_of(executor), on_error="skip", timeout=seconds)
     assert endings(result.urls) == endings(map(str, files))
-    assert endings(result.failures.url) == ["hang0.h5", "hang1.h5"]
+    assert endings(result.failures.url) == endings(map(str, hanging))
     assert set(result.failures.error) == {"ReaderError"}
-    assert result.failures.message.str.contains("timeout=3 seconds").all()
-
-
-@pytest.mark.slow
-def test_a_process_that_hangs_in_a_library_is_ended(files, tmp_path):
-    """Nothing of Python runs there while it does."""
-    stuck = make(tmp_path / "stuck.h5")
-    given = [files[0], stuck, *files[1:]]
-    result = vs.scan(given, reader=Troubled(), executor="processes", on_error="skip", timeout=3)
-    assert endings(result.failures.url) == ["stuck.h5"]
-    assert len(result) == N
-    assert result.failures.message.str.contains("timeout=3 seconds").all()
+    assert result.failures.message.str.contains(f"timeout={seconds} seconds").all()
 
 
 def test_with_enough_time_nothing_changes(files):
@@ -76,9 +68,16 @@ def test_with_enough_time_nothing_changes(files):
 # -- readers that ask to end --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+ENDS = [(KeyboardInterrupt, None), (KeyboardInterrupt, 50), (SystemExit, None), (GeneratorExit, 50)]
+
+
 @pytest.mark.parametrize(
-    ("error", "timeout"), [(KeyboardInterrupt, None), (KeyboardInterrupt, 50), (SystemExit, None), (GeneratorExit, 50)]
+    ("error", "timeout", "executor"),
+    [
+        *((*end, executor) for executor in IN_MODULE for end in ENDS),
+        pytest.param(*ENDS[0], "processes", marks=pytest.mark.slow),
+        *(pytest.param(*end, "processes", marks=pytest.mark.apart) for end in ENDS[1:]),
+    ],
 )
 def test_what_is_no_mere_failure_ends_the_scan(files, tmp_path, executor_of, executor, error, timeout):
     """It is neither listed nor lost, whoever reads."""
@@ -106,8 +105,10 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("whom", ["the process", "all of them"])
-@pytest.mark.parametrize("executor", ["None", "threads", "processes"])
+@pytest.mark.parametrize(
+    ("executor", "whom"),
+    [("None", "all of them"), ("threads", "all of them"), ("processes", "the process"), ("processes", "all of them")],
+)
 def test_an_interrupt_ends_the_program_at_once(tmp_path, executor, whom):
     """Though readers hang; and no process stays behind."""
     script = tmp_path / "script.py"

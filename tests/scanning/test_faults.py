@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-SOON = {"retry_timeout": 5}
+SOON, AT_ONCE = {"retry_timeout": 5}, {"retry_timeout": 1}
 
 
 class Faulty:
@@ -72,8 +72,8 @@ def requests_by_file(server):
     return Counter(path.split("/")[1] for _, path, *_ in server.log)
 
 
-@pytest.mark.parametrize("recheck", [False, True])
-def test_a_faulty_server(folder, tmp_path, recheck):
+def test_a_faulty_server(folder, tmp_path):
+    """The next scan asks for what failed alone, and with ``recheck`` whether the others have changed."""
     names = [f"f{i:03}.h5" for i in range(N)]
     with RangeServer(folder, fault=Faulty()) as server:
         urls = [server.url(name) for name in names]
@@ -86,17 +86,19 @@ def test_a_faulty_server(folder, tmp_path, recheck):
         assert sum(first[name] > 2 for name in names if name not in BAD) >= 3  # asked again, and they came
 
         server.fault.is_calm = True
-        server.reset()
-        again = vs.scan(urls, on_error="skip", cache=tmp_path / "cache", recheck=recheck, storage={server.root: SOON})
-        seen = requests_by_file(server)
-        assert {name for name, n in seen.items() if n > 1 or not recheck} >= {"f030.h5", "f040.h5"}
-        if recheck:
-            assert all(seen[name] == 1 for name in names if name not in BAD)
-        else:
-            assert seen.keys() == BAD.keys()
-        assert again.failures.error.tolist() == result.failures.error.tolist()
-        for a, b in zip(result, again, strict=True):
-            assert_same(a, b)
+        for recheck in (False, True):
+            server.reset()
+            options = {"cache": tmp_path / "cache", "recheck": recheck, "storage": {server.root: AT_ONCE}}
+            again = vs.scan(urls, on_error="skip", **options)
+            seen = requests_by_file(server)
+            assert {name for name, n in seen.items() if n > 1 or not recheck} >= {"f030.h5", "f040.h5"}
+            if recheck:
+                assert all(seen[name] == 1 for name in names if name not in BAD)
+            else:
+                assert seen.keys() == BAD.keys()
+            assert again.failures.error.tolist() == result.failures.error.tolist()
+            for a, b in zip(result, again, strict=True):
+                assert_same(a, b)
         for url, group in zip(result.urls[:8], result, strict=False):
             assert_same(vs.scan([url])[0], group)
 
