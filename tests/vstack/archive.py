@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import h5netcdf
@@ -23,9 +25,16 @@ def values_of(day: int, seed: int = 0) -> np.ndarray:
 def write_day(path: Path, day: int, *, seed: int = 0, chunks: tuple[int, ...] = (1, 3, 4), level: int = 4) -> Path:
     """Write the file of a day: times, latitudes, a compressed variable and one that is not."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    values = values_of(day, seed)
     path.unlink(missing_ok=True)
-    with h5netcdf.File(path, "w") as file:
+    path.write_bytes(_bytes_of_day(day, seed, chunks, level))
+    return path
+
+
+@cache
+def _bytes_of_day(day: int, seed: int, chunks: tuple[int, ...], level: int) -> bytes:
+    values = values_of(day, seed)
+    made = io.BytesIO()
+    with h5netcdf.File(made, "w") as file:
         file.dimensions = {"time": 2, "lat": 6, "lon": 4}
         time = file.create_variable("time", ("time",), "i4", data=np.arange(2, dtype="i4") * 12 + day * 24)
         time.attrs["units"] = "hours since 2000-01-01"
@@ -34,7 +43,7 @@ def write_day(path: Path, day: int, *, seed: int = 0, chunks: tuple[int, ...] = 
             "t", ("time", "lat", "lon"), "f4", data=values, chunks=chunks, compression="gzip", compression_opts=level
         )
         file.create_variable("flag", ("time", "lat"), "i2", data=values[..., 0].astype("i2"))
-    return path
+    return made.getvalue()
 
 
 def days(folder: Path, n: int = 4) -> list[Path]:
@@ -49,7 +58,12 @@ def join(urls: Sequence[object], **options: object) -> xr.Dataset:
 
 def as_read(paths: Sequence[Path]) -> xr.Dataset:
     """Give what h5netcdf reads from files."""
-    parts = [xr.load_dataset(path, engine="h5netcdf") for path in paths]
+    return _as_read(*(Path(path).read_bytes() for path in paths)).copy(deep=True)
+
+
+@cache
+def _as_read(*files: bytes) -> xr.Dataset:
+    parts = [xr.load_dataset(io.BytesIO(data), engine="h5netcdf") for data in files]
     return xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="equals", join="exact")
 
 

@@ -1,5 +1,6 @@
 """Small netCDF files, and stores that are made of them."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,21 @@ def dataset(days, *, seed=0, lat=6, units="K", step="D"):
 
 def write(path, made, **encodings):
     """Write a file; ``encodings`` by variable, chunks of 3 latitudes and 4 longitudes unless they say otherwise."""
+    path, key = Path(path), pickle.dumps((made, encodings))
+    path.unlink(missing_ok=True)
+    if key in _WRITTEN:
+        path.write_bytes(_WRITTEN[key])
+    else:
+        _write(path, made, encodings)
+        _WRITTEN[key] = path.read_bytes()
+    return str(path)
+
+
+_WRITTEN: dict[bytes, bytes] = {}
+"""Bytes of the files that were written: many tests begin with the same ones."""
+
+
+def _write(path, made, encodings):
     made = made.copy()
     sizes = {"lat": 3, "lon": 4}
     for name in made.data_vars:
@@ -40,9 +56,7 @@ def write(path, made, **encodings):
         made[name].encoding = {"zlib": True, **made[name].encoding, **own, "chunksizes": chunks}
     if "time" in encodings:
         made["time"].encoding = encodings["time"]
-    Path(path).unlink(missing_ok=True)
     made.to_netcdf(path, engine="netcdf4")
-    return str(path)
 
 
 def virtual(path, **options):

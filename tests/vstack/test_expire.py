@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -49,26 +50,42 @@ class Clock:
         return int(self.now * 10**9)
 
 
-@pytest.fixture
-def clock(monkeypatch):
+def set_clock(patch):
     clock = Clock()
     for module in (commits, expiry, names):
-        monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(expiry, "_clock", lambda _: clock.now)
-    monkeypatch.setattr(expiry, "_written", lambda _, keys: [None for _ in keys])
+        patch.setattr(module, "time", clock)
+    patch.setattr(expiry, "_clock", lambda _: clock.now)
+    patch.setattr(expiry, "_written", lambda _, keys: [None for _ in keys])
     return clock
 
 
 @pytest.fixture
-def url(tmp_path, clock):
-    """Ten snapshots, a day apart: a row more in each; then half a day."""
-    url = tmp_path / "x.vstack"
-    create(url, {"v": virtual(tmp_path, [0])})
-    for n in range(1, 10):
-        clock.now += DAY.total_seconds()
-        Change(url, appended(range(n + 1), v=virtual(tmp_path, [n]))).commit(f"row {n}")
-    clock.now += DAY.total_seconds() / 2
-    return url
+def clock(monkeypatch):
+    return set_clock(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def ten(tmp_path_factory):
+    """Ten snapshots, a day apart: a row more in each."""
+    folder = tmp_path_factory.mktemp("ten")
+    with pytest.MonkeyPatch.context() as patch:
+        clock = set_clock(patch)
+        create(folder / "x.vstack", {"v": virtual(folder, [0])})
+        for n in range(1, 10):
+            clock.now += DAY.total_seconds()
+            Change(folder / "x.vstack", appended(range(n + 1), v=virtual(folder, [n]))).commit(f"row {n}")
+    return folder
+
+
+@pytest.fixture
+def url(ten, clock):
+    """The ten snapshots as they were made, half a day after the last."""
+    clock.now += 9.5 * DAY.total_seconds()
+    if (ten / "made").exists():
+        shutil.rmtree(ten / "x.vstack")
+        return shutil.copytree(ten / "made", ten / "x.vstack")
+    shutil.copytree(ten / "x.vstack", ten / "made")
+    return ten / "x.vstack"
 
 
 def files(url: Path) -> set[str]:

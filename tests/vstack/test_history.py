@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
@@ -24,16 +25,25 @@ from virtualstack.vstack.write import commit as commits
 DAY = 86400.0
 
 
-@pytest.fixture
-def url(tmp_path, monkeypatch):
-    """Ten snapshots, a day apart from 2000-01-01 on: the variable ``v`` has one more row in each."""
+@pytest.fixture(scope="module")
+def ten(tmp_path_factory):
+    """Ten snapshots, a day apart from 2000-01-01 on: the variable ``v`` has one more row in each. Only read it."""
+    folder = tmp_path_factory.mktemp("ten")
     clock = count_seconds("2000-01-01")
-    monkeypatch.setattr(commits.time, "time", lambda: clock)
-    create(tmp_path / "x.vstack", {"v": virtual(tmp_path, [0])})
-    for n in range(1, 10):
-        clock += DAY
-        Change(tmp_path / "x.vstack", appended(range(n + 1), v=virtual(tmp_path, [n]))).commit(f"row {n}")
-    return tmp_path / "x.vstack"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commits.time, "time", lambda: clock)
+        create(folder / "x.vstack", {"v": virtual(folder, [0])})
+        for n in range(1, 10):
+            clock += DAY
+            Change(folder / "x.vstack", appended(range(n + 1), v=virtual(folder, [n]))).commit(f"row {n}")
+    return folder / "x.vstack"
+
+
+@pytest.fixture
+def url(ten, tmp_path, monkeypatch):
+    """A copy of the ten snapshots, of their last day."""
+    monkeypatch.setattr(commits.time, "time", lambda: count_seconds("2000-01-10"))
+    return shutil.copytree(ten, tmp_path / "x.vstack")
 
 
 @pytest.mark.parametrize(
@@ -111,10 +121,10 @@ def test_what_is_neither_a_number_nor_a_time(url, at):
         (lambda x: Repository.open(x.objects.url, allow=3), "URLs or paths of files and folders, not 3"),
     ],
 )
-def test_arguments_of_other_types(url, call, message):
+def test_arguments_of_other_types(ten, call, message):
     """Are told in words, too."""
     with pytest.raises(TypeError, match=message):
-        call(Repository.open(url))
+        call(Repository.open(ten))
 
 
 def test_a_path_with_a_nul():
