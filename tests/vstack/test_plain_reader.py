@@ -20,6 +20,7 @@ import virtualstack as vs
 from tests.amount import examples
 from tests.properties.test_vstack import changed_arrays, named
 from tests.scanning.groups import assert_same_values
+from tests.vstack import plain_reader
 from tests.vstack.growing import dataset, virtual, write
 from tests.vstack.plain_reader import Store, snapshots
 from virtualstack.codecs.codec import Codec
@@ -29,9 +30,10 @@ from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.inline import inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
-from virtualstack.vstack import save
+from virtualstack.vstack import save, shown
+from virtualstack.vstack.format import archive, rows, sources
 from virtualstack.vstack.reader import VStack
-from virtualstack.vstack.write import edit
+from virtualstack.vstack.write import edit, segment
 
 SERIAL = itertools.count()
 
@@ -248,7 +250,7 @@ def test_files_joined_appended_and_moved_are_read_alike(relative, tmp_path, monk
     monkeypatch.setattr(edit, "FULL_PAGE_ROWS", 3)
     (tmp_path / "data").mkdir()
     url = tmp_path / "x.vstack"
-    for i in range(9):
+    for i in range(6):
         path = write(tmp_path / "data" / f"{i}.nc", dataset(range(3 * i, 3 * i + 1 + i % 3), seed=i))
         options = {"append_dim": "time"} if i else {}
         virtual(path).virtual.to_vstack(url, relative=relative, **options)
@@ -312,19 +314,32 @@ def test_boxes_that_reach_out_of_the_grid(tmp_path):
     np.testing.assert_array_equal(store.arrays()["/t"]["values"], wanted)
 
 
-def test_many_sources_and_rows_are_read_alike(tmp_path):
-    """More than a page of each."""
-    data = np.random.default_rng(0).integers(0, 256, 5000).astype("u1")
-    for i in range(5000):
+def test_pages_are_as_long_as_the_specification_says():
+    """The plain reader has their lengths from there."""
+    assert (plain_reader.PAGE, plain_reader.SOURCES) == (rows.PAGE, sources.SOURCES_PAGE)
+
+
+@pytest.mark.parametrize("part", [100, pytest.param(1, marks=pytest.mark.apart)])
+def test_many_sources_and_rows_are_read_alike(part, tmp_path, monkeypatch):
+    """More than a page of each, of pages as they are or a hundredth of these."""
+    for module, name in ((rows, "PAGE"), (plain_reader, "PAGE"), (plain_reader, "SOURCES")):
+        monkeypatch.setattr(module, name, getattr(module, name) // part)
+    page = sources.SOURCES_PAGE // part
+    for module in (archive, segment, shown, sources):
+        monkeypatch.setattr(module, "SOURCES_PAGE", page)
+    n_sources, n_rows = 5000 // part, 70_000 // part
+    data = np.random.default_rng(0).integers(0, 256, n_sources).astype("u1")
+    for i in range(n_sources):
         (tmp_path / f"{i}.bin").write_bytes(data[i : i + 1].tobytes())
-    (tmp_path / "all.bin").write_bytes(np.arange(70_000, dtype="<u2").tobytes())
+    (tmp_path / "all.bin").write_bytes(np.arange(n_rows, dtype="<u2").tobytes())
     many = ChunkManifest.from_arrays(
-        np.zeros(5000, int), np.ones(5000, int), location=[Location(f"file://{tmp_path}/{i}.bin") for i in range(5000)],
-        location_codes=np.arange(5000) + 3, encoding=ChunkEncoding.c_order("u1", (1,)), fill=Fill.zero("u1"),
+        np.zeros(n_sources, int), np.ones(n_sources, int),
+        location=[Location(f"file://{tmp_path}/{i}.bin") for i in range(n_sources)],
+        location_codes=np.arange(n_sources) + 3, encoding=ChunkEncoding.c_order("u1", (1,)), fill=Fill.zero("u1"),
     )  # fmt: skip
-    order = np.random.default_rng(0).permutation(70_000)
-    rows = ChunkManifest.from_arrays(
-        order * 2, np.full(70_000, 2), location=f"file://{tmp_path}/all.bin",
+    order = np.random.default_rng(0).permutation(n_rows)
+    shuffled = ChunkManifest.from_arrays(
+        order * 2, np.full(n_rows, 2), location=f"file://{tmp_path}/all.bin",
         encoding=ChunkEncoding.c_order("<u2", (1,)), fill=Fill.zero("u2"),
     )  # fmt: skip
     arrays = {
@@ -332,7 +347,7 @@ def test_many_sources_and_rows_are_read_alike(tmp_path):
             manifest=manifest, grid=ChunkGrid.regular(manifest.shape, (1,)), dtype=dtype, name=name,
             dimension_names=(name,),
         )
-        for name, manifest, dtype in (("many", many, "u1"), ("rows", rows, "u2"))
+        for name, manifest, dtype in (("many", many, "u1"), ("rows", shuffled, "u2"))
     }  # fmt: skip
     save(ManifestGroup(arrays=arrays), tmp_path / "x.vstack")
     found = assert_reads_alike(tmp_path / "x.vstack")
