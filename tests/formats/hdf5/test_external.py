@@ -1,7 +1,5 @@
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.data.make_hdf5 import A
+from tests.formats.hdf5.new_library import read_by_new_library
 from virtualstack.formats.hdf5.contiguous import UNLIMITED, external_segments
 from virtualstack.formats.hdf5.structures.requests import LostValuesError
 from virtualstack.location import Location, absolute_url
@@ -155,25 +154,11 @@ def test_damaged_lists_of_files_are_refused(files, match, tmp_path):
         external_segments(files, 96, absolute_url(tmp_path / "x.h5"), locate)
 
 
-SCRIPT = """
-import sys, h5py, numpy as np
-from virtualstack.location import absolute_url
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
-with h5py.File(sys.argv[1]) as file:
-    expected = file["x"][...]
-array = HDF5().read(absolute_url(sys.argv[1]), Storage.from_option(None), ReadOptions(inline_limit=0)).arrays["x"]
-np.testing.assert_array_equal(read_array(array, (), Storage.from_option(None)), expected)
-print(array.manifest.locations[0].url)
-"""
-
-
 @pytest.mark.parametrize(
     ("prefix", "folder"),
     [(None, "work"), ("", "work"), ("${ORIGIN}", "data"), ("${ORIGIN}/raw", "data/raw"), ("../data/raw", "data/raw")],
 )
-def test_relative_names_lie_where_the_library_looks(prefix, folder, tmp_path):
+def test_relative_names_lie_where_the_library_looks(prefix, folder, tmp_path, monkeypatch):
     """In the working directory, or below the prefix of the environment, which may name the folder of the file."""
     for name in ("data/raw", "work"):
         (tmp_path / name).mkdir(parents=True)
@@ -181,16 +166,11 @@ def test_relative_names_lie_where_the_library_looks(prefix, folder, tmp_path):
         (tmp_path / name / "x.bin").write_bytes((A + 100 * i).astype("i4").tobytes())
     with h5py.File(tmp_path / "data" / "x.h5", "w") as file:
         file.create_dataset("x", A.shape, "i4", external=[("x.bin", 0, 96)])
-    environment = {k: v for k, v in os.environ.items() if k != "HDF5_EXTFILE_PREFIX"}
-    environment["PYTHONPATH"] = str(Path(vs.__file__).parents[1])
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.delenv("HDF5_EXTFILE_PREFIX", raising=False)
     if prefix is not None:
-        environment["HDF5_EXTFILE_PREFIX"] = prefix
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "data" / "x.h5")],
-        cwd=tmp_path / "work",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.strip() == absolute_url(tmp_path / folder / "x.bin"), done.stderr
+        monkeypatch.setenv("HDF5_EXTFILE_PREFIX", prefix)
+    array = read(tmp_path / "data" / "x.h5", inline_limit=0).arrays["x"]
+    assert array.manifest.locations[0].url == absolute_url(tmp_path / folder / "x.bin")
+    expected = read_by_new_library(tmp_path / "data" / "x.h5")
+    assert read_array(array, (), STORAGE).tolist() == expected
