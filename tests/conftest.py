@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import boto3
 import hypothesis
@@ -31,7 +32,7 @@ class S3:
     def put(self, key: str, data: bytes, *, acl: str = "private", bucket: str = BUCKET) -> None:
         self.client.put_object(Bucket=bucket, Key=key, Body=data, ACL=acl)
 
-    @property
+    @cached_property
     def client(self):
         return boto3.client(
             "s3",
