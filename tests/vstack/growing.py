@@ -59,6 +59,13 @@ def _write(path, made, encodings):
     made.to_netcdf(path, engine="netcdf4")
 
 
+def begin(url, days):
+    """Begin a store with a file of some days beside it, and return what xarray reads from the file."""
+    path = write(Path(url).with_name("0.nc"), dataset(days))
+    virtual(path).virtual.to_vstack(url)
+    return xr.load_dataset(path)
+
+
 def virtual(path, **options):
     return vs.open_virtual_dataset(path, **options)
 

@@ -5,23 +5,16 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.vstack.growing import check, dataset, joined, n_snapshots, objects, values, virtual, write
+from tests.vstack.growing import begin, check, dataset, joined, n_snapshots, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceNotFoundError
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.save import Stored
 
 
 @pytest.fixture
-def url(tmp_path):
-    return str(tmp_path / "x.vstack")
-
-
-@pytest.fixture
-def first(tmp_path, url):
+def first(url):
     """A store of five days, in chunks of two."""
-    path = write(tmp_path / "0.nc", dataset(range(5)))
-    virtual(path).virtual.to_vstack(url)
-    return xr.load_dataset(path)
+    return begin(url, range(5))
 
 
 def append(url, part, **options):

@@ -32,14 +32,6 @@ def names(urls):
 
 
 @pytest.fixture
-def archive(tmp_path):
-    """Files in data/, and a store beside the folder."""
-    paths = days(tmp_path / "data")
-    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
-    return paths
-
-
-@pytest.fixture
 def scanned(monkeypatch):
     """Which sources are scanned."""
     import virtualstack.vstack.refresh as module

@@ -23,14 +23,6 @@ def read(url, **options):
     return xr.load_dataset(url, engine="virtualstack", **options)
 
 
-@pytest.fixture
-def archive(tmp_path):
-    """Files in data/, and a store beside the folder."""
-    paths = days(tmp_path / "data")
-    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
-    return paths
-
-
 @pytest.mark.parametrize("end", ["", "/"])
 @pytest.mark.parametrize("as_url", [True, False])
 def test_a_copied_archive_is_read_where_it_is_now(tmp_path, archive, end, as_url):

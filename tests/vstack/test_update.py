@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.vstack.growing import dataset, n_snapshots, objects, values, virtual, write
+from tests.vstack.growing import begin, dataset, n_snapshots, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceChangedError, StorageError
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.history import open_archive
@@ -18,16 +18,9 @@ from virtualstack.vstack.format.names import bundle_key
 
 
 @pytest.fixture
-def url(tmp_path):
-    return str(tmp_path / "x.vstack")
-
-
-@pytest.fixture
-def first(tmp_path, url):
+def first(url):
     """A store of the days 10 to 15, in chunks of two days, 3 latitudes and 4 longitudes."""
-    path = write(tmp_path / "0.nc", dataset(range(10, 16)))
-    virtual(path).virtual.to_vstack(url)
-    return xr.load_dataset(path)
+    return begin(url, range(10, 16))
 
 
 def opened(url, at=None):

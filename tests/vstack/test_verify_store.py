@@ -19,14 +19,6 @@ from virtualstack.vstack.shown import _hidden
 
 
 @pytest.fixture
-def archive(tmp_path):
-    """Files in data/, and a store beside the folder."""
-    paths = days(tmp_path / "data")
-    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
-    return paths
-
-
-@pytest.fixture
 def rows_read(monkeypatch):
     """Which segments rows are read of."""
     read = []
