@@ -316,17 +316,17 @@ def test_boxes_that_reach_out_of_the_grid(tmp_path):
 
 def test_pages_are_as_long_as_the_specification_says():
     """The plain reader has their lengths from there."""
-    assert (plain_reader.PAGE, plain_reader.SOURCES) == (rows.PAGE, sources.SOURCES_PAGE)
+    assert (plain_reader.PAGE, plain_reader.SOURCES) == (rows.PAGE_ROWS, sources.PAGE_SOURCES)
 
 
 @pytest.mark.parametrize("part", [100, pytest.param(1, marks=pytest.mark.apart)])
 def test_many_sources_and_rows_are_read_alike(part, tmp_path, monkeypatch):
     """More than a page of each, of pages as they are or a hundredth of these."""
-    for module, name in ((rows, "PAGE"), (plain_reader, "PAGE"), (plain_reader, "SOURCES")):
+    for module, name in ((rows, "PAGE_ROWS"), (plain_reader, "PAGE"), (plain_reader, "SOURCES")):
         monkeypatch.setattr(module, name, getattr(module, name) // part)
-    page = sources.SOURCES_PAGE // part
+    page = sources.PAGE_SOURCES // part
     for module in (archive, segment, shown, sources):
-        monkeypatch.setattr(module, "SOURCES_PAGE", page)
+        monkeypatch.setattr(module, "PAGE_SOURCES", page)
     n_sources, n_rows = 5000 // part, 70_000 // part
     data = np.random.default_rng(0).integers(0, 256, n_sources).astype("u1")
     for i in range(n_sources):

@@ -674,7 +674,7 @@ def large(document, *, size, n=1):
 @pytest.mark.parametrize(("size", "n", "most"), [(10**15, 1, 1 << 32), (1 << 16, 50, 1 << 20)])
 def test_large_variables_are_not_written_as_loaded(strangers, size, n, most, monkeypatch):
     """Into the view of zarr, which would take any time and place; with them nothing else is hidden."""
-    monkeypatch.setattr("virtualstack.vstack.write.view._MOST_LOADED", most)
+    monkeypatch.setattr("virtualstack.vstack.write.view._MAX_LOADED_BYTES", most)
     change(strangers, lambda x: large(x, size=size, n=n))
     shutil.rmtree(strangers / "lat")
     (strangers / HINT).unlink()
