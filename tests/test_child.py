@@ -11,6 +11,7 @@ import h5py
 import pytest
 
 from tests.forks import forked, forking
+from virtualstack.child.errors import LibraryError, library_errors
 from virtualstack.child.pool import ChildDiedError, InChild, run_in_child
 from virtualstack.errors import StorageError
 
@@ -28,6 +29,20 @@ def test_errors_of_a_function_are_raised():
     with pytest.raises(ZeroDivisionError, match="division"):
         run_in_child("operator:truediv", 1, 0)
     assert run_in_child("os:getpid") == before
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Unable to open object (wrong checksum)", "Unable to open object (wrong checksum)"),
+        ("Can't synchronously read data (no filter (32015))", "no filter (32015)"),
+    ],
+)
+def test_errors_of_libraries_keep_their_brackets(said, told):
+    """One that was opened is closed."""
+    with pytest.raises(LibraryError) as found, library_errors():
+        raise OSError(said)
+    assert str(found.value) == told
 
 
 def test_a_crash_is_an_error_and_the_next_call_works():

@@ -10,6 +10,8 @@ __all__ = ["LibraryError", "library_errors"]
 # What h5py raises on damaged files and on what it does not know.
 _RAISED = (OSError, RuntimeError, ValueError, TypeError, LookupError, NotImplementedError, OverflowError, MemoryError)
 
+_READING = "Can't synchronously read data ("  # and what failed, with a bracket at the end
+
 
 class LibraryError(Exception):
     """A library could not do what was asked for; the message says why, in its own words."""
@@ -22,4 +24,6 @@ def library_errors() -> Iterator[None]:
         yield
     except _RAISED as error:
         text = str(error.args[0]) if error.args else type(error).__name__
-        raise LibraryError(text.removeprefix("Can't synchronously read data ").strip("()")) from None
+        if text.startswith(_READING) and text.endswith(")"):
+            text = text[len(_READING) : -1]
+        raise LibraryError(text) from None
