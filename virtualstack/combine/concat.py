@@ -18,7 +18,7 @@ from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.labels import check_calendars, check_kinds
 from virtualstack.combine.part import Attribute, Part, over_index
-from virtualstack.dataset import make_index, virtual_array
+from virtualstack.dataset import expand_dims, make_index, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage
 
@@ -310,10 +310,7 @@ def _other_dims(name: str, dim: str, a: Part, left: xr.Variable, b: Part, right:
 
 def _expanded(variable: xr.Variable, dim: str, part: Part) -> xr.Variable:
     """Put the dimension in front, as long as it is in the file."""
-    sizes = {dim: part.sizes.get(dim, 1), **variable.sizes}
-    expanded: xr.Variable = variable.to_base_variable().set_dims(sizes)  # type: ignore[no-untyped-call]
-    expanded.encoding = dict(variable.encoding)
-    return expanded
+    return expand_dims(variable, {dim: part.sizes.get(dim, 1)})
 
 
 def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Part:

@@ -15,7 +15,7 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
-from virtualstack.dataset import virtual_array
+from virtualstack.dataset import expand_dims, virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
@@ -370,11 +370,7 @@ def with_dims(new: Part, old: Part, sides: Mapping[str, Side]) -> Part:
             dim: 1 for dim in map(str, old.variables[name].dims) if dim not in variable.dims and _is_one(dim, sides)
         }
         if lacking:
-            expanded: xr.Variable = variable.to_base_variable().set_dims(  # type: ignore[no-untyped-call]
-                {**lacking, **variable.sizes}
-            )
-            expanded.encoding = dict(variable.encoding)
-            changed[name] = expanded
+            changed[name] = expand_dims(variable, lacking)
     return new.with_variables(changed, coordinates=new.coordinates & changed.keys()) if changed else new
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from virtualstack.storage import Storage
 
 __all__ = [
     "DECODING_ERRORS",
+    "expand_dims",
     "loaded_variable",
     "make_index",
     "take_coordinates",
@@ -31,6 +32,14 @@ __all__ = [
 
 DECODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
 """What xarray raises for attributes that it cannot decode by: it takes numbers for text, and text for numbers."""
+
+
+def expand_dims(variable: xr.Variable, sizes: Mapping[str, int], /) -> xr.Variable:
+    """Return a variable with new dimensions of the given sizes in front of its own, and with its encoding."""
+    shape = dict[Hashable, int]([*sizes.items(), *variable.sizes.items()])
+    expanded: xr.Variable = variable.to_base_variable().set_dims(shape)  # type: ignore[no-untyped-call]
+    expanded.encoding = dict(variable.encoding)
+    return expanded
 
 
 def virtual_array(variable: xr.Variable, /) -> ManifestArray | None:

@@ -17,7 +17,7 @@ from virtualstack.combine.absent import with_missing_value
 from virtualstack.combine.fitting import Fitting, fitted
 from virtualstack.combine.part import Part, bundled_in, with_inherited
 from virtualstack.combine.region import find_boxes
-from virtualstack.dataset import loaded_variable, to_dataset, virtual_array
+from virtualstack.dataset import expand_dims, loaded_variable, to_dataset, virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import Location
@@ -324,14 +324,14 @@ def _placed(
 
 def _expand_dims_like(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
     """Give variables the dimensions that they have got where files were joined along new ones."""
-    more = {
-        name: [dim for dim in old[name].dims if dim not in variable.dims and new.sizes.get(dim, 1) == 1]
-        for name, variable in new.variables.items()
-        if name in old.variables
-    }
     new = new.set_coords([name for name in new.data_vars if name in old.coords])
-    made = {name: (new.variables[name], dims) for name, dims in more.items() if dims}
-    return new.assign({name: variable.set_dims([*dims, *variable.dims]) for name, (variable, dims) in made.items()})
+    made = {}
+    for name in new.variables.keys() & old.variables.keys():
+        variable = new.variables[name]
+        lacking = {str(dim): 1 for dim in old[name].dims if dim not in variable.dims and new.sizes.get(dim, 1) == 1}
+        if lacking:
+            made[name] = expand_dims(variable, lacking)
+    return new.assign(made)
 
 
 type _Runs = tuple[tuple[slice, slice], ...]
