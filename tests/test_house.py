@@ -61,6 +61,18 @@ def test_each_row_of_the_tables_of_files_names_a_file(table, n_rows):
             assert all("Error(" in (ROOT / file).read_text() for file in files), row
 
 
+@pytest.mark.parametrize(
+    "page",
+    sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "how-to"),
+    ids=lambda page: page.stem,
+)
+def test_a_page_with_states_of_chunks_links_to_their_explanation(page):
+    """Nobody has to guess what EMPTY, INLINE and ABSENT mean."""
+    text = page.read_text()
+    if re.search(r"\b(EMPTY|INLINE|ABSENT)\b", text) and page.stem != "chunk-states":
+        assert re.search(r"\]\((\.\./)?(explanation/)?chunk-states\.md\)", text)
+
+
 def test_the_top_level_is_what_a_newcomer_expects():
     """Nothing but the package, tests, docs and project files; citation tools look for CITATION.cff here alone."""
     if not (ROOT / ".git").exists():
