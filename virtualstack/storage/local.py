@@ -448,6 +448,10 @@ class LocalTarget:
     def _written(self, key: str, parts: Iterable[Bytes]) -> Iterator[tuple[Path, Path]]:
         path = self._own_path(key)
         with _StorageErrors(self._url(key), "write"):
+            folder = path.parent
+            while not folder.exists():  # its name, and those of new folders above the root, are to be on the disk, too
+                folder = folder.parent
+                self._unsynced.add(folder)
             with temporary_file(path, parts) as temporary:
                 yield temporary, path
             with contextlib.suppress(OSError):  # xarray takes it for the version of a directory
