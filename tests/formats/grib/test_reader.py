@@ -17,6 +17,7 @@ from virtualstack.codecs.grib.codec import grib_decoder
 from virtualstack.codecs.grib.fields import has_harmonics
 from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.formats.grib.walk import _Window
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ABSENT, EMPTY, FIRST
 from virtualstack.readers import GRIB, ReadOptions
@@ -424,6 +425,22 @@ def test_damaged_messages_are_named(sample, tmp_path):
         assert caught.value.offset == offset
     with pytest.raises(MalformedFileError, match="no GRIB message"):
         vs.open_virtual_dataset(write(tmp_path / "b.grib", [b"GRIB is text here" * 99]))
+
+
+def test_many_damaged_messages_take_no_longer_than_their_bytes(tmp_path, monkeypatch):
+    """The bytes behind each were copied to look for the next one: half a mebibyte for 20 of them."""
+    n_copied, rest = 0, _Window.rest
+
+    def count(window, offset, /):
+        nonlocal n_copied
+        n_copied += len(found := rest(window, offset))
+        return found
+
+    monkeypatch.setattr(_Window, "rest", count)
+    (tmp_path / "x.grib2").write_bytes((b"GRIB\0\0\0\2" + (20).to_bytes(8) + b"7777") * 20_000)
+    with pytest.raises(MalformedFileError, match="damaged message at byte 0"):
+        vs.open_virtual_dataset(tmp_path / "x.grib2")
+    assert n_copied < 20_000 * (1 << 13)
 
 
 def test_single_and_double_precision_agree():

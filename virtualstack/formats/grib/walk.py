@@ -344,9 +344,11 @@ class _Window:
         return self._data[begin : begin + length]
 
     def rest(self, offset: int, /) -> bytes:
-        """Give what needs no reading from an offset on, nothing perhaps."""
+        """Return the beginning of what needs no reading from an offset on, nothing perhaps."""
         begin = offset - self._begin
-        return self._data[begin:] if 0 <= begin < len(self._data) else self.ahead.rest(offset)
+        if 0 <= begin < len(self._data):
+            return self._data[begin : begin + _LOCAL_BLOCK_BYTES]  # a copy, and damaged messages may be short
+        return self.ahead.rest(offset)
 
 
 class _Guide:
