@@ -82,7 +82,7 @@ class Opening:
             raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
         options = ReadOptions(
             group=group,
-            is_tree=is_tree or bool(group and group.strip("/")),
+            is_tree=is_tree or (isinstance(group, str) and bool(group.strip("/"))),  # others are no groups
             drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ()),
             inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
             allow=read_allowed_urls(allow),
