@@ -14,6 +14,7 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.errors import (
     ChunkDecodeError,
     ManifestError,
+    ReaderError,
     SourceChangedError,
     SourceNotFoundError,
     StorageError,
@@ -407,3 +408,13 @@ def test_chunks_that_no_memory_holds_are_named(key):
     array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (2,)), dtype=np.dtype("u1"), name="t")
     with pytest.raises(ChunkDecodeError, match=rf"cell \(0,\) of variable 't'.*no memory for its {size} bytes"):
         read_array(array, key, None)
+
+
+def test_values_that_do_not_fit_in_memory_are_a_typed_error():
+    """A dimension coordinate that a few bytes declare is loaded by xarray, which makes an index of it."""
+    grid = ChunkGrid.regular((2**58,), (2**58,))
+    manifest = ChunkManifest.empty(grid.shape, Fill.from_value(0, "u1"))
+    array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("u1"), name="x")
+    with pytest.raises(ReaderError, match="do not fit in memory"):
+        read_array(array, (slice(None),))
+    assert read_array(array, (slice(2),)).tolist() == [0, 0]

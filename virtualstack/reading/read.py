@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError
-from virtualstack.errors import StorageError, UnsupportedFeatureError
+from virtualstack.errors import ReaderError, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.decode import DecodeBatch, fill_holes
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
@@ -63,6 +63,8 @@ def read_array(
         A cell reaches outside of its decoded chunk.
     UnsupportedFeatureError
         A codec is not installed.
+    ReaderError
+        The values do not fit in memory.
     """
     check_absent(absent)
     storage = Storage.from_option(storage)
@@ -115,7 +117,14 @@ def read_points(
 def _read(
     array: ManifestArray, selection: Selection, storage: Storage, absent: Literal["fill", "raise"]
 ) -> NDArray[Any]:
-    out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
+    try:
+        out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
+    except MemoryError as error:  # a few bytes of metadata may declare any shape
+        raise ReaderError(
+            f"variable '{array.name}': values of shape {selection.whole_shape} and dtype {array.dtype} do not fit in "
+            "memory. Select less of it, or leave it out with drop_variables",
+            url=array.a_url(),
+        ) from error
     if not out.size:
         return out
     try:
