@@ -143,3 +143,15 @@ def test_a_variable_that_cannot_be_referenced_is_not_left_out(tmp_path, files):
         assert "give what it returns" in caught.value.__notes__[0]
     opened = vs.open_virtual_dataset(path, drop_variables="s")
     assert repo.append(opened, "time").open_dataset().sizes["time"] == 4
+
+
+def test_what_wrote_a_store_sees_what_others_see(tmp_path, files):
+    """A repository that was created or appended to opens the same datasets as one that is opened afterwards."""
+    url = tmp_path / "x.vstack"
+    repo = vs.Repository.create(url, files[0])
+    for change in (lambda repo: repo, lambda repo: repo.append(files[1], "time")):
+        repo = change(repo)
+        mine, others = repo.open_virtual_dataset(), vs.Repository.open(url).open_virtual_dataset()
+        assert mine.encoding == others.encoding
+        assert mine.encoding["source"] == url.as_uri()
+        xr.testing.assert_identical(mine.virtual.open().load(), others.virtual.open().load())

@@ -387,5 +387,4 @@ def _subtree(
     url: str,
 ) -> ManifestGroup:
     below = {name: _subtree(child, groups, members, children, url) for name, child in children[path].items()}
-    own = groups[path]
-    return replace(own, arrays=members[path], groups=below, url=own.url or url)
+    return replace(groups[path], arrays=members[path], groups=below, url=url)

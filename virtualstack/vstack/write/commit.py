@@ -81,10 +81,11 @@ def commit(
         made = replace(made, signatures=_signatures(made, head, objects.url, permission))
         now = _now(head.time)
         made = replace(made, number=head.number + 1, time=now, message=message, changes=describe_changes(head, made))
-        if _create(snapshot_key(made.number), _readable(made, objects.url), target):
+        data, read = _encoded(made, objects.url)
+        if _create(snapshot_key(made.number), data, target):
             break
     write_view(objects, head, made, permission, bundles)
-    return made
+    return read
 
 
 def _nothing_to_do(objects: ObjectStore, base: Snapshot) -> ConflictError:
@@ -100,14 +101,16 @@ def _now(last: float) -> float:
     return max(round(time.time(), 6), round(last + 1e-6, 6), math.nextafter(last, math.inf))
 
 
-def _readable(made: Snapshot, url: str) -> bytes:
-    """Give the bytes of a snapshot; one that no reader takes would hide those before it."""
+def _encoded(made: Snapshot, url: str) -> tuple[bytes, Snapshot]:
+    """Return the bytes of a snapshot, and the snapshot as readers of the store will have it.
+
+    Bytes that no reader takes would hide the snapshots before this one.
+    """
     data = made.encode()
     try:
-        Snapshot.decode(data, number=made.number, url=url + snapshot_key(made.number))
+        return data, Snapshot.decode(data, number=made.number, url=url + snapshot_key(made.number))
     except MalformedFileError as error:
         raise WriterError(f"'{url}' cannot hold this, and nothing was committed: {error.__cause__ or error}") from error
-    return data
 
 
 def _create(key: str, data: bytes, target: Target) -> bool:
