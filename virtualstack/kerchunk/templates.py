@@ -93,9 +93,8 @@ def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
         raise MalformedFileError(f"'{where}' has a generator of more than {_MAX_DIMENSIONS} dimensions")
     values: dict[str, Any] = {}
     for name, value in dimensions.items():
-        problem = f"'{where}' has the dimension '{name}': {value!r}; a list, or start, stop and step, are asked for"
         if not isinstance(value, list | Mapping):
-            raise MalformedFileError(problem)
+            raise _bad_dimension(name, value, where)
         try:
             values[name] = (
                 pa.array(value)
@@ -104,8 +103,14 @@ def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
             )
             len(values[name])
         except (KeyError, TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-            raise MalformedFileError(problem) from error
+            raise _bad_dimension(name, value, where) from error
     return values
+
+
+def _bad_dimension(name: object, value: object, where: str) -> MalformedFileError:
+    return MalformedFileError(
+        f"'{where}' has the dimension '{name}': {value!r}; a list, or start, stop and step, are asked for"
+    )
 
 
 def _take(values: Any, index: np.ndarray[Any, Any]) -> Value:
