@@ -36,7 +36,7 @@ _INT32 = 5
 _MAX_DEPTH = 9
 
 _MAX_METADATA_BYTES = 1 << 20
-_MIN_PAGES = 10_000
+_FREE_PAGES = 10_000
 _BYTES_PER_PAGE = 1000
 """Stored bytes of a file for each further page: to read its header takes as long as to read so many."""
 
@@ -64,7 +64,7 @@ def _unpacked_size(data: bytes | memoryview) -> int:
     if length > _MAX_METADATA_BYTES:
         raise ValueError(f"it has {length} bytes of metadata, and at most {_MAX_METADATA_BYTES} are read")
     metadata, _ = _struct(data, max(len(data) - 8 - length, 0))
-    total, room = 0, _MIN_PAGES + len(data) // _BYTES_PER_PAGE
+    total, room = 0, _FREE_PAGES + len(data) // _BYTES_PER_PAGE
     for group in metadata.get(_ROW_GROUPS, []):
         for chunk in group.get(_GROUP_COLUMNS, []):
             column = chunk.get(_COLUMN_METADATA, {})
@@ -161,7 +161,7 @@ _COLUMNS = (
 _MAX_BYTES = 1 << 31
 """Bytes that the values of a file may take, and its inline chunks: 20,000 of each of 100,000 chunks."""
 
-_MIN_UNPACKED_BYTES = 1 << 26
+_FREE_UNPACKED_BYTES = 1 << 26
 """Bytes that a file of any size may have, once decoded."""
 
 _MAX_RATIO = 1000
@@ -268,7 +268,7 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
 
 def _check_ratio(unpacked: int, stored: int, where: str) -> None:
     """Refuse a file of few bytes that claims to hold much: references never are packed so well."""
-    most = max(_MIN_UNPACKED_BYTES, _MAX_RATIO * stored)
+    most = max(_FREE_UNPACKED_BYTES, _MAX_RATIO * stored)
     if unpacked > most:
         raise MalformedFileError(
             f"'{where}' has {stored} bytes and claims to hold {unpacked}; at most {most} are decoded for its size. "

@@ -24,7 +24,7 @@ __all__ = ["MAX_MOSAIC_CELLS", "Mosaic", "Runs", "Tile", "place_tiles", "take_ru
 MAX_MOSAIC_CELLS = 1 << 26
 """Cells of a mosaic, and of a tile that is cut: 1.6 GB of entries."""
 
-_MIN_BUDGET_CELLS = 1 << 12  # cells that are within any budget
+_FREE_CELLS = 1 << 12  # within any budget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +259,7 @@ class _Lines:
 
 def _check_budget(before: int, after: int, n_tiles: int) -> None:
     _check_cells(after)
-    if after > max(MAX_CELL_GROWTH * before, _MIN_BUDGET_CELLS):
+    if after > max(MAX_CELL_GROWTH * before, _FREE_CELLS):
         raise CombineError(
             f"the chunk grids of {n_tiles} arrays do not meet: cut at all their lines they would have {after} cells "
             f"instead of {before}, more than {MAX_CELL_GROWTH} times as many",
