@@ -36,7 +36,7 @@ from virtualstack.storage.obstore_errors import (
     RefusedError,
     UnsatisfiableError,
     WrongRegionError,
-    honest,
+    call_obstore,
     is_option_error,
     what_was_answered,
 )
@@ -282,7 +282,7 @@ class Connection:
         for _ in range(_MAX_REGIONS):
             used = self._region
             try:
-                return honest(url, lambda: ask(self._store(identity, url)))
+                return call_obstore(url, lambda: ask(self._store(identity, url)))
             except WrongRegionError as error:
                 wrong = error
             region = wrong.region or (find_region(self.root, self._endpoint()) if self._service == "s3" else None)

@@ -17,7 +17,7 @@ __all__ = [
     "RefusedError",
     "UnsatisfiableError",
     "WrongRegionError",
-    "honest",
+    "call_obstore",
     "is_option_error",
     "named_region",
     "what_was_answered",
@@ -75,17 +75,17 @@ def what_was_answered(text: str, /) -> str:
     return head.strip().partition("\n")[0][:300].rstrip(".") + suffix
 
 
-def read_status(text: str, /) -> int | None:
+def _read_status(text: str, /) -> int | None:
     """Return the HTTP status in obstore's message, which alone tells it.
 
-    >>> read_status("Error performing GET http://h/k in 1ms - Server returned non-2xx status code: 503 : busy")
+    >>> _read_status("Error performing GET http://h/k in 1ms - Server returned non-2xx status code: 503 : busy")
     503
     """
     status = re.search(r"status(?: code)?: (\d{3})\b", text.partition("\n\nDebug source")[0])
     return None if status is None else int(status.group(1))
 
 
-def is_short_answer(text: str, /) -> bool:
+def _is_short_answer(text: str, /) -> bool:
     """Return whether obstore's message is about an answer whose range is not the one that was asked for."""
     return "Requested " in text and ", got " in text
 
@@ -96,7 +96,7 @@ def named_region(text: str, /) -> str | None:
     return None if found is None else found.group(1) or found.group(2)
 
 
-def honest[T](url: str, ask: Callable[[], T], /) -> T:
+def call_obstore[T](url: str, ask: Callable[[], T], /) -> T:
     """Run a call of obstore; whatever goes wrong becomes a `StorageError`."""
     try:
         return ask()
@@ -157,4 +157,4 @@ def _translate(error: Exception, url: str) -> NoReturn:
     elif is_option_error(error):
         remedy = "Check the options in storage="
     message = f"'{url}' could not be had: {answer}. {remedy}"
-    raise StorageError(message, url=url, status=read_status(text), is_short=is_short_answer(text)) from error
+    raise StorageError(message, url=url, status=_read_status(text), is_short=_is_short_answer(text)) from error
