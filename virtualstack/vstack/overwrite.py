@@ -221,8 +221,7 @@ def _encoded(
             )
         except CodecError:  # has no encoder, or loses something
             pass
-    text = (Codec("vlen-utf8"),) if whole.dtype.kind == "T" else ()
-    codecs = (*text, Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True))
+    codecs = _codecs(whole.dtype)
     own = {cell.shape: ChunkEncoding.c_order(whole.dtype, cell.shape, codecs) for cell in cells}
     encodings = [own[cell.shape] for cell in cells]
     return encodings, list(map_in_threads(lambda pair: encode_chunk(*pair), list(zip(cells, encodings, strict=True))))
@@ -269,13 +268,13 @@ def _placed(array: ManifestArray, new: ChunkManifest, box: list[tuple[int, int]]
     return made
 
 
-_OBJECT_BYTES = 64 << 20  # bytes of an object, from which on another one is begun
+_OBJECT_BYTES = 64 << 20  # from which on another object is begun
 
 
 def write_values(
     objects: ObjectStore, segment: str, values: NDArray[Any], lines: Sequence[NDArray[np.int64]], fill: Fill, /
 ) -> ChunkManifest:
-    """Write values as compressed chunks, each with its checksum, and give where they are.
+    """Write values as compressed chunks, each with its checksum, and return where they are.
 
     Parameters
     ----------
@@ -298,9 +297,7 @@ def write_values(
     runs = [list(itertools.pairwise(x.tolist())) for x in lines]
     boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
     chunks = map_in_threads(lambda box: _compressed(values[(*box, ...)]), boxes)
-    codecs = ((Codec("vlen-utf8"),) if values.dtype.kind == "T" else ()) + (
-        Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True),
-    )
+    codecs = _codecs(values.dtype)
     encodings: dict[ChunkEncoding, int] = {}
     entries = np.zeros(len(boxes), ENTRY)
     locations: list[Location] = []
@@ -328,6 +325,12 @@ def write_values(
         encodings=tuple(encodings),
         locations=tuple(locations),
     )
+
+
+def _codecs(dtype: np.dtype[Any]) -> tuple[Codec, ...]:
+    """Return the codecs for new chunks that do not take those of the variable."""
+    text = (Codec("vlen-utf8"),) if dtype.kind == "T" else ()
+    return (*text, Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True))
 
 
 def _compressed(values: NDArray[Any]) -> bytes:
