@@ -23,6 +23,7 @@ from virtualstack.codecs.bounded import CodecError
 from virtualstack.forks import in_forked_children
 
 __all__ = [
+    "CODING_ERRORS",
     "DURATIONS",
     "UnfitTimeError",
     "check_calendar",
@@ -40,6 +41,9 @@ DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "m
 
 STANDARD = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 """Calendars whose dates numpy has; those of all others become objects."""
+
+CODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
+"""What xarray raises for attributes that it cannot code by: it takes numbers for text, and text for numbers."""
 
 _NAT = np.iinfo(np.int64).min
 _MAX_EXACT_INTEGER = 1 << 53

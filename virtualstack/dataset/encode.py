@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
 
-from virtualstack.codecs.cf_times import datetime_units
+from virtualstack.codecs.cf_times import CODING_ERRORS, datetime_units
 from virtualstack.dataset.declared import (
     CF_KEYS,
     copy_times_to_bounds,
@@ -25,7 +25,7 @@ from virtualstack.dataset.declared import (
     with_edits,
 )
 from virtualstack.dataset.decode import get_refusals, get_unlimited_dims, get_version
-from virtualstack.dataset.variables import DECODING_ERRORS, virtual_array
+from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, same_value, value_changing
 
@@ -324,7 +324,7 @@ def _decoded(name: str, variable: xr.Variable, edits: Mapping[str, Any]) -> xr.V
     stored.attrs = {key: x for key, x in {**stored.attrs, **edits}.items() if x is not None}
     try:
         return conventions.decode_cf_variable(name, stored, decode_times=are_decoded, stack_char_dim=False)
-    except DECODING_ERRORS as error:
+    except CODING_ERRORS as error:
         raise WriterError(
             f"loaded variable '{name}' cannot be decoded with {dict(edits)}: {error}", variable=name
         ) from error

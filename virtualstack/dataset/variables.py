@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from xarray import conventions
 from xarray.indexes import PandasIndex
 
+from virtualstack.codecs.cf_times import CODING_ERRORS
 from virtualstack.errors import ReaderError
 from virtualstack.manifests import ManifestArray, Refusal, packed_encoding
 from virtualstack.manifests import unpack as unpack_array
@@ -18,7 +19,6 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 __all__ = [
-    "DECODING_ERRORS",
     "expand_dims",
     "loaded_variable",
     "make_index",
@@ -29,9 +29,6 @@ __all__ = [
     "virtual_array",
     "virtual_variable",
 ]
-
-DECODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
-"""What xarray raises for attributes that it cannot decode by: it takes numbers for text, and text for numbers."""
 
 
 def expand_dims(variable: xr.Variable, sizes: Mapping[str, int], /) -> xr.Variable:
@@ -96,7 +93,7 @@ def loaded_variable(
     raw = _raw_variable(array, values)
     try:
         return conventions.decode_cf_variable(name, raw, decode_times=decode_times, stack_char_dim=stack)
-    except DECODING_ERRORS as error:
+    except CODING_ERRORS as error:
         raise undecodable(array.name, name, url, error) from error
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from xarray import conventions
 
-from virtualstack.codecs.cf_times import quiet
+from virtualstack.codecs.cf_times import CODING_ERRORS, quiet
 from virtualstack.errors import CombineError, ManifestError
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import differing_key, is_nan
@@ -136,8 +136,7 @@ def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -
         with quiet():
             variable = xr.Variable((), np.asarray(wanted), encoding={**encoding, "dtype": dtype})
             return [conventions.encode_cf_variable(variable, name="v").values[()]]
-    # an attribute may be of any kind: xarray calls methods of text on numbers
-    except (ValueError, TypeError, OverflowError, KeyError, AttributeError):
+    except CODING_ERRORS:
         return []
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.codecs.cf import CF, NAT, Packing, cf_codec, parse_packing
-from virtualstack.codecs.cf_times import DURATIONS, datetime_scale, datetime_units, quiet
+from virtualstack.codecs.cf_times import CODING_ERRORS, DURATIONS, datetime_scale, datetime_units, quiet
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.array import ManifestArray
@@ -67,8 +67,7 @@ def decoded_by_xarray(codec: Codec, /) -> Decoded:
             variable = conventions.decode_cf_variable("v", xr.Variable(("i",), numbers, dict(packing.attributes)))
             expected = variable.values
         found = packing(numbers)
-    # an attribute may be of any kind: xarray calls methods of text on numbers
-    except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
+    except CODING_ERRORS as error:
         raise ValueError(f"xarray does not decode it: {error}") from error
     if found.dtype != expected.dtype or found.tobytes() != expected.tobytes():
         raise ValueError(f"this version of xarray ({xr.__version__}) decodes it to '{expected.dtype}' by other rules")
