@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-_MAX_MESSAGE_CHARACTERS = 20_000  # characters of a message
+_MAX_MESSAGE_CHARACTERS = 20_000
 
 
 def _restore[E: VirtualStackError](cls: type[E], message: str, state: dict[str, Any]) -> E:

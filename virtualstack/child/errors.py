@@ -10,7 +10,7 @@ __all__ = ["LibraryError", "library_errors"]
 # What h5py raises on damaged files and on what it does not know.
 _RAISED = (OSError, RuntimeError, ValueError, TypeError, LookupError, NotImplementedError, OverflowError, MemoryError)
 
-_READING = "Can't synchronously read data ("  # and what failed, with a bracket at the end
+_READING = "Can't synchronously read data ("  # the reason and a closing bracket follow
 
 
 class LibraryError(Exception):

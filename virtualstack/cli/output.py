@@ -10,7 +10,7 @@ from virtualstack.printable import printable
 
 __all__ = ["OutputError", "progress_bar", "say", "show", "show_warning", "table"]
 
-_BAR_CHARACTERS = 30  # of a bar
+_BAR_CHARACTERS = 30
 
 
 class OutputError(Exception):

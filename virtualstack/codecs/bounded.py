@@ -198,7 +198,7 @@ SHUFFLE = "virtualstack.shuffle"
 
 
 def shuffle(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder; ``elementsize`` in bytes."""
+    """Make the decoder; ``elementsize`` is in bytes."""
     width = int(options.get("elementsize", 4))
 
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:

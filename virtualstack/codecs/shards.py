@@ -23,9 +23,9 @@ SHARDS = "sharding_indexed"
 _NO_CHUNK = (1 << 64) - 1
 _CHECKSUM_BYTES = 4
 _FILL = "virtualstack_fill"  # bytes of the fill value, in hexadecimal
-_BLOCK_CHUNKS = 1 << 12  # chunks
+_BLOCK_CHUNKS = 1 << 12
 _MAX_INNER_CHUNKS = 1 << 22  # chunks of a shard: each costs time, and few compressed bytes are many of them
-_OVERHEAD_BYTES = 4096  # bytes that codecs put around the few of a small chunk, and more
+_OVERHEAD_BYTES = 4096  # more than codecs add to a small chunk
 
 type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], Callable[[Any], NDArray[Any]]]
 

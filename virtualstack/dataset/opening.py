@@ -82,7 +82,7 @@ class Opening:
             raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
         options = ReadOptions(
             group=group,
-            is_tree=is_tree or (isinstance(group, str) and bool(group.strip("/"))),  # others are no groups
+            is_tree=is_tree or (isinstance(group, str) and bool(group.strip("/"))),  # other types are an error later
             drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ()),
             inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
             allow=read_allowed_urls(allow),
@@ -96,7 +96,7 @@ class Opening:
         )
 
     def node(self, root: ManifestGroup, /) -> ManifestGroup:
-        """Give the group that is asked for; see :func:`select_group`."""
+        """Return the group that the options name; see :func:`select_group`."""
         return select_group(root, self.options.group)
 
     def dataset(self, node: ManifestGroup, /, *, loadable_variables: str | Iterable[str] | None = None) -> xr.Dataset:
@@ -161,7 +161,7 @@ def account_for(
     Raises
     ------
     UnsupportedFeatureError
-        There are such; the message lists them with the reasons.
+        There are refused variables; the message lists them with the reasons.
     """
     refused = [x for x in _refused(node, with_children) if options is None or not options.drops(x.path)]
     if not refused:
@@ -179,7 +179,7 @@ def account_for(
 
 
 def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> str:
-    """Return what opens the others; and what takes these over, where they are only too large."""
+    """Say how to open the file without refused variables, and how to inline those that are only too large."""
     names = [x.path if with_paths else _name(x) for x in refused]
     which = "it" if len(refused) == 1 else "them"
     remedy = f"Leave {which} out with drop_variables={names} or unsupported='skip'"
@@ -253,7 +253,7 @@ def open_each[T](
 
 
 def open_whole[T](root: ManifestGroup, open_node: Callable[[ManifestGroup], T], /) -> T | ManifestGroup:
-    """Open a group, but for a part, which is left as it is."""
+    """Open a group, unless it is a part of an index: then return it as it is."""
     return root if PARTS in root.attributes else open_node(root)
 
 
@@ -264,7 +264,7 @@ def as_one[T](
     reader: str | Reader | None,
     /,
 ) -> tuple[list[T], bool]:
-    """Open parts as one where all are parts of one kind, else one by one; and tell which.
+    """Open parts of an index as one, if all are of one kind, else one by one; return whether they are one.
 
     Raises
     ------

@@ -359,7 +359,7 @@ class ChunkPages:
             )
             self.storage.check([x.url for x in manifest.locations if not x.url.startswith(root)])
             if self.url is None:
-                return self._with_read(manifest)
+                return self._with_inlined_chunks(manifest)
             return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)
         except icechunk.IcechunkError as error:
             raise StorageError(
@@ -400,8 +400,8 @@ class ChunkPages:
         entries["encoding"][cells] = metadata.encoding_rows().flat[cells]
         return replace(held, entries=entries)
 
-    def _with_read(self, manifest: ChunkManifest) -> ChunkManifest:
-        """Take chunks of the repository out of it, if they are few bytes, and all chunks of labels.
+    def _with_inlined_chunks(self, manifest: ChunkManifest) -> ChunkManifest:
+        """Read chunks that the repository holds, if they are few bytes, and all chunks of labels, into the manifest.
 
         Icechunk reads labels that lie in files where its user has authorised it. A repository of a stranger that is
         added to does not say what else of this machine is read.

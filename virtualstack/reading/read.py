@@ -247,7 +247,7 @@ def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDAr
 
 
 def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
-    """Give the elements that keys pick, up to the first key that is no integer in bounds and no slice of some."""
+    """Return the elements that each key picks; stop at a key that picks none, or is no integer in bounds or slice."""
     for n, item in zip(shape, items, strict=True):
         if isinstance(item, slice):
             picked = range(n)[item]
@@ -263,7 +263,7 @@ def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
 
 
 def _find_cell(axis: ChunkAxis, picked: range) -> tuple[int, int] | None:
-    """Return the one cell that some elements lie in, and where it begins."""
+    """Return the one cell that all elements lie in, and where it begins; ``None`` if they lie in several."""
     low, high = (picked[0], picked[-1]) if picked.step > 0 else (picked[-1], picked[0])
     met = axis.cover(low, high + 1)
     return (met.start, axis.span(met.start).start) if len(met) == 1 else None

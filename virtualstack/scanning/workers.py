@@ -204,7 +204,7 @@ class Schedule:
         self._refusal: Exception | None = None
 
     def outcomes(self) -> Generator[tuple[int, Outcome]]:
-        """Give the index of each source, and what became of it, as they finish; closing this ends the work."""
+        """Return the index and the outcome of each source, as they finish; closing this ends the work."""
         try:
             while self._pending or self._suspects or self._running:
                 self._submit()
@@ -223,7 +223,7 @@ class Schedule:
             self._workers.close(is_idle=is_idle)
 
     def drop_after(self, index: int, /) -> None:
-        """Do without the sources after one of them; those that are being read are not waited for."""
+        """Drop the sources after one of them, without waiting for those that are being read."""
         self._pending = deque(task for task in self._pending if task[0] <= index)
         self._suspects = deque(task for task in self._suspects if task[0] <= index)
         for future, task in list(self._running.items()):

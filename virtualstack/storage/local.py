@@ -335,7 +335,7 @@ class LocalTarget:
         return source.read(0, source.size)
 
     def leftovers(self, prefix: str, before: float, /) -> list[str]:
-        """List the keys of files in a folder and below it that writers were killed at, before a time (s since 1970)."""
+        """List temporary files in and below a folder that killed writers left before a time (s since 1970)."""
         found = []
         with _StorageErrors(self.url, "read"):
             for key, path in self._files(prefix):

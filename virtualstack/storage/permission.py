@@ -373,7 +373,7 @@ def _shown(url: str) -> str:
     return repr(url if len(url) <= 300 else f"{url[:300]}...")
 
 
-_KEY_BYTES = 32  # bytes: as long as what SHA-256 gives, RFC 2104 section 3
+_KEY_BYTES = 32  # as long as a SHA-256 digest: RFC 2104 section 3
 
 
 def sign(data: bytes, /) -> str | None:

@@ -291,26 +291,26 @@ def _cells_by_code(
 def check_order(
     was: ChunkManifest, now: ChunkManifest, own: NDArray[np.bool_], grid: ChunkGrid, axes: Collection[int], /
 ) -> None:
-    """Refuse chunks that lay in a store turned round or in another order, where those of the file do not.
+    """Refuse new chunks of a file that lie in another order or direction than its old chunks in the store.
 
-    The file as it was is gone: that chunks lie one behind the other in it is as they are written. Where they did not,
-    the new ones must lie as they did.
+    The old file is gone. Chunks that lie one behind the other in the file are in the order in which files are written.
+    Other new chunks must lie in the order of the old ones.
 
     Parameters
     ----------
     was, now
         Cells of the store, and those of the file that would take their places.
     own
-        Which of them are of the file.
+        Which of these cells belong to the file.
     grid
-        Of these cells.
+        Grid of these cells.
     axes
-        Without labels.
+        Axes whose dimensions have no labels.
 
     Raises
     ------
     CombineError
-        Elements would come to other places.
+        Elements would move to other places.
     """
     both = own & (was.entries["location"] >= INLINE) & (now.entries["location"] >= INLINE)
     if not both.any():

@@ -169,8 +169,8 @@ class StoredSnapshot:
         """Find the sources that have changed since they were indexed, are missing, or cannot be reached.
 
         They are looked up in listings of object stores, a thousand a request, and one by one at web servers; none is
-        read. Sources that later changes of the store hide are no part of the snapshot, and are not told: rows of
-        references are read only of segments that have sources with problems and rows that are hidden.
+        read. Sources that later changes of the store hide are not reported, as they are no part of the snapshot. Rows
+        of references are read only for segments that have both sources with problems and hidden rows.
 
         Size and etag decide, and for local files, which have no etag, the time of the last modification, unless they
         were relocated or are written relative to the store.
@@ -182,12 +182,12 @@ class StoredSnapshot:
             what h5netcdf, netCDF4, scipy, eccodes or tifffile read from their sources. Cells without a source, and
             those in sources that have changed, are left out of it.
         seed
-            Of the choice.
+            Seed of the random choice.
 
         Raises
         ------
         MissingDependencyError
-            There is no other library to compare with.
+            The library to compare with is not installed.
         ForbiddenLocationError
             A source lies where the store may not refer to; see ``allow``.
         """

@@ -68,7 +68,7 @@ class UniformArray:
         return found.astype(np.bool_)
 
     def read(self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: OnAbsent = "fill") -> NDArray[Any]:
-        """Read one chunk, whole: what reaches past the array is filled up with its fill value.
+        """Read one whole chunk; the part beyond the array has the fill value.
 
         Raises
         ------
@@ -78,9 +78,9 @@ class UniformArray:
         return self._filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
 
     def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
-        """Read one chunk after the other, as :meth:`read`; what several in a row are cut from is read once.
+        """Read one chunk after the other, as :meth:`read`; cells that several chunks in a row need are read once.
 
-        In memory is what the cells of the array hold that a chunk meets.
+        Memory holds the cells that one chunk meets.
         """
         there: tuple[slice, ...] | None = None
         values: NDArray[Any] | None = None

@@ -270,7 +270,7 @@ class HeaderPrefetch:
         return None
 
     def rest(self, offset: int, /) -> bytes:
-        """Give what is here from an offset on, nothing perhaps."""
+        """Return the bytes from an offset on that are in memory already, perhaps none."""
         i = bisect_right(self._begins, offset) - 1
         return bytes(self._pieces[i][offset - self._begins[i] :]) if i >= 0 else b""
 
@@ -344,7 +344,7 @@ class _Window:
         return self._data[begin : begin + length]
 
     def rest(self, offset: int, /) -> bytes:
-        """Return the beginning of what needs no reading from an offset on, nothing perhaps."""
+        """Return the bytes from an offset on that are in memory already: a block at most, and perhaps none."""
         begin = offset - self._begin
         if 0 <= begin < len(self._data):
             return self._data[begin : begin + _LOCAL_BLOCK_BYTES]  # a copy, and damaged messages may be short

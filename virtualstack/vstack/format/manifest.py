@@ -39,7 +39,7 @@ type Token = tuple[str, int, float, str]
 """URL of the store, number and time of the snapshot, path of the array."""
 
 _COLUMNS = 5
-_BATCH_PAGES = 1 << 17  # that are read at once
+_MAX_PAGES = 1 << 17  # pages that one selection reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +202,8 @@ class StoredManifest(UnreadManifest):
             order = None if (key[1:] >= key[:-1]).all() else np.argsort(key, kind="stable")
             sorted_key = key if order is None else key[order]
             begins = np.flatnonzero(np.append(True, sorted_key[1:] != sorted_key[:-1]))
-            if len(begins) > _BATCH_PAGES:
-                raise ManifestError(f"{len(begins)} pages are asked for at once, and at most {_BATCH_PAGES} are read")
+            if len(begins) > _MAX_PAGES:
+                raise ManifestError(f"{len(begins)} pages are asked for at once, and at most {_MAX_PAGES} are read")
             runs = list(zip(begins.tolist(), [*begins[1:].tolist(), n], strict=True))
 
             def fill(run: tuple[int, int]) -> None:

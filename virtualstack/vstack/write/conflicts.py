@@ -243,7 +243,7 @@ def _is_longer(path: str, base: Snapshot, head: Snapshot, archive: Archive) -> b
     return flat and before.encodings[0].dtype == now.encodings[0].dtype and now.inline.startswith(before.inline)
 
 
-_MAX_NAMED_PATHS = 5  # paths in a text
+_MAX_NAMED_PATHS = 5
 
 
 def describe_changes(before: Snapshot, after: Snapshot, /) -> tuple[str, ...]:

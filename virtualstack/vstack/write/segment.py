@@ -27,7 +27,7 @@ from virtualstack.vstack.format.sources import MAX_LISTED_SOURCES, PAGE_SOURCES,
 
 __all__ = ["SegmentWriter"]
 
-_HEAP_PART_BYTES = 64 << 20  # bytes of a part of the heap
+_HEAP_PART_BYTES = 64 << 20
 
 
 class SegmentWriter:
