@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.bounded import CodecError, bounded_decoder
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import ManifestError
+from virtualstack.manifests.cells import MAX_READ_CELLS
 
 __all__ = ["pack", "unpack"]
 
@@ -20,8 +21,7 @@ _MIN_COMPRESSED_BYTES = (
     4096  # planes up to this many bytes are not compressed: calling zstd costs as much as 2000 chunks
 )
 _HEADER = struct.Struct("<BQI")
-_MAX_CLAIMED_CELLS = 1 << 28  # that a few bytes may claim: 6 GiB, and as many as readers take
-_MAX_CELLS_PER_BYTE = 64  # of more cells; files give one or less
+_MAX_CELLS_PER_BYTE = 64  # of grids of more than MAX_READ_CELLS; files have one cell a byte, or less
 _MAX_AXES = 64  # of numpy
 
 
@@ -84,7 +84,7 @@ def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
     """Count the cells of a grid that some bytes are said to hold."""
     if len(shape) > _MAX_AXES or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ManifestError(f"packed entries of shape {str(shape)[:200]}, which no chunk grid has")
-    if math.prod(max(n, 1) for n in shape) > max(_MAX_CLAIMED_CELLS, _MAX_CELLS_PER_BYTE * nbytes):
+    if math.prod(max(n, 1) for n in shape) > max(MAX_READ_CELLS, _MAX_CELLS_PER_BYTE * nbytes):
         raise ManifestError(f"packed entries of shape {str(shape)[:200]} in {nbytes} bytes are damaged, or a trap")
     return math.prod(shape)
 
