@@ -220,9 +220,9 @@ class _Child:
         self.is_dead = self.does_work = False
         self._lock = threading.RLock()
         if not sys.executable:
-            raise _not_started("this Python does not know where it is (sys.executable)")
-        if getattr(sys, "frozen", False):  # it would run once more, and start itself again
-            raise _not_started("it is a frozen program")
+            raise _not_started("sys.executable is empty. Set it to the path of a Python")
+        if getattr(sys, "frozen", False):  # the child would be this program, and start itself again
+            raise _not_started("it is a frozen program. Open this file with an ordinary Python")
         theirs, self._requests = os.pipe()
         self._answers, answers = os.pipe()
         try:

@@ -198,12 +198,12 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
         if index is not None and not (index.is_monotonic_increasing and index.is_unique):
             remedy = f"sort it with sortby('{dim}')"
             if index.hasnans:
-                remedy = f"leave out those that are missing with isel({dim}=ds.{dim}.notnull()), and {remedy}"
+                remedy = f"leave out missing labels with isel({dim}=ds.{dim}.notnull()), and {remedy}"
             elif not index.is_unique:
-                remedy = f"leave one of two that are equal out with drop_duplicates('{dim}'), and {remedy}"
+                remedy = f"keep one of equal labels with drop_duplicates('{dim}'), and {remedy}"
             raise CombineError(
-                f"labels of '{dim}' do not ascend in {part.called}, each once, so that they do not tell a place: "
-                f"{remedy}",
+                f"labels of '{dim}' do not ascend in {part.called}, or some are equal or missing. They must tell one "
+                f"place each: {remedy}",
                 variable=dim,
                 property="order",
                 right_url=part.source,
