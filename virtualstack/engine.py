@@ -260,7 +260,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
 class OpenedGroupEntrypoint(VirtualStackBackendEntrypoint):
     """Opens the group of a virtual dataset, whose characters were joined to text when it was opened.
 
-    What is left of characters are single letters.
+    Variables that still have characters keep them as single letters.
     """
 
     joins_characters: ClassVar[bool] = False

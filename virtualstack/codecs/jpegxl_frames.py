@@ -1,4 +1,4 @@
-"""How many samples the frames of a JPEG XL image have: libjxl decodes all of each, whatever part of it is seen.
+"""How many samples the frames of a JPEG XL image have: libjxl decodes each frame in full, even if it is not visible.
 
 The headers are parsed here, as neither libjxl nor imagecodecs has a limit for frames: the array to decode into bounds
 the image alone, and a stranger's image of 64 x 64 pixels may have hidden frames of 2^30 x 2^30.

@@ -332,7 +332,7 @@ def _unbounded(name: str) -> UnsupportedFeatureError:
 
 
 _DECODERS = {"grib": "virtualstack.codecs.grib.codec:kerchunk_decoder"}
-"""What decodes in the place of a codec of another package, in the folder of the format whose library it needs."""
+"""Functions that make our decoders for codecs of other packages: ``module:function``, imported when needed."""
 
 type _Check = Callable[[np.ndarray[Any, Any], int | None, int], None]
 

@@ -81,7 +81,7 @@ class ZarrMetadata:
 
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
-        """Return configurations of numcodecs, in encoding order, that decode the same as the codec or raise."""
+        """Return configurations of numcodecs, in encoding order, that decode the same; raise if there are none."""
         return [{"id": codec.name, **codec.options()}]
 
     @classmethod

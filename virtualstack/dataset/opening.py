@@ -39,7 +39,7 @@ _MAX_SHOWN_REASONS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How sources are opened; see :func:`virtualstack.open_virtual_dataset`.
+    """How sources are opened.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Opening:
     storage
         How they are reached.
     unsupported, decode_times, unpack
-        As there.
+        As for :func:`virtualstack.open_virtual_dataset`.
     """
 
     options: ReadOptions

@@ -143,7 +143,7 @@ def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOpti
     try:
         group = reader.read(url, storage, options)
     except ReaderError as error:
-        error.url = error.url or url  # parts of a source do not know where they stand
+        error.url = error.url or url  # the code that reads a part does not know the URL
         raise
     if isinstance(group, ManifestGroup):
         check_references(group, storage)

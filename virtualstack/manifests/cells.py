@@ -126,7 +126,7 @@ def blocks(shape: tuple[int, ...], /, n: int = _BLOCK_CELLS) -> Iterator[CellBox
 
 
 def first_cell(box: CellBox, bad: NDArray[np.bool_], /) -> tuple[int, ...]:
-    """Give the first cell of a box that is marked, in C order, as its index in the grid."""
+    """Return the first marked cell of a box, in C order, as its index in the grid."""
     found = np.unravel_index(int(bad.argmax()), bad.shape)
     return tuple(side.start + int(i) for side, i in zip(box, found, strict=True))
 

@@ -121,7 +121,7 @@ def survey(
         the unlimited one with times, else an unlimited one with a coordinate, else one with times, else an unlimited
         one without a coordinate.
     allow
-        URLs or paths that the files may refer to, beyond those that they may without: see
+        URLs or paths that the files may refer to, besides those that are always allowed: see
         :func:`virtualstack.open_virtual_dataset`.
 
     Returns

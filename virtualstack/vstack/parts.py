@@ -29,7 +29,7 @@ def groups_from(
 ) -> Sequence[ManifestGroup]:
     """Return the groups of parts, in their order; files are opened, many at once, as trees where these are wanted.
 
-    Files may refer to what ``allow`` names besides, as the store may.
+    Files may also refer to what ``allow`` names, as the store may.
 
     Raises
     ------

@@ -23,8 +23,8 @@ from virtualstack.vstack.format.sources import PAGE_SOURCES
 
 __all__ = ["WRITE_AGAIN", "Cells", "Shown", "Use", "cells_of_sources", "check_order", "shown_in"]
 
-_BATCH_PAIRS = 1 << 22  # placements that are compared at once
-_MAX_PAIRS = 1 << 28  # and in all
+_BATCH_PAIRS = 1 << 22  # pairs of placements that are compared at once
+_MAX_PAIRS = 1 << 28  # pairs of placements that are compared in all
 _BATCH_CELLS = 1 << 19  # cells that are read at a time
 _BATCH_PAGES = 1 << 12  # pages of sources that are asked for at a time
 
@@ -205,9 +205,9 @@ def _is_all(runs: Collection[tuple[int, int]], n: int) -> bool:
 
 
 WRITE_AGAIN = "write the store again, from all of its files, with vds.virtual.to_vstack(..., mode='w')"
-"""What helps where elements of a source have no place in a store."""
+"""Remedy in errors: elements of a source have no place in a store."""
 
-_MAX_FOUND_CHUNKS = 1 << 27  # cells: a few bytes may say that they are many
+_MAX_FOUND_CHUNKS = 1 << 27  # a few bytes may claim many
 
 
 @dataclass(frozen=True, slots=True)

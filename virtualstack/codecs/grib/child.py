@@ -125,9 +125,9 @@ def kerchunk_values(message: bytes, key: str, dtype: np.dtype[Any], size: int | 
     key
         ``"values"``, ``"latitudes"`` or ``"longitudes"``.
     dtype
-        Of the numbers that are returned.
+        Data type of the numbers that are returned.
     size, limit
-        Bytes that these have, if that is known, and at most.
+        Bytes of these numbers: how many they must have, if that is known, and how many they may have.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The codec ``virtualstack.grib``: a message to the values of its last field, or to the coordinates of its grid.
 
-References of other tools name kerchunk's codec ``grib``, whose values are made here, too: eccodes gets no bytes that
-could crash it but in a child process.
+References of other tools name kerchunk's codec ``grib``, which is decoded here, too. eccodes gets bytes that could
+crash it only in a child process.
 """
 
 from __future__ import annotations

@@ -359,7 +359,7 @@ _N_DIGITS = 6  # of the digest of a grid, in names
 def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
     """Make a group for each type of level, and in it one for each type of step.
 
-    Percentiles, probabilities and derived forecasts are in groups of theirs below. Variables of a group share their
+    Percentiles, probabilities and derived forecasts are in groups of their own below. Variables of a group share their
     coordinates: each has all values that one of them has. Where a group has fields of several kinds (type of data,
     grid, dimensions), where groups below it have other labels, or where the layout says so, each kind is in a group
     below it. Where it has several fields for one place, these are in groups named by what tells them apart. All names
@@ -398,7 +398,7 @@ def _qualified(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, 
 
 
 def _is_aligned(node: ManifestGroup, below: ManifestGroup) -> bool:
-    """Tell whether groups can stand below another one in xarray, which wants the same labels along a dimension."""
+    """Tell whether groups can stand below another one in xarray, which requires the same labels along a dimension."""
     own = _labels(node)
     return all(own.get(dim, labels) == labels for _, each in below.walk() for dim, labels in _labels(each).items())
 

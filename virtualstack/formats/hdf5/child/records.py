@@ -1,4 +1,4 @@
-"""What the child says of an HDF5 file, in plain records; the parent makes of most of them what it works with."""
+"""What the child reports about an HDF5 file, as plain records; the parent converts most of them."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class Scale:
     Parameters
     ----------
     is_scale
-        Whether it is one.
+        Whether the dataset is a dimension scale.
     name
-        Of the scale, as stored.
+        Name of the scale, as stored.
     number
-        Of the dimension, by netCDF-4 (``_Netcdf4Dimid``).
+        Number of the dimension, by netCDF-4 (``_Netcdf4Dimid``).
     coordinates
         Numbers of the dimensions of its axes, by netCDF-4 (``_Netcdf4Coordinates``).
     attached
-        For each axis the addresses of the scales attached to it; ``None`` where none are.
+        Addresses of the scales that are attached to each axis; ``None`` if there are none.
     fault
         What is wrong with that list, or ``""``.
     """
