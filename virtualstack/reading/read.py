@@ -220,7 +220,7 @@ def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDAr
     Raises
     ------
     StorageError
-        The bytes cannot be had, or do not decode (`ChunkDecodeError`). Planning would ask for them once more.
+        The bytes cannot be read, or do not decode (`ChunkDecodeError`). Planning would request them once more.
     """
     ranges = list(_ranges(array.shape, items))
     if len(ranges) != len(items):

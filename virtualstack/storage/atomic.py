@@ -18,12 +18,12 @@ TEMPORARY_PREFIX = ".virtualstack-"
 LOCK_FILE = f"{TEMPORARY_PREFIX}lock"
 
 _LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-"""Errors that tell that something was not written; others tell that folders cannot be synchronised here."""
+"""Errors that mean that data was not written; others mean that folders cannot be synchronised here."""
 
 
 @contextlib.contextmanager
 def temporary_file(path: Path, parts: Iterable[Bytes], /) -> Iterator[Path]:
-    """Write parts to a file beside a path, and synchronise it with the disk. Delete it at the end, if it is there."""
+    """Write parts to a temporary file beside a path, and synchronise it with the disk. Delete it at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
     try:
@@ -50,7 +50,7 @@ def link_if_absent(temporary: Path, path: Path, /) -> bool:
 
 
 def _claim(temporary: Path, path: Path) -> bool:
-    """Rename a file unless there is one; writers wait for each other, and the system lets go of one that is killed."""
+    """Rename a file unless its new name is taken. Writers wait for a lock, which the system frees if one is killed."""
     lock = os.open(path.with_name(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -362,7 +362,7 @@ def write(
 
 
 def _patched(patch: Patch, storage: Storage) -> ManifestArray:
-    """Give a loaded variable with other values in a region."""
+    """Return a loaded variable with new values in a region."""
     array = patch.array
     whole = read_array(array, (), storage)
     whole[tuple(side.slice for side in patch.sides)] = patch.values

@@ -236,7 +236,7 @@ class Cells:
         return tuple((self.numbers.max(0) + 1).tolist())
 
     def mask(self) -> NDArray[np.bool_]:
-        """Tell which cells of their box they are."""
+        """Return, for each cell of their box, whether it is one of them."""
         low = np.array(self.low, np.int64)
         found = np.zeros(tuple(np.array(self.high, np.int64) - low), np.bool_)
         found[tuple((self.numbers - low).T)] = True
@@ -277,7 +277,7 @@ def _each_once(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def _cells_by_code(
     codes: NDArray[np.unsignedinteger[Any]], wanted: NDArray[np.intp]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Give the cells that have each of some codes; the codes are gone through once, however many are wanted."""
+    """Return the cells of each wanted code; the codes are searched once, however many are wanted."""
     is_wanted = np.zeros(int(max(codes.max(initial=0), wanted.max(initial=0))) + 1, np.bool_)
     is_wanted[wanted] = True
     cells = np.argwhere(is_wanted[codes])
@@ -337,7 +337,7 @@ def _same_places(was: ChunkManifest, now: ChunkManifest) -> NDArray[np.bool_]:
 
 
 def _directions(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -> NDArray[np.int64]:
-    """Give the sign of the stride of stored cells along an axis."""
+    """Return the sign of the stride of stored cells along an axis."""
     signs = np.array([np.sign(encoding.strides[axis]) for encoding in manifest.encodings], np.int64)
     return signs[np.where(stored, manifest.entries["encoding"], 0)]
 
