@@ -13,7 +13,7 @@
     ├── CombineError                   arrays cannot be joined as they are (also ValueError)
     │   └── ChunkAlignmentError        an operation would have to read a chunk
     ├── VirtualValuesError             values of a virtual array were asked for (also RuntimeError)
-    ├── StorageError                   bytes could not be had (also OSError)
+    ├── StorageError                   bytes could not be read (also OSError)
     │   ├── SourceNotFoundError        nothing at that URL (also FileNotFoundError)
     │   ├── SourceChangedError         size or etag differ from the manifest
     │   ├── ChunkDecodeError           stored bytes do not decode (also ValueError)

@@ -90,7 +90,7 @@ class Reader(Protocol):
         MalformedFileError
             The bytes contradict the format.
         StorageError
-            The bytes could not be had.
+            The bytes could not be read.
         """
 
 

@@ -229,7 +229,7 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
     ReaderError
         The reader, of a plugin, cannot be imported or made.
     StorageError
-        The bytes could not be had.
+        The bytes could not be read.
     """
     if isinstance(reader, str):
         return load_reader(_named(reader))

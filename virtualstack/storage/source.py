@@ -127,7 +127,7 @@ class Source(Protocol):
         Raises
         ------
         StorageError
-            A range reaches past the end of the source, or the bytes could not be had.
+            A range reaches past the end of the source, or the bytes could not be read.
         """
 
 

@@ -134,7 +134,7 @@ class ManifestStore(Store):
         Raises
         ------
         StorageError
-            The bytes behind a chunk could not be had, or do not decode.
+            The bytes behind a chunk could not be read, or do not decode.
         UnsupportedFeatureError
             Metadata of an array that zarr has no data type for.
         """

@@ -104,7 +104,7 @@ class GRIB:
         UnsupportedFeatureError
             Its fields form no one dataset.
         StorageError
-            The bytes could not be had.
+            The bytes could not be read.
         """
         part = self._scan(url, storage).to_group()
         return part if options.is_part else self.assemble([part], options)

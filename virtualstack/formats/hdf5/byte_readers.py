@@ -388,7 +388,7 @@ class RemoteReader:
         Raises
         ------
         StorageError
-            The bytes could not be had, or it would be more than 1 GiB.
+            The bytes could not be read, or it would be more than 1 GiB.
         """
         pairs = [(np.atleast_1d(np.asarray(offsets, np.int64)), size) for offsets, size in wanted]
         starts = np.concatenate([offsets for offsets, _ in pairs])

@@ -79,7 +79,7 @@ class MetadataSource:
         StructureError
             The parser raised it, or let it pass.
         StorageError
-            The bytes could not be had.
+            The bytes could not be read.
         """
         (result,) = self.run_all([parser])
         if isinstance(result, StructureError):
@@ -92,7 +92,7 @@ class MetadataSource:
         Raises
         ------
         StorageError
-            The bytes could not be had.
+            The bytes could not be read.
         """
         results: list[Any] = [None] * len(parsers)
         scheduler = Scheduler(self)
@@ -111,7 +111,7 @@ class MetadataSource:
         Raises
         ------
         StorageError
-            Not all of it lies within the file, or it could not be had.
+            Not all of it lies within the file, or it could not be read.
         """
         if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK_BYTES:
             return self._source.read(offset, length)
@@ -243,7 +243,7 @@ class Scheduler:
         Raises
         ------
         StorageError
-            The bytes could not be had.
+            The bytes could not be read.
         """
         waiting: list[_Job] = []
         while self._ready or waiting:

@@ -158,7 +158,7 @@ class HDF5:
         MalformedFileError
             It is no HDF5 file, is truncated, or its root cannot be read.
         StorageError
-            The bytes could not be had.
+            The bytes could not be read.
         """
         if self.metadata == "check":
             return self._checked(url, storage, options)

@@ -83,7 +83,7 @@ class NetCDF3:
         UnsupportedFeatureError
             The header is too long.
         StorageError
-            The bytes could not be had.
+            The bytes could not be read.
         """
         source = storage.source(url)
         location = source.location

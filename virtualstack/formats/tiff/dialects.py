@@ -165,7 +165,7 @@ def _tifffile_series(tifffile: Any, source: Source) -> list[_TifffileSeries]:
     _AxesError
         tifffile cannot make sense of the file.
     StorageError
-        The bytes could not be had.
+        The bytes could not be read.
     """
     try:
         with _silenced(), tifffile.TiffFile(SourceFile(source), _multifile=False) as file:

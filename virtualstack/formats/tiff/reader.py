@@ -66,7 +66,7 @@ class TIFF:
         MalformedFileError
             It is no TIFF file, contradicts itself, or has lost its end.
         StorageError
-            The bytes could not be had.
+            The bytes could not be read.
         """
         source = storage.source(url)
         structure = TiffStructure(PrefetchingSource(source))
