@@ -1,4 +1,7 @@
-"""Writing into an Icechunk session, or adding to it: all is checked first, and only chunks that differ are stored."""
+"""Writing a group into an Icechunk session, or adding it to a group: only chunks that differ are stored.
+
+Everything is checked before anything is written.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from virtualstack.storage import Storage, StorageLike
 __all__ = ["to_icechunk"]
 
 _MAX_LOADED_BYTES = 64 << 20
-"""Bytes of a variable of one chunk of which is looked up whether it is in the repository."""
+"""Largest size in bytes of a variable of one chunk that is taken into memory if the repository holds the chunk."""
 
 
 def to_icechunk(
@@ -48,35 +51,37 @@ def to_icechunk(
     absent: OnAbsent = "raise",
     **options: Any,
 ) -> None:
-    """Write a group into a session, or add it to what a group of the session holds.
+    """Write a group into a session, or add it to a group of the session.
 
-    Chunks that are there stay as they are, with their checksums.
+    Existing chunks stay as they are, with their checksums.
 
     Parameters
     ----------
-    group, store
-        What is written, and where.
+    group
+        Group to write.
+    store
+        ``session.store`` of a writable session.
     path
         Path of the group in the repository.
     mode, append_dim, region, ordered, join, combine_options
-        See :class:`~virtualstack.combine.addition.Addition`.
+        Options of :class:`~virtualstack.combine.addition.Addition`.
     storage, absent, options
         Options of :func:`~virtualstack.icechunk.writer.write_icechunk`.
 
     Raises
     ------
     ValueError
-        Options do not go together.
+        Two options exclude each other.
     CombineError
-        The group does not fit what the session holds.
+        The group does not fit the group of the session.
     ChunkAlignmentError
-        Chunks do not end where those of the session's group end.
+        Chunks do not end where chunks of the session's group end.
     WriterError
-        The result has no form in Icechunk; nothing was written.
+        Icechunk cannot express the result; nothing was written.
     UnsupportedFeatureError
         The session's group has a variable that cannot be read.
     SourceNotFoundError
-        There is no such group to add to.
+        The session has no such group to add to.
     """
     reached = Storage.from_option(storage)
     addition = Addition.from_options(
@@ -101,7 +106,7 @@ def to_icechunk(
 
 
 def _stored(store: Any, path: str) -> ManifestGroup:
-    """Read a group of a session, with variables in memory that were loaded when they were written."""
+    """Read a group of a session; coordinates and variables of one inline chunk are in memory."""
     stored = read_session(store, path)
     for below, node in stored.walk():
         for refusal in node.refusals:
@@ -116,7 +121,7 @@ def _stored(store: Any, path: str) -> ManifestGroup:
 
 
 def _loaded(array: ManifestArray) -> ManifestArray:
-    """Take an array into memory where it is a coordinate, or one chunk that is in the repository."""
+    """Return an array in memory if it is a dimension coordinate, or small with one chunk that the repository holds."""
     leaf = (array.name or "").rpartition("/")[2]
     if array.dimension_names == (leaf,):
         return array.whole()
@@ -133,7 +138,7 @@ def _by_path(group: ManifestGroup, path: str) -> dict[str, ManifestArray]:
 
 
 def _overlaid(group: ManifestGroup, overlays: Mapping[str, Sequence[Overlay]], path: str = "") -> ManifestGroup:
-    """Put chunks over those of arrays."""
+    """Return a group whose arrays have the chunks of overlays in place of their own."""
     arrays = {name: _under(array, overlays.get(f"{path}/{name}", ())) for name, array in group.arrays.items()}
     groups = {name: _overlaid(child, overlays, f"{path}/{name}") for name, child in group.groups.items()}
     return replace(group, arrays=arrays, groups=groups)

@@ -1,6 +1,6 @@
-"""How Icechunk names places, and the columns and checksums of its virtual chunks.
+"""URLs, chunk columns and checksums of virtual chunks in Icechunk.
 
-Checksums stand in Icechunk's manifest files and nowhere in its Python interface.
+Icechunk keeps checksums in its manifest files; its Python interface does not return them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 type Checksum = tuple[str | None, int | None]
-"""An etag, or a time of modification in whole seconds since 1970."""
+"""An etag, or a modification time in whole seconds since 1970."""
 
 # Icechunk specification, "File headers": magic, implementation, version of the specification, file type, compression
 _MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
@@ -51,7 +51,7 @@ _MANIFEST = 2
 _PLAIN, _ZSTD = 0, 1
 
 _MAX_BYTES = 1 << 31
-"""Bytes of a flatbuffer, whose offsets are signed numbers of 32 bits."""
+"""Largest size in bytes of a flatbuffer, whose offsets are signed numbers of 32 bits."""
 
 _MAX_ETAG_BYTES = 1024
 _BATCH_REFS = 1 << 17
@@ -66,16 +66,16 @@ _CROCKFORD = {c: i for i, c in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checksums:
-    """The checksums of some chunks of an array.
+    """The checksums of the chunks of an array.
 
     Parameters
     ----------
     cells
         Index of each chunk that has a checksum, one a row.
     codes
-        Number of its checksum in the table.
+        Position of each chunk's checksum in the table.
     table
-        The checksums, each one once.
+        The checksums, without duplicates.
     """
 
     cells: NDArray[np.int64]
@@ -84,7 +84,7 @@ class Checksums:
 
     @classmethod
     def joined(cls, parts: Sequence[Checksums], n_axes: int, /) -> Checksums:
-        """Join those of several files."""
+        """Join the checksums of several files."""
         numbers: dict[Checksum, int] = {}
         cells, codes = [np.zeros((0, n_axes), np.int64)], [np.zeros(0, np.int64)]
         for part in parts:
@@ -95,7 +95,7 @@ class Checksums:
 
 
 def node_id(text: str, /) -> bytes:
-    """Return the eight bytes of the id of a node, which Icechunk shows as text in base 32.
+    """Return the eight bytes of a node's id, which Icechunk shows as text in base 32.
 
     >>> node_id("0000000000028").hex()
     '0000000000000024'
@@ -103,7 +103,7 @@ def node_id(text: str, /) -> bytes:
     Raises
     ------
     MalformedFileError
-        It is no such text.
+        The text is not a node's id.
     """
     try:
         number = 0
@@ -117,23 +117,23 @@ def node_id(text: str, /) -> bytes:
 def read_checksums(data: bytes, node: bytes, n_axes: int, /, *, where: str) -> Checksums:
     """Read the checksums of the chunks of one array.
 
-    This takes about a second for a million chunks that have etags.
+    A million chunks with etags take about a second.
 
     Parameters
     ----------
     data
-        A manifest file.
+        Bytes of a manifest file.
     node
         Id of the array.
     n_axes
-        Number of its axes.
+        Number of axes of the array.
     where
-        The file, for messages.
+        URL of the file, for messages.
 
     Raises
     ------
     MalformedFileError
-        It is no manifest file, or contradicts the format.
+        The bytes are not a manifest file, or they contradict the format.
     """
     buffer = _Flatbuffer(_unpacked(data, where), where)
     arrays = buffer.vector(buffer.field(buffer.root(), _MANIFEST_ARRAYS))
@@ -148,7 +148,7 @@ def read_checksums(data: bytes, node: bytes, n_axes: int, /, *, where: str) -> C
 
 
 def _unpacked(data: bytes, where: str) -> bytes:
-    """Return the flatbuffer in a file."""
+    """Return the flatbuffer of a manifest file."""
     header = data[:_HEADER_BYTES]
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC) or header[37] != _MANIFEST:
         raise MalformedFileError(f"'{where}' is no manifest file of Icechunk; restore it")
@@ -168,9 +168,9 @@ def _unpacked(data: bytes, where: str) -> bytes:
 
 
 class _Flatbuffer:
-    """Columns of a flatbuffer: each position is that of one of many records, and every one is checked."""
+    """Reader of the columns of a flatbuffer: it takes the positions of many records at once and checks each of them."""
 
-    # FlatBuffers internals, "Format components": positions are relative, and a table begins with that of its vtable
+    # FlatBuffers internals, "Format components": positions are relative; a table begins with its vtable's position
 
     def __init__(self, data: bytes, where: str) -> None:
         self.data = data
@@ -195,7 +195,7 @@ class _Flatbuffer:
         return self.numbers(np.zeros(1, np.int64))
 
     def field(self, tables: NDArray[np.int64], number: int, /, *, required: bool = True) -> NDArray[np.int64]:
-        """Return the positions of one field of some tables, 0 where a table has none."""
+        """Return the positions of one field of some tables, 0 where a table lacks the field."""
         vtables = tables - self.numbers(tables, "<i4")
         slot = 4 + 2 * number
         has = np.flatnonzero(self.numbers(vtables, "<u2") >= slot + 2)
@@ -206,18 +206,18 @@ class _Flatbuffer:
         return np.where(offsets > 0, tables + offsets, 0)
 
     def follow(self, at: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """Return the positions that those at some positions refer to."""
+        """Return the positions that references at some positions point to."""
         return at + self.numbers(at)
 
     def vector(self, at: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """Return the positions of the items of a vector of references, which one field refers to."""
+        """Return the positions of the items of a vector of references, which one field points to."""
         begin = self.follow(at)
         n = int(self.numbers(begin)[0])
-        self.take(begin + 4 * n, "<u4")  # before as many positions are made as it says
+        self.take(begin + 4 * n, "<u4")  # check the declared length before so many positions are made
         return begin + 4 + 4 * np.arange(n, dtype=np.int64)
 
     def tables(self, items: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """Return the positions of the tables that items of a vector refer to."""
+        """Return the positions of the tables that items of a vector point to."""
         return self.follow(items)
 
 
@@ -254,7 +254,7 @@ def _checksum(key: bytes | int, where: str) -> Checksum:
 
 
 def _texts(buffer: _Flatbuffer, at: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return the bytes of texts."""
+    """Return the bytes of the texts at some positions."""
     lengths = buffer.numbers(at)
     if lengths.size and int(lengths.max()) > _MAX_ETAG_BYTES:
         raise MalformedFileError(
@@ -268,28 +268,28 @@ def _texts(buffer: _Flatbuffer, at: NDArray[np.int64]) -> NDArray[np.object_]:
 
 
 type PlaceBatch = tuple[NDArray[Any], NDArray[Any], list[str], NDArray[Any], NDArray[Any], dict[int, bytes]]
-"""Chunks as ``IcechunkStore.array_chunk_iterator`` gives them: cells, kinds, paths, offsets, lengths, inline bytes."""
+"""Chunks of ``IcechunkStore.array_chunk_iterator``: cells, kinds, paths, offsets, lengths and inline bytes."""
 
 NATIVE = "icechunk-chunk://"
-"""Root of the URLs of chunks of a repository whose place is not known; nothing can be read there."""
+"""Root of the URLs of repository chunks whose files are not known; such URLs cannot be read."""
 
 _KIND_NATIVE, _KIND_VIRTUAL, _KIND_INLINE = 1, 2, 3
 
 _KEPT = "/!$&'()*+,;=:@~[]|^-._"
-"""Characters that the path of a URL has as they are; prefixes of Icechunk's containers have them so too."""
+"""Characters that are not percent-encoded in the path of a URL, nor in the prefixes of Icechunk's containers."""
 
 _WEB = "http://", "https://"
 
 
 def import_icechunk(what: str, /, *, url: str | None = None) -> Any:
-    """Give the module.
+    """Return the module ``icechunk``.
 
     Parameters
     ----------
     what
-        That is done with it, for the message.
+        Action that needs the module, for the message.
     url
-        Of the repository.
+        URL of the repository.
 
     Raises
     ------
@@ -303,12 +303,12 @@ def import_icechunk(what: str, /, *, url: str | None = None) -> Any:
 
 
 def read_reason(error: Exception, /) -> str:
-    """Give what an error of Icechunk says, without the trace of its own code."""
+    """Return the first line of an Icechunk error, without the trace of Icechunk's own code."""
     return str(error).strip().partition("\n")[0]
 
 
 def url_to_icechunk(url: str, /) -> str:
-    """Give the URL of a source as Icechunk has it: percent-encoded, as those at web servers are already.
+    """Return the URL of a source as Icechunk writes it: percent-encoded. Web URLs are encoded already.
 
     >>> url_to_icechunk("file:///data/a b#1.nc")
     'file:///data/a%20b%231.nc'
@@ -321,7 +321,7 @@ def url_to_icechunk(url: str, /) -> str:
 
 
 def url_from_icechunk(url: str, /) -> str:
-    """Give the URL of a source as it is here: percent-encoded at web servers alone.
+    """Return the URL of a source from an Icechunk URL: only web URLs stay percent-encoded.
 
     >>> url_from_icechunk("s3://bucket/a%20b.nc")
     's3://bucket/a b.nc'
@@ -329,7 +329,7 @@ def url_from_icechunk(url: str, /) -> str:
     Raises
     ------
     MalformedFileError
-        What it encodes is no UTF-8.
+        The encoded bytes are not UTF-8.
     """
     if url.startswith(_WEB):
         return url
@@ -340,10 +340,11 @@ def url_from_icechunk(url: str, /) -> str:
 
 
 def choose_checksum(location: Location, /) -> str | datetime | None:
-    """Give what Icechunk compares before it reads from a source, where that is known.
+    """Return the checksum that Icechunk compares before it reads from a source, or ``None`` if it is not known.
 
-    Of S3 it is the etag; elsewhere Icechunk quotes etags in other ways than servers do. Times are whole seconds there,
-    so those of the source are rounded up. What a repository said of a source is handed on as it is.
+    In S3 the checksum is the etag. Elsewhere it is the modification time, since Icechunk quotes etags in other ways
+    than servers do. Icechunk compares whole seconds, so times are rounded up. A checksum that a repository had for a
+    source is kept.
 
     >>> choose_checksum(Location("s3://bucket/a.nc", etag='"9a"', last_modified=7.5))
     '"9a"'
@@ -354,7 +355,7 @@ def choose_checksum(location: Location, /) -> str | datetime | None:
         return location.etag
     time = location.last_modified if location.unmodified_since is None else location.unmodified_since
     if time is None or time <= 0:
-        return location.etag if location.url.startswith("file://") else None  # only Icechunk has etags of these
+        return location.etag if location.url.startswith("file://") else None  # an etag of a local file is Icechunk's
     return datetime.fromtimestamp(math.ceil(time), UTC)
 
 
@@ -368,29 +369,32 @@ def place_batches(
     checksums: Callable[[], Checksums],
     where: str,
 ) -> ChunkManifest:
-    """Make the manifest of an array, of one axis: its chunks, or shards, in C order.
+    """Make the manifest of an array from its chunks; the manifest has one axis, with chunks (or shards) in C order.
 
-    Chunks outside of the grid are left out: of an array that became shorter Icechunk keeps them, and nobody reads them.
+    Chunks outside the grid are left out: Icechunk keeps the chunks of an array that became shorter, and no read uses
+    them.
 
     Parameters
     ----------
     batches
         All chunks of the array.
     metadata
-        Of the array.
-    locate, locate_native
-        Give the place of a virtual chunk by its URL and checksum, and of a native one by its id.
+        Metadata of the array.
+    locate
+        Function that returns the location of a virtual chunk from its URL and checksum.
+    locate_native
+        Function that returns the location of a chunk of the repository from its id.
     checksums
-        Gives the checksums of virtual chunks; called once, where there are virtual chunks.
+        Function that returns the checksums of virtual chunks; it is called once, and only if there are virtual chunks.
     where
-        Repository and array, for messages.
+        Array and repository, for messages.
 
     Raises
     ------
     ManifestError
         The grid has more than 2^28 cells.
     MalformedFileError
-        Cells have another number of axes than the array, or an offset is no place in a file.
+        Cells have another number of axes than the array, or an offset or length is too large.
     """
     grid = metadata.object_grid
     check_count(math.prod(grid), where)
@@ -435,7 +439,7 @@ def place_batches(
 
 
 def _rows(cells: NDArray[Any], grid: Sequence[int], where: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Count cells in C order, and tell which of them are in the grid."""
+    """Return the numbers of cells in C order, and a mask of the cells that are in the grid."""
     if cells.ndim != 2 or cells.shape[1] != len(grid):
         raise MalformedFileError(f"'{where}' has chunks at cells of shape {cells.shape}, and a grid of {tuple(grid)}")
     rows, kept = np.zeros(len(cells), np.int64), np.ones(len(cells), np.bool_)
@@ -447,7 +451,7 @@ def _rows(cells: NDArray[Any], grid: Sequence[int], where: str) -> tuple[NDArray
 
 @dataclass(frozen=True, slots=True)
 class _KnownChecksums:
-    """Checksums by the number of the cell in C order: entries of a table, whose first one stands for none."""
+    """Checksums by the number of the cell in C order: positions in a table, whose first entry means no checksum."""
 
     by_cell: NDArray[np.int64]
     table: Sequence[Checksum]
@@ -462,7 +466,7 @@ class _KnownChecksums:
         return cls(by_cell, [(None, None), *checksums.table])
 
     def numbers(self, rows: NDArray[np.int64], kept: NDArray[np.bool_], /) -> NDArray[np.int64]:
-        """Return the entry of each cell; of those outside of the grid that of none."""
+        """Return the table position of each cell's checksum; cells outside the grid have none (position 0)."""
         found = np.zeros(len(rows), np.int64)
         if self.by_cell.size:
             found[kept] = self.by_cell[rows[kept]]
@@ -476,7 +480,7 @@ def _codes(
     place: Callable[[str, Checksum], Location],
     locations: dict[Location, int],
 ) -> NDArray[np.int64]:
-    """Give location codes of some rows, by their names and checksums; new locations are added to the table."""
+    """Return the location codes of rows by their names and checksums; new locations are added to the table."""
     codes, unique = pd.factorize(names)
     numbers, pairs = pd.factorize(codes * len(table) + checksums)
     found = [place(unique[pair // len(table)], table[pair % len(table)]) for pair in np.asarray(pairs).tolist()]

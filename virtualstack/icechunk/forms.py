@@ -1,4 +1,4 @@
-"""The form in which Icechunk stores an array: zarr v3 metadata, and one entry a chunk."""
+"""Conversion of an array to what Icechunk stores: zarr v3 metadata, and one entry for each chunk."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ __all__ = ["Form", "FormOptions", "make_form", "make_group_document"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormOptions:
-    """What may be done to arrays that Icechunk cannot store as they are.
+    """Options for arrays that Icechunk cannot store as they are.
 
     Parameters
     ----------
     inline_limit, rewrite
-        As for kerchunk: see :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
+        Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
     absent
-        Whether ABSENT chunks are refused, or left out as EMPTY ones are.
+        ``"raise"`` to refuse ABSENT chunks; otherwise they are left out like EMPTY chunks.
     storage
-        How sources are reached whose chunks are encoded anew.
+        Storage by which the sources of re-encoded chunks are read.
     """
 
     inline_limit: int
@@ -64,9 +64,9 @@ class Form:
     Parameters
     ----------
     document
-        ``zarr.json``.
+        Bytes of ``zarr.json``.
     manifest
-        In memory, over the chunk grid of the document.
+        Manifest in memory, over the chunk grid of the document.
     """
 
     document: bytes
@@ -75,18 +75,18 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """How chunks lie.
+    """A chunk grid of zarr, with the manifest and codecs of its chunks.
 
     Parameters
     ----------
     manifest
-        Of the array, without rows that no chunk uses.
+        Manifest of the array, without table rows that no chunk uses.
     chunks
-        Shape of a chunk, or of the longest along each axis.
+        Shape of a chunk; in a rectilinear grid, the longest length along each axis.
     codecs
-        Of zarr metadata; ``None`` where there is no chunk.
+        Codecs of the zarr metadata; ``None`` if there is no chunk.
     edges
-        Of a rectilinear grid: chunk lengths along each axis, as zarr writes them; ``None`` of a regular one.
+        Chunk lengths along each axis of a rectilinear grid, as zarr writes them; ``None`` for a regular grid.
     """
 
     manifest: ChunkManifest
@@ -96,21 +96,21 @@ class _Grid:
 
 
 def make_form(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form:
-    """Give the form of an array; as little of it as possible is read and encoded anew.
+    """Return an array as Icechunk stores it; as little of it as possible is read and re-encoded.
 
     Parameters
     ----------
     array
-        Of a group that :meth:`~xarray.Dataset.virtual.to_group` gives.
+        Array of a group, as :meth:`~xarray.Dataset.virtual.to_group` returns it.
     options
-        What may be done.
+        Options for arrays that Icechunk cannot store as they are.
     path
-        Of the array in the repository, for messages.
+        Path of the array in the repository, for messages.
 
     Raises
     ------
     WriterError
-        It has none.
+        Icechunk cannot store the array.
     """
     changed, grid = _expressible(repack(array.whole()), options)
     manifest = grid.manifest
@@ -121,12 +121,12 @@ def make_form(array: ManifestArray, options: FormOptions, /, *, path: str) -> Fo
 
 
 def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
-    """Give ``zarr.json`` of a group.
+    """Return ``zarr.json`` of a group.
 
     Raises
     ------
     WriterError
-        An attribute has no JSON form.
+        JSON cannot express an attribute.
     """
     attributes = group_attributes(group, path or "/")
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
@@ -137,7 +137,10 @@ def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
 
 
 def _expressible(array: ManifestArray, options: FormOptions) -> tuple[ManifestArray, _Grid]:
-    """Change as little of an array as gives it a form: nothing, some chunks, or all values as one inline chunk."""
+    """Return an array that Icechunk can store, with its grid; as little as possible is changed.
+
+    The array is returned unchanged, with some chunks re-encoded, or with all values as one inline chunk.
+    """
     grid = _regular(array)
     if not isinstance(grid, str):
         return array, grid
@@ -160,7 +163,7 @@ def _expressible(array: ManifestArray, options: FormOptions) -> tuple[ManifestAr
 def _changed(plan: RewritePlan, limit: int, options: FormOptions) -> tuple[ManifestArray, _Grid]:
     array = repack(rewrite_chunks(plan, limit, options.storage))
     grid = _regular(array)
-    if isinstance(grid, str):  # holes may read as what no stored number unpacks to
+    if isinstance(grid, str):  # EMPTY and ABSENT cells may read as a value that no stored number unpacks to
         raise _refused(plan.array, plan, grid)
     return array, grid
 
@@ -196,7 +199,7 @@ def _refused(array: ManifestArray, plan: RewritePlan, reason: str) -> WriterErro
 
 
 def _regular(array: ManifestArray) -> _Grid | str:
-    """Give the regular grid of an array whose chunks are chunks of zarr as they lie, or say why it has none."""
+    """Return the regular grid of an array if zarr can decode its chunks as they are stored, otherwise the reason."""
     plain = PlainArray.from_array(array)
     if isinstance(plain, str):
         return plain
@@ -214,12 +217,12 @@ def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, .
 
 
 def _takes_any_holes(array: ManifestArray) -> bool:
-    """In zarr v3 the fill value is no missing value: all holes are left out."""
+    """Return true: in zarr v3 the fill value is not a missing value, so all chunks without bytes can be left out."""
     return True
 
 
 def _rectilinear(array: ManifestArray) -> _Grid | None:
-    """Give the rectilinear grid of an array whose chunks are whole, whatever their lengths, and stored alike."""
+    """Return the rectilinear grid of an array if its chunks are whole and have the same codecs, otherwise ``None``."""
     manifest = array.in_memory().compact()
     holes = manifest.holes
     rows = manifest.entries["encoding"]
@@ -250,18 +253,23 @@ def _rectilinear(array: ManifestArray) -> _Grid | None:
 def _edges(
     grid: ChunkGrid, axis: int, lengths: NDArray[np.int64], rows: NDArray[Any], holes: NDArray[np.bool_]
 ) -> NDArray[np.int64] | None:
-    """Give the stored lengths of chunks along an axis; ``None`` where they differ in one place, or exceed their cell.
+    """Return the stored lengths of the chunks along an axis.
+
+    ``None`` is returned if the lengths differ at one index of the axis, or if they differ from the lengths of the
+    cells. The last chunk may be longer than its cell.
 
     Parameters
     ----------
     grid
-        Of the array.
+        Chunk grid of the array.
     axis
-        Looked at.
+        Number of the axis.
     lengths
         Stored elements along the axis, by row of the encoding.
-    rows, holes
-        Of the cells.
+    rows
+        Encoding row of each cell.
+    holes
+        Mask of the cells without bytes.
     """
     others = tuple(i for i in range(rows.ndim) if i != axis)
     stored = lengths[np.where(holes, 0, rows)]
@@ -276,7 +284,10 @@ def _edges(
 
 
 def _listed(edges: NDArray[np.int64]) -> list[Any]:
-    """Write chunk lengths: equal ones as length and count. Icechunk (2.3) knows no single number for all of an axis."""
+    """Return chunk lengths for the metadata: equal ones as length and count, others as a list.
+
+    Icechunk 2.3 does not accept a single number for all chunks of an axis.
+    """
     if not edges.size:
         return [1]
     return [[int(edges[0]), edges.size]] if bool((edges == edges[0]).all()) else edges.tolist()

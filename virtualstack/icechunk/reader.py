@@ -1,4 +1,4 @@
-"""Icechunk repositories become groups."""
+"""Reading of Icechunk repositories and sessions as groups."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ from virtualstack.zarr.metadata.shards import Shards
 __all__ = ["Icechunk", "options_of_s3", "read_session", "repository_storage"]
 
 _READING = "reading Icechunk"
-_BATCH_CHUNKS = 1 << 17  # chunks that Icechunk gives at a time
+_BATCH_CHUNKS = 1 << 17  # chunks that Icechunk returns at a time
 _MAX_REQUESTS = 32
 _MAX_NATIVE_BYTES = 64 << 20
-"""Bytes of chunks of one variable that are taken out of a session, where their files are not known."""
+"""Largest size in bytes of the repository chunks of one variable that are read from a session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Icechunk:
-    """Reads an Icechunk repository: a branch, a tag or a snapshot of it.
+    """Reader of an Icechunk repository: of a branch, a tag or a snapshot.
 
-    Virtual chunks refer to their files, chunks of the repository to its own; those that are in its manifests are in the
-    manifest here. The chunks of a variable are looked up when they are asked for.
+    Virtual chunks refer to their sources, and chunks of the repository to its own files. Chunks that Icechunk keeps in
+    its manifests become INLINE. The chunks of a variable are looked up when they are first needed.
 
-    A file that changed after it was referred to is not read, as Icechunk does not read it: its etag is compared, or the
-    time of its last modification. These checksums are in the manifest files of the repository, which are read for them.
+    A source that changed after it was referred to is not read, as in Icechunk: its etag or modification time is
+    compared. The manifest files of the repository are read for these checksums.
 
     Parameters
     ----------
     branch, tag, snapshot
-        One of them, or none for the branch ``"main"``; a snapshot by its id.
+        Name of a branch or tag, or id of a snapshot: at most one of them; the default is the branch ``"main"``.
     """
 
     name: ClassVar[str] = "icechunk"
@@ -81,18 +81,18 @@ class Icechunk:
             raise ValueError(f"{' and '.join(given)} each name a snapshot of the repository: give one of them")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a repository; chunks are not looked up.
+        """Read the metadata of a repository; chunks are not looked up.
 
         Raises
         ------
         MissingDependencyError
             Icechunk is not installed.
         SourceNotFoundError
-            There is no repository, or no such branch, tag or snapshot.
+            The repository, branch, tag or snapshot does not exist.
         MalformedFileError
-            Its metadata contradict themselves.
+            The metadata contradict themselves.
         StorageError
-            It cannot be reached.
+            The repository cannot be reached.
         """
         url = url.rstrip("/")
         icechunk = import_icechunk(_READING, url=url)
@@ -113,7 +113,7 @@ class Icechunk:
                 url=url,
             ) from error
         try:
-            # the function that is not async holds the lock of Python while it waits for a server
+            # the synchronous function holds the GIL while it waits for a server
             manifests = _manifests(sync(repository.inspect_snapshot_async(session.snapshot_id)), url)
             return _group(session.store, "", url, url, options, storage, manifests)
         except icechunk.IcechunkError as error:
@@ -126,49 +126,49 @@ class Icechunk:
 
 
 def read_session(store: Any, path: str, /) -> ManifestGroup:
-    """Describe a group as a session has it, with what is not committed yet.
+    """Read the metadata of a group from a session, with changes that are not committed yet.
 
-    Chunks of the repository that take little are taken out of it; others have places where nothing can be read, since a
-    session does not tell where its files are. Chunks of labels are read by Icechunk, wherever they are.
+    Chunks of the repository are read if they are small in total. Otherwise they get locations that cannot be read,
+    since a session does not name its files. Icechunk reads the chunks of labels, wherever they are.
 
     Parameters
     ----------
     store
-        Of the session.
+        Store of the session.
     path
-        Of the group, without slashes at its ends.
+        Path of the group, without slashes at its ends.
 
     Raises
     ------
     SourceNotFoundError
-        There is no such group.
+        The group does not exist.
     MalformedFileError
-        Metadata contradict themselves.
+        The metadata contradict themselves.
     """
     where = f"icechunk session, group /{path}"
     return replace(_group(store, path, where, None, ReadOptions(), Storage()), url=where)
 
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
-    """Tell Icechunk how to reach a repository: by what is known for its URL.
+    """Return the storage object of Icechunk for a repository, with the options that are known for its URL.
 
     Parameters
     ----------
     icechunk
-        The module.
+        The module ``icechunk``.
     url
-        Absolute, without a slash at its end.
+        Absolute URL, without a slash at its end.
     storage
-        What is known.
+        Storage with the options.
     create
-        Whether there need not be one.
+        If true, the local directory need not exist.
 
     Raises
     ------
     SourceNotFoundError
-        There is no such directory.
+        The directory does not exist.
     UnsupportedFeatureError
-        It is neither a local directory nor in S3.
+        The URL is neither a local directory nor in S3.
     """
     path = local_path(url)
     if path is not None:
@@ -183,12 +183,12 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
 
 
 def options_of_s3(url: str, storage: Storage, /) -> dict[str, Any]:
-    """Give what is known of a place in S3, in Icechunk's words.
+    """Return the options of a URL in S3 under the names that Icechunk uses.
 
     Raises
     ------
     UnsupportedFeatureError
-        It is not in S3, or a store or filesystem serves it.
+        The URL is not in S3, or it is read by a store or filesystem.
     """
     scheme = url.partition("://")[0]
     _, backend = storage.find(url)
@@ -226,7 +226,7 @@ def _is_true(value: object) -> bool:
 
 
 type _Files = tuple[bytes, tuple[str, ...]]
-"""The id of an array, and those of the manifest files that have chunks of it."""
+"""The id of an array, and the ids of the manifest files that have chunks of the array."""
 
 
 def _manifests(snapshot: Any, url: str) -> dict[str, _Files]:
@@ -260,7 +260,7 @@ def _group(
     if "zarr.json" not in documents:
         if url is None or documents:
             raise SourceNotFoundError(f"there is no group '/{path}' in the {where}", url=url)
-        documents["zarr.json"] = b'{"node_type": "group"}'  # of a repository in which nothing was written yet
+        documents["zarr.json"] = b'{"node_type": "group"}'  # the repository is new and still empty
     metadata = {key: parse_json(data, where=f"{key}' of '{where}") for key, data in documents.items()}
 
     def read(below: str, described: ArrayMetadata) -> tuple[Manifest, int]:
@@ -276,13 +276,13 @@ def _group(
         )
         return one_page(pages, described, path=at, where=where), 0
 
-    # what is added to a session is stored as its arrays are, and nothing is added to shards
+    # additions to a session are stored as its arrays are, and chunks cannot be added to shards
     is_sharded = url is not None
     return build_group(metadata, read, where=where, url=url, wanted=options.wants, rectilinear=True, sharded=is_sharded)
 
 
 async def _documents(store: Any, path: str, below: str, found: dict[str, bytes]) -> None:
-    """Find the metadata of a node and of all below it."""
+    """Read the metadata of a node and of all nodes below it."""
     key = "/".join(filter(None, (path, below, "zarr.json")))
     data = await store.get(key, prototype=cpu.buffer_prototype)
     if data is None:
@@ -306,25 +306,25 @@ def _is_array(raw: bytes, key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkPages:
-    """The chunks of one array, in one page: Icechunk gives all of them, or none.
+    """The chunks of one array as one page, since Icechunk returns all of them at once.
 
     Parameters
     ----------
     store
-        Of a session; it pickles where that only reads.
+        Store of a session; it can be pickled if the session is read-only.
     path
-        Of the array.
+        Path of the array.
     metadata
-        Of the array.
+        Metadata of the array.
     where
         Repository, for messages.
     url
-        Of the repository; ``None`` of a session, which does not tell.
+        URL of the repository; ``None`` for a session, which does not tell it.
     storage
-        Reads manifest files, and says what virtual chunks may refer to.
+        Storage that reads manifest files and defines which URLs virtual chunks may refer to.
     manifests
-        Id of the array and of its manifest files, for the checksums of virtual chunks; ``None`` of a session, whose
-        changes are in no file.
+        Ids of the array and of its manifest files, for the checksums of virtual chunks; ``None`` for a session, whose
+        changes are not in files yet.
     """
 
     store: Any
@@ -336,14 +336,14 @@ class ChunkPages:
     manifests: _Files | None
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Look all chunks up.
+        """Look up all chunks.
 
         Raises
         ------
         MalformedFileError
-            They do not fit the metadata.
+            The chunks do not fit the metadata.
         StorageError
-            Icechunk cannot read them.
+            Icechunk cannot read the chunks.
         """
         icechunk = import_icechunk(_READING, url=self.url)
         where = f"{self.path}' of '{self.where}"
@@ -381,11 +381,11 @@ class ChunkPages:
         return Checksums.joined(list(concurrently(read, files, files)), n_axes)
 
     def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
-        """Give the entries: there is nothing to add."""
+        """Return the entries as they are: a page is always complete."""
         return entries
 
     def _in_shards(self, held: ChunkManifest, shards: Shards, where: str) -> ChunkManifest:
-        """Give the chunks in shards, whose indexes Icechunk reads."""
+        """Return the manifest of the chunks inside shards; Icechunk reads the indexes of the shards."""
         metadata, n_cells = self.metadata, math.prod(self.metadata.grid.shape)
         check_count(n_cells, self.where)
         rows = np.flatnonzero(held.entries["location"] >= INLINE)
@@ -400,11 +400,11 @@ class ChunkPages:
         entries["encoding"][cells] = metadata.encoding_rows().flat[cells]
         return replace(held, entries=entries)
 
-    def _with_inlined_chunks(self, manifest: ChunkManifest) -> ChunkManifest:
-        """Read chunks that the repository holds, if they are few bytes, and all chunks of labels, into the manifest.
+    def _with_read(self, manifest: ChunkManifest) -> ChunkManifest:
+        """Return the manifest with all chunks of labels, and small repository chunks, as INLINE chunks.
 
-        Icechunk reads labels that lie in files where its user has authorised it. A repository of a stranger that is
-        added to does not say what else of this machine is read.
+        Icechunk reads labels from files that its user has authorised. A foreign repository that a user adds to
+        therefore cannot choose which other files of this machine are read.
         """
         location = manifest.entries["location"]
         if self.metadata.dimension_names == (self.path.rpartition("/")[2],):
@@ -437,7 +437,7 @@ def _locate(url: str, checksum: Checksum) -> Location:
 
 
 def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:
-    """Give the index of each chunk, or shard, which is counted in C order."""
+    """Return the index of each chunk or shard from its number in C order."""
     grid = metadata.object_grid
     found: list[list[int]] = np.stack(np.unravel_index(rows, grid or (1,)), 1)[:, : len(grid)].tolist()
     return found
@@ -446,7 +446,7 @@ def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:
 async def _chunks(
     store: Any, path: str, cells: Sequence[Sequence[int]], ranges: Iterable[tuple[int, int] | None] = repeat(None)
 ) -> list[bytes]:
-    """Read chunks: all of each, or so many bytes from an offset on."""
+    """Read chunks: each as a whole, or as a range of an offset and a length."""
     limit = asyncio.Semaphore(_MAX_REQUESTS)
 
     async def get(cell: Sequence[int], span: tuple[int, int] | None) -> bytes:

@@ -1,4 +1,4 @@
-"""Handing the chunks of an array to Icechunk: one call where they share a checksum, else one for each box of them."""
+"""Writing of virtual references to Icechunk: one call if chunks share a checksum, otherwise one call for each box."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from virtualstack.manifests import FIRST, INLINE, ChunkManifest
 __all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
 
 _MAX_BOX_RATIO = 4
-"""Cells of a box for each chunk that is set, beyond which chunks are handed over one by one."""
+"""Largest ratio of the cells of a box to its chunks; above it, chunks are written one by one."""
 
-_BATCH_CHUNKS = 1 << 17  # chunks that Icechunk names at a time
-_MIN_RUN_CHUNKS = 8  # chunks of one source in a row from which on its name is repeated
+_BATCH_CHUNKS = 1 << 17  # chunks that Icechunk returns at a time
+_MIN_RUN_CHUNKS = 8  # mean length of runs of one source from which names are repeated by run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """Which chunks of an array are to be stored.
+    """The chunks of an array that must be stored or removed.
 
     Parameters
     ----------
     virtual, inline
-        Shape of the grid: those that lie in a source, and those whose bytes are in the manifest.
+        Masks in the shape of the grid: chunks in a source, and chunks whose bytes are in the manifest.
     removed
-        Cells of chunks that are no longer there, one a row.
+        Cells of chunks that no longer exist, one a row.
     """
 
     virtual: NDArray[np.bool_]
@@ -46,17 +46,17 @@ class Changes:
 def changes_between(
     old: ChunkManifest | None, old_urls: Sequence[str], new: ChunkManifest, urls: Sequence[str], /
 ) -> Changes:
-    """Compare the chunks that a repository has with those that it is to have.
+    """Compare the chunks that a repository has with the chunks that it should have.
 
-    What is there shows no checksums. So chunks of sources that have one are stored even where the same places are there
-    already: their checksum may be that of a file which was replaced.
+    The checksums of existing chunks are not known. So chunks of sources with a checksum are stored even if the
+    repository has the same references already: the existing checksum may belong to a file that was replaced.
 
     Parameters
     ----------
     old, old_urls
-        What is there, and the URLs of its sources; ``None`` for nothing.
+        Existing chunks and the URLs of their sources; ``old`` is ``None`` if there are none.
     new, urls
-        What is to be there; of the same number of axes.
+        Chunks that the repository should have and the URLs of their sources, with the same number of axes.
     """
     location = new.entries["location"]
     differs = np.ones(new.shape, np.bool_)
@@ -80,7 +80,7 @@ def _same(
     new: ChunkManifest,
     urls: Sequence[str],
 ) -> NDArray[np.bool_]:
-    """Tell which of two boxes of entries are the same chunks."""
+    """Return a mask of the entries that are the same chunk in two boxes."""
     numbers: dict[str | None, int] = {}
 
     def codes(names: Sequence[str | None]) -> NDArray[np.int64]:
@@ -101,12 +101,12 @@ def _bytes(manifest: ChunkManifest, entry: Any) -> bytes:
 
 
 def kept_beyond(store: Any, path: str, old: ChunkManifest, new: ChunkManifest, /) -> NDArray[np.int64]:
-    """Find chunks that a repository keeps of an array which became shorter, and that a longer one would show again.
+    """Find chunks that a repository keeps from a longer array of before, and that a longer array would show again.
 
     Returns
     -------
     numpy.ndarray
-        Cells in which there is to be no chunk, one a row.
+        Cells that must not have a chunk, one a row.
     """
     holes = new.holes.copy()
     holes[tuple(slice(0, n) for n in old.shape)] = False
@@ -118,7 +118,7 @@ def kept_beyond(store: Any, path: str, old: ChunkManifest, new: ChunkManifest, /
 
 
 def inline_chunks(manifest: ChunkManifest, chosen: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], bytes]]:
-    """Give cells of INLINE chunks, and their bytes."""
+    """Yield the cells and bytes of INLINE chunks."""
     for cell in np.argwhere(chosen).tolist():
         yield tuple(cell), _bytes(manifest, manifest.entries[tuple(cell)])
 
@@ -128,24 +128,24 @@ def set_references(
 ) -> None:
     """Store the references of some chunks.
 
-    Icechunk takes one checksum a call. So there is one call where all sources have the same, or none; else one for the
-    box of each source. Sources whose chunks lie scattered are handed over chunk by chunk.
+    Icechunk accepts one checksum in a call. So there is one call if all sources have the same checksum or none,
+    otherwise one call for the box of each source. References of scattered chunks are passed one by one.
 
     Parameters
     ----------
     store
         An ``IcechunkStore``.
     path
-        Of the array.
+        Path of the array.
     manifest, urls
-        Chunks, and the URLs of their sources as Icechunk has them.
+        Chunks, and the URLs of their sources in Icechunk's spelling.
     chosen
-        Shape of the grid: those that are stored, all of them virtual.
+        Mask of the chunks to store, in the shape of the grid; all of them are virtual.
 
     Raises
     ------
     WriterError
-        Icechunk finds no container for some; this was looked at before.
+        Icechunk finds no container for a chunk, although containers were checked before.
     """
     if not chosen.any():
         return
@@ -172,7 +172,7 @@ def set_references(
 def _by_group(
     group_of_code: NDArray[np.int64], manifest: ChunkManifest, chosen: NDArray[np.bool_], n_groups: int
 ) -> list[NDArray[np.int64]]:
-    """Give the chosen cells of each group, by their numbers in C order."""
+    """Return the chosen cells of each checksum, by their numbers in C order."""
     flat = np.flatnonzero(chosen)
     if n_groups == 1:
         return [flat]
@@ -189,7 +189,7 @@ def _set_cells(
     cells: NDArray[np.int64],
     checksum: str | datetime | None,
 ) -> list[tuple[int, ...]] | None:
-    """Store the references of some cells: of the box around them, where they fill a good part of it."""
+    """Store the references of some cells: as the box around them if they fill enough of it, otherwise one by one."""
     index = np.unravel_index(cells, manifest.shape) if manifest.shape else ()
     box = tuple(slice(int(x.min()), int(x.max()) + 1) for x in index)
     n_cells = math.prod(side.stop - side.start for side in box)
@@ -211,7 +211,7 @@ def _set_box(
     box: tuple[slice, ...],
     checksum: str | datetime | None,
 ) -> list[tuple[int, ...]] | None:
-    """Store the references of the cells of a box, or of those inside of it; others have no name, and are skipped."""
+    """Store the references of the cells of a box, or of the cells inside it; others get no name and are skipped."""
     view: Any = (*box, ...)
     shape = tuple(side.stop - side.start for side in box)
     entries = manifest.entries[view].reshape(-1)
@@ -229,7 +229,7 @@ def _set_box(
 
 
 def _texts(names: NDArray[np.object_], codes: NDArray[Any]) -> list[str]:
-    """Give the name of each code; those of runs of one code are repeated, which is faster than to look each up."""
+    """Return the name of each code; names are repeated by run of one code if runs are long, which is faster."""
     begin = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
     if begin.size > codes.size // _MIN_RUN_CHUNKS:
         return list(names[codes].tolist())
@@ -245,7 +245,7 @@ def _set_each(
     cells: NDArray[np.int64],
     checksum: str | datetime | None,
 ) -> list[tuple[int, ...]] | None:
-    """Store the references of cells that lie scattered, which Icechunk takes as one object each."""
+    """Store the references of scattered cells, which Icechunk accepts as one object each."""
     spec = importlib.import_module("icechunk").VirtualChunkSpec
     entries = manifest.entries.reshape(-1)[cells]
     etag = checksum if isinstance(checksum, str) else None

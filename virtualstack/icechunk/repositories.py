@@ -1,4 +1,4 @@
-"""Whole groups as Icechunk repositories, which are made where there are none."""
+"""Writing of whole groups to Icechunk repositories, which are created if they do not exist."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def save_icechunk(
     message: str | None = None,
     **options: Any,
 ) -> str:
-    """Commit a group to the branch ``"main"`` of a repository, in the place of what it holds.
+    """Commit a group to the branch ``"main"`` of a repository; it replaces the previous content.
 
-    A repository that is made has virtual chunk containers: for the folder that holds all local sources (one for each
-    folder of the root, if they lie in several), and for each bucket and web server. Where nothing is committed, nothing
-    is left of it.
+    A new repository gets virtual chunk containers: one for the common folder of all local sources (one for each
+    top-level folder, if they are in several), and one for each bucket and web server. If the commit fails, a new
+    repository is deleted.
 
     Parameters
     ----------
     group
-        To be written.
+        Group to write.
     target
         Local directory, or a URL in S3.
     storage
-        As in :meth:`~virtualstack.storage.Storage.from_option`.
+        Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`.
     message
-        Of the commit.
+        Message of the commit.
     options
-        Of :func:`~virtualstack.icechunk.write_icechunk`.
+        Options of :func:`~virtualstack.icechunk.write_icechunk`.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def save_icechunk(
     Raises
     ------
     WriterError
-        Icechunk cannot hold a variable, or a repository that is there has no container for a source.
+        Icechunk cannot hold a variable, or an existing repository has no container for a source.
     StorageError
         The repository cannot be opened or written.
     MissingDependencyError
@@ -113,7 +113,7 @@ def _sources(group: ManifestGroup) -> set[Location]:
 
 
 def _with_inline(icechunk: Any, repository: Any, place: Any, group: ManifestGroup) -> Any:
-    """Open a repository so that this process stores in manifests what the group has inline; others would be files."""
+    """Open a repository so that this process stores INLINE chunks in Icechunk's manifests and not in files."""
     lengths = [
         manifest.entries["length"][manifest.entries["location"] == INLINE]
         for _, node in group.walk()
@@ -128,9 +128,9 @@ def _with_inline(icechunk: Any, repository: Any, place: Any, group: ManifestGrou
 
 
 def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) -> dict[str, Any]:
-    """Give a container for each place of sources, by its prefix; none where Icechunk knows no such place."""
+    """Return a container for each bucket, web server and folder of sources, by its prefix; unknown schemes get none."""
     found: dict[str, Any] = {}
-    folders: dict[str, list[str]] = {}  # local ones, by the folder of the root that they lie in
+    folders: dict[str, list[str]] = {}  # folders of local sources, by top-level folder
     for url in {source.url for source in sources}:
         prefix = container_prefix(url)
         if prefix.startswith("file:///"):
@@ -141,7 +141,7 @@ def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) ->
             if store is not None:
                 found[prefix] = store
     for top, paths in folders.items():
-        if top:  # Icechunk has no container of the root
+        if top:  # Icechunk allows no container for the root
             folder = os.path.commonpath(paths) + "/"
             found[f"file://{folder}"] = icechunk.local_filesystem_store(folder)
     return found

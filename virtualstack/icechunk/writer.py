@@ -1,4 +1,4 @@
-"""Write groups as references in an Icechunk session; everything is checked before anything is written."""
+"""Writing of groups as references in an Icechunk session; everything is checked before anything is written."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _ALIASES = {"s3a": "s3", "gs": "gcs", "gcs": "gs", "az": "abfs", "abfs": "az", "
 
 
 def container_prefix(url: str, /) -> str:
-    """Give the prefix of a container for a source: its bucket or web server, of a local file its folder.
+    """Return the prefix of a container for a source: its bucket or web server, or the folder of a local file.
 
-    Icechunk (2.3) reads nothing in containers whose prefix is percent-encoded, but encodes all else in URLs: then it is
-    a folder above. There is no container of all local files.
+    Icechunk 2.3 cannot read from containers whose prefix is percent-encoded, and it percent-encodes all URLs. If the
+    path would be encoded, the prefix is a folder further up. Icechunk allows no container for all local files.
 
     >>> container_prefix("file:///data/a b/c/d.nc")
     'file:///data/'
@@ -67,18 +67,21 @@ class Containers:
     Parameters
     ----------
     prefixes
-        Of URLs that lie in one.
+        URL prefixes of the containers.
     """
 
     prefixes: tuple[str, ...]
 
     @classmethod
     def from_prefixes(cls, prefixes: Iterable[str], /) -> Containers:
-        """Take what a repository is configured with, without what Icechunk does not read (:func:`container_prefix`)."""
+        """Return the containers of a repository's configuration, without those that Icechunk cannot read.
+
+        See :func:`container_prefix` for the reason.
+        """
         return cls(tuple(sorted(prefix for prefix in prefixes if "%" not in prefix)))
 
     def url(self, location: Location, /) -> str | None:
-        """Give the URL of a source as the repository has it; ``None`` where no container holds it."""
+        """Return the URL of a source as the repository writes it, or ``None`` if no container covers the source."""
         if location.url.startswith(NATIVE):
             return location.url
         url = url_to_icechunk(location.url)
@@ -89,12 +92,12 @@ class Containers:
         return None
 
     def urls(self, locations: Sequence[Location], /, *, variable: str) -> list[str]:
-        """Give the URLs of sources as the repository has them.
+        """Return the URLs of sources as the repository writes them.
 
         Raises
         ------
         WriterError
-            One lies in no container.
+            No container covers a source.
         """
         found = []
         for location in locations:
@@ -155,41 +158,40 @@ def write_icechunk(
     rewrite: Budget | str | float | None = None,
     absent: OnAbsent = "raise",
 ) -> None:
-    """Write a group into an Icechunk session, which is then to be committed.
+    """Write a group into an Icechunk session; the user commits the session afterwards.
 
-    What Icechunk cannot hold is left out: sizes of sources, dimensions that no array has, and refusals. Each source has
-    a checksum, where one is known: the etag in S3, else the time of its last modification in whole seconds. Icechunk
+    Icechunk cannot hold the sizes of sources, dimensions that no array has, and refusals, so these are left out. Each
+    source gets a checksum if one is known: the etag in S3, otherwise the modification time in whole seconds. Icechunk
     refuses to read from sources that changed.
 
-    Chunks of different lengths become a rectilinear grid, which zarr reads where
+    Chunks of different lengths become a rectilinear grid, which zarr reads with
     ``zarr.config.set({"array.rectilinear_chunks": True})``.
 
     Parameters
     ----------
     group
-        An array that is not plain, and whose chunks are not whole and stored alike, must be made so within
-        ``rewrite``, or be no larger than ``inline_limit``.
+        Group to write. An array that is not plain needs whole chunks with the same codecs, or re-encoding within
+        ``rewrite``, or a size of at most ``inline_limit``.
     store
         ``session.store`` of a writable session.
     path
-        Of the group in the repository; the root by default. Groups above it are made where they are not there.
+        Path of the group in the repository; the default is the root. Missing parent groups are created.
     mode
-        ``"w-"`` where nothing must be there; ``"w"`` to put this in the place of what is there, of groups below it too.
+        ``"w-"`` if the group must not exist yet; ``"w"`` to replace it and all groups below it.
     storage
-        As in :meth:`~virtualstack.storage.Storage.from_option`.
+        Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`.
     inline_limit, rewrite
-        As for kerchunk: see :func:`~virtualstack.kerchunk.writer.write_kerchunk`; encoded chunks are stored in the
-        repository.
+        Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`; re-encoded chunks are stored in the repository.
     absent
-        Whether ABSENT chunks are refused, or read as the fill value.
+        ``"raise"`` to refuse ABSENT chunks, or ``"fill"`` to let them read as the fill value.
 
     Raises
     ------
     WriterError
-        Icechunk cannot hold an array, the repository has no virtual chunk container for a source, something is there
-        already, or the session only reads; nothing was written.
+        Icechunk cannot hold an array, the repository has no virtual chunk container for a source, the group exists, or
+        the session is read-only; nothing was written.
     ValueError
-        ``mode`` or ``absent`` is none of its words, or ``rewrite`` is no budget.
+        ``mode`` or ``absent`` has an unknown value, or ``rewrite`` is not a budget.
     StorageError
         The repository cannot be read or written.
     MissingDependencyError
@@ -208,28 +210,28 @@ def write_icechunk(
 def form_options(
     *, storage: StorageLike, inline_limit: int, rewrite: Budget | str | float | None, absent: OnAbsent
 ) -> FormOptions:
-    """Check what a user gives."""
+    """Check the options of a user."""
     check_absent(absent)
     budget = None if rewrite is None else Budget.from_option(rewrite)
     return FormOptions(inline_limit=inline_limit, rewrite=budget, absent=absent, storage=storage)
 
 
 def group_path(path: str | None, /) -> str:
-    """Give the path of a group without slashes at its ends."""
+    """Return the path of a group without slashes at its ends."""
     return "/".join(filter(None, (path or "").split("/")))
 
 
 def check_store(store: Any, /, *, writable: bool = True) -> Any:
-    """Give the store of a session.
+    """Return the store of a session.
 
     Raises
     ------
     MissingDependencyError
         Icechunk is not installed.
     TypeError
-        It is none.
+        The argument is neither a session nor its store.
     WriterError
-        It only reads.
+        The session is read-only.
     """
     icechunk = import_icechunk("vds.virtual.to_icechunk()")
     if isinstance(store, icechunk.Session):
@@ -249,7 +251,7 @@ def check_store(store: Any, /, *, writable: bool = True) -> Any:
 
 @contextmanager
 def all_or_nothing(store: Any, /) -> Iterator[None]:
-    """Take back what was written where the rest of it fails, if the session had no other changes.
+    """Discard the changes of a session if a write fails and the session had no other changes.
 
     Raises
     ------
@@ -274,7 +276,7 @@ def all_or_nothing(store: Any, /) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """An array that is about to be written."""
+    """An array to be written, with the URLs of its sources and its changes."""
 
     form: Form
     urls: list[str]
@@ -291,26 +293,25 @@ def write_group(
     replaces: bool,
     previous: Mapping[str, ManifestArray] | None = None,
 ) -> None:
-    """Write a group, once all of it is known to have a form.
+    """Write a group after all of its arrays were checked.
 
     Parameters
     ----------
     group
-        To be written.
+        Group to write.
     store, path
-        Where.
+        Store of the session, and path of the group in it.
     options
-        What may be done to arrays.
+        Options for arrays that Icechunk cannot store as they are.
     replaces
-        Whether what is there goes before.
+        If true, the existing group is deleted first.
     previous
-        Arrays that are there, by path: of these only what differs is written, and nothing of those that are the same
-        objects.
+        Existing arrays, by path: only their changed chunks are written. Arrays that are the same object are skipped.
 
     Raises
     ------
     WriterError
-        It has no form; nothing was written.
+        Icechunk cannot store the group; nothing was written.
     """
     containers = Containers.from_prefixes(store.session.config.virtual_chunk_containers or {})
     documents: dict[str, bytes] = {}
@@ -334,7 +335,7 @@ def write_group(
 
 
 def _rehearse(documents: Mapping[str, bytes]) -> None:
-    """Give metadata to a repository that is thrown away, to see that Icechunk takes it."""
+    """Write metadata to a temporary repository in memory, to check that Icechunk accepts them."""
     icechunk = import_icechunk("vds.virtual.to_icechunk()")
     store = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main").store
     for i, (path, document) in enumerate(documents.items()):
@@ -426,7 +427,7 @@ async def _put(store: Any, key: str, data: bytes) -> None:
 async def _prepare(
     store: Any, path: str, groups: Mapping[str, bytes], arrays: Mapping[str, bytes], *, replaces: bool
 ) -> None:
-    """Write all metadata, groups above others first."""
+    """Write all metadata, parent groups first."""
     if replaces:
         await (store.delete_dir(path) if path else store.clear())
     for above in _above(path):
@@ -440,7 +441,7 @@ async def _prepare(
 
 
 async def _write_chunks(store: Any, planned: Mapping[str, _Planned]) -> None:
-    """Store chunks whose bytes are at hand, and remove those that are no longer there."""
+    """Store INLINE chunks, and delete chunks that no longer exist."""
     limit = asyncio.Semaphore(_MAX_REQUESTS)
 
     async def put(key: str, data: bytes) -> None:
