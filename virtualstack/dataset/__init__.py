@@ -1,4 +1,4 @@
-"""Group to xarray and back: virtual variables stay virtual, loaded ones are decoded and encoded as xarray does."""
+"""Conversion between groups and xarray: virtual variables stay virtual, loaded ones are decoded as in xarray."""
 
 from virtualstack.dataset.declared import declared_dataset
 from virtualstack.dataset.decode import get_child_groups, get_refusals, to_dataset, with_refusals

@@ -1,7 +1,7 @@
-"""What a user says about stored numbers: CF attributes and encoding of virtual variables, wherever they were edited.
+"""CF attributes and encoding of virtual variables that a user edits.
 
-Attributes of a variable begin as those that its array came with. What differs is an edit, and it holds for all chunks:
-values are those that xarray decodes from stored numbers by the attributes that the variable has now.
+The attributes of a variable begin as the attributes of its array. A difference between the two is an edit.
+An edit holds for all chunks: xarray decodes the stored numbers by the attributes that the variable has now.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ CF_KEYS = (
     "calendar",
     "dtype",
 )
-"""Attributes that may say how stored numbers become values."""
+"""Attributes that may define how stored numbers become values."""
 
 _KNOWN = frozenset(CF_KEYS)
 _MISSING = ("_FillValue", "missing_value")
 _TIMES = ("units", "calendar")
 _ENCODED = _KNOWN - {"dtype"}
-"""Of an encoding, in which ``dtype`` is that of stored numbers."""
+"""Keys of an encoding that define how numbers are stored; ``dtype`` is left out, since it is the stored data type."""
 
 
 def declared_dataset(dataset: xr.Dataset, /) -> xr.Dataset:
-    """Return a dataset whose arrays are packed as attributes and encoding of its variables say.
+    """Return a dataset whose arrays are packed as the attributes and encoding of its variables define.
 
-    It is the dataset itself where nothing was edited. No bytes are read.
+    Without edits, the dataset itself is returned. No bytes are read.
 
     Raises
     ------
     WriterError
-        It is not known what an edit means.
+        The meaning of an edit is not known.
     """
     edits: dict[str, dict[str, Any]] = {}
     for name, variable in dataset.variables.items():
@@ -79,16 +79,16 @@ def with_edits(
     packings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     /,
 ) -> xr.Dataset:
-    """Return a dataset with virtual variables whose numbers are packed otherwise; ``None`` takes an attribute away.
+    """Return a dataset with virtual variables whose numbers are packed in another way.
 
     Parameters
     ----------
     dataset
-        Stays as it is.
+        The dataset, which is not changed.
     edits
-        Of attributes, by the name of a variable.
+        Attributes and their new values, by the name of a variable; ``None`` removes an attribute.
     packings
-        Of the attributes by which chunks of variables unpack their numbers themselves, as with ``unpack=True``.
+        The same for variables whose chunks unpack their numbers themselves, as with ``unpack=True``.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def with_edits(
 
 
 def is_unpacked(array: ManifestArray, /) -> bool:
-    """Tell whether chunks unpack their numbers themselves, by what was in the attributes before."""
+    """Return whether the chunks unpack their numbers themselves, by codecs that replace the attributes."""
     encodings = array.manifest.tables.encodings
     return any(codec.name == CF for encoding in encodings for codec in encoding.codecs)
 
@@ -123,9 +123,10 @@ def is_unpacked(array: ManifestArray, /) -> bool:
 def copy_times_to_bounds(
     dataset: xr.Dataset, name: str, edits: Mapping[str, Any], before: Mapping[str, Any], /
 ) -> None:
-    """Let virtual bounds follow the times of their variable, where these were theirs too; changes the dataset.
+    """Copy edited units and calendar to the virtual bounds of a variable; this changes the dataset.
 
-    CF conventions 7.1: attributes of a boundary variable that are absent are those of its parent.
+    Bounds follow their variable where they have no such attribute of their own and decoded by the same value before.
+    CF conventions 7.1: attributes that a boundary variable lacks are inherited from its parent variable.
     """
     bounds = dataset.variables[name].attrs.get("bounds", dataset.variables[name].encoding.get("bounds"))
     variable = dataset.variables.get(bounds) if isinstance(bounds, str) else None
@@ -145,7 +146,7 @@ def copy_times_to_bounds(
 
 
 def _edited(name: str, variable: xr.Variable, array: ManifestArray, edits: Mapping[str, Any]) -> ManifestArray:
-    """Return an array with the attributes of its variable but for edits."""
+    """Return an array with the attributes of its variable after the edits."""
     added = [key for key, x in edits.items() if x is not None]
     if array.dtype.kind in "mM" and added:
         raise WriterError(
@@ -171,7 +172,7 @@ def _edited(name: str, variable: xr.Variable, array: ManifestArray, edits: Mappi
 
 
 def _loses_missing(array: ManifestArray, changed: ManifestArray) -> bool:
-    """Tell whether there are holes that were missing, and would not be any more."""
+    """Return whether chunks without bytes read as missing values now, and would read as values after the change."""
     fills = [fill.value for fill in array.manifest.tables.fills]
     if not any(reads_as(fill, array.cf) and not reads_as(fill, changed.cf) for fill in fills):
         return False
@@ -182,7 +183,7 @@ def _loses_missing(array: ManifestArray, changed: ManifestArray) -> bool:
 
 
 def _edited_attributes(variable: xr.Variable, array: ManifestArray) -> dict[str, Any]:
-    """Return which attributes a user has added, changed or taken away (``None``)."""
+    """Return the attributes that a user has added, changed or removed (``None``)."""
     now, was, own = variable.attrs, array.attributes, array.cf
     edits = {}
     for key in CF_KEYS if own.keys() <= _KNOWN else dict.fromkeys((*CF_KEYS, *own)):
@@ -193,7 +194,7 @@ def _edited_attributes(variable: xr.Variable, array: ManifestArray) -> dict[str,
 
 
 def is_same_word(key: str, a: object, b: object, /) -> bool:
-    """Tell whether an attribute is the same with either of two values, of packing the dtype too."""
+    """Return whether two values of an attribute are the same; attributes of packing need the same dtype, too."""
     if a is b:
         return True
     if a is None or b is None or not same_value(a, b):
@@ -202,10 +203,10 @@ def is_same_word(key: str, a: object, b: object, /) -> bool:
 
 
 def _have_gone(attributes: Mapping[str, Any], array: ManifestArray) -> bool:
-    """Tell whether a variable has lost all attributes of its array together, as no user has told it to.
+    """Return whether a variable has lost all attributes of its array at once, which is no edit by a user.
 
-    Where xarray drops them (``xr.combine_nested``, ``drop_attrs``, ``to_dataarray``), stored numbers mean what they
-    meant. A user deletes some: of a variable as it was opened, all if there are none but these.
+    xarray drops all attributes in ``xr.combine_nested``, ``drop_attrs`` and ``to_dataarray``. The stored numbers keep
+    their meaning then. It is an edit, however, if a variable as it was opened had only attributes that decode values.
     """
     if not array.attributes or not attributes.keys().isdisjoint((*array.attributes, *CF_KEYS)):
         return False
@@ -218,9 +219,9 @@ def _have_gone(attributes: Mapping[str, Any], array: ManifestArray) -> bool:
 def _edited_encoding(
     name: str, variable: xr.Variable, array: ManifestArray, edits: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a user has set in the encoding of a variable whose numbers attributes pack.
+    """Return the edits in the encoding of a variable whose numbers are packed by attributes.
 
-    Of numbers that chunks unpack themselves, it says how they were packed: to xarray those are values already.
+    If chunks unpack their numbers themselves, the encoding only describes how they were packed, and there are no edits.
     """
     if is_unpacked(array) or not array.manifest.tables.encodings:
         return {}
@@ -243,7 +244,7 @@ def _edited_encoding(
 
 
 def _with_other_packing(name: str, array: ManifestArray, edits: Mapping[str, Any]) -> Unpacked:
-    """Let chunks that were opened with ``unpack=True`` unpack their numbers otherwise."""
+    """Return an array opened with ``unpack=True`` whose chunks unpack their numbers by edited attributes."""
     packed = repack(array)
     if is_unpacked(packed):
         raise WriterError(

@@ -1,6 +1,6 @@
-"""Make a dataset of a group: virtual variables stay virtual, loaded ones are decoded as xarray does.
+"""Conversion of a group to a dataset: virtual variables stay virtual, loaded ones are decoded as in xarray.
 
-What a dataset knows of its source beside its variables stands in its encoding.
+The encoding of the dataset holds other facts about its source, such as unlimited dimensions and refused variables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _VERSION = "virtualstack_version"
 
 
 def notes_on(group: ManifestGroup, /) -> dict[str, Any]:
-    """Give the encoding of the dataset of a group."""
+    """Return the encoding of the dataset of a group."""
     encoding: dict[str, Any] = {_UNLIMITED: set(group.unlimited)}
     if group.url is not None:
         encoding["source"] = group.url
@@ -60,17 +60,17 @@ def notes_on(group: ManifestGroup, /) -> dict[str, Any]:
 
 
 def get_child_groups(dataset: xr.Dataset, /) -> tuple[str, ...]:
-    """Name the child groups that the source of a dataset has beside it, where the dataset still knows."""
+    """Return the names of the child groups of a dataset's source, if the encoding of the dataset still has them."""
     return tuple(dataset.encoding.get(_GROUPS, ()))
 
 
 def get_refusals(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:
-    """Give what the reader could not take over, where the dataset still knows."""
+    """Return the refusals of the reader, if the encoding of the dataset still has them."""
     return tuple(dataset.encoding.get(_REFUSALS, ()))
 
 
 def with_refusals(dataset: xr.Dataset, refusals: Iterable[Refusal], /) -> xr.Dataset:
-    """Give the dataset with other ones."""
+    """Return a copy of the dataset with other refusals."""
     changed = dataset.copy()
     changed.encoding = {**dataset.encoding, _REFUSALS: tuple(refusals)}
     if not changed.encoding[_REFUSALS]:
@@ -79,12 +79,12 @@ def with_refusals(dataset: xr.Dataset, refusals: Iterable[Refusal], /) -> xr.Dat
 
 
 def get_unlimited_dims(dataset: xr.Dataset, /) -> frozenset[str]:
-    """Name the dimensions that are unlimited in the source, and are there still."""
+    """Return the dimensions of the dataset that are unlimited in the source."""
     return frozenset(map(str, set(dataset.encoding.get(_UNLIMITED, ())) & set(dataset.dims)))
 
 
 def get_version(dataset: xr.Dataset, /) -> tuple[int, float] | None:
-    """Give the snapshot of a vstack that was opened, where the dataset still knows and it was the newest."""
+    """Return the vstack snapshot of the dataset, if it was the newest when opened and the encoding still has it."""
     version: tuple[int, float] | None = dataset.encoding.get(_VERSION)
     return version
 
@@ -92,14 +92,19 @@ def get_version(dataset: xr.Dataset, /) -> tuple[int, float] | None:
 def text_array(
     array: ManifestArray, storage: Storage, /, *, url: str | None, limit: int
 ) -> tuple[ManifestArray, list[Refusal]]:
-    """Join characters to text; where chunks do not hold whole texts, read them, which is noted.
+    """Join the characters of an array to text; if chunks do not hold whole texts, read all values.
+
+    Returns
+    -------
+    tuple
+        The array of text, and a refusal of kind ``"inlined"`` if the values were read.
 
     Raises
     ------
     UnsupportedFeatureError
-        They must be read, and have more bytes than ``limit``.
+        The values must be read, and they have more bytes than ``limit``.
     StorageError
-        They cannot be read.
+        The values cannot be read.
     """
     joined = join_characters(array)
     if joined is not None:
@@ -107,7 +112,7 @@ def text_array(
     reason = "characters of one text lie in several chunks, or in longer ones"
     if array.nbytes > limit:
         name = (array.name or "").rsplit("/", 1)[-1]
-        inline = "" if limit else "unsupported='inline' and "  # with unsupported="raise", the limit is 0
+        inline = "" if limit else "unsupported='inline' and "  # unsupported="raise" sets the limit to 0
         raise UnsupportedFeatureError(
             f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has {array.nbytes} bytes: "
             f"load it with loadable_variables=['{name}'], put it into the references with "
@@ -125,13 +130,14 @@ def text_array(
 
 
 _MAX_LOADED_BYTES = 1 << 28
-"""Bytes of values up to which a dimension coordinate is loaded unasked: a tiny file may promise any number."""
+"""Bytes of values up to which a dimension coordinate is loaded by default: a tiny file may declare a huge one."""
 
 
 def _default_loadable(group: ManifestGroup, texts: Container[str], /) -> set[str]:
-    """Name the variables that are loaded unless told otherwise: the dimension coordinates, but for huge ones.
+    """Return the names of the variables that are loaded by default: dimension coordinates, except huge ones.
 
-    Characters of texts are no dimension of theirs. Of what was a dataset before, those that were loaded then.
+    The dimension of a text's characters does not count as a dimension of the variable. Variables that were loaded when
+    the group was made from a dataset are loaded again.
     """
     dims = {name: array.dimension_names or () for name, array in group.arrays.items()}
     return {
@@ -153,37 +159,38 @@ def to_dataset(
     inline_limit: int = 1 << 20,
     skips: bool = False,
 ) -> xr.Dataset:
-    """Make the virtual dataset of one group; reads the bytes of loadable variables alone.
+    """Make the virtual dataset of one group; only loaded variables, and texts that must be read, are read.
 
-    Characters become text here, by xarray's rule: later the dataset may have other variables and dimensions.
+    Characters become text here, as xarray decides it from all variables of the source. Later the dataset may have other
+    variables and dimensions.
 
     Parameters
     ----------
     group
-        Its children are not looked at.
+        The group; its child groups are ignored.
     storage
-        How its sources are reached.
+        Storage by which the sources are read.
     loadable_variables
-        Names to load and decode; by default the dimension coordinates, but for huge ones.
+        Names of the variables to load and decode; by default the dimension coordinates, except huge ones.
     decode_times
-        Whether loaded and unpacked times become dates; by default they do.
+        If true (default), loaded and unpacked times become dates.
     unpack
-        Whether virtual variables are decoded as loaded ones are.
+        If true, virtual variables are decoded as loaded ones are.
     inline_limit
-        Bytes of a variable of text that is read and kept, where chunks do not hold whole texts.
+        Largest size in bytes of a text variable whose values are read because its chunks do not hold whole texts.
     skips
-        Whether a longer one is left out, with a warning.
+        If true, a larger text variable is left out with a warning.
 
     Raises
     ------
     KeyError
-        A loadable variable is not there.
+        A loadable variable does not exist.
     ReaderError
-        A loadable variable cannot be decoded.
+        A loadable variable cannot be decoded, or the variables do not form one dataset.
     UnsupportedFeatureError
-        Chunks do not hold whole texts, and there are more bytes of them than ``inline_limit``.
+        Chunks of a variable do not hold whole texts, and the variable has more than ``inline_limit`` bytes.
     StorageError
-        Values of a loadable variable, or such texts, cannot be read.
+        Values of a loadable variable or of such a text variable cannot be read.
     """
     if isinstance(loadable_variables, str):
         loadable_variables = [loadable_variables]
@@ -241,7 +248,7 @@ def _assemble(
     data = {name: variable for name, variable in variables.items() if not is_coordinate[name]}
     try:
         dataset = xr.Dataset(data, coords=coords, attrs=attributes)
-    except ValueError as error:  # two dimensions of one name, or a variable that bears the name of one
+    except ValueError as error:  # a dimension occurs twice, or a variable has the name of another dimension
         url = encoding.get("source")
         raise ReaderError(
             f"the variables of '{url}' do not form one dataset: {error}; leave one of them out with drop_variables=",
@@ -252,15 +259,15 @@ def _assemble(
 
 
 def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, ManifestArray]:
-    """Let bounds know units and calendar of their times: CF lets bounds go without, and joining must compare them.
+    """Return arrays whose time bounds have the units and calendar of their times, so that joining compares them.
 
-    CF conventions 7.1: attributes of a boundary variable that are absent are those of its parent, one by one.
+    CF conventions 7.1: each attribute that a boundary variable lacks is inherited from its parent variable.
     """
     changed = dict(arrays)
     for array in arrays.values():
         bounds = array.attributes.get("bounds")
         times = {key: array.cf[key] for key in ("units", "calendar") if key in array.cf}
-        # Of times alone, as xarray has it: bounds of durations stay numbers.
+        # As in xarray, only bounds of times inherit them: bounds of durations stay numbers.
         if isinstance(bounds, str) and bounds in changed and " since " in str(times.get("units")):
             own = changed[bounds]
             if "units" not in own.attributes or " since " in str(own.attributes["units"]):

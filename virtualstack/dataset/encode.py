@@ -1,6 +1,6 @@
-"""Make a group of a dataset: virtual arrays as they are, loaded variables encoded as xarray does.
+"""Conversion of a dataset to a group: virtual arrays stay as they are, loaded variables are encoded as in xarray.
 
-`set_encoding` says how stored numbers become values, whatever their files say.
+`set_encoding` changes the attributes by which stored numbers become values.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["encoded_variable", "set_encoding", "to_group"]
 
 
 def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
-    """Make the group of a dataset: virtual arrays as they are, loaded variables encoded as inline chunks.
+    """Make the group of a dataset: virtual arrays stay as they are, loaded variables are encoded as inline chunks.
 
-    Attributes that say how stored numbers become values are those that the dataset has now.
+    Stored numbers become values by the attributes that the dataset has now.
 
     Raises
     ------
     WriterError
-        It is not known what an edit of such attributes means, a loaded variable cannot be encoded, or a name is no
+        The meaning of an edited attribute is not known, a loaded variable cannot be encoded, or a name is not a valid
         text.
     """
     dataset = declared_dataset(dataset)
@@ -80,7 +80,7 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
 def _without_inherited_units(
     arrays: Mapping[str, ManifestArray], variables: Mapping[Hashable, xr.Variable]
 ) -> dict[str, ManifestArray]:
-    """Leave bounds without units and calendar where they had none, and those of their coordinate are still the same."""
+    """Remove units and calendar that bounds inherited from their coordinate and that still equal the coordinate's."""
     changed = dict(arrays)
     for array in arrays.values():
         bounds = array.attributes.get("bounds")
@@ -104,7 +104,7 @@ def _without_inherited_units(
 
 
 def _with_present_coordinates(dataset: xr.Dataset) -> xr.Dataset:
-    """Take out of the encoded ``coordinates`` what is a coordinate no more, so that it is not made one again."""
+    """Remove data variables from the encoded ``coordinates``, so that they do not become coordinates again."""
     changed = dataset.copy()
     for variable in changed.variables.values():
         names = variable.encoding.get("coordinates")
@@ -117,7 +117,7 @@ def _with_present_coordinates(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _restored(name: str, variable: xr.Variable, array: ManifestArray) -> ManifestArray:
-    """Put dims and attributes of the variable on its array."""
+    """Return an array with the dimensions and attributes of its variable."""
     attributes = {**variable.attrs, **array.cf}
     cf = {**value_changing(attributes), **array.cf}
     return replace(array, name=name, dimension_names=tuple(map(str, variable.dims)), attributes=attributes, cf=cf)
@@ -154,19 +154,19 @@ _PACKING = ("scale_factor", "add_offset", "units", "dtype", "_Unsigned", "_FillV
 
 
 def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
-    """Encode a loaded variable by its own encoding, or without it where that would not give the values back.
+    """Encode a loaded variable by its own encoding, or without packing if the encoding does not restore the values.
 
-    The encoding of a file need not hold for what was joined to it: whole days do not hold hours.
+    The encoding of one file may not suit values that were joined to it: whole days cannot express hours.
 
     Raises
     ------
     WriterError
-        Its values cannot be decoded, or no encoding gives them back.
+        The values cannot be decoded, or no encoding restores them.
     """
     encoding = {key: value for key, value in variable.encoding.items() if key in _CF_ENCODING}
     try:
         values = np.asarray(variable.values)
-    except (ValueError, OverflowError) as error:  # xarray decodes times as late as here
+    except (ValueError, OverflowError) as error:  # xarray decodes times lazily
         raise WriterError(
             f"loaded variable '{name}' cannot be decoded: {error}; open the file with decode_times=False, or drop it",
             variable=name,
@@ -175,15 +175,15 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
     _check_unpacked(name, loaded)
     for drop in ((), _PACKING):
         kept = {key: value for key, value in encoding.items() if key not in drop}
-        # xarray adds a _FillValue of NaN to floats where the encoding says nothing; None says "none".
+        # xarray adds a _FillValue of NaN to floats if the encoding has none; None prevents that.
         loaded.encoding = {"_FillValue": None, **kept} if loaded.dtype.kind in "fcmM" else kept
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 encoded = conventions.encode_cf_variable(loaded, name=name)
                 if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
-                    return encoded  # as stored: there was nothing to encode
-                encoded.encoding = {}  # a _FillValue of None there would count as one
+                    return encoded  # the values are stored as they are
+                encoded.encoding = {}  # a _FillValue of None in the encoding would count as a fill value
                 decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
             except (ValueError, TypeError, KeyError, OverflowError, NotImplementedError):  # KeyError: "nanoseconds"
                 continue
@@ -198,9 +198,9 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
 
 
 def _check_unpacked(name: str, loaded: xr.Variable) -> None:
-    """Refuse a loaded variable whose attributes say that its values are packed, so that readers would unpack them.
+    """Refuse a loaded variable whose attributes describe packed values, since readers would unpack them.
 
-    xarray leaves such attributes where it makes values of a virtual variable that has no elements.
+    xarray leaves such attributes when it makes values of a virtual variable that has no elements.
     """
     if loaded.dtype.kind in "mM" and "units" in loaded.attrs:
         units = loaded.attrs["units"]
@@ -251,18 +251,18 @@ def set_encoding(dataset: xr.Dataset, encodings: Mapping[str, Mapping[str, Any]]
     Parameters
     ----------
     dataset
-        Stays as it is.
+        The dataset, which is not changed.
     encodings
-        By the name of a variable, attributes and their values; ``None`` takes one away.
+        Attributes and their new values, by the name of a variable; ``None`` removes an attribute.
 
     Raises
     ------
     KeyError
-        There is no such variable.
+        A variable does not exist.
     ValueError
-        An attribute is none that says how stored numbers become values.
+        An attribute does not define how stored numbers become values.
     WriterError
-        It cannot be said of all chunks, or the stored numbers of a loaded variable are not known.
+        An attribute cannot hold for all chunks, or the stored numbers of a loaded variable are not known.
     """
     dataset = declared_dataset(dataset)
     virtual: dict[str, Mapping[str, Any]] = {}
@@ -293,7 +293,7 @@ def set_encoding(dataset: xr.Dataset, encodings: Mapping[str, Mapping[str, Any]]
 def _loaded_bounds(
     dataset: xr.Dataset, name: str, edits: Mapping[str, Any], others: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Name the loaded bounds of a variable whose units change with its own."""
+    """Return the name of the loaded bounds whose units and calendar change with those of their variable, if any."""
     variable = dataset.variables[name]
     bounds = variable.attrs.get("bounds", variable.encoding.get("bounds"))
     if not isinstance(bounds, str) or bounds in others:
@@ -308,7 +308,7 @@ def _loaded_bounds(
 
 
 def _decoded(name: str, variable: xr.Variable, edits: Mapping[str, Any]) -> xr.Variable:
-    """Return a loaded variable as xarray decodes its stored numbers by other attributes."""
+    """Return a loaded variable as xarray decodes its stored numbers by edited attributes."""
     stored = encoded_variable(name, variable)
     said = {key: variable.encoding[key] for key in _SETTABLE if variable.encoding.get(key) is not None}
     is_known = all(is_same_word(key, value, stored.attrs.get(key)) for key, value in said.items())
@@ -319,7 +319,7 @@ def _decoded(name: str, variable: xr.Variable, edits: Mapping[str, Any]) -> xr.V
             variable=name,
             feature=", ".join(sorted(edits)),
         )
-    # where times were opened with decode_times=False, they stay numbers
+    # times that were opened with decode_times=False stay numbers
     are_decoded = not datetime_units(variable.attrs.get("units"))
     stored.attrs = {key: x for key, x in {**stored.attrs, **edits}.items() if x is not None}
     try:

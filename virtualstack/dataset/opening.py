@@ -1,4 +1,4 @@
-"""How a group that a reader has made is opened: as the dataset or tree that the user asked for, with nothing lost."""
+"""Opening of a group that a reader has made, as the dataset or tree that the user asked for."""
 
 from __future__ import annotations
 
@@ -34,21 +34,25 @@ type Unsupported = Literal["inline", "raise", "skip"]
 type OnError = Literal["raise", "skip"]
 
 _MAX_SHOWN_REASONS = 5
-"""Refused variables of which messages show the reasons; all are named where the remedy needs their names."""
+"""Number of refused variables whose reasons a message shows; remedies that need names list all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How sources are opened.
+    """Options by which sources are opened, as in :func:`virtualstack.open_virtual_dataset`.
 
     Parameters
     ----------
     options
-        What their readers are told: group, dropped variables, and how many bytes may be inlined.
+        Options of the readers: group, dropped variables, permitted URLs and the largest size to inline.
     storage
-        How they are reached.
-    unsupported, decode_times, unpack
-        As for :func:`virtualstack.open_virtual_dataset`.
+        Storage by which the sources are read.
+    unsupported
+        ``"inline"``, ``"raise"`` or ``"skip"``: treatment of variables that cannot be referenced.
+    decode_times
+        If not false, loaded and unpacked times become dates.
+    unpack
+        If true, virtual variables are decoded as loaded ones are.
     """
 
     options: ReadOptions
@@ -71,18 +75,18 @@ class Opening:
         is_tree: bool = False,
         allow: Allow = (),
     ) -> Opening:
-        """Check what a user gives.
+        """Check the options of a user.
 
         Raises
         ------
         ValueError
-            A value is not known.
+            An option has an unknown value.
         """
         if unsupported not in ("inline", "raise", "skip"):
             raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
         options = ReadOptions(
             group=group,
-            is_tree=is_tree or (isinstance(group, str) and bool(group.strip("/"))),  # other types are an error later
+            is_tree=is_tree or (isinstance(group, str) and bool(group.strip("/"))),  # others do not name a group
             drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ()),
             inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
             allow=read_allowed_urls(allow),
@@ -112,12 +116,12 @@ class Opening:
         )
 
     def tree(self, node: ManifestGroup, /) -> xr.DataTree:
-        """Make the tree of virtual datasets of a group and those below it; dimension coordinates are loaded.
+        """Make the tree of virtual datasets of a group and all groups below it; dimension coordinates are loaded.
 
         Raises
         ------
         ReaderError
-            Groups do not form one tree, or a coordinate cannot be decoded.
+            The groups do not form one tree, or a coordinate cannot be decoded.
         StorageError
             Values of a coordinate cannot be read.
         """
@@ -132,12 +136,12 @@ class Opening:
 
 
 def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
-    """Return the group at a path, the root for ``None``.
+    """Return the group at a path, or the root for ``None``.
 
     Raises
     ------
     GroupNotFoundError
-        There is no such group; the message lists what there is.
+        The group does not exist; the message lists the existing ones.
     """
     try:
         node = root[path or ""]
@@ -151,12 +155,18 @@ def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
 def account_for(
     node: ManifestGroup, unsupported: Unsupported, /, *, with_children: bool, options: ReadOptions | None = None
 ) -> None:
-    """Raise, or warn with ``unsupported="skip"``, for the variables that the reader refused and nobody has dropped.
+    """Raise an error for refused variables that are not dropped; warn instead with ``unsupported="skip"``.
 
     Parameters
     ----------
+    node
+        The group.
+    unsupported
+        ``"skip"`` to warn, any other value to raise.
+    with_children
+        If true, the groups below the group are checked, too.
     options
-        Where the reader was not told which variables are dropped.
+        Options with the dropped variables, if the reader did not have them.
 
     Raises
     ------
@@ -179,7 +189,7 @@ def account_for(
 
 
 def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> str:
-    """Say how to open the file without refused variables, and how to inline those that are only too large."""
+    """Return how to open the other variables, and how to inline the refused ones if they are only too large."""
     names = [x.path if with_paths else _name(x) for x in refused]
     which = "it" if len(refused) == 1 else "them"
     remedy = f"Leave {which} out with drop_variables={names} or unsupported='skip'"
@@ -187,13 +197,13 @@ def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths:
     if large:
         which = which if len(large) == len(refused) else f"{list(large)}"
         inline = "unsupported='inline' and " if unsupported == "raise" else ""
-        limit = f"{inline}inline_limit={max(large.values())} or more"  # of strings only their number may be known
+        limit = f"{inline}inline_limit={max(large.values())} or more"  # only the number of strings may be known
         remedy += f", or put the values of {which} into the references with {limit}"
     return remedy
 
 
 def what_is_left_out(node: ManifestGroup, /, *, with_children: bool) -> str | None:
-    """List the variables that the reader refused; ``None`` where there are none."""
+    """Return a list of the variables that the reader refused as text, or ``None`` if there are none."""
     refused = _refused(node, with_children)
     return _left_out(node, refused) if refused else None
 
@@ -224,21 +234,21 @@ def open_each[T](
     *,
     on_error: OnError,
 ) -> list[T | Exception]:
-    """Open groups, those of remote sources side by side.
+    """Open groups, in several threads if their sources are remote.
 
     Parameters
     ----------
     groups, urls
-        The group of each source, and its URL.
+        The group and the URL of each source.
     open_one
-        Returns what is wanted of a group.
+        Function that opens one group.
     on_error
-        Whether the first error is raised, or stands in the place of what could not be opened (``"skip"``).
+        ``"raise"`` to raise the first error, or ``"skip"`` to return the error in place of the group.
 
     Raises
     ------
     ReaderError, StorageError
-        One cannot be opened, and ``on_error`` is ``"raise"``.
+        A group cannot be opened, and ``on_error`` is ``"raise"``.
     """
 
     def attempt(root: ManifestGroup) -> T | Exception:
@@ -253,7 +263,7 @@ def open_each[T](
 
 
 def open_whole[T](root: ManifestGroup, open_node: Callable[[ManifestGroup], T], /) -> T | ManifestGroup:
-    """Open a group, unless it is a part of an index: then return it as it is."""
+    """Open a group; return the group itself if it is one part of a source with several parts."""
     return root if PARTS in root.attributes else open_node(root)
 
 
@@ -264,12 +274,17 @@ def as_one[T](
     reader: str | Reader | None,
     /,
 ) -> tuple[list[T], bool]:
-    """Open parts of an index as one, if all are of one kind, else one by one; return whether they are one.
+    """Open parts as one group if all are parts of the same kind, otherwise one by one.
+
+    Returns
+    -------
+    tuple
+        The opened groups, and true if the parts were put together.
 
     Raises
     ------
     ReaderError
-        They cannot be put together.
+        The parts cannot be put together.
     """
     kinds = {x.attributes[PARTS] if isinstance(x, ManifestGroup) else None for x in opened}
     if not kinds - {None}:

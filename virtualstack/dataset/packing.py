@@ -1,4 +1,4 @@
-"""Values as an array stores them: encoded as xarray does, and checked to read back as they were."""
+"""Conversion of values to the stored numbers of an array, encoded as in xarray and checked to read back unchanged."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _TEXT_KINDS = "STUO"
 
 
 def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = False) -> NDArray[Any]:
-    """Give values in the dtype of an array, packed as its attributes say.
+    """Return values in the dtype of an array, packed by its attributes.
 
-    Packed numbers are rounded to the nearest that the packing has, and floats to the precision of the array. All else
-    must read back as it was.
+    Packed numbers are rounded to the nearest number that the packing can express, and floats to the precision of the
+    array. All other values must read back unchanged.
 
     Parameters
     ----------
     array
-        That they are to be part of.
+        The array that will hold the values.
     values
-        As ``xr.open_dataset`` gives them.
+        Values as ``xr.open_dataset`` returns them.
     raw
-        Whether they are stored numbers already, not to be packed; they must have a place in the dtype.
+        If true, the values are stored numbers already and are not packed; the dtype must be able to hold them.
 
     Raises
     ------
     WriterError
-        One has no place in the array.
+        The array cannot hold a value.
     """
     dims = tuple(f"dim_{i}" for i in range(values.ndim))
     if raw or not array.cf:
@@ -69,9 +69,9 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
 
 
 def _fine(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
-    """Give times that are counted in nanoseconds in these, and integers that are packed as floats.
+    """Return times as nanoseconds if the array counts them so, and integers as floats if they are to be packed.
 
-    Of coarser times xarray makes NaT, and integers it divides in place.
+    xarray makes NaT of coarser times, and it divides integers in place.
     """
     if values.dtype.kind in "iu" and array.cf.keys() & {"scale_factor", "add_offset"}:
         return values.astype("f8")
@@ -105,7 +105,7 @@ def _cast(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _check(array: ManifestArray, values: NDArray[Any], read: NDArray[Any], tolerance: float) -> None:
-    """Check that values read back as they are, but for rounding."""
+    """Check that values read back unchanged, except for rounding."""
     same = _same(values, read, tolerance, array.dtype)
     if same.all():
         return

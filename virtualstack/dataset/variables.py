@@ -1,4 +1,4 @@
-"""One array as a variable of xarray: virtual, with its chunks unpacked, or loaded."""
+"""Conversion of one array to a variable of xarray: virtual, virtual with unpacked chunks, or loaded."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ __all__ = [
     "virtual_variable",
 ]
 
+DECODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
+"""Errors that xarray raises for attributes that it cannot decode by, such as text in place of a number."""
+
 
 def expand_dims(variable: xr.Variable, sizes: Mapping[str, int], /) -> xr.Variable:
     """Return a variable with new dimensions of the given sizes in front of its own, and with its encoding."""
@@ -40,18 +43,18 @@ def expand_dims(variable: xr.Variable, sizes: Mapping[str, int], /) -> xr.Variab
 
 
 def virtual_array(variable: xr.Variable, /) -> ManifestArray | None:
-    """Give the virtual array behind a variable, or ``None`` where it holds values."""
-    data = variable._data  # `.data` is the same for duck arrays, but loads what is lazy
+    """Return the virtual array of a variable, or ``None`` if the variable holds values."""
+    data = variable._data  # `.data` is the same for duck arrays, but would load lazy values
     return data if isinstance(data, ManifestArray) else None
 
 
 def virtual_variable(array: ManifestArray, encoding: Mapping[str, Any] | None = None, /) -> xr.Variable:
-    """Give a variable over an array as it is."""
+    """Return a variable over an array as it is."""
     return xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes), encoding)
 
 
 def unpacked_variable(array: ManifestArray, /, *, decode_times: bool) -> tuple[xr.Variable, list[Refusal]]:
-    """Give a variable whose chunks decode to its values; what has no form for them stays packed, which is noted."""
+    """Return a variable whose chunks decode to its values, and refusals for what must stay packed."""
     unpacked = unpack_array(array, decode_times=decode_times)
     refused = (
         [] if unpacked.obstacle is None else [Refusal(path=array.name or "", reason=unpacked.obstacle, kind="packed")]
@@ -74,15 +77,17 @@ def loaded_variable(
     Parameters
     ----------
     name
-        Of the variable in its dataset.
-    array, storage
-        What is read, and how its sources are reached.
+        Name of the variable in its dataset.
+    array
+        Array to read.
+    storage
+        Storage by which its sources are read.
     url
-        Where the dataset is from, for messages.
+        URL of the dataset, for messages.
     decode_times
-        Whether times become dates.
+        If true, times become dates.
     stack
-        Whether characters along the last axis are joined to text.
+        If true, characters along the last axis are joined to text.
 
     Raises
     ------
@@ -98,7 +103,7 @@ def loaded_variable(
 
 
 def undecodable(path: str | None, name: str, url: str | None, error: Exception, /) -> ReaderError:
-    """Say why a loaded variable, at a path in its source, has no values."""
+    """Return the error for a loaded variable, at a path in its source, whose values cannot be decoded."""
     return ReaderError(
         f"variable '{path}' of '{url}' cannot be decoded: {error}; open with decode_times=False, or name "
         f"other loadable_variables than '{name}'",
@@ -110,20 +115,20 @@ def _raw_variable(array: ManifestArray, values: NDArray[Any]) -> xr.Variable:
     encoding = dict(packed_encoding(array))
     if values.dtype.kind == "T":
         values = values.astype(object)
-        encoding["dtype"] = str  # as xarray's netCDF backends say it
+        encoding["dtype"] = str  # as in xarray's netCDF backends
     times = {key: value for key, value in array.cf.items() if key in ("units", "calendar")}
     attributes = text_coordinates({**array.attributes, **times})
     return xr.Variable(array.dimension_names or (), values, attributes, encoding)
 
 
 def make_index(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Variable]:
-    """Make the index of a dimension coordinate that holds values, and the variable over it."""
+    """Return the index of a dimension coordinate that holds values, and the variable over the index."""
     index = PandasIndex.from_variables({name: variable}, options={})
     return index, index.create_variables({name: variable})[name]
 
 
 def text_coordinates(attributes: Mapping[str, Any], /) -> dict[str, Any]:
-    """Give attributes with ``coordinates`` as CF has it, one text, where a file has something else, such as a list.
+    """Return attributes whose ``coordinates`` is one text, as in CF; some files have a list of names.
 
     >>> text_coordinates({"coordinates": ["lat", "lon"]})
     {'coordinates': 'lat lon'}
@@ -135,7 +140,7 @@ def text_coordinates(attributes: Mapping[str, Any], /) -> dict[str, Any]:
 
 
 def take_coordinates(variable: xr.Variable, /) -> set[str]:
-    """Move the CF attribute ``coordinates`` into the encoding, as xarray does, and give its names."""
+    """Move the CF attribute ``coordinates`` into the encoding, as xarray does, and return its names."""
     names = variable.attrs.pop("coordinates", None)
     if names is None:
         return set()
