@@ -1,4 +1,4 @@
-"""Writing kerchunk references, or adding to them: they are opened, joined with what is added, and written again."""
+"""Writing of kerchunk references, and adding to them: existing ones are read, joined with new ones and rewritten."""
 
 from __future__ import annotations
 
@@ -30,36 +30,38 @@ def to_kerchunk(
     storage: StorageLike = None,
     **options: Any,
 ) -> dict[str, Any] | None:
-    """Write a group as kerchunk references, or put it behind what references hold along a dimension.
+    """Write a group as kerchunk references, or append it to existing references along a dimension.
 
-    Everything is checked before anything is written. JSON is written anew; of parquet, what differs: record files of
-    chunks in front of what is added stay as they are, where the dimension is the first.
+    Everything is checked before anything is written. A JSON file is rewritten as a whole. Of a parquet directory, only
+    files that differ are rewritten: if the dimension is the first one, record files of earlier chunks stay as they are.
 
     Parameters
     ----------
-    group, target
-        What is written, and where; ``None`` returns the references.
+    group
+        Group to write.
+    target
+        Path or URL of the references; ``None`` returns them.
     append_dim, ordered, join, combine_options
-        See :class:`~virtualstack.combine.addition.Addition`.
+        Options of :class:`~virtualstack.combine.addition.Addition`.
     storage
-        See :func:`virtualstack.open_virtual_dataset`.
+        Storage options, as in :func:`virtualstack.open_virtual_dataset`.
     options
         Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
 
     Raises
     ------
     ValueError
-        Options do not go together.
+        Two options exclude each other.
     CombineError
-        The group does not fit what the references hold.
+        The group does not fit the existing references.
     WriterError
-        The result has no form in kerchunk; nothing has changed.
+        Kerchunk cannot express the result; nothing has changed.
     UnsupportedFeatureError
-        The references have a variable that would be lost.
+        The existing references have a variable that would be lost.
     SourceNotFoundError
         There are no references to append to.
     StorageError
-        They cannot be read or written.
+        The references cannot be read or written.
     """
     reached = Storage.from_option(storage)
     addition = Addition.from_options(
@@ -86,7 +88,7 @@ def to_kerchunk(
 
 
 def _inline_in(group: ManifestGroup) -> set[str]:
-    """Name the variables whose values stand in references, and all that are loaded when they are opened."""
+    """Return the names of the dimension coordinates, and of the variables whose values are all in the references."""
     return {
         name
         for name, array in group.arrays.items()

@@ -1,4 +1,4 @@
-"""Kerchunk references, version 1, as one JSON object or as a directory of parquet files."""
+"""Writing of kerchunk references, version 1, as one JSON object or as a directory of parquet files."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = [
     "reference_texts",
 ]
 
-_BLOCK_CHUNKS = 1 << 16  # chunks turned into text at once: bounds memory
+_BLOCK_CHUNKS = 1 << 16  # chunks that become text at a time: limits memory
 
 type UrlMap = Callable[[str], str]
-"""What stands in the references for the URL of a location."""
+"""A function that returns the text in the references for the URL of a location."""
 
 
 class UrlColumn:
-    """What stands in the references for the locations of manifests, one after the other, as a column.
+    """The texts in the references for the locations of successive manifests, as a column.
 
     Parameters
     ----------
     url
-        Gives it of a URL.
+        Function that returns the text for a URL.
     """
 
     def __init__(self, url: UrlMap) -> None:
@@ -53,7 +53,7 @@ class UrlColumn:
         self._column = pa.array([], pa.string())
 
     def __call__(self, manifest: ChunkManifest, /) -> pa.Array:
-        """Give a text for each location of a manifest; it is made once where parts have one table."""
+        """Return a text for each location of a manifest; the column is reused if the location table is the same."""
         if manifest.locations is not self._locations:
             self._locations = manifest.locations
             self._column = pa.array([self._url(x.url) for x in manifest.locations], pa.string())
@@ -61,7 +61,7 @@ class UrlColumn:
 
 
 def reference_json(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> bytes:
-    r"""Give references as JSON text; chunks become text by array operations.
+    r"""Return references as JSON text; chunks become text by array operations.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def reference_json(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> bytes:
 
 
 def reference_texts(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> Iterator[bytes | memoryview]:
-    """Give the parts of :func:`reference_json` one after the other, each of some thousand references."""
+    """Yield the text of :func:`reference_json` in pieces of some thousand references."""
     yield b'{"version":1,"refs":{'
     metadata = ",".join(f"{json.dumps(key)}:{json.dumps(_text(value))}" for key, value in hierarchy.metadata.items())
     yield metadata.encode()
@@ -82,7 +82,7 @@ def reference_texts(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> Itera
 
 
 def reference_dict(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> dict[str, Any]:
-    """Give references as a dict, as ``fsspec`` and ``xr.open_dataset(..., engine="kerchunk")`` take it."""
+    """Return references as a dict, as ``fsspec`` and ``xr.open_dataset(..., engine="kerchunk")`` accept it."""
     refs: dict[str, Any] = {key: _text(value) for key, value in hierarchy.metadata.items()}
     for path, manifest in hierarchy.manifests.items():
         read_allowed_urls = UrlColumn(url)
@@ -126,7 +126,7 @@ def _chunk_texts(path: str, manifest: Manifest, url: UrlMap) -> Iterator[memoryv
 
 
 def _joined(*parts: pa.Array | str) -> memoryview:
-    """Join columns row by row, and the rows: the data of an Arrow array of strings is all its text in one buffer."""
+    """Join columns row by row, and all rows: an Arrow array of strings keeps all of its text in one buffer."""
     texts = pc.binary_join_element_wise(
         *(pa.scalar(x, pa.large_string()) if isinstance(x, str) else x.cast(pa.large_string()) for x in parts),
         pa.scalar("", pa.large_string()),
@@ -135,7 +135,7 @@ def _joined(*parts: pa.Array | str) -> memoryview:
 
 
 def _blocks(manifest: Manifest) -> Iterator[tuple[NDArray[np.int64], ChunkManifest]]:
-    """Give the chunks that are there block by block, with their flat cell indexes."""
+    """Yield the existing chunks block by block, with their flat cell indexes."""
     for block, part in enumerate(in_order(manifest, _BLOCK_CHUNKS)):
         at = np.flatnonzero(~part.holes)
         if at.size:
@@ -143,7 +143,7 @@ def _blocks(manifest: Manifest) -> Iterator[tuple[NDArray[np.int64], ChunkManife
 
 
 def _keys(cells: NDArray[np.int64], shape: tuple[int, ...]) -> pa.Array:
-    """Give chunk keys such as ``"0.12"``; that of a scalar is ``"0"``."""
+    """Return chunk keys such as ``"0.12"``; the key of a scalar is ``"0"``."""
     if not shape:
         return pa.array(["0"] * cells.size, pa.string())
     numbers = [pa.array(x).cast(pa.string()) for x in np.unravel_index(cells, shape)]
@@ -162,7 +162,7 @@ def _inline_texts(manifest: ChunkManifest, entries: NDArray[Any]) -> pa.Array:
 
 
 RECORD_SIZE = 100_000
-"""Chunks in each file but the last of an array, which has no padding."""
+"""Chunks in each file of an array; the last file may have fewer and is not padded."""
 
 SCHEMA = pa.schema(
     [
@@ -172,7 +172,7 @@ SCHEMA = pa.schema(
         pa.field("raw", pa.dictionary(pa.int32(), pa.binary())),
     ]
 )
-"""Columns of a file: a row a chunk in C order of the grid; path and raw are null where the chunk is absent."""
+"""Columns of a file, one row for each chunk in C order of the grid; path and raw are null for a chunk without bytes."""
 
 _BASE64 = b"base64:"
 _ROWS = "max_rows_per_page"  # older libraries have no such limit
@@ -182,14 +182,16 @@ _ONE_PAGE = {_ROWS: RECORD_SIZE} if _ROWS in inspect.signature(pq.write_table).p
 def parquet_files(
     hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, record_size: int = RECORD_SIZE
 ) -> Iterator[tuple[str, bytes]]:
-    """Give key and content of each file, the one that makes the others visible last; reads no more than it needs.
+    """Yield the key and content of each file; the last one, ``.zmetadata``, makes the others visible.
+
+    Manifests are read one part at a time.
 
     Parameters
     ----------
     hierarchy
         Metadata and chunks.
     url
-        What stands in the references for the URL of a location.
+        Function that returns the text in the references for the URL of a location.
     record_size
         Chunks in a file.
     """
@@ -203,12 +205,12 @@ def parquet_files(
 
 def _table(part: ChunkManifest, urls: pa.Array) -> pa.Table:
     entries = part.entries
-    # No bytes at offset 0 are a whole file for who reads this; none of a reference are none.
+    # Readers take offset 0 and length 0 for a whole file, so a reference of no bytes is written as inline bytes.
     nothing = (entries["location"] >= FIRST) & (entries["offset"] == 0) & (entries["length"] == 0)
     code = np.where(nothing, INLINE, entries["location"])
     inline = code == INLINE
     used, row = np.unique(code, return_inverse=True)
-    n_other = int(np.searchsorted(used, FIRST))  # codes of holes and inline chunks come first
+    n_other = int(np.searchsorted(used, FIRST))  # codes of EMPTY, ABSENT and INLINE chunks come first
     path = pa.DictionaryArray.from_arrays(
         pa.array((row - n_other).astype(np.int32), mask=code < FIRST), urls.take(pa.array(used[n_other:] - FIRST))
     )
@@ -228,16 +230,16 @@ def _raw(entries: NDArray[Any], inline: NDArray[np.bool_], heap: bytes) -> pa.Ar
 
 
 def _escape(chunk: bytes) -> bytes:
-    """Encode bytes that fsspec would take for base64 text."""
+    """Encode bytes that fsspec would otherwise read as base64 text."""
     return _BASE64 + base64.b64encode(chunk) if chunk.startswith(_BASE64) else chunk
 
 
 def _file(table: pa.Table) -> bytes:
-    """Write a file that fastparquet reads, in as few bytes as it can have.
+    """Return the bytes of a parquet file that fastparquet can read, as small as possible.
 
-    fastparquet, which fsspec reads with, makes floats of integers unless statistics say that there are no nulls. It
-    gives wrong numbers for equal ones that are packed as differences (2026.9), and refuses split bytes. One page a
-    column lets zstd see what offsets in all files have in common; more effort helps these alone.
+    fsspec reads with fastparquet. fastparquet makes floats of integers unless statistics say that there are no nulls.
+    It returns wrong numbers for equal ones that are packed as differences (2026.9), and refuses split bytes. One page
+    for each column lets zstd use what offsets in all files have in common; a higher level helps offsets only.
     """
     sink = pa.BufferOutputStream()
     pq.write_table(

@@ -1,4 +1,4 @@
-"""Drivers of kerchunk as readers, and corrections of what they say of FITS, HDF4 and TIFF files."""
+"""Drivers of kerchunk as readers, and corrections of their references for FITS, HDF4 and TIFF files."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ __all__ = ["KerchunkDriver", "big_endian", "corrected_fits", "corrected_hdf4", "
 
 _FITS_BLOCK_BYTES, _FITS_CARD_BYTES = 2880, 80
 _MAX_HEADER_BYTES = 1000 * _FITS_BLOCK_BYTES
-"""Bytes in front of the data in which the header of an array is looked for."""
+"""Bytes before the data in which the header of an array is searched for."""
 
 _SCALED = re.compile(r"(TSCAL|TZERO)\d+")
 
 
 def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
-    """Give references that read as the standard has it.
+    """Return references that read as the FITS standard defines.
 
-    Numbers of images are unpacked by ``scale_factor`` and ``add_offset`` (kerchunk 0.2.10 divides by BSCALE), BLANK is
-    what is missing, and 0 is not.
+    Numbers of images are unpacked by ``scale_factor`` and ``add_offset`` (kerchunk 0.2.10 divides by BSCALE). BLANK
+    marks missing values, and 0 does not.
 
     Raises
     ------
     UnsupportedFeatureError
-        An image is compressed, or columns of a table are scaled, for which kerchunk refers to the stored numbers; or an
+        An image is compressed. Or columns of a table are scaled, for which kerchunk refers to the stored numbers. Or an
         image has unsigned numbers of 64 bits, which scaling would round.
     """
     references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
@@ -103,7 +103,7 @@ def _document(text: Any) -> dict[str, Any]:
 
 
 def _is_compressed(source: Source, offset: int) -> bool:
-    """Look for ZIMAGE in the header in front of the data."""
+    """Return whether the header before the data has ZIMAGE."""
     begin = max(offset - _MAX_HEADER_BYTES, offset % _FITS_BLOCK_BYTES, 0)
     head = source.read(begin, min(offset, source.size) - begin) if begin < source.size else b""
     starts = [at for at in range(0, len(head), _FITS_BLOCK_BYTES) if head.startswith((b"XTENSION=", b"SIMPLE  ="), at)]
@@ -114,7 +114,7 @@ def _is_compressed(source: Source, offset: int) -> bool:
 
 _DRIVER = "HDF4ToZarr"
 _IS_PLAIN = "virtualstack_is_plain"
-"""An attribute that tells whether values are not compressed, between the driver and `corrected_hdf4`."""
+"""Attribute by which the driver tells `corrected_hdf4` that values are not compressed."""
 _AXES = "xyzabcdefghijklmnopqrstuvw"
 
 _FILLS: dict[str, float] = {
@@ -127,7 +127,7 @@ _FILLS: dict[str, float] = {
     "f4": 9.969209968386869e36,
     "f8": 9.969209968386869e36,
 }
-"""What the library reads where nothing was written, by type; mfhdf.h of HDF4."""
+"""Value that the HDF4 library reads for unwritten elements, by type; from mfhdf.h of HDF4."""
 
 _NUMBER_TYPE = 106
 _BIG_ENDIAN = 1
@@ -136,10 +136,10 @@ _MAX_DESCRIPTOR_BLOCKS = 1 << 16
 
 @cache
 def big_endian(module: str, /) -> Any:
-    """Return a copy of kerchunk's module for HDF4 in which floating-point numbers are big-endian, as they are stored.
+    """Return a copy of kerchunk's module for HDF4 that reads floating-point numbers as big-endian, as they are stored.
 
-    Kerchunk 0.2.10 takes those of values and attributes for numbers of the machine, and fails on variables that have
-    no length or are not compressed. The module itself stays as it is.
+    Kerchunk 0.2.10 reads them in the byte order of the machine, in values and attributes. It fails on variables without
+    a length, or without compression. The module itself is not changed.
     """
     spec = importlib.util.find_spec(module)
     if spec is None or spec.loader is None:
@@ -154,7 +154,10 @@ def big_endian(module: str, /) -> Any:
 
 
 def _mend(driver: Any) -> None:
-    """Let a driver find variables as the file has them, without the lengths of dimensions and what makes it fail."""
+    """Change a driver so that it finds variables as the file has them.
+
+    The lengths of dimensions are no attributes then, and variables on which the driver fails can be read.
+    """
     descend = driver._descend_vg
 
     def mended(self: Any, tag: str, ref: int) -> dict[str, Any]:
@@ -178,17 +181,17 @@ def _mend(driver: Any) -> None:
 
 
 def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
-    """Give references that read as the specification has it.
+    """Return references that read as the HDF4 specification defines.
 
-    The value 0 is not missing, unless ``_FillValue`` says so; all of a variable without values is. Each axis has a
-    name. What the driver itself adds is no attribute.
+    The value 0 is missing only if ``_FillValue`` says so; all elements of a variable without values are missing. Each
+    axis has a name. Attributes that the driver itself adds are removed.
 
     Raises
     ------
     UnsupportedFeatureError
         Some numbers of the file are stored in another byte order, and references do not say which.
     MalformedFileError
-        The list of what the file holds is damaged.
+        The list of the file's contents is damaged.
     """
     url = source.location.url
     if any(order != _BIG_ENDIAN for order in _byte_orders(source)):
@@ -219,7 +222,7 @@ def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, A
 
 
 def _byte_orders(source: Source) -> Iterator[int]:
-    """Give the class, which is the byte order, of each type of numbers: HDF4 specification, chapters 2 and 3."""
+    """Yield the class, which is the byte order, of each number type: HDF4 specification, chapters 2 and 3."""
     at = 4
     for _ in range(_MAX_DESCRIPTOR_BLOCKS):
         n, following = struct.unpack(">HI", source.read(at, 6))
@@ -233,7 +236,9 @@ def _byte_orders(source: Source) -> Iterator[int]:
 
 
 def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
-    """Give references in which 0 is missing only where the tag GDAL_NODATA says so; tifffile has it for no tag, too.
+    """Return references in which 0 is missing only if the tag GDAL_NODATA says so.
+
+    tifffile makes 0 a missing value even if there is no such tag.
 
     Raises
     ------
@@ -259,36 +264,52 @@ _CORRECTIONS: Mapping[str, Callable[[dict[str, Any], Source], dict[str, Any]]] =
     "kerchunk.hdf4": corrected_hdf4,
     "kerchunk.tiff": corrected_tiff,
 }
-"""By module of a driver: what makes its references right."""
+"""Function that corrects the references of a driver, by the module of the driver."""
 
 _MENDED: Mapping[str, Callable[[str], Any]] = {"kerchunk.hdf4": big_endian}
-"""By module of a driver: what gives another one in its place."""
+"""Function that returns a changed copy of a driver's module, by the name of the module."""
 
 
 @dataclass(frozen=True, slots=True)
 class KerchunkDriver:
-    """Reads what a driver of kerchunk translates: FITS and HDF4 among others.
+    """Reader of files that a driver of kerchunk translates, such as FITS and HDF4.
 
-    What is read is what the driver says. It is trusted with the file, which it may read as a whole.
+    The references of the driver are read as they are, except for known errors in those for FITS, HDF4 and TIFF. The
+    driver may read the whole file and is trusted with it.
+
+    When to use: for formats that have no reader of their own here, or to keep references that you trust already.
 
     Parameters
     ----------
     driver
         ``"module:name"`` of a class or function, or the object itself. It is called with the URL, ``storage_options=``
-        for fsspec and ``options``, and gives references: a mapping, or a list of them; or it has a method
-        ``translate()`` that does. FITS is ``"kerchunk.fits:FitsToZarr"``, HDF4 ``"kerchunk.hdf4:HDF4ToZarr"``.
+        for fsspec and ``options``. It returns references, as a mapping or a list of mappings, or an object whose method
+        ``translate()`` does. FITS is ``"kerchunk.fits:FitsToZarr"``, HDF4 is ``"kerchunk.hdf4:HDF4ToZarr"``.
     options
         Further keyword arguments, such as ``{"extension": 1}``.
     number
-        Which set of references is taken, where there is a list of several; the first is 0.
+        Number of the set of references to read, from 0, if the driver returns a list of several.
     masks_fill_value
-        As in :class:`~virtualstack.readers.Kerchunk`. Drivers put ``_FillValue`` of a file there; turn it off for one
-        that gives 0 where a file has none, as that of HDF5 does.
+        As in :class:`~virtualstack.readers.Kerchunk`. Drivers store ``_FillValue`` of a file as ``fill_value``. Set it
+        to false for a driver that stores 0 if the file has none, such as the one for HDF5.
 
     Examples
     --------
+    >>> import virtualstack as vs
     >>> reader = KerchunkDriver("kerchunk.fits:FitsToZarr", {"extension": 1})
     >>> vds = vs.open_virtual_dataset("image.fits", reader=reader)  # doctest: +SKIP
+
+    A driver may be any function that returns references:
+
+    >>> from pathlib import Path
+    >>> def raw_bytes(url, **options):
+    ...     array = {"zarr_format": 2, "shape": [3], "chunks": [3], "dtype": "|u1", "order": "C"}
+    ...     array |= {"compressor": None, "filters": None, "fill_value": None}
+    ...     return {"t/.zarray": array, "t/.zattrs": {"_ARRAY_DIMENSIONS": ["x"]}, "t/0": [url, 0, 3]}
+    >>> n_bytes = Path("a.bin").write_bytes(b"abc")
+    >>> vds = vs.open_virtual_dataset("a.bin", reader=KerchunkDriver(raw_bytes))
+    >>> vds.virtual.open()["t"].values
+    array([97, 98, 99], dtype=uint8)
     """
 
     name: ClassVar[str] = "kerchunk_driver"
@@ -303,18 +324,19 @@ class KerchunkDriver:
             raise TypeError(f"driver={self.driver!r} is neither 'module:name' nor can it be called")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Let the driver translate a source, and read its references.
+        """Translate a source with the driver, and read its references.
 
         Raises
         ------
         MissingDependencyError
-            The driver, or what it needs, is not installed.
+            A package of the extra ``kerchunk`` is not installed.
         MalformedFileError
-            The driver cannot translate the source, or what it gives are no references.
+            The driver cannot translate the source, or does not return references.
         ReaderError
-            It gives several sets of references, and ``number`` says none of them.
+            The driver or another module that it needs does not exist, or ``number`` is not one of its sets of
+            references.
         StorageError
-            The source cannot be had.
+            The source cannot be read.
         """
         source = storage.source(url)
         driver = self._driver(url)
@@ -386,7 +408,7 @@ class KerchunkDriver:
 
 
 def _way_to(url: str, storage: Storage) -> tuple[str, dict[str, Any]]:
-    """Say how fsspec reaches a source: a local file by its path, whatever else through the storage."""
+    """Return the path or URL, and the storage options, by which fsspec reads a source."""
     path = local_path(url)
     prefix, backend = storage.find(url)
     if path is not None and not storage.permissions and not prefix.startswith("memory") and backend is None:
@@ -397,7 +419,7 @@ def _way_to(url: str, storage: Storage) -> tuple[str, dict[str, Any]]:
 
 
 def _seen(array: ManifestArray, name: str, location: Location) -> ManifestArray:
-    """Give references to the source the version of it that was translated."""
+    """Return an array whose references to the source have the version that was translated."""
     manifest = array.in_memory()
     names = {name, location.url, Location(location.url).url}
     locations = tuple(location if x.url in names else x for x in manifest.locations)

@@ -1,6 +1,6 @@
-"""Kerchunk parquet files as columns of references.
+"""Reading of kerchunk parquet files as columns of references.
 
-Headers of pages are read first: they bound the memory that pyarrow takes.
+Page headers are read first: they limit the memory that pyarrow takes.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ _MAX_DEPTH = 9
 _MAX_METADATA_BYTES = 1 << 20
 _FREE_PAGES = 10_000
 _BYTES_PER_PAGE = 1000
-"""Stored bytes of a file for each further page: to read its header takes as long as to read so many."""
+"""Stored bytes of a file for each further page: reading a page header takes about as long as reading so many bytes."""
 
 
 def unpacked_size(data: bytes | memoryview) -> int:
-    """Return the bytes that the pages of a file have once they are unpacked.
+    """Return the number of bytes of a file's pages after unpacking.
 
-    The sizes in the metadata of the file need not be true; pyarrow goes by those in front of each page, as this does.
-    The metadata is parsed here, for pyarrow aborts the process where it is asked for columns of some damaged files.
+    The sizes in the metadata of the file need not be true. pyarrow uses the sizes before each page, and so does this
+    function. The metadata are parsed here, since pyarrow aborts the process for columns of some damaged files.
 
     Raises
     ------
     ValueError
-        The metadata or the header of a page cannot be read, or text is stored as differences, which any number of
-        bytes may come of; or there are very many pages.
+        The metadata or a page header cannot be read, or text is stored as differences, which can unpack to any number
+        of bytes, or there are too many pages.
     """
     try:
         return _unpacked_size(data)
-    except (IndexError, AttributeError, TypeError) as error:  # it ends early, or has other types than it should
+    except (IndexError, AttributeError, TypeError) as error:  # the metadata end early, or have wrong types
         raise ValueError(f"its metadata is damaged ({error})") from error
 
 
@@ -68,7 +68,7 @@ def _unpacked_size(data: bytes | memoryview) -> int:
     for group in metadata.get(_ROW_GROUPS, []):
         for chunk in group.get(_GROUP_COLUMNS, []):
             column = chunk.get(_COLUMN_METADATA, {})
-            name = bytes(column.get(_PATH, [b""])[0]).decode()  # for messages: pyarrow goes by the order of columns
+            name = bytes(column.get(_PATH, [b""])[0]).decode()  # for messages: pyarrow uses the order of columns
             at, dictionary = column.get(_FIRST_DATA, 0), column.get(_DICTIONARY, 0)
             if 0 < dictionary < at:
                 at = dictionary
@@ -90,7 +90,7 @@ def _unpacked_size(data: bytes | memoryview) -> int:
 
 
 def _struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Return the fields of a struct by number, and where it ends."""
+    """Return the fields of a struct by number, and the position after it."""
     fields: dict[int, Any] = {}
     number = 0
     while head := data[at]:
@@ -107,7 +107,7 @@ def _struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[dict[int
 
 
 def _value(kind: int, data: bytes | memoryview, at: int, depth: int) -> tuple[Any, int]:
-    """Return a value of a type, and where it ends."""
+    """Return a value of a type, and the position after it."""
     if depth > _MAX_DEPTH:
         raise ValueError("its metadata has structs in each other that parquet does not have")
     if kind in _NUMBERS:
@@ -159,19 +159,19 @@ _COLUMNS = (
 )
 
 _MAX_BYTES = 1 << 31
-"""Bytes that the values of a file may take, and its inline chunks: 20,000 of each of 100,000 chunks."""
+"""Largest size in bytes of a file's values, and of its inline chunks: 20,000 bytes for each of 100,000 chunks."""
 
-_FREE_UNPACKED_BYTES = 1 << 26
-"""Bytes that a file of any size may have, once decoded."""
+_MIN_UNPACKED_BYTES = 1 << 26
+"""Unpacked bytes that are accepted for a file of any size."""
 
 _MAX_RATIO = 1000
-"""Bytes that a larger file may have, once decoded, for each byte that is stored."""
+"""Unpacked bytes that are accepted for each stored byte of a larger file."""
 
 _ROW_BYTES = 64
-"""Bytes that a row takes, once decoded, whatever it holds."""
+"""Bytes of an unpacked row, whatever it holds."""
 
 _MAX_RECORDS = 1 << 48
-"""Rows that a file may be said to have: those of one that is not there are counted all the same."""
+"""Largest accepted number of rows in a file: rows of missing files count, too."""
 
 _BATCH_ROWS = 1 << 20
 """Rows that are decoded at a time."""
@@ -179,12 +179,12 @@ _BATCH_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetTable:
-    """References in a directory of parquet files, each with those of so many chunks of one array.
+    """References in a directory of parquet files, each with a fixed number of chunks of one array.
 
     Parameters
     ----------
     metadata
-        Zarr metadata, parsed, by key.
+        Parsed zarr metadata, by key.
     record_size
         Chunks in a file.
     """
@@ -199,7 +199,7 @@ class ParquetTable:
         Raises
         ------
         MalformedFileError
-            It lacks ``metadata`` or ``record_size``.
+            ``metadata`` or ``record_size`` is absent or invalid.
         """
         data = parse_json(zmetadata, where=f".zmetadata' of '{where}")
         metadata, size = (data.get("metadata"), data.get("record_size")) if isinstance(data, Mapping) else (None, None)
@@ -211,20 +211,21 @@ class ParquetTable:
 
 
 def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None = None, /, *, where: str) -> References:
-    """Give the references in a file; rows past ``n_rows``, and up to ``record_size``, are padding.
+    """Return the references in a file; rows after ``n_rows``, and up to ``record_size``, are padding.
 
-    Padding is not decoded, and no value of a column more than once: a few bytes can claim any number of them.
+    Padding is not decoded, and each value of a column is decoded only once: a few bytes can declare any number of
+    values.
 
     Raises
     ------
     MalformedFileError
-        It is no parquet of references, has fewer rows or more than a file should, or values of more than 2 GiB or
+        The file is not parquet with references, or has too few or too many rows. Or its values have more than 2 GiB, or
         far more bytes than are stored.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         n = file.metadata.num_rows
-        if record_size is not None and n > record_size:  # chunks of later files would be taken for others
+        if record_size is not None and n > record_size:  # extra rows would shift the chunks of later files
             raise MalformedFileError(f"'{where}' has {n} rows; {record_size} a file are said to be the most there are")
         table = _table(file, data, n_rows, where)
         if len(table) < n_rows:
@@ -232,12 +233,12 @@ def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None =
         present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
         rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
         return _columns(rows, table if len(rows) == n_rows else table.take(pa.array(rows)), where)
-    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:  # KeyError: of nested columns
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:  # KeyError: nested columns
         raise MalformedFileError(f"'{where}' is no parquet of references: {error}") from error
 
 
 def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: str) -> pa.Table:
-    """Give the first rows of the columns of references, with null for those that the file has not."""
+    """Return the first rows of the columns of references, with nulls for columns that the file lacks."""
     names = [name for name, _ in _COLUMNS if name in file.schema_arrow.names]
     if not {"path", "raw"} & set(names):
         found = file.schema_arrow.names[:9]
@@ -256,7 +257,7 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
     file = pq.ParquetFile(pa.BufferReader(data), metadata=file.metadata, read_dictionary=texts)
     batches, n = [], 0
     for batch in file.iter_batches(min(n_rows, _BATCH_ROWS), columns=names):
-        batch.validate(full=True)  # pyarrow looks up what is not there
+        batch.validate(full=True)  # pyarrow does not check dictionary indices on its own
         batches.append(batch[: n_rows - n])
         n += len(batches[-1])
         if n == n_rows:
@@ -267,8 +268,8 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
 
 
 def _check_ratio(unpacked: int, stored: int, where: str) -> None:
-    """Refuse a file of few bytes that claims to hold much: references never are packed so well."""
-    most = max(_FREE_UNPACKED_BYTES, _MAX_RATIO * stored)
+    """Refuse a small file that declares far more bytes: references are never compressed that well."""
+    most = max(_MIN_UNPACKED_BYTES, _MAX_RATIO * stored)
     if unpacked > most:
         raise MalformedFileError(
             f"'{where}' has {stored} bytes and claims to hold {unpacked}; at most {most} are decoded for its size. "
@@ -277,12 +278,12 @@ def _check_ratio(unpacked: int, stored: int, where: str) -> None:
 
 
 def check_size(nbytes: int, where: str, /) -> None:
-    """Refuse a file, or values of it, of more than 2 GiB.
+    """Refuse a file, or values of a file, of more than 2 GiB.
 
     Raises
     ------
     MalformedFileError
-        It is larger.
+        The size is larger.
     """
     if nbytes > _MAX_BYTES:
         raise MalformedFileError(
@@ -299,7 +300,7 @@ def _columns(cells: NDArray[np.intp], table: pa.Table, where: str) -> References
     offsets, lengths = (
         pc.fill_null(table[name], 0).to_numpy().astype(np.int64, copy=True) for name in ("offset", "size")
     )
-    if (lengths < 0).any():  # one of them means a whole file, here but not in the file
+    if (lengths < 0).any():  # -1 means a whole file here, but not in parquet
         raise MalformedFileError(f"'{where}' has a negative size, {int(lengths.min())}; write the references anew")
     lengths[(offsets == 0) & (lengths == 0) & ~is_inline] = WHOLE  # fsspec: a path alone
     values = [inline_bytes(value, where) for value in raw.dictionary.to_pylist()]

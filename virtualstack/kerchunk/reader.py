@@ -1,6 +1,6 @@
-"""Read kerchunk references, JSON or parquet, as groups.
+"""Reading of kerchunk references, JSON or parquet, as groups.
 
-Record files of parquet become pages of a manifest, read when one of their chunks is asked for.
+Record files of parquet become pages of a manifest; a page is read when one of its chunks is needed.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ _CACHES = frozenset({"simplecache", "filecache", "blockcache"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFiles:
-    """The record files of one array: its pages.
+    """The record files of one array, which are the pages of its manifest.
 
     Parameters
     ----------
     url
-        Of the directory of references.
+        URL of the directory of references.
     path
-        Of the array in it.
+        Path of the array in the directory.
     metadata
-        Of the array.
+        Metadata of the array.
     record_size
         Chunks in a file.
     base
-        Folder that relative locations are taken from.
+        Folder to which relative locations refer.
     version
-        ``.zmetadata``, as it was when the references were opened.
+        Location of ``.zmetadata``, with its version when the references were opened.
     storage
-        How files, and sources that are referred to whole, are reached.
+        Storage by which files, and sources that are referred to as a whole, are read.
     """
 
     url: str
@@ -71,12 +71,12 @@ class RecordFiles:
     storage: Storage
 
     def manifest(self) -> PagedManifest:
-        """Give the manifest; no file is read.
+        """Return the manifest; no file is read.
 
         Raises
         ------
         UnsupportedFeatureError
-            The grid has more chunks than can be counted.
+            The grid has too many chunks to be counted.
         """
         try:
             return PagedManifest(
@@ -92,18 +92,18 @@ class RecordFiles:
             ) from error
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Read a file; the chunks of one that is not there are EMPTY, as fsspec has it.
+        """Read a record file; the chunks of a missing file are EMPTY, as in fsspec.
 
         Raises
         ------
         MalformedFileError
-            It is no parquet of references, too short, or has a reference to no place in a file.
+            The file is not parquet with references, has too few rows, or has an invalid offset or length.
         UnsupportedFeatureError
-            A reference to what has no byte ranges.
+            A reference is to a source without byte ranges.
         SourceChangedError
-            The references were written anew since they were opened: the file may be one of others.
+            The references were rewritten after they were opened, so the file may belong to other references.
         StorageError
-            It cannot be read.
+            The file cannot be read.
         """
         name = f"{self.path}/refs.{page}.parq" if self.path else f"refs.{page}.parq"
         url, where = f"{self.url}/{name}", f"{name}' of '{self.url}"
@@ -135,20 +135,20 @@ class RecordFiles:
             return None
 
     def _empty(self, n_rows: int) -> ChunkManifest:
-        entries = np.broadcast_to(np.zeros((), ENTRY), n_rows)  # metadata can promise any number of them
+        entries = np.broadcast_to(np.zeros((), ENTRY), n_rows)  # metadata can declare any number of rows
         return ChunkManifest(entries=entries, fills=(self.metadata.fill,), encodings=(self.metadata.encoding,))
 
     def _check_version(self) -> None:
-        """Read a byte of ``.zmetadata``, which is written last: its storage sees whether it is the one that was."""
+        """Read a byte of ``.zmetadata``, which is written last: the storage checks that its version is the same."""
         self.storage.source(self.version.url, expected=self.version).read(0, 1)
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
-        """Give whole files the sizes of their sources.
+        """Return the entries with the sizes of sources that are referred to as a whole.
 
         Raises
         ------
         StorageError
-            A source cannot be had.
+            A source cannot be read.
         """
         try:
             return with_sizes(entries, partial(measure_sources, self.storage))
@@ -162,23 +162,23 @@ class RecordFiles:
 
 
 def locate_reference(base: str, url: str, /) -> Location:
-    """Make a location out of a URL as it stands in references; one that is relative is taken from ``base``.
+    """Return the location of a URL in references; a relative URL refers to the folder ``base``.
 
     Raises
     ------
     UnsupportedFeatureError
-        It is that of a member of an archive.
+        The URL is that of a member of an archive.
     """
     return Location(join_url(base, _without_caches(url)))
 
 
 def measure_sources(storage: Storage, locations: Sequence[Location], /) -> list[Location]:
-    """Give locations their sizes: one request for each, side by side where they are remote.
+    """Return locations with their sizes: one request for each, in several threads if they are remote.
 
     Raises
     ------
     StorageError
-        A source cannot be had.
+        A source cannot be read.
     """
     urls = [location.url for location in locations]
     return [source.location for source in concurrently(storage.source, urls, urls)]
@@ -200,10 +200,10 @@ def _without_caches(url: str) -> str:
 _PARQUET = ".parq", ".parquet"
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT_BYTES = 1 << 33
-_FREE_UNPACKED_BYTES = 1 << 26
-"""Bytes that compressed references of any size may have, once unpacked."""
+_MIN_UNPACKED_BYTES = 1 << 26
+"""Unpacked bytes that are accepted for compressed references of any size."""
 _MAX_RATIO = 1000
-"""Bytes that larger ones may have, for each byte that is stored; honest references have about 100 at most."""
+"""Unpacked bytes that are accepted for each stored byte of larger references; honest ones have about 100 at most."""
 _PIECE_BYTES = 1 << 22
 _MIN_SPLIT_BYTES = 1 << 16  # bytes, as stored; below, the JSON library alone is quicker
 _DEFAULTS = ReadOptions()
@@ -211,15 +211,26 @@ _DEFAULTS = ReadOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kerchunk:
-    """Reads kerchunk references of version 0 and 1: JSON, also compressed with zstd or gzip, or a parquet directory.
+    """Reader of kerchunk references of version 0 and 1: JSON, or a parquet directory.
 
-    Locations that are relative are taken from the folder that holds the references.
+    JSON may be compressed with zstd or gzip. Relative locations refer to the folder that holds the references.
+
+    When to use: this reader is chosen automatically. Pass it to change ``masks_fill_value``.
 
     Parameters
     ----------
     masks_fill_value
-        Whether the ``fill_value`` of zarr v2 metadata also is the attribute ``_FillValue``, so that equal values are
-        missing: xarray reads it so. Turn it off for references whose ``fill_value`` is a mere default, such as 0.
+        If true, ``fill_value`` of zarr v2 metadata also is the attribute ``_FillValue``, so that equal values are
+        missing, as in xarray. Set it to false for references whose ``fill_value`` is a mere default, such as 0.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"t": ("x", [1.0, 2.0])}).virtual.to_kerchunk("refs.json")
+    >>> vds = vs.open_virtual_dataset("refs.json", reader=Kerchunk(masks_fill_value=False))
+    >>> dict(vds.sizes)
+    {'x': 2}
     """
 
     name: ClassVar[str] = "kerchunk"
@@ -227,16 +238,16 @@ class Kerchunk:
     masks_fill_value: bool = True
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read references; the sources are not touched, but for the sizes of those that are referred to whole.
+        """Read references; of the sources, only the sizes of those that are referred to as a whole are read.
 
-        Of parquet references ``.zmetadata`` alone is read: record files are when chunks in them are asked for.
+        Of parquet references, only ``.zmetadata`` is read; record files are read when their chunks are needed.
 
         Raises
         ------
         MalformedFileError
-            They are no kerchunk references, or contradict themselves.
+            The file has no kerchunk references, or they contradict themselves.
         StorageError
-            They cannot be had.
+            The references cannot be read.
         """
         url = url.rstrip("/")
         base = url.rpartition("/")[0] + "/"
@@ -245,7 +256,7 @@ class Kerchunk:
             source = storage.source(url)
             return self._from_table(_parse(source), base, storage, options, url)
         table = ParquetTable.from_zmetadata(zmetadata.read(0, zmetadata.size), where=url)
-        # without what is kept for this one reading
+        # a storage without the caches of this one read
         lasting = Storage(storage.given, storage.remembered, permissions=storage.permissions)
 
         def read(path: str, metadata: ArrayMetadata) -> tuple[Manifest, int]:
@@ -272,7 +283,7 @@ class Kerchunk:
     def read_references(
         self, references: Mapping[str, Any], /, *, base_url: str | None = None, storage: Storage, options: ReadOptions
     ) -> ManifestGroup:
-        """Read a set of references that is in memory; see :func:`read_references`."""
+        """Read a set of references in memory; see :func:`read_references`."""
         base = absolute_url("." if base_url is None else base_url)
         table = ReferenceTable.from_references(references, where="references")
         return self._from_table(table, f"{base}/", storage, options, None)
@@ -328,26 +339,26 @@ def read_references(
     storage: object = None,
     options: ReadOptions = _DEFAULTS,
 ) -> ManifestGroup:
-    """Read a set of references that is in memory, as :meth:`xarray.Dataset.virtual.to_kerchunk` gives it.
+    """Read a set of references in memory, as :meth:`xarray.Dataset.virtual.to_kerchunk` returns it.
 
     Parameters
     ----------
     references
-        Version 0 or 1; not changed.
+        References of version 0 or 1, which are not changed.
     base_url
-        Folder that relative locations are taken from; by default the working directory, as fsspec has it.
+        Folder to which relative locations refer; by default the working directory, as in fsspec.
     storage
-        As in :meth:`~virtualstack.storage.Storage.from_option`; asked only for the sizes of sources that
-        are referred to whole.
+        Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`. They are used only for the sizes of
+        sources that are referred to as a whole.
     options
-        Group and variables that are wanted.
+        Options with the group and the variables to read.
 
     Raises
     ------
     MalformedFileError
-        They are no kerchunk references, or contradict themselves.
+        The mapping is no set of kerchunk references, or contradicts itself.
     ForbiddenLocationError
-        ``base_url`` is not local, and they refer to what may not be read.
+        ``base_url`` is not local, and the references name locations that may not be read.
     """
     base = absolute_url("." if base_url is None else base_url)
     reached = permitted(Storage.from_option(storage), f"{base}/", options.allow)
@@ -357,7 +368,7 @@ def read_references(
 
 
 def _directory(url: str, storage: Storage) -> Source | None:
-    """Give ``.zmetadata`` of a parquet directory; ``None`` where there is none, and the name does not ask for one."""
+    """Return ``.zmetadata`` of a parquet directory; ``None`` if it is absent and the name has no parquet suffix."""
     try:
         return storage.source(f"{url}/.zmetadata")
     except SourceNotFoundError:
@@ -376,12 +387,12 @@ def _parse(source: Source) -> ReferenceTable:
     try:
         references = load_json(data)
     except ValueError:
-        references = parse_json(data, where=url)  # with NaN; or it says why not
+        references = parse_json(data, where=url)  # allows NaN, and explains errors
     return ReferenceTable.from_references(references, where=url)
 
 
 def _pieces(source: Source) -> Iterator[bytes]:
-    """Read text piece after piece, and unpack it where it is packed."""
+    """Yield the text of references piece by piece, decompressed if it is compressed."""
     first = source.read(0, min(_PIECE_BYTES, source.size))
     packing = next((x for start, x in _PACKED.items() if first.startswith(start)), None)
     if packing is None:
@@ -394,13 +405,13 @@ def _pieces(source: Source) -> Iterator[bytes]:
 
 
 def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
-    """Decompress, piece after piece: the library would make room for the most that there may be at once."""
-    most = left = min(_MAX_TEXT_BYTES, max(_FREE_UNPACKED_BYTES, _MAX_RATIO * len(data)))
+    """Decompress data piece by piece: pyarrow would otherwise allocate the largest possible size at once."""
+    most = left = min(_MAX_TEXT_BYTES, max(_MIN_UNPACKED_BYTES, _MAX_RATIO * len(data)))
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
         while left and (
             piece := stream.read_buffer(min(_PIECE_BYTES, left)).to_pybytes()
-        ):  # read() leaks what it cannot fill
+        ):  # read() leaks the part of its buffer that it cannot fill
             yield piece
             left -= len(piece)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""References of one array as columns, and the manifest that they make."""
+"""References of one array as columns, and their conversion to a manifest."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ WHOLE = -1
 
 
 type LocateReference = Callable[[str], Location]
-"""Makes a location of a URL as it stands in references."""
+"""A function that returns the location of a URL in references."""
 
 type Measure = Callable[[Sequence[Location]], Sequence[Location]]
-"""Gives locations their sizes."""
+"""A function that returns locations with their sizes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """Chunks that are there, of one array; columns of equal length.
+    """The existing chunks of one array, as columns of equal length.
 
     Parameters
     ----------
     cells
-        Index in the grid, counted in C order; each of them once.
+        Index of each chunk in the grid, in C order, without duplicates.
     rows
-        Row of ``urls``; -1 for inline chunks.
+        Row of ``urls`` of each chunk; -1 for inline chunks.
     offsets, lengths
-        Bytes; the length is :data:`WHOLE` for a whole file.
+        Offset and length in bytes; the length is :data:`WHOLE` for a whole file.
     urls
-        As they stand in the references.
+        URLs as written in the references.
     inline
         Bytes of the inline chunks, in the order of the columns.
     n_outside
-        References beside these, to cells that are not in the grid.
+        Number of further references, to cells that are not in the grid.
     """
 
     cells: NDArray[np.int64]
@@ -69,12 +69,12 @@ class References:
 
 
 def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
-    """Give the number of cells of the grid.
+    """Return the number of cells of the grid.
 
     Raises
     ------
     UnsupportedFeatureError
-        It has more cells than a manifest in memory may have.
+        The grid has more cells than a manifest in memory may have.
     """
     n_cells = math.prod(-(-n // chunk) for n, chunk in zip(metadata.shape, metadata.chunks, strict=True))
     if n_cells > MAX_READ_CELLS:
@@ -88,23 +88,25 @@ def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
 def build_manifest(
     parts: Iterable[References], metadata: ArrayMetadata, /, *, locate: LocateReference, measure: Measure, where: str
 ) -> ChunkManifest:
-    """Put references on the grid; what they do not name is EMPTY.
+    """Make a manifest of references; cells without a reference are EMPTY.
 
     Parameters
     ----------
     parts
-        References that name different cells.
+        References, each part with other cells.
     metadata
-        Of the array.
-    locate, measure
-        Make locations, and give them their sizes.
+        Metadata of the array.
+    locate
+        Function that returns the location of a URL.
+    measure
+        Function that returns locations with their sizes.
     where
         Array and file, for messages.
 
     Raises
     ------
     MalformedFileError
-        An offset or length is no place in a file.
+        An offset or length is not valid.
     UnsupportedFeatureError
         The grid has more cells than a manifest in memory may have.
     """
@@ -119,17 +121,17 @@ def build_manifest(
 def place_rows(
     parts: Iterable[References], n_rows: int, metadata: ArrayMetadata, /, *, locate: LocateReference, where: str
 ) -> ChunkManifest:
-    """Put references into a manifest of one axis; sources are not touched.
+    """Make a manifest of one axis from references; sources are not read.
 
     Returns
     -------
     ChunkManifest
-        Entries of whole files have the length :data:`WHOLE`, until :func:`with_sizes`.
+        The manifest. Entries of whole files have the length :data:`WHOLE`, until :func:`with_sizes` replaces it.
 
     Raises
     ------
     MalformedFileError
-        An offset or length is no place in a file.
+        An offset or length is not valid.
     """
     entries = np.zeros(n_rows, ENTRY)
     whole = [np.zeros(0, np.int64)]
@@ -150,7 +152,7 @@ def place_rows(
             inline += part.inline
             end += int(lengths.sum())
         is_whole = (part.lengths == WHOLE) & (part.rows >= 0)
-        found["length"][is_whole] = 0  # until they were looked at
+        found["length"][is_whole] = 0  # until the entries are validated
         whole.append(part.cells[is_whole])
         entries[part.cells] = found
     manifest = ChunkManifest(
@@ -166,7 +168,7 @@ def place_rows(
 
 
 def with_sizes(rows: ChunkManifest, measure: Measure, /) -> ChunkManifest:
-    """Give entries of whole files the sizes of their sources."""
+    """Return a manifest in which entries of whole files have the sizes of their sources."""
     whole = rows.entries["length"] == WHOLE
     if not whole.any():
         return rows

@@ -1,4 +1,4 @@
-"""A kerchunk reference set as parsed from JSON: zarr metadata by key, and the chunks of each array as columns."""
+"""A kerchunk reference set parsed from JSON: zarr metadata by key, and the chunks of each array as columns."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _BATCH_REFERENCES = 1 << 16  # references, or up to one part more
 
 
 type ReferenceColumns = tuple[pa.Array, NDArray[np.integer], NDArray[np.int64], NDArray[np.integer]]
-"""Keys, rows of URLs, offsets and lengths in bytes."""
+"""Keys, URL rows, offsets, and lengths in bytes."""
 
 
 def _by_stem(columns: ReferenceColumns) -> tuple[ReferenceColumns, Sequence[str], Sequence[int]]:
-    """Sort columns by the stems of their keys; give the stems, and where each begins."""
+    """Sort columns by the stems of their keys; return the columns, the stems, and the first row of each stem."""
     keys, rows, offsets, lengths = columns
     encoded = pc.ascii_rtrim(keys, _INDEX).dictionary_encode()
     stems = encoded.dictionary.to_pylist()
@@ -56,15 +56,15 @@ class PlainReferences:
     Parameters
     ----------
     parts
-        By number; each sorted by stem.
+        Columns by number of the part, each sorted by stem.
     left
-        References of each part that may be asked for.
+        Number of references of each part that are not released yet.
     urls
-        As they stand in the references.
+        URLs as written in the references.
     stems
-        What keys are without the digits and dots at their ends, sorted: all up to the last ``/``, and seldom more.
+        Sorted keys without the digits and dots at their ends: usually the text up to the last ``/``.
     places
-        For each stem the parts that have it, and from where to where.
+        For each stem, the parts that have it, each with the first row and the row after the last.
     """
 
     parts: dict[int, ReferenceColumns]
@@ -75,7 +75,7 @@ class PlainReferences:
 
     @classmethod
     def from_columns(cls, parts: Iterable[ReferenceColumns], urls: Sequence[str]) -> Self:
-        """Sort columns by the stems of their keys, distinct strings; each part has less than 2 GiB of them."""
+        """Sort columns by the stems of their keys, which are distinct; each part has less than 2 GiB of keys."""
         made, places = dict[int, ReferenceColumns](), dict[str, list[tuple[int, int, int]]]()
         for i, columns in enumerate(parts):
             made[i], names, starts = _by_stem(columns)
@@ -86,23 +86,24 @@ class PlainReferences:
         return cls(parts=made, left=left, urls=urls, stems=stems, places=[places[stem] for stem in stems])
 
     def counts(self) -> NDArray[np.int64]:
-        """Count the references of each stem."""
+        """Return the number of references of each stem."""
         return np.array([sum(stop - start for _, start, stop in places) for places in self.places], np.int64)
 
     def below(self, path: str, /, *, once: bool = False) -> Iterator[ReferenceColumns]:
-        """Give the references with keys below a path, some at a time.
+        """Yield the references whose keys are below a path, some at a time.
 
         Parameters
         ----------
         path
-            Of an array.
+            Path of an array.
         once
-            Whether they are asked for this one time only: parts of which all was given are let go.
+            If true, the references are requested only this one time, and parts that were yielded as a whole are
+            released.
 
         Raises
         ------
         MalformedFileError
-            They were let go.
+            References were released before.
         """
         some: list[tuple[int, int, int]] = []
         n = 0
@@ -134,19 +135,19 @@ class PlainReferences:
 
 
 def narrow(numbers: NDArray[np.integer], /) -> NDArray[np.integer]:
-    """Give whole numbers of 0 and more in few bytes."""
+    """Return non-negative integers in as few bytes as possible."""
     return numbers.astype(np.uint32) if int(numbers.max(initial=0)) < 1 << 32 else numbers.copy()
 
 
 def below(names: Sequence[str], path: str, /) -> slice:
-    """Give the part of sorted names that stand below a path: all of them, below the root."""
+    """Return the slice of sorted names that are below a path; all of them for the root."""
     if not path:
         return slice(0, len(names))
     return slice(bisect_left(names, f"{path}/"), bisect_left(names, f"{path}0"))  # "0" follows "/"
 
 
 def are_metadata(keys: pa.Array, /) -> NDArray[np.bool_]:
-    """Say which keys are of zarr metadata, by what stands after their last ``/``."""
+    """Return a mask of the keys of zarr metadata, by the text after their last ``/``."""
     found = np.zeros(len(keys), np.bool_)
     for name in _METADATA:
         for i in np.flatnonzero(pc.ends_with(keys, name).to_numpy(zero_copy_only=False)).tolist():
@@ -161,17 +162,17 @@ class ReferenceTable:
     Parameters
     ----------
     references
-        ``[url, offset, length]``, ``[url]``, text or JSON by key; generators expanded, templates not yet.
+        ``[url, offset, length]``, ``[url]``, text or JSON by key; generators are expanded, templates are not.
     templates
-        By name.
+        Templates by name.
     where
         The file, for messages.
     keys
-        Of the references, sorted.
+        Sorted keys of the references.
     describes
-        Whether a key is one of zarr metadata.
+        Mask of the keys of zarr metadata.
     plain
-        More references.
+        Further references as columns.
     """
 
     references: Mapping[str, Any]
@@ -183,12 +184,12 @@ class ReferenceTable:
 
     @classmethod
     def from_references(cls, data: object, /, *, where: str, plain: PlainReferences | None = None) -> ReferenceTable:
-        """Take a reference set of version 0 or 1 apart; ``plain`` are those that were taken out of it.
+        """Return the table of a reference set of version 0 or 1; ``plain`` are references already removed from it.
 
         Raises
         ------
         MalformedFileError
-            It is no reference set.
+            The data are no reference set.
         """
         if not isinstance(data, Mapping) or data.get("version", 0) not in (0, 1):
             raise MalformedFileError(
@@ -223,12 +224,12 @@ class ReferenceTable:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """Give zarr metadata, parsed, by key; consolidated metadata fills in what does not stand on its own.
+        """Return parsed zarr metadata by key; consolidated metadata add documents that have no key of their own.
 
         Raises
         ------
         MalformedFileError
-            Metadata that is not JSON, or a reference to another file.
+            Metadata are not JSON, or a reference to another file.
         """
         found = {key: self._json(key) for key in compress(self.keys, self.describes.tolist())}
         consolidated = found.get(".zmetadata")
@@ -247,7 +248,7 @@ class ReferenceTable:
         )
 
     def strays(self, paths: Sequence[str], /) -> dict[str, int]:
-        """Count references that belong to none of the arrays at ``paths``, by their folder."""
+        """Return the number of references, by folder, that belong to none of the arrays at ``paths``."""
         strays: dict[str, int] = {}
         counted = [(self.keys, 1 - self.describes)]
         if self.plain is not None:
@@ -261,24 +262,24 @@ class ReferenceTable:
         return dict(sorted(strays.items()))
 
     def read(self, path: str, metadata: ArrayMetadata, /, *, once: bool = False) -> Iterator[References]:
-        """Give the chunks of an array, some at a time; those that are read ``once`` are let go.
+        """Yield the chunks of an array, some at a time; with ``once``, references are released when they were read.
 
         Raises
         ------
         MalformedFileError
-            A key is no index, or a reference is none.
+            A key is not a chunk index, or a reference is not valid.
         """
         yield self._read_others(path, metadata)
         if self.plain is not None:
             yield from self._read_plain(self.plain, path, metadata, once)
 
     def render(self, url: str, /) -> str:
-        """Put templates into a URL.
+        """Return a URL with its templates replaced.
 
         Raises
         ------
         MalformedFileError
-            It has an expression that is none.
+            The URL has an invalid expression.
         """
         return render(url, self.templates, where=self.where) if self.templates else url
 
@@ -338,7 +339,7 @@ class ReferenceTable:
     def _spans(
         self, spans: list[Any], keys: list[str], at: NDArray[np.int64]
     ) -> tuple[Sequence[Any], NDArray[np.int64], NDArray[np.int64]]:
-        """Give URL, offset and length of ``[url, offset, length]`` and ``[url]``."""
+        """Return URLs, offsets and lengths of references ``[url, offset, length]`` and ``[url]``."""
         if not spans:
             return (), np.zeros(0, np.int64), np.zeros(0, np.int64)
         try:
@@ -376,12 +377,12 @@ def _is_text(value: Any) -> bool:
 
 
 def inline_bytes(value: Any, where: str) -> bytes:
-    """Give inline data, which stands in references as base64, text, or JSON.
+    """Return inline data as bytes; references hold it as base64, text, or JSON.
 
     Raises
     ------
     MalformedFileError
-        Base64 that is none, or text with half a character.
+        Base64 is invalid, or text has half a character.
     """
     if isinstance(value, Mapping):
         return json.dumps(value).encode()

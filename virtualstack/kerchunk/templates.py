@@ -1,4 +1,4 @@
-"""Templates and generators of kerchunk references: the part of Jinja that they need, and nothing that runs code."""
+"""Templates and generators of kerchunk references: the part of Jinja that they need, without running code."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 _MAX_DEPTH, _MAX_EXPRESSION_CHARACTERS, _MAX_TEXT_CHARACTERS = 8, 256, 1 << 14
 _MAX_DIMENSIONS, _USUAL_DIMENSIONS = 32, 4
 _MAX_NUMBER = 2.0**62
-_MAX_EXPRESSIONS = 256  # expressions for one text, as templates stand in templates
-_MAX_COLUMN_CHARACTERS = 1 << 30  # characters of what one generator makes of one text
+_MAX_EXPRESSIONS = 256  # expressions for one text, since templates may use templates
+_MAX_COLUMN_CHARACTERS = 1 << 30  # characters that one generator may make of one text
 
 type Value = int | str | np.ndarray[Any, Any] | pa.Array
 
 
 def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
-    """Put templates into a text.
+    """Return a text with its templates replaced.
 
     >>> render("{{u}}/a.nc", {"u": "s3://bucket"}, where="refs.json")
     's3://bucket/a.nc'
@@ -45,7 +45,7 @@ def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
     Raises
     ------
     MalformedFileError
-        An expression that is neither a name, nor whole-number arithmetic, nor a template with arguments.
+        An expression is neither a name, nor integer arithmetic, nor a template with arguments.
     """
     rendered = _render(text, {}, templates, where, 0, iter(range(_MAX_EXPRESSIONS)))
     return rendered if isinstance(rendered, str) else str(rendered)
@@ -54,12 +54,12 @@ def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
 def generate(
     generators: object, templates: Mapping[str, str], /, *, where: str, max_references: int = 1 << 22
 ) -> dict[str, list[Any]]:
-    """Expand the ``gen`` section into references by key; each generator as arrays.
+    """Expand the ``gen`` section into references by key; each generator is evaluated as arrays.
 
     Raises
     ------
     MalformedFileError
-        A generator lacks a part, or all together make more than ``max_references``.
+        A generator lacks a member, or all generators together make more than ``max_references``.
     """
     references: dict[str, list[Any]] = {}
     if not isinstance(generators, list):
@@ -152,7 +152,7 @@ def _too_much(where: str) -> MalformedFileError:
 def _render(
     text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, depth: int, budget: Iterator[int]
 ) -> Any:
-    """Give a string, or an Arrow array of strings where a name stands for an array."""
+    """Return a string, or an Arrow array of strings if a name has an array as its value."""
     if depth > _MAX_DEPTH or len(text) > _MAX_TEXT_CHARACTERS:
         raise MalformedFileError(
             f"'{where}' has templates that go {depth} deep, or texts beyond {_MAX_TEXT_CHARACTERS} characters"
@@ -194,7 +194,7 @@ def _evaluate(
                 if all(isinstance(x, (int, np.ndarray)) for x in operands):
                     about = _OPERATORS[type(op)](*(np.asarray(x, np.float64) for x in operands))
                     if np.abs(about).max(initial=0) > _MAX_NUMBER:
-                        raise OverflowError("numbers beyond 2^62")  # those of numpy would begin again
+                        raise OverflowError("numbers beyond 2^62")  # integers of numpy would wrap around
                     result: Value = _OPERATORS[type(op)](*operands)
                     return result
             case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords) if name in templates:

@@ -1,14 +1,14 @@
-"""Plain references, ``"key":["url",offset,length]``, taken out of the text of a JSON document as columns.
+"""Splitting of plain references, ``"key":["url",offset,length]``, from the text of a JSON document, as columns.
 
-A million of them are millions of objects of Python, and seconds.
-Here they are found by their quotation marks, and what is left of the document goes through the JSON library, with a
-marker ``"name":0`` in place of each run of them. What the library makes of the marker holds for the run:
+The JSON library would take seconds and millions of Python objects for a million of them.
+Here they are found by their quotation marks. The JSON library parses the rest of the document, with a marker
+``"name":0`` in place of each run of references. What the library makes of the marker holds for the run:
 
-- a marker inside of a text would end it and go on with a bare word, which the library refuses;
-- so it is a member of an object, and the references of the run, each written as JSON has it, are members as well;
-- its name is random: no document can bring it along.
+- A marker inside a text would end the text and continue with a bare word, which the library refuses.
+- So the marker is a member of an object, and the references of the run, each in JSON syntax, are members as well.
+- The name of the marker is random, so no document can contain it.
 
-A document for which that does not hold, or of which it is not seen here, is left to the library as a whole.
+If this does not hold for a document, or cannot be shown, the library parses the whole document.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from virtualstack.zarr.metadata.chunk_keys import whole_numbers
 
 __all__ = ["load_json", "split_text"]
 
-_BLOCK_BYTES = 1 << 20  # bytes looked at together: what is found in them stays in the processor's cache
+_BLOCK_BYTES = 1 << 20  # bytes searched at a time, so that intermediate arrays stay in the processor's cache
 _MAX_RUNS = 1 << 16
 _MAX_KEY_BYTES = 1 << 8
 _WORD_BYTES = 8
 _LONG_NUMBER = re.compile(rb"[0-9]{20}")
 _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(_WORD_BYTES + 1)], np.uint64)
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no hash of a word is lost; 2^64 by the golden ratio
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no hash of a word is lost; 2^64 divided by the golden ratio
 
 type Positions = NDArray[np.int64]
 type ByteArray = NDArray[np.uint8]
 
 
 class _Found(NamedTuple):
-    """Where plain references stand: quotation marks, the closing bracket, and where the next member begins."""
+    """Positions of plain references: quotation marks, the closing bracket, and the start of the next member."""
 
     key: Positions
     key_end: Positions
@@ -54,7 +54,7 @@ class _Found(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Text of a document from a place in it on, the references found last in it, and where those of later may begin."""
+    """Text of a document from a position on, its last found references, and the end of its settled text."""
 
     start: int
     text: bytes
@@ -72,12 +72,12 @@ class _Part(NamedTuple):
 
 
 def load_json(text: bytes | bytearray, /) -> Any:
-    """Parse JSON as :mod:`json` does, but for NaN, which may be refused.
+    """Parse JSON as :mod:`json` does, except that NaN may be refused.
 
     Raises
     ------
     ValueError
-        It is not JSON.
+        The text is not JSON.
     """
     if _LONG_NUMBER.search(text):  # orjson would make floats of whole numbers from 2^64 on
         try:
@@ -88,19 +88,19 @@ def load_json(text: bytes | bytearray, /) -> Any:
 
 
 def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferences] | None:
-    """Give a reference set of version 0 or 1 without its plain references, as parsed, and these.
+    """Return a parsed reference set of version 0 or 1 without its plain references, and the plain references.
 
-    ``None`` if the JSON library has to read it as a whole: no reference is plain, one that seems to be has a feature
-    beyond what :mod:`json`, ``orjson`` and ``ujson`` write for such, a key stands there twice, there are generators,
-    or it is not JSON.
+    ``None`` is returned if the JSON library has to parse the whole text: it has no plain reference, duplicate keys or
+    generators, or is not JSON. This is also so if a seemingly plain reference has a feature that :mod:`json`,
+    ``orjson`` and ``ujson`` do not write.
 
     Parameters
     ----------
     pieces
-        Of the text; none is held for long.
+        Pieces of the text; none is kept for long.
     """
     parts, rest = list[_Part](), _Rest()
-    hashes = bytearray()  # of keys: one piece of memory, that is given back as a whole
+    hashes = bytearray()  # hashes of keys, in one piece of memory that is freed as a whole
     for block in _find(pieces):
         if block.found.key.size:
             part = _read(block.text, block.found, hashes)
@@ -132,16 +132,19 @@ def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferen
         names.dictionary.to_pylist(),
     )
     if any("/" not in stem for stem in plain.stems) or are_metadata(pa.array(plain.stems, pa.large_string())).any():
-        return None  # "version", or metadata in another file
+        return None  # such as "version", or metadata in another file
     return data, plain
 
 
 def _find(pieces: Iterable[bytes]) -> Iterator[_Block]:
-    """Find plain references, none much longer than a block, by the quotation marks and what stands between them."""
+    """Yield blocks with their plain references, found by quotation marks and the characters between them.
+
+    References that are much longer than a block are not found.
+    """
     quotes = odd = np.zeros(0, np.int64)
     held, start = b"", 0
     for block in _blocks(pieces):
-        seen = max(len(held) - 1, 0)  # the last byte is looked at with the one that follows it
+        seen = max(len(held) - 1, 0)  # the last byte is examined together with the byte after it
         text = held + block
         new = np.frombuffer(text, np.uint8)[seen:]
         is_odd = (new[:-1] < ord(" ")) | ((new[:-1] == ord("\\")) & (new[1:] != ord("/")))
@@ -173,14 +176,14 @@ def _between(quotes: Positions, odd: Positions, text: ByteArray) -> _Found:
 
 
 def _read(text: bytes, found: _Found, hashes: bytearray) -> _Part | None:
-    """Give the references of a text, and add hashes of their keys to those of others."""
+    """Return the references of a text, and add hashes of their keys to ``hashes``; ``None`` if one is not plain."""
     if (found.key[1:] < found.stop[:-1]).any():
-        return None  # a text that looks like the middle of a reference
+        return None  # some text looks like the middle of a reference
     try:
         keys = _cut(text, found.key + 1, found.key_end)
         urls = _cut(text, found.url + 1, found.url_end)
         spans = _cut(text, found.url_end + 2, found.bracket)
-    except pa.ArrowInvalid:  # no UTF-8
+    except pa.ArrowInvalid:  # not UTF-8
         return None
     numbers = whole_numbers(spans, 2, delimiter=",", blanks=True)
     if numbers is None:
@@ -195,7 +198,7 @@ def _read(text: bytes, found: _Found, hashes: bytearray) -> _Part | None:
 
 
 def _cut(text: bytes, starts: Positions, stops: Positions) -> pa.Array:
-    """Copy pieces that follow each other: every other one of those that lie between all the bounds."""
+    """Return successive pieces of a text: every other one of the pieces between all bounds."""
     bounds = np.stack([starts, stops], axis=1)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(text)]
     pieces = pa.Array.from_buffers(pa.large_binary(), bounds.size - 1, buffers)
@@ -207,7 +210,7 @@ def _unescaped(texts: pa.Array) -> pa.Array:
 
 
 class _Rest:
-    """What is left of a document, with a marker in the place of each run of references."""
+    """The rest of a document, with a marker in place of each run of references."""
 
     def __init__(self) -> None:
         self._name = f"references {uuid4().hex} "
@@ -216,7 +219,7 @@ class _Rest:
         self._end = 0
 
     def take(self, block: _Block) -> bool:
-        """Take a text as far as it is settled; ``False`` where there are too many runs, or one within another."""
+        """Add the settled text of a block; return false if there are too many runs, or if runs overlap."""
         at, found = self._end - block.start, block.found
         if found.key.size:
             breaks = np.flatnonzero(found.key[1:] != found.stop[:-1])
@@ -234,7 +237,7 @@ class _Rest:
         return len(self._markers) <= _MAX_RUNS
 
     def parse(self) -> tuple[dict[str, Any], list[str]] | None:
-        """Give the reference set, and the keys that are left in its references."""
+        """Return the reference set, and the remaining keys of its references; ``None`` if it is not valid."""
         try:
             data = load_json(self._text)
         except ValueError:
@@ -248,13 +251,13 @@ class _Rest:
 
 
 def _are_distinct(hashes: NDArray[np.uint64]) -> bool:
-    """Say whether texts are provably distinct: those that are equal have equal hashes, which are sorted for that."""
+    """Return whether texts are distinct by their hashes, which are sorted in place: equal texts have equal hashes."""
     hashes.sort()
     return bool((hashes[1:] != hashes[:-1]).all())
 
 
 def _hashes(texts: pa.Array) -> NDArray[np.uint64] | None:
-    """Give hashes of texts; ``None`` where one is long."""
+    """Return hashes of texts, or ``None`` if a text is long."""
     starts = np.frombuffer(texts.buffers()[1], np.int64)[: len(texts) + 1]
     lengths = np.diff(starts)
     if int(lengths.max(initial=0)) > _MAX_KEY_BYTES:
@@ -267,5 +270,5 @@ def _hashes(texts: pa.Array) -> NDArray[np.uint64] | None:
         word = words[np.minimum(starts[:-1] + i, words.size - 1)] & _FIRST_BYTES[n_bytes]
         mixed = (hashes ^ word) * _FACTOR
         mixed ^= mixed >> np.uint64(32)
-        hashes = np.where(lengths > i, mixed, hashes)  # whatever the longest of these texts
+        hashes = np.where(lengths > i, mixed, hashes)  # a hash does not depend on the longest text
     return hashes

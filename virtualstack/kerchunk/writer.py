@@ -1,4 +1,4 @@
-"""Groups become kerchunk references: a dict, a JSON file, or a directory of parquet files."""
+"""Writing of groups as kerchunk references: a dict, a JSON file, or a directory of parquet files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PARQUET = ".parq", ".parquet"
 
 
 def _gzipped(parts: Iterable[Bytes]) -> Iterator[Bytes]:
-    packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)  # with the header of gzip, without a time
+    packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)  # with a gzip header without a time
     for part in parts:
         yield packer.compress(part)
     yield packer.flush()
@@ -61,7 +61,7 @@ _JSON: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
     ".json.zst": _with_zstandard,
 }
 SUFFIXES = (*_JSON, *_PARQUET)
-"""What says in which form references are written."""
+"""File suffixes, each of which chooses a format of the references."""
 _UNFINISHED = b'{"metadata":{},"record_size":0}'
 
 
@@ -79,59 +79,60 @@ def write_kerchunk(
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
-    They have zarr v2 metadata. What kerchunk cannot hold is left out: sizes and etags of the sources, ABSENT as
-    different from EMPTY, dimensions that no array has, and refusals. Attributes become JSON, which has no float32:
-    values packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to float32's precision.
+    The references have zarr v2 metadata. Kerchunk cannot hold sizes and etags of the sources, ABSENT as different from
+    EMPTY, dimensions that no array has, and refusals, so these are left out. Attributes become JSON, which has no
+    float32: values packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to float32's
+    precision.
 
-    fsspec (2026.9) looks for the protocol of parquet references in groups too, and may fail there with a KeyError: open
-    parquet that has groups below the root with ``storage_options={"remote_protocol": "s3"}`` (or whichever it is), or
-    write JSON.
+    fsspec (2026.9) looks for the protocol of parquet references in groups, too, and may fail there with a KeyError.
+    Open parquet references that have groups below the root with ``storage_options={"remote_protocol": "s3"}`` (or
+    whichever it is), or write JSON.
 
-    Memory does not grow with the number of references where parquet is written of an array whose manifest is not in
-    memory: it is gone through twice, once to see that kerchunk takes it, before anything is written. It is read as a
-    whole where its chunks have several encodings or unpack numbers.
+    If parquet is written of an array whose manifest is not in memory, memory does not grow with the number of
+    references. The manifest is read twice; the first time checks, before anything is written, that kerchunk can express
+    it. A manifest whose chunks have several encodings or unpack numbers is read as a whole.
 
-    JSON files appear whole or not at all. A local parquet directory is made aside and renamed. For an object store its
-    files are made in a temporary directory and then put one by one; until the last one is there, reading them is an
-    error. Do not replace one that is being read.
+    JSON files appear whole or not at all. A local parquet directory is written under another name and renamed. For an
+    object store, its files are made in a temporary directory and then uploaded one by one. Until the last one is
+    uploaded, reading them is an error. Do not replace references that are being read.
 
     Parameters
     ----------
     group
-        An array that is not plain (:func:`~virtualstack.manifests.why_not_plain`) must be made so within ``rewrite``,
-        or be no larger than ``inline_limit``.
+        Group to write. An array that is not plain (:func:`~virtualstack.manifests.why_not_plain`) needs re-encoding
+        within ``rewrite``, or a size of at most ``inline_limit``.
     target
         URL or local path ending in ``.json``, ``.json.gz``, ``.json.zst``, ``.parq`` or ``.parquet``; ``None`` for a
-        dict. A file, and a directory of kerchunk references, are replaced.
+        dict. An existing file, or a directory of kerchunk references, is replaced.
     storage
-        As in :meth:`~virtualstack.storage.Storage.from_option`.
+        Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`.
     relative
-        Write the locations of sources relative to the folder of the target where they have the same root, so that
-        references and sources can be moved together. Only virtualstack resolves them so; fsspec takes the working
-        directory.
+        If true, the locations of sources with the same root are written relative to the folder of the target, so that
+        references and sources can be moved together. Only virtualstack resolves them in this way; fsspec uses the
+        working directory.
     fill_budget
-        Bytes that absent chunks of one variable may take where they must be written out, because their fill value is no
-        missing value (:func:`~virtualstack.zarr.metadata.holes.choose_fill`).
+        Bytes that EMPTY and ABSENT chunks of one variable may take if they must be written out, because their fill
+        value is not a missing value (:func:`~virtualstack.zarr.metadata.holes.choose_fill`).
     inline_limit
-        Bytes of values of a variable that is read and written into the references where kerchunk cannot express its
-        chunks: a time series whose chunks are longer than the files, for example.
+        Largest size in bytes of a variable whose values are written into the references if kerchunk cannot express its
+        chunks, such as a time series whose chunks are longer than the files.
     rewrite
-        How much of a variable may be encoded anew and written into the references, where kerchunk takes only a part of
-        its chunks as they lie (:meth:`~virtualstack.zarr.rewrite.rewrite.Budget.from_option`); nothing by default.
+        Budget for chunks of a variable that are re-encoded and written into the references, if kerchunk can refer only
+        to a part of its chunks (:meth:`~virtualstack.zarr.rewrite.rewrite.Budget.from_option`); nothing by default.
     absent
-        Whether ABSENT chunks are refused, or left out as EMPTY ones are.
+        ``"raise"`` to refuse ABSENT chunks, or ``"fill"`` to leave them out like EMPTY chunks.
 
     Returns
     -------
     dict or None
-        The references, where there is no target.
+        The references, if there is no target.
 
     Raises
     ------
     WriterError
-        Kerchunk cannot express an array, named with the feature; or something else stands at the target.
+        Kerchunk cannot express an array, which the message names with the feature, or the target is something else.
     ValueError
-        ``relative`` without a target, ``rewrite`` is no budget, or ``absent`` is none of its words.
+        ``relative`` is given without a target, ``rewrite`` is not a budget, or ``absent`` has an unknown value.
     """
     check_absent(absent)
     budget = None if rewrite is None else Budget.from_option(rewrite)
@@ -174,9 +175,10 @@ def write_kerchunk(
 
 
 def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None, storage: StorageLike) -> ManifestArray:
-    """Change as little of an array as makes it plain: nothing, some chunks, or all values as one inline chunk.
+    """Return a plain array; as little as possible is changed.
 
-    A manifest that is not in memory is gone through a part at a time, and read as a whole only where it has to change.
+    The array is returned unchanged, with some chunks re-encoded, or with all values as one inline chunk. A manifest
+    that is not in memory is read one part at a time, and as a whole only if it has to change.
     """
     seen = repack(array.counted())
     if _is_expressible(seen):
@@ -196,7 +198,7 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
         if not is_small:
             raise
         return _inlined(array, storage)
-    # Holes may read as what no stored number unpacks to, and so the packing be none of attributes.
+    # EMPTY and ABSENT cells may read as a value that no stored number unpacks to; attributes cannot pack such values.
     return _inlined(array, storage) if is_small and not _is_expressible(changed) else changed
 
 
@@ -238,7 +240,7 @@ def _is_expressible(array: ManifestArray) -> bool:
 
 
 def _obstacle(array: ManifestArray, plain: PlainArray) -> str | None:
-    """Say why a plain array has no form; ``None`` where it has."""
+    """Return why kerchunk cannot express a plain array, or ``None`` if it can."""
     if plain.encoding is not None:
         reason = _why_not(plain.encoding, plain.chunks, plain.order, array.name or "")
         if reason is not None:
@@ -249,12 +251,12 @@ def _obstacle(array: ManifestArray, plain: PlainArray) -> str | None:
 
 
 def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
-    """Tell whether zarr v2 metadata have a form for an encoding."""
+    """Return whether zarr v2 metadata can express an encoding."""
     return _why_not(encoding, chunks, order, "") is None
 
 
 def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, name: str) -> str | None:
-    """Say why zarr v2 metadata have no form for an encoding; ``None`` where they have."""
+    """Return why zarr v2 metadata cannot express an encoding, or ``None`` if they can."""
     long = [axis for axis in order or () if chunks[axis] > 1]
     if long not in (sorted(long), sorted(long, reverse=True)):
         return "its axes are stored in an order that is neither C nor Fortran"
@@ -267,7 +269,7 @@ def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int,
 
 
 def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
-    """Say what :func:`write_kerchunk` would do with an array, in a few words; reads nothing."""
+    """Return in a few words what :func:`write_kerchunk` would do with an array; no values are read."""
     array = repack(array.whole())
     if _is_expressible(array):
         return "as it is"
@@ -303,7 +305,7 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
     try:
         for key, data in files:
             made.add(key)
-            # by the time of the last one, who has the references open sees that others changed
+            # the time of .zmetadata shows a process with open references that other files changed
             may_stay = key != ".zmetadata" or not (changed or made != there)
             if not (may_stay and _linked(path / key, aside / key, data)):
                 changed = True
@@ -317,14 +319,14 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
                 f"'{path}' cannot be replaced: {error}. Check its folder", url=absolute_url(path)
             ) from error
     finally:
-        if old.exists() and not path.exists():  # also where somebody has pressed Ctrl-C
+        if old.exists() and not path.exists():  # also after Ctrl-C
             old.rename(path)
         shutil.rmtree(aside, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
 
 def _linked(there: Path, name: Path, data: bytes) -> bool:
-    """Give a file another name where it has the bytes that are to be written; not where that cannot be done."""
+    """Link an existing file to a new name if it has the bytes to write, and return whether that was done."""
     try:
         if there.stat().st_size != len(data) or there.read_bytes() != data:
             return False
@@ -357,9 +359,9 @@ def _write_objects(folder: Target, name: str, files: Iterable[tuple[str, bytes]]
 
 
 def _made_first(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Make all files before the first is given, which tells readers that the others are not all there yet.
+    """Yield the files after all of them were made; the first one tells readers that others are not complete.
 
-    They may be made of those that they replace, and whatever fails then has changed nothing.
+    The new files may be made from the files that they replace. An error during this changes nothing.
     """
     try:
         with TemporaryDirectory(prefix="virtualstack-") as aside:
