@@ -1,4 +1,4 @@
-"""Many virtual datasets or trees as one: ordered, aligned and joined, with everything else checked to be the same."""
+"""Combination of many virtual datasets or trees: they are ordered, aligned and joined; all else must be the same."""
 
 from virtualstack.combine.align import reindex_dataset
 from virtualstack.combine.conflicts import Join

@@ -31,15 +31,15 @@ type Mask = NDArray[np.bool_]
 
 
 class Absent(Protocol):
-    """Tells which elements of variables are in no file; masks are made when asked for, as few are."""
+    """The elements of variables that no file has, as masks that are made on demand."""
 
     def mask(self, name: str, dims: Sequence[str], /) -> Mask | None:
-        """Give a mask that broadcasts to a variable; ``None`` where all of it is there.
+        """Return a mask of absent elements that broadcasts to a variable, or ``None`` if no element is absent.
 
         Parameters
         ----------
         name, dims
-            Of the variable.
+            Name and dimensions of the variable.
         """
         ...
 
@@ -51,7 +51,7 @@ class _Everything:
 
 
 EVERYTHING: Absent = _Everything()
-"""Nothing of a variable is there."""
+"""All elements of each variable are absent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +91,7 @@ class _Joined:
     def mask(self, name: str, dims: Sequence[str], /) -> Mask | None:
         masks = [None if piece is None else piece.mask(name, dims) for piece in self.pieces]
         having = [mask for mask in masks if mask is not None]
-        if self.dim not in dims:  # what is not joined is put together from all
+        if self.dim not in dims:  # a variable that is not joined is put together from all parts
             return reduce(np.logical_and, having) if len(having) == len(masks) else None
         if not having:
             return None
@@ -105,19 +105,19 @@ class _Joined:
 
 
 def absent_by_name(rest: Absent | None, known: Mapping[str, Absent | None], /) -> Absent | None:
-    """Give what is absent where some variables have their own."""
+    """Return the absent elements of some variables by name, and ``rest`` for all others."""
     return _ByName(known, rest) if known else rest
 
 
 def absent_moved(rest: Absent | None, positions: Mapping[str, NDArray[np.int64]], /) -> Absent | None:
-    """Give what is absent once labels are looked up.
+    """Return the absent elements after labels are looked up.
 
     Parameters
     ----------
     rest
-        What was absent.
+        Absent elements before.
     positions
-        By dimension, shape ``(labels,)``: the element that there was, -1 for none.
+        Source element of each label, by dimension, in shape ``(labels,)``; -1 if there is none.
     """
     if rest is None and all(bool((at >= 0).all()) for at in positions.values()):
         return None
@@ -125,32 +125,33 @@ def absent_moved(rest: Absent | None, positions: Mapping[str, NDArray[np.int64]]
 
 
 def absent_joined(pieces: Sequence[Absent | None], dim: str | None, lengths: Sequence[int], /) -> Absent | None:
-    """Give what is absent once parts are joined along a dimension.
+    """Return the absent elements after parts are joined along a dimension.
 
-    Of variables without it, what is absent in all parts: they are put together from all.
+    A variable without the dimension is put together from all parts, so an element of it is absent only if all parts
+    lack it.
     """
     return None if all(piece is None for piece in pieces) else _Joined(pieces, dim, lengths)
 
 
 def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name: str) -> tuple[ManifestArray, Fill]:
-    """Find what reads as missing, and the array in a dtype that has a place for it, as xarray's own reindexing does.
+    """Return the array in a dtype that can hold a missing value, and the stored value that reads as missing.
 
-    Numbers that attributes pack keep their dtype: the stored number that decodes to a missing value is looked for.
-    Plain integers become floats, as with xarray.
+    Packed numbers keep their dtype: the function finds the stored number that decodes to a missing value. Plain
+    integers become floats, as in xarray's reindexing.
 
     Parameters
     ----------
     array
-        Virtual.
+        Virtual array.
     fill_value
-        Of values once they are decoded; a missing value (NaN, NaT) by default.
+        Value of the elements once they are decoded; a missing value (NaN, NaT) by default.
     name
-        Of the variable, for messages.
+        Name of the variable, for messages.
 
     Raises
     ------
     CombineError
-        No stored value reads as that.
+        No stored value decodes to the fill value.
     """
     dtype = array.dtype
     fill_value = _unless_missing(dtype, fill_value)
@@ -178,12 +179,12 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
 
 
 def _unless_missing(dtype: np.dtype[Any], fill_value: Any) -> Any:
-    """Give ``None`` for what is a missing value to numbers and times, each of which has its own."""
+    """Return ``None`` for a missing value of numbers and times, since each dtype has its own missing value."""
     return None if dtype.kind in "iufcmM" and np.ndim(fill_value) == 0 and pd.isnull(fill_value) else fill_value
 
 
 def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[ManifestArray, Fill]:
-    """Take a dtype that holds both; a Python number is as narrow as numpy takes it to be."""
+    """Return an array in a dtype that holds its values and the fill value; numpy chooses a Python number's type."""
     if array.dtype.kind == "S" and not isinstance(fill_value, type(_no_text(array))):
         raise _no_missing_value(array, name, f"text cannot be filled with {fill_value!r}")
     try:
@@ -202,7 +203,7 @@ def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[Manifes
 
 
 def _no_text(array: ManifestArray) -> str | bytes:
-    """Give an empty text as xarray reads it."""
+    """Return an empty text as xarray reads it."""
     return "" if "_Encoding" in array.cf else b""
 
 
@@ -223,21 +224,23 @@ def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError
 
 
 def missing_variable(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: Any, /) -> xr.Variable:
-    """Make a variable of other sizes whose values are missing, in the dtype that xarray takes for them.
+    """Make a variable of other sizes whose values are missing, in the dtype that xarray chooses for them.
 
     Parameters
     ----------
-    name, like
-        What it stands for; a virtual one is ABSENT, in chunks of as many elements.
+    name
+        Name of the variable.
+    like
+        Variable that it replaces; a virtual one becomes ABSENT, in chunks of the same length if these are regular.
     sizes
-        Of its dimensions; of one that holds values, there is at least one.
+        Sizes of its dimensions; a loaded variable has at least one element along each.
     fill_value
-        A missing value for ``None``.
+        Value of the elements; ``None`` means a missing value.
 
     Raises
     ------
     CombineError
-        A virtual variable has no missing value, or a loaded one no place for the value that is given.
+        A virtual variable has no missing value, or a loaded one cannot hold the given value.
     """
     array = virtual_array(like)
     if array is None:
@@ -258,7 +261,7 @@ def _hole(like: ManifestArray, shape: Sequence[int], fill: Fill) -> ManifestArra
 
 
 def _loaded(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: Any) -> xr.Variable:
-    """Let xarray fill all of an array of one element, as it takes no dtype into account where there is none."""
+    """Return a loaded variable that xarray fills by reindexing one element, as it ignores the dtype of empty arrays."""
     fill_value = _unless_missing(like.dtype, fill_value)
     options = {} if fill_value is None else {"fill_value": fill_value}
     elsewhere = {str(dim): [-1] for dim in like.dims}
@@ -275,7 +278,7 @@ def _loaded(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: 
 
 
 def _is_other(value: Any, given: Any) -> bool:
-    """Tell whether a value has become another one in its dtype, and not only one of fewer digits."""
+    """Return whether a value has changed in its dtype by more than rounding."""
     if value.dtype.kind == "f":
         return bool(np.isinf(value) and not np.isinf(given))
     return value.dtype.kind in "iumM" and bool(value != given)

@@ -1,4 +1,4 @@
-"""Options of adding to a target (append, region): which go together, and what they make of target and addition."""
+"""Options of adding to a target (append, region): their valid combinations, and the addition itself."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ def appended(
     ordered: bool,
     bundled: Callable[[ManifestGroup], Collection[str]] = bundled_in,
 ) -> ManifestGroup:
-    """Give what a store holds with a group behind it along a dimension.
+    """Return a group of a store with another group appended along a dimension.
 
-    Variables without the dimension must be the same, and stay; the store's attributes hold.
+    Variables without the dimension must be the same and are not changed. The attributes of the store are kept.
 
     Parameters
     ----------
     stored
-        Of a store.
+        Group of the store.
     group
-        With the same children.
+        Group to append, with the same children.
     dim
-        A dimension of some of the groups; the others must be the same.
+        Dimension that some of the groups have; the other groups must be the same in both.
     fitting
-        What is done where they differ.
+        Rules for differences between both.
     ordered
-        Whether labels must ascend.
+        If true, labels must ascend.
     bundled
-        Names the variables of a group whose values are compared and joined in memory.
+        Function that returns the names of a group's variables whose values are compared and joined in memory.
 
     Raises
     ------
     CombineError
-        They do not fit; a note names the group.
+        The groups do not fit; a note on the error names the group.
     ChunkAlignmentError
         Chunks of the group would have to be joined.
     """
@@ -109,7 +109,7 @@ def _appended(
 
 
 def _completed(part: Part, other: Part, dim: str, fitting: Fitting) -> Part:
-    """Give a part the variables that another one has and it lacks."""
+    """Return a part with the variables that it lacks and another part has."""
     absent = [name for name in other.variables if name not in part.variables]
     holes = {name: lacking(name, other, {**other.sizes, **part.sizes}, fitting) for name in absent}
     coordinates = [name for name in absent if name in other.coordinates]
@@ -142,20 +142,20 @@ def _check_order(dim: str, old: Part, new: Part) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addition:
-    """How a group is added to what a target holds: behind it along a dimension, or over a region of it.
+    """The way in which a group is added to a target: appended along a dimension, or placed over a region.
 
-    The rules are the same for kerchunk, Icechunk and vstack; made by :meth:`from_options`.
+    The rules are the same for kerchunk, Icechunk and vstack. Additions are made by :meth:`from_options`.
 
     Parameters
     ----------
     append_dim
-        Dimension along which the group is put behind what the target holds; ``None`` for a region.
+        Dimension along which the group is appended; ``None`` for a region.
     region
-        Region of the target that the group is put over; ``None`` for appending.
+        Region of the target that the group overwrites; ``None`` for appending.
     ordered
-        Whether labels along ``append_dim`` must ascend.
+        If true, labels along ``append_dim`` must ascend.
     fitting
-        What is done where the group differs from what the target holds.
+        Rules for differences between the group and the target.
     """
 
     append_dim: str | None
@@ -175,12 +175,12 @@ class Addition:
         combine_options: Mapping[str, Any] | None = None,
         storage: StorageLike = None,
     ) -> Addition | None:
-        """Check which options go together, and return how to add; ``None`` where the target is written whole.
+        """Check the options of a user, and return the addition; ``None`` if the target is written as a whole.
 
         Raises
         ------
         ValueError
-            Options contradict each other, or one of them needs another one that is not given.
+            Options contradict each other, or an option needs another one that is not given.
         """
         if append_dim is None and (join != "exact" or not ordered):
             raise ValueError(f"join={join!r} and ordered={ordered} say how append_dim= adds, which is not given")
@@ -204,23 +204,23 @@ class Addition:
         *,
         bundled: Callable[[ManifestGroup], Collection[str]] = bundled_in,
     ) -> tuple[ManifestGroup, Mapping[str, Sequence[Overlay]]]:
-        """Return what the target then holds, and what comes over its virtual variables, by their paths.
+        """Return the changed group of the target, and overlays on its virtual variables, by their paths.
 
         Parameters
         ----------
         stored
-            What the target holds.
+            Group of the target.
         group
-            What is added.
+            Group to add.
         bundled
-            Names the variables of a group whose values are compared and joined in memory.
+            Function that returns the names of a group's variables whose values are compared and joined in memory.
 
         Raises
         ------
         CombineError
-            They do not fit.
+            The groups do not fit.
         ChunkAlignmentError
-            Chunks end elsewhere than those of the target.
+            Chunks do not end where chunks of the target end.
         """
         if self.append_dim is not None:
             return appended(stored, group, self.append_dim, self.fitting, ordered=self.ordered, bundled=bundled), {}

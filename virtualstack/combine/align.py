@@ -1,7 +1,7 @@
-"""Bringing many files to common labels along the dimensions that they are not joined along.
+"""Alignment of many files to common labels along the dimensions that they are not joined along.
 
-All of them at once, before they are joined: along several dimensions one after the other, what one step drops, as
-``join="left"`` does, the next would fill in.
+All files are aligned at once, before they are joined. If dimensions were joined one after the other, one step would
+fill in what ``join="left"`` dropped in the step before.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = ["ReindexTarget", "align", "reindex_dataset", "reindex_part", "reindex
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReindexTarget:
-    """Labels to have along a dimension, and where a dataset has them.
+    """The labels that a dimension should have, and their positions in a dataset.
 
     Parameters
     ----------
     index
-        Labels to have, in their dtype.
+        Labels that the dimension should have, in their dtype.
     positions
-        Shape ``(labels,)``: element of the dataset, -1 where there is none.
+        Element of the dataset for each label, in shape ``(labels,)``; -1 if there is none.
     n
-        Elements that the dataset has.
+        Number of elements of the dataset.
     """
 
     index: PandasIndex
@@ -49,7 +49,7 @@ class ReindexTarget:
 
     @property
     def is_identity(self) -> bool:
-        """Whether all elements stay where they are."""
+        """Return whether all elements keep their positions."""
         return len(self.positions) == self.n and bool((self.positions == np.arange(self.n)).all())
 
 
@@ -62,25 +62,25 @@ def reindex_dataset(
     tolerance: Any = None,
     fill_value: Any = None,
 ) -> xr.Dataset:
-    """Give a dataset other labels, as :meth:`xarray.Dataset.reindex` does; virtual variables stay virtual.
+    """Return a dataset with other labels, as :meth:`xarray.Dataset.reindex` does; virtual variables stay virtual.
 
     Parameters
     ----------
     dataset
-        With virtual variables.
+        Dataset with virtual variables.
     indexers
-        Labels by dimension.
+        New labels by dimension.
     method, tolerance
-        How labels that are not there are looked up.
+        Method and tolerance by which labels are looked up that the dataset lacks.
     fill_value
-        Of decoded values where there is none, or a map from variable to that; missing values by default.
+        Decoded value of new elements, or a map from variable to value; missing values by default.
 
     Raises
     ------
     CombineError
         A variable has no missing value.
     ValueError
-        The labels cannot be looked up, as with xarray.
+        The labels cannot be looked up, as in xarray.
     """
     dataset = declared_dataset(dataset)
     virtual = [name for name, variable in dataset.variables.items() if virtual_array(variable) is not None]
@@ -112,7 +112,7 @@ def reindex_dataset(
     coords = {name: changed[name] for name in virtual if name in dataset.coords}
     result = result.assign_coords(xr.Coordinates(coords, indexes={}))
     result = result.assign({name: changed[name] for name in virtual if name not in dataset.coords})
-    result = result[[*dataset.data_vars, *result.coords]]  # in their order, with coordinates that no variable has
+    result = result[[*dataset.data_vars, *result.coords]]  # in their order, with coordinates of unused dimensions
     result.attrs, result.encoding = dict(dataset.attrs), dict(dataset.encoding)
     return result
 
@@ -124,7 +124,7 @@ def _of_loaded(fill_value: Any, loaded: xr.Dataset) -> Any:
 
 
 def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules, /) -> Part:
-    """Bring a part to other labels along some of its dimensions."""
+    """Return a part with other labels along some of its dimensions."""
     changed = {}
     indexes = dict(part.indexes)
     moved = {dim: target for dim, target in targets.items() if not target.is_identity}
@@ -142,7 +142,7 @@ def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules,
 def reindex_variable(
     name: str, variable: xr.Variable, targets: Mapping[str, ReindexTarget], fill_value: Any, /
 ) -> xr.Variable:
-    """Bring one variable to other labels; elements without any read as ``fill_value``, or as missing."""
+    """Return a variable with other labels; new elements read as ``fill_value``, or as missing."""
     taken = {axis: targets[str(dim)] for axis, dim in enumerate(variable.dims) if dim in targets}
     if not taken:
         return variable
@@ -154,7 +154,7 @@ def reindex_variable(
 
 
 def _reindex_loaded(variable: xr.Variable, targets: Mapping[str, ReindexTarget], fill_value: Any) -> xr.Variable:
-    """Let xarray fill in, along positions instead of labels."""
+    """Return a loaded variable reindexed by xarray, along positions in place of labels."""
     options = {} if fill_value is None else {"fill_value": fill_value}
     counted = {dim: np.arange(variable.sizes[dim]) for dim in targets}
     plain = xr.DataArray(variable.to_base_variable()).assign_coords(counted)
@@ -166,7 +166,7 @@ def _reindex_loaded(variable: xr.Variable, targets: Mapping[str, ReindexTarget],
 def _take(
     array: ManifestArray, positions: Mapping[int, NDArray[np.int64]], fill_value: Any, /, *, name: str
 ) -> ManifestArray:
-    """Take elements along some axes; -1 is an element that is not there, and becomes a hole (EMPTY)."""
+    """Return the elements of an array at positions along some axes; -1 makes a new element, which is EMPTY."""
     if all(bool((x >= 0).all()) for x in positions.values()):
         fill = array.manifest.tables.fill
     else:
@@ -175,27 +175,28 @@ def _take(
 
 
 _MAX_PIECES = 1 << 26
-"""Pieces that chunks of all files are cut into along a dimension: 2.1 GB, and as much again while they are joined."""
+"""Largest number of pieces of chunks along a dimension: 2.1 GB of memory, and as much again during the join."""
 
 
 def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None] = ()) -> list[Part]:
-    """Give all parts the same labels; those that lack a dimension are left alone.
+    """Return all parts with the same labels; parts without a dimension keep their own.
 
-    Dimensions without labels in all parts are not looked at: lengths are compared where variables are joined.
+    Dimensions that fewer than two parts have labels of are skipped. Their lengths are compared when variables are
+    joined.
 
     Parameters
     ----------
     parts
-        In the order of the files.
+        Parts in the order of the files.
     rules
-        With ``join`` and ``tolerance``.
+        Rules with ``join`` and ``tolerance``.
     but
         Dimensions that the parts are joined along.
 
     Raises
     ------
     CombineError
-        Labels differ and ``join`` is "exact", or they cannot be brought together; the message says where and how far.
+        Labels differ and ``join`` is "exact", or they cannot be aligned; the message says where and by how much.
     """
     aligned = list(parts)
     for dim in dict.fromkeys(name for part in parts for name in part.sizes if name not in but):
@@ -206,7 +207,7 @@ def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None]
 
 
 def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rules) -> None:
-    """Replace the parts that have a dimension."""
+    """Replace the parts that have labels of a dimension by aligned ones."""
     members = [parts[i] for i in having]
     indexes = [part.indexes[dim].index for part in members]
     found = distinct_labels(indexes, rules.tolerance)
@@ -227,7 +228,7 @@ def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rule
 
 
 def _check_pieces(dim: str, moved: Sequence[tuple[Part, ReindexTarget]]) -> None:
-    """Refuse labels of many files that alternate: each label by itself is a piece of a chunk, which costs memory."""
+    """Refuse labels of many files that alternate: each label then cuts a piece from a chunk, which costs memory."""
     breaks = {id(target): int(np.count_nonzero(np.diff(target.positions, n=2))) for _, target in moved}
     n_pieces = 0
     for part, target in moved:
@@ -253,7 +254,7 @@ def _check_pieces(dim: str, moved: Sequence[tuple[Part, ReindexTarget]]) -> None
 
 
 def _index(target: pd.Index[Any], indexes: Sequence[PandasIndex], dim: str, rules: Rules) -> PandasIndex:
-    """Give labels in the dtype that :func:`xarray.align` gives them."""
+    """Return labels in the dtype that :func:`xarray.align` chooses."""
     dtypes = dict.fromkeys(index.coord_dtype for index in indexes)
     if rules.join in ("left", "override"):
         dtype = indexes[0].coord_dtype
@@ -261,7 +262,7 @@ def _index(target: pd.Index[Any], indexes: Sequence[PandasIndex], dim: str, rule
         dtype = indexes[-1].coord_dtype
     elif all(isinstance(x, np.dtype) for x in dtypes):
         dtype = reduce(np.result_type, dtypes)
-    else:  # of pandas alone, such as categories
+    else:  # a dtype of pandas, such as categories
         dtype = None
     if target.dtype != dtype and target.dtype.kind in "iuf":
         target = target.astype(dtype)
@@ -269,7 +270,7 @@ def _index(target: pd.Index[Any], indexes: Sequence[PandasIndex], dim: str, rule
 
 
 def _positions(target: pd.Index[Any], labels: pd.Index[Any], dim: str, part: Part) -> NDArray[np.int64]:
-    """Give where each target label stands among labels; -1 where it does not."""
+    """Return the position of each target label among labels, or -1 if it is not among them."""
     if labels.equals(target):
         return np.arange(len(target), dtype=np.int64)
     try:

@@ -1,4 +1,4 @@
-"""Join files along one dimension, or put files with different variables side by side.
+"""Joining of files along one dimension, and merging of files with different variables.
 
 Everything else must be equal, and is checked.
 """
@@ -28,26 +28,26 @@ _LACKS_DIM = "has not the dimension that files are joined along"
 
 
 def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, /) -> Part:
-    """Join parts along a dimension that all of them have, or none.
+    """Join parts along a dimension that either all of them have or none.
 
-    Variables with the dimension are joined; of a dimension that no file has, all data variables, and the coordinate
-    of its name. The others must be the same in all, and are the first's.
+    Variables with the dimension are joined. If no file has the dimension, all data variables are joined, and so is the
+    coordinate of that name. The other variables must be the same in all parts, and the first part's are used.
 
     Parameters
     ----------
     parts
-        At least one, in the order in which they are joined; aligned along all other dimensions.
+        At least one part, in the order in which they are joined; they are aligned along all other dimensions.
     dim
         Name of the dimension.
     rules
-        What is done where they differ.
+        Rules for differences.
     storage
-        How values are reached that must be compared.
+        Storage by which values are read that must be compared.
 
     Raises
     ------
     CombineError
-        Something does not fit; the message says what, in which files, and what can be done.
+        The parts do not fit; the message names the difference, the files and a remedy.
     StorageError
         Values to be compared cannot be read.
     """
@@ -85,18 +85,18 @@ def unite_parts(
     left_out: Iterable[Attribute],
     /,
 ) -> Part:
-    """Give the part of joined variables: attributes that hold for all, and everything that reports are to say.
+    """Return the part of joined variables, with the attributes that hold for all parts and the notes for reports.
 
     Parameters
     ----------
     parts
-        That were joined.
+        Parts that were joined.
     dim
-        Along which they were; ``None`` where they are put side by side.
+        Dimension along which they were joined; ``None`` if they were merged.
     variables, indexes, left_out
-        Of the part.
+        Variables, indexes and attributes left out of the new part.
     rules
-        With ``combine_attrs``.
+        Rules with ``combine_attrs``.
     """
     attributes, found = merge_attributes([part.attributes for part in parts], rules, name=None, sources=parts)
     refusals = dict.fromkeys(x for part in parts for x in part.refusals)
@@ -135,7 +135,7 @@ def _is_new(parts: Sequence[Part], dim: str) -> bool:
 
 
 def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> set[str]:
-    """Name the variables that are joined; the others must be the same."""
+    """Return the names of the variables that are joined; the others must be the same."""
     coordinates = parts[0].coordinates.union(*(part.coordinates for part in parts))
     indexed = {name for part in parts for name in part.indexes}
     every = rules.data_vars == "all" or (rules.data_vars is None and is_new)
@@ -157,18 +157,18 @@ def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> s
 
 
 def _of_all_variables(parts: Sequence[Part], dim: str, joined_names: Collection[str], rules: Rules) -> Sequence[Part]:
-    """Give all parts the same variables, in the order of the first; ABSENT where a file lacks one that is joined.
+    """Return parts that all have the same variables; a joined variable that a file lacks is ABSENT there.
 
     Raises
     ------
     CombineError
-        A file lacks one, and ``join`` is not "outer".
+        A file lacks a variable, and ``join`` is not "outer".
     """
     names = dict.fromkeys(name for part in parts for name in part.variables)
     if all(len(part.variables) == len(names) for part in parts):
         return parts
     if rules.join != "outer":
-        _check_dims(parts, names, dim)  # coordinates of other dimensions are absent where dimensions are others
+        _check_dims(parts, names, dim)  # other dimensions explain better why coordinates are absent
         raise _absent(parts, names)
     completed = []
     templates = {name: next(part for part in parts if name in part.variables) for name in names}
@@ -233,7 +233,7 @@ def _absent(parts: Sequence[Part], names: Iterable[str]) -> CombineError:
 
 
 def _join_labels(name: str, parts: Sequence[Part]) -> tuple[PandasIndex, xr.Variable]:
-    """Join the labels of the dimension."""
+    """Return the joined labels of the dimension."""
     if not all(name in part.indexes for part in parts):
         odd = next(part for part in parts if name not in part.indexes)
         raise CombineError(
@@ -278,7 +278,7 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
 
 
 def _of_one_shape(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim: str) -> Sequence[xr.Variable]:
-    """Give variables with the dimension, in the first's order; the others must be as long in all."""
+    """Return variables with the dimension, in the dimension order of the first; their other lengths must be equal."""
     is_expanded = dim not in members[0].dims
     first = _expanded(members[0], dim, parts[0]) if is_expanded else members[0]
     axis = first.dims.index(dim)
@@ -309,17 +309,17 @@ def _other_dims(name: str, dim: str, a: Part, left: xr.Variable, b: Part, right:
 
 
 def _expanded(variable: xr.Variable, dim: str, part: Part) -> xr.Variable:
-    """Put the dimension in front, as long as it is in the file."""
+    """Return a variable with the dimension in front, in the length that the file has."""
     return expand_dims(variable, {dim: part.sizes.get(dim, 1)})
 
 
 def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Part:
-    """Give one part with the variables of all.
+    """Return one part with the variables of all parts.
 
     Raises
     ------
     CombineError
-        Labels, lengths or a variable that several have differ.
+        Labels or lengths differ, or a variable of several parts does.
     StorageError
         Values to be compared cannot be read.
     """

@@ -34,25 +34,27 @@ _ATTRS = ("drop", "drop_conflicts", "identical", "no_conflicts", "override")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What combining does where files differ; the words are those of :func:`xarray.concat`.
+    """Rules for differences between files, with the words of :func:`xarray.concat`.
 
     Parameters
     ----------
     join
-        Of labels along dimensions that files are not joined along: ``"exact"`` raises where they differ.
+        Treatment of labels along dimensions that files are not joined along: ``"exact"`` raises if they differ.
     tolerance
-        How far labels, and values of variables that are to be the same, may lie apart to be taken for the first's.
+        Largest difference of labels, and of values of variables that must be the same, up to which the first file's are
+        used.
     data_vars, coords
-        Variables that get the dimension that files are joined along though they lack it: none (``"minimal"``),
-        ``"all"``, or those named. Of ``data_vars``, ``None`` means all along a dimension that no file has.
+        Variables that get the joined dimension although they lack it: none (``"minimal"``), ``"all"``, or a set of
+        names. For ``data_vars``, ``None`` means all if no file has the dimension.
     compat
-        Whether variables without that dimension must be equal (``"equals"``) or are the first's (``"override"``).
+        ``"equals"`` if variables without the joined dimension must be equal, or ``"override"`` to use the first file's.
     combine_attrs
-        ``None`` drops attributes that differ, and raises for units.
+        As in xarray; ``None`` drops attributes that differ, and raises for units.
     fill_value
-        Of what is not there, once decoded: one, or one a variable; ``None`` is a missing value, as xarray has it.
+        Decoded value of new elements: one for all variables, or a map by variable; ``None`` means a missing value.
     remedy
-        What to do where labels differ, for the message of an error; by default ``join`` and ``tolerance`` are named.
+        Remedy for labels that differ, in the message of an error; by default the message names ``join`` and
+        ``tolerance``.
     """
 
     join: Join = "exact"
@@ -68,14 +70,14 @@ class Rules:
     def from_options(
         cls, *, join: Join = "exact", tolerance: Any = None, options: Mapping[str, Any] | None = None
     ) -> Rules:
-        """Check what a user gives.
+        """Check the options of a user.
 
         Raises
         ------
         ValueError
-            A word or an option is not known.
+            An option or its value is not known.
         CombineError
-            The tolerance is none.
+            The tolerance is not valid.
         """
         options = dict(options or {})
         known = ("data_vars", "coords", "compat", "combine_attrs", "fill_value")
@@ -93,12 +95,12 @@ class Rules:
         return cls(join=join, tolerance=_tolerance(tolerance), **options)
 
     def fill(self, name: str) -> Any:
-        """Give the fill value of a variable; ``None`` is a missing value."""
+        """Return the fill value of a variable; ``None`` means a missing value."""
         return self.fill_value.get(name) if isinstance(self.fill_value, Mapping) else self.fill_value
 
 
 def _tolerance(tolerance: Any) -> int | float | pd.Timedelta | None:
-    """Give a tolerance as a number or a span of time."""
+    """Return a tolerance as a number or a duration."""
     number: Any = None
     if isinstance(tolerance, timedelta | np.timedelta64):
         number = None if pd.isnull(tolerance) else pd.Timedelta(tolerance)
@@ -132,14 +134,15 @@ _MISSING = frozenset({"_FillValue", "missing_value"})
 
 
 def joined(arrays: Sequence[ManifestArray], axis: int, /) -> ManifestArray:
-    """Join arrays along an axis; floats whose missing values differ keep their own, as NaN, in their chunks.
+    """Join arrays along an axis.
 
-    Their dtype stays what it is, so that nobody has to ask for it with ``unpack="differing"``.
+    Floats that mark missing values by different attributes are decoded to NaN by their chunks. Their dtype stays the
+    same, so the user need not request this with ``unpack="differing"``.
 
     Raises
     ------
     CombineError
-        As for :func:`numpy.concatenate`.
+        The arrays cannot be joined, as for :func:`numpy.concatenate`.
     """
     try:
         found: Any = np.concatenate(cast(Any, arrays), axis=axis)
@@ -151,7 +154,7 @@ def joined(arrays: Sequence[ManifestArray], axis: int, /) -> ManifestArray:
 
 
 def floats_like(array: ManifestArray, like: ManifestArray, /) -> ManifestArray:
-    """Return floats in the dtype and with the missing values of others, where no value changes; else as they are."""
+    """Return floats in the dtype and with the missing values of another array, if no value changes by it."""
     if array.dtype.kind != "f" or not np.can_cast(array.dtype, like.dtype) or not _is_masked_alone(like):
         return array
     if _is_masked_alone(array) and all(map(is_nan, like.cf.values())) and other_meaning(array, like) is not None:
@@ -160,24 +163,24 @@ def floats_like(array: ManifestArray, like: ManifestArray, /) -> ManifestArray:
 
 
 def _is_masked_alone(array: ManifestArray) -> bool:
-    """Tell whether numbers are floats of which attributes say at most which are missing."""
+    """Return whether an array has floats whose attributes at most mark missing values."""
     return array.dtype.kind == "f" and not array.cf.keys() - _MISSING
 
 
 def unpack_differing(parts: Sequence[Part], /, *, decode_times: bool = True) -> list[Part]:
-    """Let the chunks of variables decode where attributes that change values differ; the others stay packed.
+    """Return parts in which variables whose decoding attributes differ are decoded by their chunks; others stay packed.
 
     Parameters
     ----------
     parts
-        In the order of the files; opened packed.
+        Parts in the order of the files, opened packed.
     decode_times
-        Whether numbers with units of time become dates.
+        If true, numbers with units of time become dates.
 
     Raises
     ------
     CombineError
-        A variable differs and has no values of a fixed dtype once decoded.
+        A variable differs and cannot be decoded to values of a fixed dtype.
     """
     names = dict.fromkeys(name for part in parts for name in part.variables)
     differing = [name for name in names if _differs([part.variables[name] for part in parts if name in part.variables])]
@@ -224,35 +227,35 @@ def _unpacked_variable(
 
 
 _MEANING = ("units", "positive", "calendar")
-"""Values of files that disagree here are other quantities, though their numbers join."""
+"""Attributes that change the quantity: if they differ, files cannot be joined, although their numbers could."""
 _TIMES = ("units", "calendar")
 _MAPPING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
-"""Of what says where coordinates are; without one that differs, the others would say something else."""
+"""Attributes that define a coordinate reference system; the others have no meaning without these."""
 
 
 def merge_attributes(
     attributes: Sequence[Mapping[str, Any]], rules: Rules, /, *, name: str | None, sources: Sequence[Part]
 ) -> tuple[dict[str, Any], frozenset[Attribute]]:
-    """Give the attributes that hold for all, and which were left out.
+    """Return the attributes that hold for all, and the attributes that were left out.
 
     Attributes that some files lack are kept, as with xarray's ``"drop_conflicts"``.
 
     Parameters
     ----------
     attributes
-        Of one variable, or of the datasets.
+        Attributes of one variable in each file, or of each dataset.
     rules
-        With ``combine_attrs``.
+        Rules with ``combine_attrs``.
     name
-        Of the variable; ``None`` for a dataset.
+        Name of the variable; ``None`` for a dataset.
     sources
-        Where they are from.
+        Parts to which the attributes belong.
 
     Raises
     ------
     CombineError
         ``units``, ``positive`` or the coordinate reference system of a variable differ, and ``combine_attrs`` is not
-        given; or it asks for agreement.
+        given, or ``combine_attrs`` requires equal attributes.
     """
     how = rules.combine_attrs
     first = attributes[0]
@@ -285,9 +288,9 @@ def merge_attributes(
 
 
 def with_attributes(variable: xr.Variable, attributes: Mapping[str, Any], /) -> xr.Variable:
-    """Give the variable with other attributes; those that change values stay its own, and none are added.
+    """Return the variable with other attributes; it keeps its own attributes that decode values, and gets no others.
 
-    An array knows how its numbers are packed; what joins with it means the same, and what does not is not in it.
+    An array knows how its numbers are packed. The arrays joined with it have the same meaning.
     """
     array = virtual_array(variable)
     own = value_changing(variable.attrs) if array is None else array.cf
@@ -301,7 +304,7 @@ def with_attributes(variable: xr.Variable, attributes: Mapping[str, Any], /) -> 
 
 
 def _changes_meaning(key: str, value: object, attributes: Mapping[str, Any]) -> bool:
-    """Tell whether values mean something else with another value of an attribute; of grid mappings, all numbers do."""
+    """Return whether an attribute changes the meaning of values; in grid mappings, every number does."""
     is_mapping = any(name in attributes for name in _MAPPING)
     return key in _MEANING or (is_mapping and (key in _MAPPING or not isinstance(value, str)))
 
@@ -309,7 +312,7 @@ def _changes_meaning(key: str, value: object, attributes: Mapping[str, Any]) -> 
 def _is_equal(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     try:
         return bool(a == b)
-    except ValueError:  # of arrays
+    except ValueError:  # the comparison of arrays has no single truth value
         return False
 
 

@@ -1,4 +1,4 @@
-"""Combine many virtual datasets, or many trees node by node, into one."""
+"""Combination of many virtual datasets, or of many trees node by node, into one."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ type Combine = Literal["by_coords", "nested"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombineOptions:
-    """How datasets or trees are combined.
+    """Options for combining datasets or trees.
 
     Parameters
     ----------
     dims
-        Of nested lists, outermost first, ``None`` where files are put side by side; or no list, where coordinates tell
-        the order.
+        Dimension of each level of nested lists, outermost first, ``None`` for a level whose files are merged. Without a
+        list, coordinates define the order.
     rules
-        What is done where files differ.
+        Rules for differences between files.
     new_dim
-        Dimensions that the files lack, and where their labels are from.
+        Dimensions that the files lack, and the source of their labels.
     unpack_where_differing
-        Whether variables that files pack differently are unpacked.
+        If true, variables that files pack differently are unpacked.
     decode_times
-        Whether numbers that are unpacked become dates where they have units of time.
+        If true, unpacked numbers with units of time become dates.
     """
 
     dims: Sequence[str | None] | None = None
@@ -70,14 +70,14 @@ class CombineOptions:
         decode_times: bool | None = None,
         combine_options: Mapping[str, Any] | None = None,
     ) -> CombineOptions:
-        """Check what a user gives; parameters are those of :func:`virtualstack.open_virtual_mfdataset`.
+        """Check the options of a user; the parameters are those of :func:`virtualstack.open_virtual_mfdataset`.
 
         Raises
         ------
         ValueError
-            A word or an option is not known, or they do not go together.
+            An option or its value is not known, or two options exclude each other.
         CombineError
-            ``tolerance`` or ``new_dim`` is none.
+            ``tolerance`` or ``new_dim`` is not valid.
         """
         if unpack not in (True, False, "differing"):
             raise ValueError(f"unpack={unpack!r}; it is False, True or 'differing'")
@@ -113,12 +113,12 @@ def combine_datasets(
 ) -> xr.Dataset:
     """Combine virtual datasets.
 
-    No bytes are read but of variables that must be the same and are not provably so.
+    The only bytes read are values of variables that must be the same and cannot be proved to be so by their references.
 
     Raises
     ------
     CombineError
-        They do not fit; the message says where, in which files, how far, and what can be done.
+        The datasets do not fit; the message names the place, the files, the difference and a remedy.
     StorageError
         Values to be compared cannot be read.
     """
@@ -169,12 +169,12 @@ def _check_dims(parts: Sequence[Part], dims: Sequence[str | None]) -> None:
 
 
 def _shape(item: Nested[Part], dims: Sequence[str | None]) -> list[int]:
-    """Give the lengths of lists at each level, outermost first.
+    """Return the lengths of the lists at each level, outermost first.
 
     Raises
     ------
     CombineError
-        There are not as many levels as dimensions, or lists of one level differ in length.
+        There are more or fewer levels than dimensions, or lists of one level differ in length.
     """
     if isinstance(item, Part):
         if dims:
@@ -205,7 +205,7 @@ def _shape(item: Nested[Part], dims: Sequence[str | None]) -> list[int]:
 
 
 def flatten[T](item: Nested[T], /) -> Iterator[T]:
-    """Give what lists of lists hold, in order.
+    """Yield the items of nested lists, in order.
 
     >>> list(flatten([["a", "b"], ["c"]]))
     ['a', 'b', 'c']
@@ -218,7 +218,7 @@ def flatten[T](item: Nested[T], /) -> Iterator[T]:
 
 
 def nest_like[T](item: Nested[Any], values: Iterable[T], /) -> Nested[T]:
-    """Nest values as what they come from.
+    """Return values nested like the items that they come from.
 
     >>> nest_like([["a", "b"], ["c"]], [1, 2, 3])
     [[1, 2], [3]]
@@ -236,13 +236,13 @@ def combine_trees(
 ) -> xr.DataTree:
     """Combine trees node by node.
 
-    Nodes see the coordinates of those above them. A node without the dimension that the others are joined along must
-    be the same in all trees.
+    Nodes have the coordinates of their parents, too. A node without the dimension that the other nodes are joined along
+    must be the same in all trees.
 
     Raises
     ------
     CombineError
-        A node is absent in some trees, or nodes do not fit; a note on the error names the node.
+        Some trees lack a node, or nodes do not fit; a note on the error names the node.
     StorageError
         Values to be compared cannot be read.
     """
@@ -308,7 +308,7 @@ def _parts(trees: Sequence[xr.DataTree], path: str) -> list[Part]:
 
 
 def _with_new_dim(nodes: Mapping[str, Sequence[Part]], dim: str, labels: Sequence[Any]) -> dict[str, list[Part]]:
-    """Put a dimension on all nodes that hold data."""
+    """Return nodes in which all nodes that have data have a new dimension."""
     return {
         path: [
             with_new_dim(part, dim, label) if part.variables.keys() - part.coordinates else part
@@ -321,7 +321,7 @@ def _with_new_dim(nodes: Mapping[str, Sequence[Part]], dim: str, labels: Sequenc
 def _find_joined_dims(
     path: str, nodes: Mapping[str, Sequence[Part]], dims: Sequence[str | None] | None
 ) -> list[str | None] | None:
-    """Give the dimensions that a node is joined along; none where others have it and the node has not."""
+    """Return the dimensions that a node is joined along: ``None`` for a dimension that only other nodes have."""
     if dims is None:
         return None
     elsewhere = {dim for parts in nodes.values() for dim in parts[0].sizes}

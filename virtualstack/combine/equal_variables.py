@@ -1,4 +1,4 @@
-"""Checking that variables which are not joined are the same in all files."""
+"""Checks that variables which are not joined are the same in all files."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ from virtualstack.storage import Storage
 __all__ = ["the_same"]
 
 _BATCH_BYTES = 1 << 26  # bytes of values that are compared at a time
-_MAX_UNASKED_BYTES = 1 << 30  # bytes of values of a variable that are read unasked
+_MAX_UNASKED_BYTES = 1 << 30  # bytes of values of a variable that are read without a request by the user
 
 
 def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str) -> xr.Variable:
-    """Give a variable that is the same in all parts, and check that it is.
+    """Return a variable that must be the same in all parts, after checking that it is.
 
-    Virtual ones are compared by what they point to or, where that does not settle it, by their values, which are
-    read. Values of the first are read once. Elements that a part lacks, as its labels were not there, are another's.
+    Virtual variables are compared by their references. If these do not decide it, values are read and compared; the
+    values of the first part are read once. Elements that a part lacks, since it lacked their labels, are taken from
+    another part.
 
     Parameters
     ----------
     name
-        Of a variable that all parts have.
+        Name of a variable that all parts have.
     parts
-        In the order of the files.
+        Parts in the order of the files.
     storage
-        How their sources are reached.
+        Storage by which their sources are read.
     rules
-        With ``compat`` and ``tolerance``.
+        Rules with ``compat`` and ``tolerance``.
     why
-        Why it must be the same.
+        Reason why the variable must be the same, for messages.
 
     Raises
     ------
     CombineError
-        It differs; the message says in which files, and how far.
+        The variable differs; the message names the files and the difference.
     StorageError
         Values cannot be read.
     """
@@ -81,7 +82,7 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
 
 
 def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None:
-    """Refuse to read what does not fit into memory."""
+    """Refuse to read a variable that does not fit into memory."""
     if variable.nbytes > _MAX_UNASKED_BYTES:
         raise CombineError(
             f"variable '{name}' must be the same in all files, and {variable.nbytes / 1e9:.3g} GB of it would "
@@ -96,7 +97,7 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None
 def _united(
     name: str, parts: Sequence[Part], masks: Sequence[Mask | None], storage: Storage, rules: Rules, why: str
 ) -> xr.Variable:
-    """Put together what each part has of a variable; where several have an element it must be the same."""
+    """Return a variable put together from all parts; elements that several parts have must be the same."""
     united, *others = _of_one_dtype([part.variables[name] for part in parts])
     _check_size(name, united, parts)
     values = _values(united, storage)
@@ -121,12 +122,12 @@ def _united(
 
 
 def _is_there(mask: Mask | None, variable: xr.Variable) -> NDArray[np.bool_]:
-    """Give which elements a part has, of which a mask tells those that it lacks."""
+    """Return a mask of the elements that a part has, from a mask of the elements that it lacks."""
     return np.ones(variable.shape, np.bool_) if mask is None else np.broadcast_to(~mask, variable.shape).copy()
 
 
 def _of_one_dtype(variables: Sequence[xr.Variable]) -> list[xr.Variable]:
-    """Cast to a common dtype: integers that lack elements are floats."""
+    """Return variables in a common dtype, since integers that lack elements have become floats."""
     dtypes = {variable.dtype for variable in variables}
     if len(dtypes) == 1 or any(dtype.kind not in "iuf" for dtype in dtypes):
         return list(variables)
@@ -140,7 +141,7 @@ def _of_one_dtype(variables: Sequence[xr.Variable]) -> list[xr.Variable]:
 
 
 class _Difference(NamedTuple):
-    """How a variable of two files differs, and an example of it from each."""
+    """A difference of a variable between two files, and an example of it from each."""
 
     how: str
     left: object
@@ -162,7 +163,7 @@ def _differs(name: str, why: str, first: Part, other: Part, found: _Difference) 
 
 
 def _structural_difference(left: xr.Variable, right: xr.Variable) -> _Difference | None:
-    """Compare what is known without reading."""
+    """Return a difference that is known without reading values, or ``None``."""
     a, b = virtual_array(left), virtual_array(right)
     if left.dims != right.dims or left.shape != right.shape or left.dtype != right.dtype:
         what = [f"{x.dims} {x.shape} '{x.dtype}'" for x in (left, right)]
@@ -178,26 +179,26 @@ def _structural_difference(left: xr.Variable, right: xr.Variable) -> _Difference
 
 
 def _is_provably_equal(left: xr.Variable, right: xr.Variable) -> bool:
-    """Tell whether virtual variables point to the same."""
+    """Return whether virtual variables have the same references."""
     a, b = virtual_array(left), virtual_array(right)
     return a is not None and b is not None and a.equals(b)
 
 
 def _batches(parts: Sequence[Part], nbytes: int) -> Iterator[Sequence[Part]]:
-    """Give so many parts at a time that their values fit into memory; ``nbytes`` is the size of those of one."""
+    """Yield batches of parts whose values fit into memory together; ``nbytes`` is the size of one part's values."""
     n = max(_BATCH_BYTES // max(nbytes, 1), 1)
     for begin in range(0, len(parts), n):
         yield parts[begin : begin + n]
 
 
 def _values_of_all(variables: Sequence[xr.Variable], storage: Storage) -> Iterable[NDArray[Any]]:
-    """Read virtual variables of one shape and packing in one go: their sources are fetched at the same time."""
+    """Return the values of variables; virtual ones of one shape and packing are read together, in parallel."""
     arrays = [virtual_array(variable) for variable in variables]
     if any(array is None for array in arrays):
         return [_values(variable, storage) for variable in variables]
     try:
         stacked: Any = np.stack(cast(Any, arrays))
-    except CombineError:  # too many lines of chunks that do not meet
+    except CombineError:  # chunk boundaries differ at too many places
         return (_values(variable, storage) for variable in variables)
     values: NDArray[Any] = read_array(stacked, (), storage)
     return values
@@ -210,7 +211,7 @@ def _values(variable: xr.Variable, storage: Storage) -> NDArray[Any]:
 
 
 def _value_difference(a: NDArray[Any], b: NDArray[Any], tolerance: Any) -> _Difference | None:
-    """Compare values of one shape."""
+    """Return the difference of values of one shape, or ``None`` if they are equal."""
     if a.dtype.names or a.dtype.kind == "V":
         return None if a.tobytes() == b.tobytes() else _Difference("stored records differ", None, None)
     same = np.asarray((a == b) | ((a != a) & (b != b)))

@@ -1,4 +1,4 @@
-"""Bringing what is added to a store into the form that the store has: dtypes, labels and chunk lines do not change."""
+"""Conversion of an addition to the form of a store: dtypes, labels and chunk boundaries of the store do not change."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting:
-    """What is done where a new part is not as the store is.
+    """Rules for differences between a new part and a store.
 
     Parameters
     ----------
     join
-        Labels along the other dimensions must be the store's (``"exact"``), or become them: ``"left"`` leaves out
-        those that the store lacks, and those that the part lacks are missing values. ``"outer"`` allows for the latter
-        alone, and for variables that the store or the part lacks.
+        Treatment of labels along the other dimensions. With ``"exact"``, they must be the store's labels. ``"left"``
+        drops labels that the store lacks, and fills labels that the part lacks with missing values. ``"outer"`` only
+        fills such labels, and allows variables that the store or the part lacks.
     rules
-        With ``compat``, ``combine_attrs`` and ``fill_value``.
+        Rules with ``compat``, ``combine_attrs`` and ``fill_value``.
     storage
-        How values are reached that must be compared.
+        Storage by which values are read that must be compared.
     """
 
     join: Literal["exact", "left", "outer"]
@@ -51,14 +51,14 @@ class Fitting:
 
     @classmethod
     def from_options(cls, *, join: str, options: Mapping[str, Any] | None, storage: Storage) -> Fitting:
-        """Check what a user gives.
+        """Check the options of a user.
 
         Raises
         ------
         ValueError
-            A word or an option is not known.
+            An option or its value is not known.
         TypeError
-            Options are no mapping.
+            ``options`` is not a mapping.
         """
         if not isinstance(options, Mapping | None):
             raise TypeError(f"combine_options takes a mapping of options, not {options!r}")
@@ -71,35 +71,35 @@ class Fitting:
         return cls(join=join, rules=rules, storage=storage)  # type: ignore[arg-type]
 
     def with_remedy(self, remedy: str, /) -> Fitting:
-        """Give the same with another remedy where labels differ."""
+        """Return the same rules with another remedy for labels that differ."""
         return replace(self, rules=replace(self.rules, remedy=remedy))
 
     @property
     def keeping_attributes(self) -> Rules:
-        """Rules by which the store's attributes hold, unless told otherwise."""
+        """Return the rules with which the attributes of the store are kept, unless the user chose otherwise."""
         return replace(self.rules, combine_attrs=self.rules.combine_attrs or "override")
 
 
 def load_part(group: ManifestGroup, storage: Storage, loaded: Collection[str], /) -> Part:
-    """Take a group apart, some of its variables loaded."""
+    """Return the part of a group, with some of its variables loaded."""
     return Part.from_dataset(
         to_dataset(group, storage=storage, loadable_variables=sorted(group.arrays.keys() & loaded))
     )
 
 
 def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str]) -> Part:
-    """Give a part in the form of a store: virtual where it is, with its dimensions, labels and chunk lines.
+    """Return a part in the form of a store: with its virtual variables, dimension order, labels and chunk boundaries.
 
     Parameters
     ----------
     part
-        That is added.
+        Part to add.
     stored
-        Of the store, or the box of it that the part is for.
+        Part of the store, or of the box of it that the part is written to.
     fitting
-        What is done where they differ.
+        Rules for differences.
     but
-        Dimensions along which labels and chunk lines are not looked at.
+        Dimensions along which labels and chunk boundaries are ignored.
 
     Raises
     ------
@@ -135,7 +135,10 @@ def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str
 
 
 def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> xr.Variable:
-    """Order dimensions as the store does, load what it has loaded, and encode as it does what it has not."""
+    """Return a variable in the dimension order of the store, loaded or virtual as in the store.
+
+    Loaded values become a virtual variable by the encoding of the store.
+    """
     variable, like = part.variables[name], stored.variables[name]
     if variable.dims != like.dims and set(variable.dims) == set(like.dims):
         variable = variable.transpose(*like.dims)
@@ -154,7 +157,7 @@ def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> x
 
 
 def _check_alike(name: str, stored: Part, part: Part) -> None:
-    """Check that numbers mean the same in one dtype."""
+    """Check that numbers have the same dtype and meaning, and the same dimensions."""
     left, right = stored.variables[name], part.variables[name]
     kinds = {left.dtype.kind, right.dtype.kind}
     is_same = left.dtype == right.dtype or kinds in ({"m"}, {"M"}) or kinds <= set(TEXT)
@@ -175,7 +178,7 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
 
 
 def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
-    """Give the dtype that holds values of loaded variables which are alike: text of the longest, times of the finest.
+    """Return the dtype that holds the values of similar loaded variables: longest text, finest unit of time.
 
     >>> joint_dtype([np.dtype("U1"), np.dtype("U12")])
     dtype('<U12')
@@ -204,7 +207,7 @@ def _shown(value: object) -> str:
 
 
 def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -> Part:
-    """Bring a part to the labels of the store."""
+    """Return a part with the labels of the store."""
     if fitting.join == "exact":
         return align([stored, part], fitting.rules, but=but)[1]
     for dim, index in part.indexes.items():
@@ -227,12 +230,12 @@ def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -
 
 
 def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAxis, /) -> ManifestArray:
-    """Cut the chunks of an array along an axis where those of another one end.
+    """Return an array whose chunks are cut along an axis where the chunks of another array end.
 
     Raises
     ------
     ChunkAlignmentError
-        They end where the others do not.
+        A chunk of the array ends where the others do not.
     """
     own = array.grid.axes[axis]
     if own == like or own.length != like.length:
@@ -263,17 +266,21 @@ def _cut_at(name: str, variable: xr.Variable, array: ManifestArray, like: Mappin
 
 
 def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more: str = "") -> None:
-    """Refuse variables that a part has and the store has not, or the other way round; ``names`` are these.
+    """Refuse variables that only one of part and store has; ``names`` are their names.
 
     Parameters
     ----------
+    stored, part
+        Part of the store, and part to add.
+    names
+        Names of the variables.
     more
-        A remedy beside those that always work.
+        A further remedy, beside the one that always works.
 
     Raises
     ------
     CombineError
-        There are some.
+        ``names`` is not empty.
     """
     for name in names:
         is_new = name in part.variables
@@ -297,12 +304,12 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more:
 
 
 def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /) -> xr.Variable:
-    """Give a variable that is there nowhere, for a part that has it not: ABSENT, in the dtype that it has elsewhere.
+    """Return a variable for a part that lacks it: ABSENT or filled, in the dtype that the variable has in another part.
 
     Raises
     ------
     CombineError
-        It has no missing value in this dtype.
+        The variable has no missing value in this dtype.
     """
     variable, fill_value = like.variables[name], fitting.rules.fill(name)
     is_text = variable.dtype.kind in TEXT
@@ -325,7 +332,7 @@ def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /
 
 
 def _dtype_with_missing(name: str, variable: xr.Variable, fill_value: Any) -> np.dtype[Any]:
-    """Find the dtype that has a place for what is not there; of none, as casting what a store has reads it."""
+    """Return the dtype that can hold new elements; no values are used, only an empty slice of the variable."""
     none = variable.isel({dim: slice(0, 0) for dim in variable.dims})
     array = virtual_array(none)
     if array is not None:

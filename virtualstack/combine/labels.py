@@ -1,4 +1,4 @@
-"""Labels of one dimension in many files: which are equal, how far others lie apart, and what all have in common."""
+"""Labels of one dimension in many files: equal labels, their distances, and the labels that are common to all files."""
 
 from __future__ import annotations
 
@@ -36,29 +36,30 @@ type Labels = pd.Index[Any]
 type _Unit = Literal["ns", "us", "s"]
 
 KINDS = {"i": "number", "u": "number", "f": "number", "m": "duration", "M": "date"}
-"""What can be measured, by the kind of its dtype."""
+"""Kind of labels that have a distance, by the kind of their dtype."""
 
 _UNITS: tuple[_Unit, ...] = ("ns", "us", "s")
-"""Of dates, from the finest on; all fit into the last."""
+"""Units of dates, from the finest; all dates fit into the last one."""
 
 _MAX_INTEGER_GAP = 1 << 64
-"""Distance that no two integers of 64 bits have."""
+"""A number larger than the distance of any two 64-bit integers."""
 
 
 def first_within(seen: Sequence[Labels], tolerance: Any, /) -> NDArray[np.intp]:
-    """Give, for labels of each file, the first that lie within a tolerance of them, each label of that in its place.
+    """Return for the labels of each file the first labels that are within a tolerance of them, position by position.
 
     Parameters
     ----------
     seen
-        Labels of which no two are equal.
+        Labels of the files; no two of them are equal.
     tolerance
         A number, or a :class:`pandas.Timedelta` for dates and durations.
 
     Returns
     -------
     numpy.ndarray
-        Shape ``(len(seen),)``: numbers in ``seen``; labels that lie within none before stand for themselves.
+        Numbers in ``seen``, in shape ``(len(seen),)``; labels that are not within the tolerance of earlier ones have
+        their own number.
     """
     stand_for = np.arange(len(seen), dtype=np.intp)
     groups: dict[tuple[str, int], list[int]] = {}
@@ -74,7 +75,7 @@ def first_within(seen: Sequence[Labels], tolerance: Any, /) -> NDArray[np.intp]:
 
 
 def distance(a: Labels, b: Labels, /) -> Any:
-    """Give how far labels lie apart at most, or ``None`` where they cannot be compared one by one."""
+    """Return the largest distance of two sets of labels, or ``None`` if they cannot be compared one by one."""
     if len(a) != len(b) or not (_is_measurable(a) and _is_measurable(b)):
         return None
     if KINDS[a.dtype.kind] != KINDS[b.dtype.kind]:
@@ -85,9 +86,10 @@ def distance(a: Labels, b: Labels, /) -> Any:
 
 
 def _first_near(values: NDArray[Any], limit: Any) -> NDArray[np.intp]:
-    """Give, for each row of labels, the first that stands for it: none before is within the limit of it.
+    """Return for each row of labels the number of the first row that is within the limit of it.
 
-    Rows whose first labels are too far apart are not compared: the dates of thousands of files are not, pair by pair.
+    Only rows whose first labels are close are compared. Comparing the dates of thousands of files in pairs would be
+    slow.
     """
     order = np.argsort(values[:, 0], kind="stable")
     firsts = values[order, 0]
@@ -102,7 +104,7 @@ def _first_near(values: NDArray[Any], limit: Any) -> NDArray[np.intp]:
 
 
 def _bounds(label: Any, limit: Any) -> tuple[Any, Any]:
-    """Give the least and the greatest number that may be within a limit of a label, in its dtype."""
+    """Return the least and the greatest number that may be within a limit of a label, in its dtype."""
     if isinstance(label, np.floating):
         return np.nextafter(label - limit, -np.inf), np.nextafter(label + limit, np.inf)
     low, high = int(label) - limit, int(label) + limit
@@ -117,7 +119,7 @@ def _is_measurable(labels: Labels) -> bool:
 
 
 def _measured(rows: Sequence[Labels]) -> tuple[NDArray[Any], _Unit | None]:
-    """Give labels of one kind and length as rows of numbers that are exact where they are whole; dates in a unit."""
+    """Return labels of one kind and length as rows of numbers, and the unit of dates; integers stay exact."""
     kinds = {x.dtype.kind for x in rows}
     if kinds & {"m", "M"}:
         unit = next(unit for unit in _UNITS if all(_fits(x, unit) for x in rows))
@@ -136,16 +138,16 @@ def _fits(labels: Labels, unit: _Unit) -> bool:
 
 
 def _gaps(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Give how far numbers lie apart; of integers even where the difference exceeds their dtype."""
+    """Return the distances of numbers; those of integers are right even if the difference exceeds their dtype."""
     if a.dtype.kind not in "iu":
-        with np.errstate(invalid="ignore"):  # of infinities
+        with np.errstate(invalid="ignore"):  # infinity minus infinity
             return np.asarray(abs(a - b))
     gaps: NDArray[Any] = np.where(a > b, a - b, b - a)
     return gaps.view(f"u{gaps.itemsize}")
 
 
 def _limit(values: NDArray[Any], unit: _Unit | None, tolerance: Any) -> Any:
-    """Give a tolerance as a number like the gaps of labels, or ``None``: a number is none of dates."""
+    """Return a tolerance as a number comparable with distances of labels, or ``None`` if it is of another kind."""
     if isinstance(tolerance, pd.Timedelta) != (unit is not None):
         return None
     if unit is not None:
@@ -155,31 +157,31 @@ def _limit(values: NDArray[Any], unit: _Unit | None, tolerance: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distinct:
-    """Labels that occur, each once, and which of them each file has.
+    """The distinct labels of files, and the number of each file's labels.
 
     Parameters
     ----------
     labels
-        In the order in which they occur first.
+        Labels in the order of their first occurrence.
     which
-        Shape ``(files,)``: number in ``labels``.
+        Number in ``labels`` for each file, in shape ``(files,)``.
     """
 
     labels: tuple[Labels, ...]
     which: NDArray[np.intp]
 
     def first(self, number: int) -> int:
-        """Give the first file that has labels of a number."""
+        """Return the first file that has the labels of a number."""
         return int(np.argmax(self.which == number))
 
     @property
     def n_differing(self) -> int:
-        """Number of files whose labels are not those of the first."""
+        """Return the number of files whose labels differ from those of the first."""
         return int(np.count_nonzero(self.which))
 
 
 def distinct_labels(indexes: Sequence[Labels], /, tolerance: Any = None) -> Distinct:
-    """Find which labels are equal; within a tolerance, those of the file that comes first stand for the others."""
+    """Return the distinct labels; labels within a tolerance of an earlier file's labels count as these."""
     buckets: dict[object, list[int]] = {}
     seen: list[Labels] = []
     which = np.empty(len(indexes), np.intp)
@@ -199,7 +201,7 @@ def distinct_labels(indexes: Sequence[Labels], /, tolerance: Any = None) -> Dist
 
 
 def _key(labels: Labels) -> object:
-    """Give what equal labels share and others hardly do, so that few are compared."""
+    """Return a key that equal labels share and other labels rarely do, so that few labels are compared."""
     kind = labels.dtype.kind
     if kind in "iuf":
         return len(labels), hash((labels.values.astype(np.float64) + 0.0).tobytes())  # -0.0 is 0.0
@@ -209,7 +211,7 @@ def _key(labels: Labels) -> object:
 
 
 def is_jitter(found: Distinct, /) -> bool:
-    """Tell whether labels are those of the first file but for less than half a step."""
+    """Return whether all labels differ from those of the first file by less than half a step."""
     first = found.labels[0]
     if len(first) < 2 or any(distance(first, x) is None for x in found.labels[1:]):
         return False
@@ -220,7 +222,7 @@ def is_jitter(found: Distinct, /) -> bool:
 def misfit(
     dim: str, parts: Sequence[Part], found: Distinct, tolerance: Any, /, *, remedy: str | None = None
 ) -> CombineError:
-    """Explain how the labels of files differ, in how many, and what can be done."""
+    """Return an error that explains how the labels of files differ, in how many files, and what can be done."""
     n = f"{found.n_differing:,} of {len(parts):,} files"
     number = int(found.which[np.argmax(found.which != 0)])
     first, other = parts[0], parts[found.first(number)]
@@ -269,12 +271,12 @@ def _extent(labels: Labels) -> str:
 
 
 def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -> None:
-    """Refuse labels that have no order among them, such as dates of two calendars.
+    """Refuse labels that have no common order, such as dates of two calendars.
 
     Raises
     ------
     CombineError
-        Labels are of several kinds; the message names a file and a label of each.
+        Labels are of several kinds; the message names a file and a label of each of two kinds.
     """
     first: tuple[str, Part, Labels] | None = None
     for part, labels in zip(parts, indexes, strict=True):
@@ -305,14 +307,14 @@ def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[A
     Parameters
     ----------
     name
-        Of the variable.
+        Name of the variable.
     parts, values
-        Its values in each file.
+        The files, and the values of the variable in each of them.
 
     Raises
     ------
     CombineError
-        Calendars differ; the message names them, and a file of each.
+        Calendars differ; the message names two of them, and a file of each.
     """
     if all(x.dtype.kind != "O" for x in values):
         return
@@ -347,12 +349,12 @@ def _kind(labels: Labels) -> str:
 
 
 def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part], /) -> tuple[Labels, list[Labels]]:
-    """Give the labels that all files are brought to, as ``xr.align`` finds them, and those that files then have.
+    """Return the labels to which all files are aligned, as ``xr.align`` does, and the distinct labels after snapping.
 
     Raises
     ------
     CombineError
-        ``join`` is "exact", or they cannot be brought together.
+        ``join`` is "exact", or the labels cannot be aligned.
     """
     labels = list(found.labels)
     if len(labels) == 1:
@@ -384,7 +386,7 @@ def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part]
 
 
 def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
-    """Replace each label by one of an earlier file that lies within a tolerance."""
+    """Return labels in which each label is replaced by an earlier file's label within a tolerance."""
     known = labels[0]
     snapped = [known]
     for x in labels[1:]:
@@ -392,7 +394,7 @@ def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
         if base.dtype == x.dtype and len(base) and base.dtype.kind in KINDS:
             try:
                 at = base.get_indexer(x, method="nearest", tolerance=tolerance)
-            except (TypeError, ValueError):  # a number is no tolerance of dates
+            except (TypeError, ValueError):  # dates cannot have a number as tolerance
                 at = np.full(len(x), -1)
             moved = pd.Index(np.where(at >= 0, base.values[at], x.values), name=x.name)
             x = moved if moved.is_unique else x
@@ -402,5 +404,5 @@ def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
 
 
 def span(labels: Labels, /) -> str:
-    """Write the first and the last label."""
+    """Return the first and the last label as text."""
     return f"{labels[0]} to {labels[-1]}" if len(labels) > 1 else f"{labels[0]}"

@@ -1,4 +1,4 @@
-"""A dimension that the files lack, with a coordinate from their names or attributes."""
+"""New dimensions that the files lack, with labels from file names or attributes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ __all__ = ["FromAttribute", "FromName", "Labelling", "check_labellings", "make_l
 
 @dataclass(frozen=True, slots=True)
 class FromName:
-    r"""The label of a file from its name: what a regular expression finds there.
+    r"""The label of a file from its name: the text that a regular expression matches.
 
-    Where no file has a match in its name, it is looked for in the whole URLs of all of them.
+    If no file name has a match, the expression is applied to the whole URLs of all files.
+
+    When to use: if the names of the files differ in the label. Alternatives: :class:`FromAttribute`, or a function of
+    the dataset.
 
     Parameters
     ----------
     pattern
-        With one group, or none for the whole match.
+        Regular expression with one group, or with none for the whole match.
     format
-        Of dates, as :meth:`datetime.datetime.strptime` has it. Without it labels are integers where all of them are
-        whole numbers, else text.
+        Format of dates, as in :meth:`datetime.datetime.strptime`. Without it, labels are integers if all of them are
+        whole numbers, otherwise text.
 
     Examples
     --------
@@ -42,7 +45,7 @@ class FromName:
     Raises
     ------
     ValueError
-        The pattern is no regular expression, or has several groups.
+        The pattern is not a regular expression, or has several groups.
     """
 
     pattern: str
@@ -57,7 +60,7 @@ class FromName:
             raise ValueError(f"FromName({self.pattern!r}) has {groups} groups; write those not meant as (?:...)")
 
     def texts(self, urls: Sequence[str], /) -> list[str | None]:
-        """Give what the pattern finds in each name, or where it finds nothing in any, in each URL."""
+        """Return the text that the pattern matches in each name; if no name has a match, in each URL."""
         found = [self._text(_name(url)) for url in urls]
         return [self._text(url) for url in urls] if all(text is None for text in found) else found
 
@@ -75,12 +78,23 @@ def _name(url: str) -> str:
 class FromAttribute:
     """The label of a file from an attribute of its dataset.
 
+    When to use: if the files have the label as a global attribute. Alternatives: :class:`FromName`, or a function of
+    the dataset.
+
     Parameters
     ----------
     name
-        Of the attribute.
+        Name of the attribute.
     format
-        As in :class:`FromName`; numbers stay numbers.
+        Format of dates, as in :class:`FromName`; numbers stay numbers.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> runs = [xr.Dataset({"t": ("x", [1.0, 2.0])}, attrs={"run": run}) for run in (3, 4)]
+    >>> vs.combine_datasets(runs, new_dim={"run": FromAttribute("run")})["run"].values.tolist()
+    [3, 4]
     """
 
     name: str
@@ -88,16 +102,16 @@ class FromAttribute:
 
 
 type Labelling = FromName | FromAttribute | Callable[[xr.Dataset], Any]
-"""What gives the label of a file: a callable is given its dataset."""
+"""Source of the label of a file; a function is called with the dataset of the file."""
 
 
 def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], /) -> list[Part]:
-    """Put dimensions of one element, with their labels, on all data variables.
+    """Return parts whose data variables have new dimensions of one element, with their labels.
 
     Raises
     ------
     CombineError
-        A file has no such label, one that is no date, or the dimension already.
+        A file has no such label, a label that is not a date, or the dimension already.
     """
     made = list(parts)
     for dim, labelling in labellings.items():
@@ -107,12 +121,12 @@ def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], /)
 
 
 def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
-    """Refuse what does not say where labels are from.
+    """Check that each new dimension has a source of labels.
 
     Raises
     ------
     CombineError
-        It is no mapping, or holds something else than labellings.
+        ``new_dim`` is not a mapping, or a value is not a source of labels.
     """
     if new_dim is None:
         return {}
@@ -134,12 +148,12 @@ def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
 
 
 def make_labels(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Sequence[Any]:
-    """Give one label a part.
+    """Return one label for each part.
 
     Raises
     ------
     CombineError
-        A part has none, several, or one that is no date.
+        A part has no label, several values as its label, or a label that is not a date.
     """
     found = _found(parts, dim, labelling)
     for x, part in zip(found, parts, strict=True):
@@ -165,7 +179,7 @@ def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[An
 def _called(dim: str, labelling: Callable[[xr.Dataset], Any], part: Part) -> Any:
     try:
         return labelling(part.dataset())
-    except Exception as error:  # code of the user's raises what it likes, and does not name the file
+    except Exception as error:  # the user's code may raise any error, which does not name the file
         raise _refusal(
             dim, part, f"the function of new_dim '{dim}' raised {type(error).__name__} for {part.called}: {error}"
         ) from error
@@ -180,7 +194,7 @@ def _why(labelling: Labelling, part: Part) -> str:
 
 
 def _plain(dim: str, found: Any, part: Part) -> Any:
-    """Give a label as one plain value; dates in nanoseconds of UTC."""
+    """Return a label as one plain value; dates are in nanoseconds of UTC."""
     if isinstance(found, np.ndarray | np.generic | xr.DataArray | xr.Variable) and found.size == 1:
         found = np.asarray(found).reshape(())[()]
     is_text = isinstance(found, str | bytes)
@@ -219,12 +233,12 @@ def _refusal(dim: str, part: Part, message: str) -> CombineError:
 
 
 def with_new_dim(part: Part, dim: str, label: Any, /) -> Part:
-    """Put a dimension of one element in front of all data variables.
+    """Return a part whose data variables have a new dimension of one element in front.
 
     Raises
     ------
     CombineError
-        The part has it.
+        The part has the dimension already.
     """
     if dim in part.sizes or dim in part.variables:
         what = "dimension" if dim in part.sizes else "variable"

@@ -29,23 +29,23 @@ _MAX_ABSENT = 100_000
 def complete(
     tiles: Mapping[tuple[int, ...], Part], shape: Sequence[int], dims: Sequence[str], rules: Rules, /
 ) -> dict[tuple[int, ...], Part]:
-    """Put ABSENT tiles where no file is.
+    """Add ABSENT tiles at the places of a grid that have no file.
 
     Parameters
     ----------
     tiles
-        By their place along each dimension, in order; aligned along the others.
+        Tiles by their position along each dimension, in order; they are aligned along the other dimensions.
     shape
-        Of the grid.
+        Shape of the grid.
     dims
-        Along which they are joined.
+        Dimensions along which the tiles are joined.
     rules
-        With ``join``.
+        Rules with ``join``.
 
     Raises
     ------
     CombineError
-        ``join`` is not "outer".
+        ``join`` is not "outer", or too many tiles are absent.
     """
     absent = islice((place for place in np.ndindex(*shape) if place not in tiles), _MAX_ABSENT)
     n_absent = math.prod(shape) - len(tiles)
@@ -71,12 +71,12 @@ def complete(
 
 
 class _InLine:
-    """Finds a tile with the same place along some dimensions.
+    """Finder of tiles with the same position along some dimensions.
 
     Parameters
     ----------
     tiles, dims
-        Tiles by their place along each dimension.
+        Tiles by their position along each dimension, and these dimensions.
     """
 
     def __init__(self, tiles: Mapping[tuple[int, ...], Part], dims: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ class _InLine:
         self._found: dict[tuple[int, ...], dict[tuple[int, ...], Part]] = {}
 
     def find(self, place: tuple[int, ...], dims: Iterable[Hashable]) -> Part | None:
-        """Give a tile, or ``None`` where there is none."""
+        """Return a tile with the same position along the given dimensions, or ``None`` if there is none."""
         wanted = set(dims)
         axes = tuple(axis for axis, dim in enumerate(self.dims) if dim in wanted)
         if axes not in self._found:
@@ -94,7 +94,7 @@ class _InLine:
 
 
 def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Rules) -> Part:
-    """Make a tile without values; what does not vary along all dimensions is that of a tile in line with it."""
+    """Make a tile without values; a variable that lacks some dimensions is copied from a tile at the same position."""
     ends = {dim: part for dim in in_line.dims if (part := in_line.find(place, [dim])) is not None}
     sizes = {**like.sizes, **{dim: part.sizes[dim] for dim, part in ends.items()}}
     variables = {}
@@ -128,36 +128,36 @@ def join_tiles(
     storage: Storage,
     /,
 ) -> Part:
-    """Join the tiles of a grid along one dimension after the other, from the first on, as xarray does.
+    """Join the tiles of a grid along one dimension after the other, beginning with the first, as xarray does.
 
     Parameters
     ----------
     tiles
-        By their place along each dimension; aligned along all others.
+        Tiles by their position along each dimension; they are aligned along all other dimensions.
     shape
-        Of the grid.
+        Shape of the grid.
     dims
-        Along which they are joined; ``None`` where they are put side by side.
+        Dimensions along which the tiles are joined; ``None`` to merge them.
     rules, storage
-        As for :func:`concat_parts`.
+        Arguments of :func:`concat_parts`.
 
     Raises
     ------
     CombineError
-        Something does not fit.
+        The tiles do not fit.
     StorageError
         Values to be compared cannot be read.
     """
 
     def join(place: tuple[int, ...]) -> Part:
-        """Join the tiles whose last places are given."""
+        """Join the tiles whose last positions are given."""
         axis = len(dims) - len(place) - 1
         if axis < 0:
             return tiles[place]
         parts, dim = [join((i, *place)) for i in range(shape[axis])], dims[axis]
         if dim is None:
             return merge_parts(parts, rules, storage)
-        if len(dims) > 1:  # along the others, tiles of this line may have other labels than those of the first one
+        if len(dims) > 1:  # tiles of this line may have other labels along the other dimensions than the first line
             parts = align(parts, rules, but=[dim])
         return concat_parts(parts, dim, rules, storage)
 
@@ -167,13 +167,13 @@ def join_tiles(
 def combine_by_coords(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Part:
     """Order files by their coordinates and join them, as :func:`xarray.combine_by_coords` does.
 
-    Files of other variables are joined by themselves and put side by side where they span the same coordinates, or
-    share no variable. Otherwise variables are absent in some files: an error, or ABSENT with ``join="outer"``.
+    Files with different variables are joined in separate groups and merged if the groups have the same coordinates, or
+    no variable in common. Otherwise some files lack variables: this is an error, or ABSENT with ``join="outer"``.
 
     Raises
     ------
     CombineError
-        Coordinates overlap, are not sorted, or leave a gap in the hypercube; or something differs.
+        Coordinates overlap, are not sorted, or leave a gap in the hypercube, or files differ.
     StorageError
         Values to be compared cannot be read.
     """
@@ -204,13 +204,13 @@ def _stand_side_by_side(groups: Mapping[frozenset[str], Sequence[Part]], rules: 
 
 
 def _place(part: Part) -> object:
-    """Give what tells the labels of a part from those of most others."""
+    """Return a key that distinguishes the labels of a part from those of most others."""
     labels = ((dim, index.index) for dim, index in part.indexes.items())
     return frozenset((dim, len(x), x[0], x[-1]) for dim, x in labels if len(x))
 
 
 def _span(parts: Sequence[Part], rules: Rules) -> dict[str, pd.Index[Any]]:
-    """Give the sorted labels of all files along each dimension."""
+    """Return the sorted labels of all files along each dimension."""
     spans = {}
     for dim in _labelled(parts):
         found = distinct_labels([part.indexes[dim].index for part in parts], rules.tolerance)
@@ -220,7 +220,7 @@ def _span(parts: Sequence[Part], rules: Rules) -> dict[str, pd.Index[Any]]:
 
 
 def have_an_order(parts: Sequence[Part], rules: Rules, /) -> bool:
-    """Tell whether the labels of any dimension differ between parts."""
+    """Return whether the labels of any dimension differ between parts."""
     return any(
         len(distinct_labels([part.indexes[dim].index for part in parts], rules.tolerance).labels) > 1
         for dim in _labelled(parts)
@@ -228,7 +228,7 @@ def have_an_order(parts: Sequence[Part], rules: Rules, /) -> bool:
 
 
 def _labelled(parts: Sequence[Part]) -> list[str]:
-    """Name the dimensions that have labels in all parts."""
+    """Return the dimensions that have labels in all parts."""
     return [dim for dim in parts[0].indexes if all(dim in part.indexes for part in parts)]
 
 
@@ -242,9 +242,9 @@ class _Axis:
     Parameters
     ----------
     dim
-        Its name.
+        Name of the dimension.
     rank
-        Shape ``(files,)``: the place of each.
+        Position of each file along the dimension, in shape ``(files,)``.
     """
 
     dim: str
@@ -283,7 +283,7 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
         else:
             axes.append(_Axis(dim, rank[found.which]))
     if axes:
-        return axes  # those that overlap are aligned, or explained, when files are joined
+        return axes  # overlapping dimensions are aligned, or explained, when files are joined
     if overlapping:
         raise _overlap(parts, overlapping, rules.tolerance)
     within = "" if rules.tolerance is None else f" within tolerance={rules.tolerance!r}"
@@ -298,7 +298,7 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
 
 
 def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> NDArray[np.intp] | None:
-    """Give the order of labels, or ``None`` where they overlap."""
+    """Return the position of each of the distinct labels, or ``None`` if they overlap."""
     labels = found.labels
     check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
     for number, x in enumerate(labels):
@@ -348,12 +348,12 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
 
 
 def _is_before(a: pd.Index[Any], b: pd.Index[Any], tolerance: Any = None) -> bool:
-    """Whether all labels of one are less than those of another, by more than a tolerance."""
+    """Return whether all labels of one index are less than those of another, by more than a tolerance."""
     highest, lowest = _highest(a), _lowest(b)
     if tolerance is not None:
         try:
             return bool(lowest - highest > tolerance)
-        except TypeError:  # a number is no tolerance of dates
+        except TypeError:  # dates cannot have a number as tolerance
             pass
     return bool(highest < lowest)
 
@@ -367,7 +367,7 @@ def _highest(labels: pd.Index[Any]) -> Any:
 
 
 def _plain(label: Any) -> Any:
-    """Give a Python integer for one of numpy, whose differences are exact."""
+    """Return a numpy integer as a Python integer, whose differences are exact."""
     return int(label) if isinstance(label, np.integer) else label
 
 

@@ -1,4 +1,4 @@
-"""Datasets and trees taken apart for combining: making thousands of `xr.Dataset` costs more than joining them."""
+"""The parts of a dataset for combining: making thousands of `xr.Dataset` would cost more than joining them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
 
 
 class Attribute(NamedTuple):
-    """An attribute of a variable, or of the dataset where ``name`` is ``None``."""
+    """An attribute of a variable, or of the dataset if ``name`` is ``None``."""
 
     name: str | None
     key: str
 
     def note(self) -> Refusal:
-        """Say that it was left out."""
+        """Return a note that the attribute was left out."""
         where = "the dataset" if self.name is None else f"'{self.name}'"
         reason = f"attribute '{self.key}' of {where} differs between files and is left out"
         return Refusal(path=self.name or "/", reason=reason, kind="noted")
@@ -45,30 +45,30 @@ class Attribute(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Part:
-    """Variables of a dataset by name, and what else it is made of.
+    """The variables of a dataset by name, and all else that it is made of.
 
     Parameters
     ----------
     variables
-        Virtual and loaded ones, those of ``indexes`` too.
+        Virtual and loaded variables, including those of ``indexes``.
     sizes
         Length of each dimension.
     coordinates
         Names of the variables that are coordinates.
     indexes
-        Of the loaded dimension coordinates, by the name of the dimension.
+        Indexes of the loaded dimension coordinates, by the name of the dimension.
     attributes, encoding
-        Of the dataset.
+        Attributes and encoding of the dataset.
     refusals
-        What the report on it says beside its variables.
+        Notes and refusals for the report on the dataset.
     source
-        Where it is from, for messages; or ``None``. Of many files, the first.
+        URL of the file, for messages, or ``None``; of many files, the URL of the first.
     n_files
-        That it is made of; none for a tile for which there is no file.
+        Number of files that the part is made of; 0 for a tile without a file.
     left_out
-        Attributes in which the files that it is made of differ.
+        Attributes that differ between the files of the part.
     absent
-        Which elements none of its files has; ``None`` where there are all.
+        Elements that none of its files has; ``None`` if no element is absent.
     """
 
     variables: Mapping[str, xr.Variable]
@@ -85,12 +85,12 @@ class Part:
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset, /) -> Part:
-        """Take a dataset apart.
+        """Return the part of a dataset.
 
         Raises
         ------
         CombineError
-            It has an index that is no plain one of a dimension coordinate.
+            The dataset has an index that is not a plain index of a dimension coordinate.
         """
         indexes: dict[str, PandasIndex] = {}
         for name, index in dataset.xindexes.items():
@@ -114,7 +114,7 @@ class Part:
         )
 
     def dataset(self) -> xr.Dataset:
-        """Put the dataset together."""
+        """Return the dataset of the part."""
         coords = {name: x for name, x in self.variables.items() if name in self.coordinates}
         data = {name: x for name, x in self.variables.items() if name not in self.coordinates}
         dataset = xr.Dataset(data, coords=xr.Coordinates(coords, indexes=dict(self.indexes)), attrs=self.attributes)
@@ -126,18 +126,22 @@ class Part:
 
     @property
     def called(self) -> str:
-        """Where it is from, in quotes."""
+        """Return the source of the part in quotes, for messages."""
         name = f"'{self.source or 'a dataset'}'"
         return name if self.n_files < 2 else f"{name} (joined with {self.n_files - 1:,} more)"
 
     def absent_in(self, name: str, /) -> NDArray[np.bool_] | None:
-        """Give which elements of a variable no file has, as what broadcasts to it; ``None`` where there are all."""
+        """Return a mask of the elements of a variable that no file has; it broadcasts to the variable.
+
+        ``None`` means that no element is absent.
+        """
         return None if self.absent is None else self.absent.mask(name, list(map(str, self.variables[name].dims)))
 
     def with_variables(self, variables: Mapping[str, xr.Variable], /, *, coordinates: Iterable[str] = ()) -> Part:
-        """Replace or add variables; sizes are those that they have, and indexes of loaded dimension coordinates follow.
+        """Return a part with variables replaced or added.
 
-        Variables that are not named must have the sizes that the part will have.
+        Its sizes and the indexes of loaded dimension coordinates follow. The variables that are not replaced must have
+        the sizes that the new part will have.
         """
         sizes, indexes, merged = dict(self.sizes), dict(self.indexes), dict(self.variables)
         for name, variable in variables.items():
@@ -155,7 +159,7 @@ class Part:
 
 
 def over_index(name: str, index: PandasIndex, like: xr.Variable, /) -> xr.Variable:
-    """Make the variable over an index, with attributes and encoding of another one; its dtype only where it is kept."""
+    """Return the variable over an index, with another's attributes and encoding; an encoded dtype must be the same."""
     made: xr.Variable = index.create_variables({name: like})[name]
     made.encoding = {key: value for key, value in made.encoding.items() if key != "dtype" or made.dtype == like.dtype}
     return made
@@ -167,12 +171,12 @@ def each_node(
     change: Callable[[str, ManifestGroup, Sequence[ManifestGroup]], ManifestGroup],
     /,
 ) -> ManifestGroup:
-    """Change each group of a store by those of other trees that have its path.
+    """Return a store's group in which each group is changed by the groups of other trees at the same path.
 
     Raises
     ------
     CombineError
-        The trees have not the same groups; or what ``change`` raises, with a note that names the group.
+        The trees have different groups, or ``change`` raises this error; a note on the error names the group.
     """
     nodes, others = dict(stored.walk()), [dict(group.walk()) for group in groups]
     for group, its in zip(groups, others, strict=True):
@@ -211,20 +215,20 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def group_from(part: Part, stored: ManifestGroup, unchanged: Collection[str], /) -> ManifestGroup:
-    """Give the group of a part; variables that are as they were in the store stay the very same."""
-    known = {(x.path, x.kind): x for x in reversed((*stored.refusals, *part.refusals))}  # the store's own word holds
+    """Return the group of a part; variables that are unchanged in the store stay the same objects."""
+    known = {(x.path, x.kind): x for x in reversed((*stored.refusals, *part.refusals))}  # the store's refusals win
     made = to_group(replace(part, refusals=tuple(reversed(known.values()))).dataset())
     arrays = {name: stored.arrays[name] if name in unchanged else array for name, array in made.arrays.items()}
     return replace(made, arrays=arrays, loaded=made.loaded | (stored.loaded & arrays.keys()), not_text=stored.not_text)
 
 
 def bundled_in(group: ManifestGroup, /) -> set[str]:
-    """Name the variables whose values came with the group."""
+    """Return the names of the variables whose manifests are in memory."""
     return {name for name, array in group.arrays.items() if isinstance(array.manifest, ChunkManifest)}
 
 
 def labels_by_path(tree: ManifestGroup, dim: str, /) -> dict[str, ManifestArray | None]:
-    """Give the coordinate that each group has of its own, or of the nearest group that it lies in."""
+    """Return for each group its own coordinate, or that of its nearest parent group."""
     found: dict[str, ManifestArray | None] = {}
     for path, node in tree.walk():
         found[path] = node.arrays.get(dim, found.get(path.rpartition("/")[0]))
@@ -232,7 +236,7 @@ def labels_by_path(tree: ManifestGroup, dim: str, /) -> dict[str, ManifestArray 
 
 
 def with_labels(group: ManifestGroup, dim: str, labels: ManifestArray | None, /) -> ManifestGroup:
-    """Give a group that has a dimension the coordinate that it inherits."""
+    """Return a group with the coordinate that it inherits, if it has the dimension in the same length."""
     sizes = {
         n for x in group.arrays.values() for d, n in zip(x.dimension_names or (), x.shape, strict=False) if d == dim
     }
@@ -242,7 +246,7 @@ def with_labels(group: ManifestGroup, dim: str, labels: ManifestArray | None, /)
 
 
 def with_inherited(tree: ManifestGroup, /) -> dict[str, ManifestGroup]:
-    """Give the groups of a tree by path, each with the coordinates that its dimensions inherit."""
+    """Return the groups of a tree by path, each with the coordinates that its dimensions inherit."""
     found = dict(tree.walk())
     dims = {dim for node in found.values() for x in node.arrays.values() for dim in x.dimension_names or ()}
     for dim in sorted(dims):

@@ -1,4 +1,4 @@
-"""Variables of a store with the parts of an update in their places."""
+"""Placement of the parts of an update in the variables of a store."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from virtualstack.verify import values_differ
 __all__ = ["Placing", "StoreAxis"]
 
 type _Cell = tuple[int, ...]
-"""Numbers of segments, one an axis."""
+"""Numbers of segments, one for each axis."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StoreAxis:
-    """Labels along a dimension, and where each part has its own among them.
+    """The labels along a dimension, and the positions of each part's labels among them.
 
-    A segment is a run of labels that each part has one behind the other, or has not at all.
+    A segment is a run of labels of which each part has either all, in this order, or none.
 
     Parameters
     ----------
     dim
-        The dimension.
+        Name of the dimension.
     labels
         Labels of the result.
     dtype
-        Their dtype in xarray.
+        Dtype of the labels in xarray.
     at
-        For each part, the elements of the result that it has, ascending; what the store has comes first.
+        For each part, its elements in the result, ascending; the store is the first part.
     bounds
-        Begins of the segments, and the end of the last one.
+        First element of each segment, and the end of the last segment.
     starts
         For each part, its first element of each segment that it has.
     """
@@ -64,7 +64,7 @@ class StoreAxis:
     def from_labels(
         cls, dim: str, labels: pd.Index[Any], dtype: np.dtype[Any], at: Sequence[NDArray[np.intp]], /
     ) -> StoreAxis:
-        """Find the segments."""
+        """Return the axis with its segments."""
         lines = [np.array([0, len(labels)], np.intp)]
         for own in at:
             if len(own):
@@ -86,7 +86,7 @@ class StoreAxis:
 
     @property
     def is_same(self) -> bool:
-        """Whether there are no labels that the store has not."""
+        """Return whether the result has no labels that the store lacks."""
         return len(self.labels) == len(self.at[0])
 
     def span(self, segment: int) -> tuple[int, int]:
@@ -96,20 +96,20 @@ class StoreAxis:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Placing:
-    """What is placed in a store, and where.
+    """The parts of an update, and their positions in a store.
 
     Parameters
     ----------
     dim
         Dimension of the update.
     axes
-        Dimensions along which labels differ, by name, and ``dim``.
+        Dimensions along which labels differ, and ``dim``, by name.
     parts
-        What the store has, and then what is placed.
+        The store, followed by the parts to place.
     fitting
-        What is done where they differ.
+        Rules for differences.
     prefer
-        Which of two sources with the same labels is shown.
+        Rule that chooses between two sources with the same labels.
     """
 
     dim: str
@@ -120,12 +120,12 @@ class Placing:
     _under: dict[int, frozenset[Location]] = field(default_factory=dict)
 
     def placed_axes(self, name: str) -> list[tuple[int, StoreAxis]]:
-        """List the numbers of the axes of a variable along which parts are placed, and these."""
+        """Return the axes of a variable along which parts are placed, with their numbers."""
         dims = map(str, self.parts[0].variables[name].dims)
         return [(number, self.axes[dim]) for number, dim in enumerate(dims) if dim in self.axes]
 
     def where(self, name: str, begin: Sequence[int]) -> str:
-        """Name the labels at an element of the result, for messages."""
+        """Return the labels at an element of the result as text, for messages."""
         found = [(axis.dim, axis.labels[begin[number]]) for number, axis in self.placed_axes(name)]
         return ", ".join(f"{dim}={label!s}" for dim, label in found)
 
@@ -137,7 +137,7 @@ class Placing:
         return frozenset(x for array in arrays if array is not None for x in array.in_memory().compact().locations)
 
     def under(self, number: int) -> frozenset[Location]:
-        """Return the sources that the store shows at the labels of a part."""
+        """Return the sources of the store at the labels of a part."""
         if number not in self._under:
             found: set[Location] = set()
             for name in self.parts[number].variables:
@@ -156,7 +156,7 @@ class Placing:
         return not {x.url for x in self.under(number)}.isdisjoint(x.url for x in self.locations(number))
 
     def wins(self, number: int, name: str, where: str) -> bool:
-        """Return whether a part counts more than what the store shows at its labels, of values without a source."""
+        """Return whether a part is preferred to the store at its labels, for values without a source."""
         if self.is_read_again(number):
             return True
         mine: list[Location | None] = sorted(self.locations(number), key=str)
@@ -176,7 +176,7 @@ class Placing:
     # -- virtual variables ------------------------------------------------------------------------------------
 
     def virtual(self, name: str) -> xr.Variable | list[Overlay]:
-        """Return what comes over a variable that stays as it is, or where it does not, the variable anew."""
+        """Return overlays on a variable if its labels and chunks stay the same, otherwise the new variable."""
         variable = self.parts[0].variables[name]
         array = cast(ManifestArray, virtual_array(variable))
         cells: dict[_Cell, list[tuple[int, tuple[int, ...]]]] = {}
@@ -201,13 +201,13 @@ class Placing:
         return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
 
     def _list_cells(self, name: str, number: int) -> Iterator[tuple[_Cell, tuple[int, ...]]]:
-        """List the cells of segments that a part has of a variable, and its first elements in each."""
+        """Yield the cells of segments in which a part has a variable, and the part's first elements in each."""
         if name in self.parts[number].variables:
             for each in product(*(axis.starts[number].items() for _, axis in self.placed_axes(name))):
                 yield tuple(segment for segment, _ in each), tuple(start for _, start in each)
 
     def _stored_box(self, name: str, cell: _Cell) -> tuple[slice, ...] | None:
-        """Return the elements that the store has in a cell, which has all of them or none."""
+        """Return the elements of the store in a cell of segments, of which it has all, or ``None`` if it has none."""
         box = [slice(None)] * self.parts[0].variables[name].ndim
         for segment, (number, axis) in zip(cell, self.placed_axes(name), strict=True):
             begin, end = axis.span(segment)
@@ -220,7 +220,7 @@ class Placing:
     def _merged(
         self, name: str, array: ManifestArray, cell: _Cell, sources: Sequence[tuple[int, tuple[int, ...]]]
     ) -> tuple[ManifestArray, list[tuple[Box, ManifestArray]]]:
-        """Return what is shown in a cell, and the boxes of it that parts show, in elements of the result."""
+        """Return the array shown in a cell of segments, and the boxes that parts overwrite, in result elements."""
         stored = self._stored_box(name, cell)
         shown = None if stored is None else array[stored]
         whole = [(0, n) for n in array.shape]
@@ -253,23 +253,23 @@ class Placing:
     def _taken(
         self, name: str, number: int, meeting: Meeting, begin: Sequence[int], old: ManifestArray, new: ManifestArray
     ) -> NDArray[np.bool_]:
-        """Return which cells of a part are shown."""
+        """Return a mask of the cells of a part that are shown."""
         take = meeting.take.copy()
         if (meeting.clashing | meeting.unknown).any() and self.dim not in self.parts[0].variables[name].dims:
             storage, source = self.fitting.storage, self.parts[number].source
             a, b = (loaded_variable(name, x, storage, url=source) for x in (old, new))
-            if values_differ(np.asarray(a.values), np.asarray(b.values)) is None:  # what each file of a run repeats
+            if values_differ(np.asarray(a.values), np.asarray(b.values)) is None:  # each file of a run repeats them
                 return take
         for then, now, mask in meeting.pairs():
             first = [a for a, _ in meeting.boxes(mask)[0]]
             where = self.where(name, [a + b for a, b in zip(begin, first, strict=True)])
             if then.url.startswith(f"{self.parts[0].source or '?'}/") and self.is_read_again(number):
-                continue  # what was written into the store stays, as when a file is refreshed
+                continue  # values written into the store stay, as when a file is refreshed
             if is_preferred(self.prefer, now, then, self.attributes, name=name, where=where):
                 take |= mask
         unknown = meeting.unknown
         own = {x.url for x in self.locations(number)}
-        if len(own) > 1:  # of a joined dataset, what is EMPTY may be what none of its files has
+        if len(own) > 1:  # an EMPTY cell of a joined dataset may be a cell that none of its files has
             holes = unknown & (meeting.new.entries["location"] == EMPTY)
             codes = [i + FIRST for i, x in enumerate(meeting.old.locations) if x.url in own]
             take |= holes & np.isin(meeting.old.entries["location"], codes)
@@ -286,18 +286,18 @@ class Placing:
         sizes: tuple[int, ...],
         stored: tuple[slice, ...] | None,
     ) -> ManifestArray:
-        """Put a variable together from the store, cells of parts, and holes: along one axis, and each of its pieces.
+        """Put a variable together from the store, cells of parts, and ABSENT elements, one axis after the other.
 
         Parameters
         ----------
         name, array
-            The variable, and what the store has of it.
+            Name of the variable, and its array in the store.
         cells
-            What parts show, by the segments of the axes that are left.
+            Arrays of the cells that parts change, by the segments of the remaining axes.
         sizes
             Lengths along the axes before.
         stored
-            What the store has along the axes before; ``None`` where it has nothing.
+            Elements of the store along the axes before; ``None`` if it has none.
         """
         axes = self.placed_axes(name)
         if len(sizes) == len(axes):
@@ -338,7 +338,7 @@ class Placing:
         return tuple(box)
 
     def _hole(self, name: str, sizes: tuple[int, ...]) -> ManifestArray:
-        """Return ABSENT elements, of the whole length along axes that are left."""
+        """Return ABSENT elements, in the whole length along the remaining axes."""
         old = self.parts[0]
         lengths = {axis.dim: len(axis.labels) for _, axis in self.placed_axes(name)}
         lengths |= {axis.dim: n for n, (_, axis) in zip(sizes, self.placed_axes(name), strict=False)}
@@ -347,7 +347,7 @@ class Placing:
     # -- loaded variables -------------------------------------------------------------------------------------
 
     def loaded(self, name: str) -> xr.Variable:
-        """Return a loaded variable with the values of parts; itself where nothing changes."""
+        """Return a loaded variable with the values of parts; the variable itself if nothing changes."""
         old = self.parts[0].variables[name]
         lengths = [self.axes.get(str(dim)) for dim in old.dims]
         shape = [n if axis is None else len(axis.labels) for axis, n in zip(lengths, old.shape, strict=True)]
@@ -387,7 +387,7 @@ class Placing:
         shown: NDArray[np.intp],
         own: NDArray[np.intp],
     ) -> NDArray[np.intp]:
-        """Return which values are shown at the labels of a part: numbers in all values that were found."""
+        """Return the values that are shown at the labels of a part, as numbers in all values that were found."""
         there = shown >= 0
         if not there.any():
             return own
@@ -398,7 +398,7 @@ class Placing:
         fill_value = self.fitting.rules.fill(name)
         lacking_old = pd.isnull(old) if fill_value is None else pd.isnull(old) | (old == fill_value)
         blank = np.zeros(shown.shape, np.bool_)
-        blank[there] = lacking_old & differ[there]  # holes of loaded variables stand in the store as missing values
+        blank[there] = lacking_old & differ[there]  # the store has missing values for absent elements when loaded
         there &= ~blank
         differ &= there
         if differ.any():
@@ -413,7 +413,7 @@ class Placing:
 
 
 def _in_whole_chunks(array: ManifestArray, box: tuple[slice, ...]) -> ManifestArray:
-    """Return elements of a store, parted where the first whole chunk begins: what is before must be read."""
+    """Return elements of a store, split where the first whole chunk begins: elements before it must be read."""
     for axis, (side, cells) in enumerate(zip(box, array.grid.axes, strict=True)):
         begin, end, _ = side.indices(cells.length)
         if (begin, end) == (0, cells.length) or begin == end:

@@ -1,4 +1,4 @@
-"""What is shown where a store and a file, or two files, have the same labels."""
+"""Precedence of sources: the choice between a store and a file, or two files, with the same labels."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Candidate", "Meeting", "Prefer", "check_prefer", "compare_cells", "i
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file that has labels which another file has too; ``prefer=`` of :meth:`Repository.update` is given it.
+    """A file that has the same labels as another file; a function ``prefer=`` of :meth:`Repository.update` gets it.
 
     Parameters
     ----------
     url
         URL of the file.
     last_modified
-        When it was last modified, in UTC; of a file that was copied, when the file was modified that the store was
-        written from. ``None`` where that is not known.
+        Time of its last modification, in UTC. For a file that was copied, it is the time of the file that the store was
+        written from. ``None`` if the time is not known.
     """
 
     url: str
@@ -41,13 +41,16 @@ class Candidate:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Global attributes of the file, which is opened for them."""
+        """Return the global attributes of the file, which is opened to read them."""
         return self._read(self.url)
 
 
 type Prefer = Literal["first", "last", "newest"] | Callable[[Candidate], Any] | None
-"""Which of two files counts: the one that was there first, the one that is placed last, the one that was modified
-last, or the one for which a function gives the greater key. ``None`` refuses."""
+"""Rule that chooses between two files; ``None`` refuses.
+
+``"first"`` keeps the existing file, ``"last"`` takes the file that is placed last, and ``"newest"`` the file that was
+modified last. A function takes the file for which it returns the greater key.
+"""
 
 _REMEDY = (
     "say which counts: prefer='first' keeps what is there, 'last' takes what is placed later, 'newest' takes the file "
@@ -56,12 +59,12 @@ _REMEDY = (
 
 
 def check_prefer(prefer: object, /) -> None:
-    """Check what a user gives.
+    """Check the option ``prefer`` of a user.
 
     Raises
     ------
     ValueError
-        It is neither a known word nor a function.
+        The option is neither a known word nor a function.
     """
     if prefer is not None and prefer not in ("first", "last", "newest") and not callable(prefer):
         raise ValueError(f"prefer={prefer!r}; it is 'first', 'last', 'newest' or a function of a file")
@@ -77,23 +80,23 @@ def is_preferred(
     name: str,
     where: str,
 ) -> bool:
-    """Return whether a new source counts more than the one that is there.
+    """Return whether a new source is preferred to the existing one.
 
     Parameters
     ----------
     prefer
         The rule.
     new, old
-        Both sources; ``None`` where it is not known which one it is.
+        Both sources; ``None`` if a source is not known.
     read
-        How the attributes of a file are read.
+        Function that reads the attributes of a file.
     name, where
         Variable and labels that both have, for messages.
 
     Raises
     ------
     CombineError
-        There is no rule, or it does not tell them apart.
+        There is no rule, or the rule does not distinguish the sources.
     """
     if prefer in ("first", "last"):
         return prefer == "last"
@@ -131,20 +134,20 @@ def _key(prefer: Prefer, location: Location, read: Callable[[str], Mapping[str, 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Meeting:
-    """Chunks of two arrays of the same elements, cut alike.
+    """The chunks of two arrays with the same elements and the same grid, and the cells in which they differ.
 
     Parameters
     ----------
     old, new
-        Cells of both, on shared tables.
+        Cells of both arrays, with shared tables.
     grid
-        Of the cells.
+        Grid of the cells.
     take
-        Cells that the new one has alone, or has of another version of the same source.
+        Cells that only the new array has, or that are of another version of the same source.
     clashing
-        Cells that both have, from different sources.
+        Cells that both arrays have, from different sources.
     unknown
-        Cells that both have and that differ, of which one says nothing of its source.
+        Cells that both arrays have and that differ, at least one of them without a source.
     """
 
     old: ChunkManifest
@@ -155,7 +158,7 @@ class Meeting:
     unknown: NDArray[np.bool_]
 
     def pairs(self) -> list[tuple[Location, Location, NDArray[np.bool_]]]:
-        """List the pairs of sources that clash, old and new, and the cells at which they do."""
+        """Return the pairs of clashing sources, old and new, and a mask of the cells of each pair."""
         codes = [x.entries["location"].astype(np.int64) - FIRST for x in (self.old, self.new)]
         at = self.clashing
         first, _ = distinct_rows([x[at] for x in codes])
@@ -164,7 +167,7 @@ class Meeting:
         return [(known[a], known[b], at & (codes[0] == a) & (codes[1] == b)) for a, b in found]
 
     def boxes(self, mask: NDArray[np.bool_], /) -> list[Box]:
-        """List boxes of elements that hold the cells of a mask and nothing else."""
+        """Return boxes of elements that cover exactly the cells of a mask."""
         spans = [
             [axis.span(a, b) for axis, a, b in zip(self.grid.axes, low, high, strict=True)]
             for low, high in find_boxes(mask)
@@ -172,7 +175,7 @@ class Meeting:
         return [tuple((side.start, side.stop) for side in box) for box in spans]
 
     def merged(self, like: ManifestArray, take: NDArray[np.bool_], /) -> ManifestArray:
-        """Return an array with some cells of the new one, and all others of the old one."""
+        """Return an array with some cells of the new array, and all others of the old one."""
         entries, starts = self.old.entries.copy(), None
         entries[take] = self.new.entries[take]
         if self.old.starts is not None or self.new.starts is not None:
@@ -183,9 +186,10 @@ class Meeting:
 
 
 def compare_cells(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
-    """Compare two arrays of the same elements cell by cell; ``None`` where the old one has all that the new one has.
+    """Compare two arrays of the same elements cell by cell.
 
-    What is ABSENT in the new one is not taken: absence never replaces presence.
+    ``None`` is returned if the old array has all that the new one has. ABSENT cells of the new array are not taken,
+    since they never replace existing data.
     """
     new = _as_known(new, old)
     if old.equals(new):
@@ -216,7 +220,7 @@ def compare_cells(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
 
 
 def _as_known(new: ManifestArray, old: ManifestArray) -> ManifestArray:
-    """Return an array that says of sources what another one says of them, where they are the same version."""
+    """Return an array that has the locations of another array for sources of the same version."""
     known: dict[str, list[Location]] = {}
     for location in old.in_memory().compact().locations:
         known.setdefault(location.url, []).append(location)
@@ -228,7 +232,7 @@ def _as_known(new: ManifestArray, old: ManifestArray) -> ManifestArray:
 
 
 def is_changed(then: Location, now: Location, /) -> bool:
-    """Return whether a source is no more what a store says of it, so that the store cannot be read."""
+    """Return whether a source has changed since a store recorded it, so that the store cannot be read."""
     try:
         check_version(then, now)
     except SourceChangedError:

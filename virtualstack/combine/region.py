@@ -1,4 +1,4 @@
-"""Place a part over a region of what a store holds, on its chunk lines; and boxes of elements and cells."""
+"""Placement of a part over a region of a store, along its chunk boundaries; and boxes of elements and cells."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Elements of a box along an axis; ``is_one`` where a number named a single one."""
+    """The elements of a box along an axis; ``is_one`` is true if an integer named a single element."""
 
     start: int
     stop: int
@@ -48,24 +48,24 @@ class Side:
 
     @property
     def length(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return self.stop - self.start
 
     @property
     def slice(self) -> slice:
-        """As a slice."""
+        """Return the elements as a slice."""
         return slice(self.start, self.stop)
 
 
 def read_side(dim: str, item: object, length: int, /) -> Side:
-    """Read an integer or a slice without steps, of an axis of some length, as numpy does.
+    """Read an integer or a slice without a step along a dimension, as numpy does.
 
     Raises
     ------
     IndexError
         The integer is out of bounds.
     ValueError
-        It is neither, or has a step.
+        The item is neither, or has a step.
     """
     if isinstance(item, int | np.integer) and not isinstance(item, bool):
         if not -length <= item < length:
@@ -79,14 +79,14 @@ def read_side(dim: str, item: object, length: int, /) -> Side:
 
 
 def read_region(region: object, dims: Sequence[str], shape: Sequence[int], /) -> list[Side]:
-    """Read a region: a map from dimension to what :func:`read_side` takes, or a sequence of that, or one alone.
+    """Read a region: a map from dimension to items of :func:`read_side`, a sequence of such items, or a single item.
 
     Raises
     ------
     IndexError
         An integer is out of bounds, or there are more items than dimensions.
     ValueError
-        There is no such dimension, or an item is none.
+        A dimension does not exist, or an item is not valid.
     """
     if isinstance(region, Mapping):
         unknown = sorted(map(str, region.keys() - set(dims)))
@@ -107,7 +107,7 @@ type Box = tuple[tuple[int, int], ...]
 
 
 def grown(before: Sequence[int], after: Sequence[int], /) -> list[Box]:
-    """Give what a shape has beyond another one, in boxes that do not overlap.
+    """Return the elements that a shape has beyond another one, as boxes that do not overlap.
 
     >>> grown((4, 5), (6, 5))
     [((4, 6), (0, 5))]
@@ -122,7 +122,7 @@ def grown(before: Sequence[int], after: Sequence[int], /) -> list[Box]:
 
 
 def clipped(boxes: Iterable[Box], shape: Sequence[int], /) -> list[Box]:
-    """Give the parts of boxes that lie in a shape.
+    """Return the parts of boxes that are in a shape.
 
     >>> clipped([((2, 6),), ((5, 7),)], (4,))
     [((2, 4),)]
@@ -132,7 +132,7 @@ def clipped(boxes: Iterable[Box], shape: Sequence[int], /) -> list[Box]:
 
 
 def merged(boxes: Iterable[Box], /) -> list[Box]:
-    """Put boxes together that touch or overlap along one axis and are equal along the others; sorted.
+    """Return sorted boxes, merged if they touch or overlap along one axis and are equal along the others.
 
     >>> merged([((4, 5), (0, 3)), ((0, 4), (0, 3)), ((7, 8), (0, 3))])
     [((0, 5), (0, 3)), ((7, 8), (0, 3))]
@@ -158,7 +158,7 @@ def merged(boxes: Iterable[Box], /) -> list[Box]:
 
 
 def bounding(differ: NDArray[np.bool_], /) -> list[Box]:
-    """Give the least box that holds all elements that are true; none where none is.
+    """Return the smallest box that has all true elements; no box if no element is true.
 
     >>> bounding(np.array([False, True, False, True]))
     [((1, 4),)]
@@ -169,7 +169,7 @@ def bounding(differ: NDArray[np.bool_], /) -> list[Box]:
 
 
 def find_boxes(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Give boxes, first cells and last cells and one more, that hold what is marked and nothing else.
+    """Yield boxes that cover exactly the true elements of a mask, each as its begin and end along all axes.
 
     >>> list(find_boxes(np.array([[True, True], [True, True], [False, True]])))
     [((0, 0), (2, 2)), ((2, 1), (3, 2))]
@@ -190,7 +190,7 @@ def find_boxes(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tu
 
 
 type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
-"""Where a part belongs: by dimension elements, or ``"auto"`` for those that have its labels."""
+"""Elements of the store that a part overwrites, by dimension; ``"auto"`` takes those with the part's labels."""
 
 _REMEDY = (
     "the labels of a region stay: give the other the same with assign_coords where they mean the same, or bring it to "
@@ -201,29 +201,29 @@ _REMEDY = (
 def placed(
     stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, /
 ) -> tuple[ManifestGroup, dict[str, Sequence[Overlay]]]:
-    """Give what a store holds with loaded variables changed, and what comes over its virtual ones.
+    """Return a store's group with loaded variables changed, and overlays on its virtual variables.
 
-    Variables that have none of the dimensions must be the same, and stay; so do attributes, and variables that the
-    group has not. Chunks that are ABSENT in the group do not replace chunks of the store. Groups that lack a
-    coordinate have the labels of the nearest group above them that has it.
+    Variables without any dimension of the region must be the same and are not changed. Attributes, and variables that
+    the new group lacks, are not changed either. ABSENT chunks of the new group do not replace chunks of the store.
+    Groups without a coordinate inherit the region of their nearest parent group that has it.
 
     Parameters
     ----------
     stored
-        Of a store.
+        Group of the store.
     group
-        With the same children.
+        Group to place, with the same children.
     region
-        Dimensions that a group has not do not count for it.
+        The region; dimensions that a group lacks are ignored for that group.
     fitting
-        How what must be the same is compared.
+        Rules for the comparison of what must be the same.
 
     Raises
     ------
     ValueError
-        The region is none.
+        The region is not valid.
     CombineError
-        They do not fit; a note names the group.
+        The groups do not fit; a note on the error names the group.
     ChunkAlignmentError
         Chunks do not end where those of the store end.
     """
@@ -292,7 +292,7 @@ def _placed(
 
 
 def _present(overlay: Overlay) -> list[Overlay]:
-    """Split an overlay into the boxes of its chunks that are there: what is ABSENT leaves what the store has."""
+    """Split an overlay into boxes of its existing chunks: where it is ABSENT, the store's chunks stay."""
     manifest = overlay.manifest.read(tuple(slice(0, n) for n in overlay.manifest.shape))
     is_missing = manifest.entries["location"] == ABSENT
     if not is_missing.any():
@@ -307,7 +307,7 @@ def _present(overlay: Overlay) -> list[Overlay]:
 
 
 def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _FoundSide]) -> dict[str, Side]:
-    """Find the elements of the store that a region names."""
+    """Return the elements of the store that a region names."""
     inherited = {
         dim: side
         for dim, (length, side) in above.items()
@@ -363,7 +363,7 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
 
 
 def with_dims(new: Part, old: Part, sides: Mapping[str, Side]) -> Part:
-    """Give variables that lack a dimension of which the region is one element that dimension."""
+    """Return a part whose variables have each dimension that they lack and of which the region is one element."""
     changed = {}
     for name, variable in new.variables.items():
         lacking = {
@@ -401,7 +401,7 @@ def _patched(target: xr.Variable, variable: xr.Variable, sides: Mapping[str, Sid
 
 
 def sliced(part: Part, sides: Mapping[str, Side], /) -> Part:
-    """Give the elements of a part that lie in a box."""
+    """Return the elements of a part that are in a box."""
 
     def cut(variable: xr.Variable) -> xr.Variable:
         return variable.isel({dim: sides[str(dim)].slice for dim in variable.dims if dim in sides})
@@ -418,12 +418,12 @@ def sliced(part: Part, sides: Mapping[str, Side], /) -> Part:
 def overlay_on(
     name: str, array: ManifestArray, part: ManifestArray, sides: Mapping[str, Side], dims: Sequence[Any], /
 ) -> Overlay:
-    """Put an array of the shape of a box over that box of another one.
+    """Return an overlay that puts an array over a box of the same shape of another array.
 
     Raises
     ------
     ChunkAlignmentError
-        The box begins or ends within a chunk, or chunks of the part end where those below do not.
+        The box begins or ends inside a chunk, or chunks of the part end where the chunks below do not.
     """
     begin = []
     for axis, dim in enumerate(map(str, dims)):

@@ -1,4 +1,4 @@
-"""Placing parts in what a store holds by their labels: new ones between those that are there, others over them."""
+"""Placement of parts in a store by their labels: new labels are inserted, and existing ones are overwritten."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ def updated(
     prefer: Prefer = None,
     /,
 ) -> tuple[ManifestGroup, dict[str, Sequence[Overlay]]]:
-    """Return what a store holds with other groups in their places, and what comes over its virtual variables.
+    """Return a store's group with other groups placed in it, and overlays on its virtual variables.
 
     Parameters
     ----------
     stored
-        Group of a store, its labels ascending.
+        Group of a store, with ascending labels.
     groups
-        Groups with the same children.
+        Groups to place, with the same children.
     dim
-        Dimension along which labels tell the place.
+        Dimension whose labels define the place.
     labels
-        More labels that should be there; elements that no group has are ABSENT.
+        Further labels that the result should have; elements that no group has are ABSENT.
     fitting
-        What is done where they differ.
+        Rules for differences.
     prefer
-        Which of two sources with the same labels is shown.
+        Rule that chooses between two sources with the same labels.
 
     Raises
     ------
     CombineError
-        They do not fit; a note names the group.
+        The groups do not fit; a note on the error names the group.
     ChunkAlignmentError
         Chunks of a group would have to be joined.
     """
@@ -168,7 +168,7 @@ def _updated(
 
 
 def _group(old: Part, changed: Mapping[str, xr.Variable], stored: ManifestGroup) -> ManifestGroup:
-    """Give a group of the store with some variables changed."""
+    """Return a group of the store with some variables changed."""
     if not changed:
         return stored
     part = replace(old, variables={**old.variables, **changed})
@@ -183,7 +183,7 @@ def _part(group: ManifestGroup, *, loaded: set[str], fitting: Fitting) -> Part:
 
 
 def _check_labels(dim: str, parts: Sequence[Part]) -> None:
-    """Check that labels are there, ascend, and compare."""
+    """Check that all parts have labels that ascend and have a common order."""
     for part in parts:
         found = part.variables.get(dim)
         if found is None or found.ndim > 1 or virtual_array(found) is not None:
@@ -222,7 +222,7 @@ def _name_single_dims(dim: str, labels: Any) -> _Index:
 
 
 def _scalars(part: Part, old: Part, dim: str) -> list[str]:
-    """Name the dimensions of a store along which a part is one element."""
+    """Return the dimensions of a store along which a part has one element."""
     return [
         name
         for name in {dim: None, **old.indexes}
@@ -231,12 +231,12 @@ def _scalars(part: Part, old: Part, dim: str) -> list[str]:
 
 
 def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
-    """Name the other dimensions along which some part has other labels than a store.
+    """Return the other dimensions along which some part has other labels than a store.
 
     Raises
     ------
     CombineError
-        Labels are there twice, cannot be compared, or differ by less than what tells them apart.
+        Labels have duplicates, cannot be compared, or differ by less than half a step.
     """
     found = []
     for name, index in old.indexes.items():
@@ -263,12 +263,12 @@ def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
 
 
 def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Part:
-    """Return a part in the order in which a store has labels, without those that it does not get.
+    """Return a part with its labels in the order of the store's, without labels that the store does not get.
 
     Raises
     ------
     CombineError
-        Nothing is left.
+        No label is left.
     """
     if dim not in part.indexes:
         return part
@@ -297,7 +297,7 @@ def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Par
 
 
 def _united(own: _Index, others: Sequence[_Index]) -> _Index:
-    """Return the labels of all, in the order of the first ones where these have one, else new ones behind them."""
+    """Return the union of labels: sorted like the first ones if these are sorted, else with new labels at the end."""
     labels = own.append(list(others)).unique()
     if own.is_monotonic_increasing:
         return labels.sort_values()
@@ -305,7 +305,7 @@ def _united(own: _Index, others: Sequence[_Index]) -> _Index:
 
 
 def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
-    """Find the labels along a dimension, and the places of all parts among them."""
+    """Return the labels along a dimension, and the positions of all parts among them."""
     own = old.indexes[dim].index
     having = [part for part in parts if dim in part.indexes]
     indexes = [own, *(part.indexes[dim].index for part in having)]
@@ -341,7 +341,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
 
 
 def _is_newer(variable: xr.Variable, old: xr.Variable) -> bool:
-    """Whether a variable refers to another version of a file that the old one refers to, which is gone."""
+    """Return whether a variable refers to a changed version of a file that the old variable refers to."""
     mine, its = virtual_array(variable), virtual_array(old)
     if mine is None or its is None:
         return False
@@ -349,6 +349,6 @@ def _is_newer(variable: xr.Variable, old: xr.Variable) -> bool:
 
 
 def _in_both(old: ManifestArray, new: ManifestArray) -> list[tuple[Location, Location]]:
-    """Give what two arrays say of the sources that both refer to."""
+    """Return pairs of locations, old and new, of the sources that both arrays refer to."""
     known = {x.url: x for x in new.in_memory().compact().locations}
     return [(x, known[x.url]) for x in old.in_memory().compact().locations if x.url in known]
