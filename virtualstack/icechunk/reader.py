@@ -67,6 +67,15 @@ class Icechunk:
     ----------
     branch, tag, snapshot
         Name of a branch or tag, or id of a snapshot: at most one of them; the default is the branch ``"main"``.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"t": ("x", [1.0, 2.0])}).virtual.to_kerchunk("a.json")
+    >>> group = vs.convert("a.json", "a.icechunk")
+    >>> dict(vs.open_virtual_dataset("a.icechunk", reader=Icechunk(branch="main")).sizes)
+    {'x': 2}
     """
 
     name: ClassVar[str] = "icechunk"
