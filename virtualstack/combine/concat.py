@@ -60,7 +60,7 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
         members = [part.variables[name] for part in parts]
         if name not in joined_names:
             variables[name] = members[0]
-            if not all(name in part.indexes for part in parts):  # else they are aligned
+            if not all(name in part.indexes for part in parts):  # labels of indexes are aligned already
                 variables[name] = the_same(name, parts, storage, rules, why=_LACKS_DIM)
             if name in parts[0].indexes:
                 indexes[name] = parts[0].indexes[name]
@@ -333,7 +333,7 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
     for name in names:
         having = [part for part in parts if name in part.variables]
         same = having[0].variables[name]
-        if not all(name in part.indexes for part in having):  # else they are aligned
+        if not all(name in part.indexes for part in having):  # labels of indexes are aligned already
             same = the_same(name, having, storage, rules, why="is in several files that are put side by side")
         if name in having[0].indexes:
             indexes[name] = having[0].indexes[name]

@@ -49,7 +49,8 @@ class Rules:
     compat
         ``"equals"`` if variables without the joined dimension must be equal, or ``"override"`` to use the first file's.
     combine_attrs
-        As in xarray; ``None`` drops attributes that differ, and raises for units.
+        As in xarray. ``None`` drops attributes that differ, but raises for ``units``, ``positive``, ``calendar`` and
+        coordinate reference systems.
     fill_value
         Decoded value of new elements: one for all variables, or a map by variable; ``None`` means a missing value.
     remedy

@@ -258,7 +258,7 @@ class Placing:
         if (meeting.clashing | meeting.unknown).any() and self.dim not in self.parts[0].variables[name].dims:
             storage, source = self.fitting.storage, self.parts[number].source
             a, b = (loaded_variable(name, x, storage, url=source) for x in (old, new))
-            if values_differ(np.asarray(a.values), np.asarray(b.values)) is None:  # each file of a run repeats them
+            if values_differ(np.asarray(a.values), np.asarray(b.values)) is None:  # each file of a run repeats values
                 return take
         for then, now, mask in meeting.pairs():
             first = [a for a, _ in meeting.boxes(mask)[0]]
@@ -398,7 +398,7 @@ class Placing:
         fill_value = self.fitting.rules.fill(name)
         lacking_old = pd.isnull(old) if fill_value is None else pd.isnull(old) | (old == fill_value)
         blank = np.zeros(shown.shape, np.bool_)
-        blank[there] = lacking_old & differ[there]  # the store has missing values for absent elements when loaded
+        blank[there] = lacking_old & differ[there]  # absent elements of loaded variables are missing values in stores
         there &= ~blank
         differ &= there
         if differ.any():

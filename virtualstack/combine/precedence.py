@@ -48,8 +48,8 @@ class Candidate:
 type Prefer = Literal["first", "last", "newest"] | Callable[[Candidate], Any] | None
 """Rule that chooses between two files; ``None`` refuses.
 
-``"first"`` keeps the existing file, ``"last"`` takes the file that is placed last, and ``"newest"`` the file that was
-modified last. A function takes the file for which it returns the greater key.
+``"first"`` keeps the existing file, and ``"last"`` takes the file that is placed last. ``"newest"`` takes the file that
+was modified last. A function takes the file for which it returns the greater key.
 """
 
 _REMEDY = (
