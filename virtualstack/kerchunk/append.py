@@ -55,7 +55,7 @@ def to_kerchunk(
     CombineError
         The group does not fit the existing references.
     WriterError
-        Kerchunk cannot express the result; nothing has changed.
+        Kerchunk cannot express the result, or ``append_dim`` is given without a target; nothing has changed.
     UnsupportedFeatureError
         The existing references have a variable that would be lost.
     SourceNotFoundError

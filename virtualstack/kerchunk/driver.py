@@ -44,13 +44,13 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
     """Return references that read as the FITS standard defines.
 
     Numbers of images are unpacked by ``scale_factor`` and ``add_offset`` (kerchunk 0.2.10 divides by BSCALE). BLANK
-    marks missing values, and 0 does not.
+    marks missing values, and 0 does not. Scaled columns of tables are refused, since kerchunk refers to their stored
+    numbers. Unsigned numbers of 64 bits are refused, since scaling would round them.
 
     Raises
     ------
     UnsupportedFeatureError
-        An image is compressed. Or columns of a table are scaled, for which kerchunk refers to the stored numbers. Or an
-        image has unsigned numbers of 64 bits, which scaling would round.
+        An image is compressed or has unsigned numbers of 64 bits, or columns of a table are scaled.
     """
     references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
     refs = references.get("refs", references)
@@ -277,7 +277,8 @@ class KerchunkDriver:
     The references of the driver are read as they are, except for known errors in those for FITS, HDF4 and TIFF. The
     driver may read the whole file and is trusted with it.
 
-    When to use: for formats that have no reader of their own here, or to keep references that you trust already.
+    When to use: for formats that have no reader of their own. Alternatives: a reader of ``vs.readers``, which checks
+    the file itself.
 
     Parameters
     ----------

@@ -45,13 +45,13 @@ def unpacked_size(data: bytes | memoryview) -> int:
     """Return the number of bytes of a file's pages after unpacking.
 
     The sizes in the metadata of the file need not be true. pyarrow uses the sizes before each page, and so does this
-    function. The metadata are parsed here, since pyarrow aborts the process for columns of some damaged files.
+    function. The metadata are parsed here, since pyarrow aborts the process for columns of some damaged files. Text
+    that is stored as differences is refused, since it can unpack to any number of bytes.
 
     Raises
     ------
     ValueError
-        The metadata or a page header cannot be read, or text is stored as differences, which can unpack to any number
-        of bytes, or there are too many pages.
+        The metadata or a page header cannot be read, text is stored as differences, or there are too many pages.
     """
     try:
         return _unpacked_size(data)
@@ -214,13 +214,12 @@ def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None =
     """Return the references in a file; rows after ``n_rows``, and up to ``record_size``, are padding.
 
     Padding is not decoded, and each value of a column is decoded only once: a few bytes can declare any number of
-    values.
+    values. Files whose values have more than 2 GiB, or far more bytes than are stored, are refused.
 
     Raises
     ------
     MalformedFileError
-        The file is not parquet with references, or has too few or too many rows. Or its values have more than 2 GiB, or
-        far more bytes than are stored.
+        The file is not parquet with references, has too few or too many rows, or is refused for its size.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(data))

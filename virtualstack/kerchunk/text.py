@@ -54,7 +54,10 @@ class _Found(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Text of a document from a position on, its last found references, and the end of its settled text."""
+    """Text of a document from a position on, and the plain references newly found in it.
+
+    The text before the position ``settled`` is final: no reference found later begins in it.
+    """
 
     start: int
     text: bytes

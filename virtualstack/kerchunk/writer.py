@@ -107,18 +107,18 @@ def write_kerchunk(
     storage
         Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`.
     relative
-        If true, the locations of sources with the same root are written relative to the folder of the target, so that
+        If true, the locations of sources with the same root are written relative to the folder of the target. Then
         references and sources can be moved together. Only virtualstack resolves them in this way; fsspec uses the
         working directory.
     fill_budget
-        Bytes that EMPTY and ABSENT chunks of one variable may take if they must be written out, because their fill
-        value is not a missing value (:func:`~virtualstack.zarr.metadata.holes.choose_fill`).
+        Bytes that EMPTY and ABSENT chunks of one variable may take if they must be written out. This is so if their
+        fill value is not a missing value (:func:`~virtualstack.zarr.metadata.holes.choose_fill`).
     inline_limit
-        Largest size in bytes of a variable whose values are written into the references if kerchunk cannot express its
-        chunks, such as a time series whose chunks are longer than the files.
+        Largest size in bytes of a variable whose values may be written into the references. This is done if kerchunk
+        cannot express its chunks, such as those of a time series whose chunks are longer than the files.
     rewrite
         Budget for chunks of a variable that are re-encoded and written into the references, if kerchunk can refer only
-        to a part of its chunks (:meth:`~virtualstack.zarr.rewrite.rewrite.Budget.from_option`); nothing by default.
+        to a part of its chunks. See :meth:`~virtualstack.zarr.rewrite.rewrite.Budget.from_option`; nothing by default.
     absent
         ``"raise"`` to refuse ABSENT chunks, or ``"fill"`` to leave them out like EMPTY chunks.
 
@@ -130,7 +130,8 @@ def write_kerchunk(
     Raises
     ------
     WriterError
-        Kerchunk cannot express an array, which the message names with the feature, or the target is something else.
+        Kerchunk cannot express an array, which the message names with the feature. Or the target has an unknown suffix,
+        or already is something other than references.
     ValueError
         ``relative`` is given without a target, ``rewrite`` is not a budget, or ``absent`` has an unknown value.
     """
