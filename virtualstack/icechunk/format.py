@@ -355,7 +355,7 @@ def choose_checksum(location: Location, /) -> str | datetime | None:
         return location.etag
     time = location.last_modified if location.unmodified_since is None else location.unmodified_since
     if time is None or time <= 0:
-        return location.etag if location.url.startswith("file://") else None  # an etag of a local file is Icechunk's
+        return location.etag if location.url.startswith("file://") else None  # only Icechunk has etags of local files
     return datetime.fromtimestamp(math.ceil(time), UTC)
 
 

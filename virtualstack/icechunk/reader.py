@@ -63,10 +63,12 @@ class Icechunk:
     A source that changed after it was referred to is not read, as in Icechunk: its etag or modification time is
     compared. The manifest files of the repository are read for these checksums.
 
+    When to use: to open another branch than ``"main"``, a tag or a snapshot. Otherwise the URL is enough.
+
     Parameters
     ----------
     branch, tag, snapshot
-        Name of a branch or tag, or id of a snapshot: at most one of them; the default is the branch ``"main"``.
+        Name of a branch or tag, or id of a snapshot. At most one may be given; the default is the branch ``"main"``.
 
     Examples
     --------

@@ -31,9 +31,9 @@ def save_icechunk(
 ) -> str:
     """Commit a group to the branch ``"main"`` of a repository; it replaces the previous content.
 
-    A new repository gets virtual chunk containers: one for the common folder of all local sources (one for each
-    top-level folder, if they are in several), and one for each bucket and web server. If the commit fails, a new
-    repository is deleted.
+    A new repository gets virtual chunk containers: one for the common folder of all local sources, and one for each
+    bucket and web server. Local sources in several top-level folders get one container for each of these. If the commit
+    fails, a new repository is deleted.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def save_icechunk(
     message
         Message of the commit.
     options
-        Options of :func:`~virtualstack.icechunk.write_icechunk`.
+        Options of :func:`~virtualstack.icechunk.writer.write_icechunk`.
 
     Returns
     -------
