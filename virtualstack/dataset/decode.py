@@ -248,7 +248,7 @@ def _assemble(
     data = {name: variable for name, variable in variables.items() if not is_coordinate[name]}
     try:
         dataset = xr.Dataset(data, coords=coords, attrs=attributes)
-    except ValueError as error:  # a dimension occurs twice, or a variable has the name of another dimension
+    except ValueError as error:  # a dimension occurs twice, or a variable has the name of a dimension that it lacks
         url = encoding.get("source")
         raise ReaderError(
             f"the variables of '{url}' do not form one dataset: {error}; leave one of them out with drop_variables=",
