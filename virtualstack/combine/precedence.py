@@ -33,6 +33,15 @@ class Candidate:
     last_modified
         Time of its last modification, in UTC. For a file that was copied, it is the time of the file that the store was
         written from. ``None`` if the time is not known.
+
+    Examples
+    --------
+    A function for ``prefer=`` that takes the file with the greater version:
+
+    >>> def version(file):
+    ...     return int(file.attributes["version"])
+    >>> version(Candidate("a.nc", None, lambda url: {"version": "2"}))
+    2
     """
 
     url: str
