@@ -1,4 +1,4 @@
-"""Comparing a sample of the chunks of arrays with their sources, as the formats' own libraries read them."""
+"""Compare a sample of chunks with their sources, as the formats' own libraries read them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["STATUSES", "SampledChunk", "compare_sample"]
 type _Status = Literal["equal", "different", "not compared"]
 
 STATUSES: tuple[_Status, ...] = ("equal", "different", "not compared")
-"""What may come of a comparison."""
+"""The possible results of a comparison."""
 
 _MAX_CHUNKS = 1 << 24
 
@@ -42,13 +42,14 @@ class SampledChunk:
     variable
         Path of the variable in the store.
     cell
-        Of its chunk grid.
+        Cell of the chunk grid.
     url
-        Of the source.
+        URL of the source.
     status
-        ``"equal"``; ``"different"``, where it cannot be read too; or ``"not compared"``, where nobody else reads it.
+        ``"equal"``; ``"different"``, also if the chunk cannot be read; or ``"not compared"`` if no other library reads
+        it.
     reason
-        What differs, or why it was not compared.
+        The difference, or the reason why the chunk was not compared.
     """
 
     variable: str
@@ -60,7 +61,7 @@ class SampledChunk:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """One stored chunk as a cell of an array shows it: its bytes, encoding and first element."""
+    """A stored chunk as one cell of an array shows it: its bytes, encoding and first element."""
 
     path: str
     array: ManifestArray
@@ -72,11 +73,11 @@ class _Chunk:
     start: int
 
     def box(self) -> tuple[slice, ...]:
-        """Give its elements in the array."""
+        """Return the elements of the cell in the array."""
         return tuple(axis.span(i) for axis, i in zip(self.array.grid.axes, self.cell, strict=True))
 
     def positions(self) -> NDArray[np.int64]:
-        """Say of each element of the cell which one of the decoded chunk it is."""
+        """Return the position of each element of the cell in the flat decoded chunk."""
         lengths = [side.stop - side.start for side in self.box()]
         found = np.full((1,) * len(lengths), self.start, np.int64)
         for axis, (n, step) in enumerate(zip(lengths, self.encoding.strides, strict=True)):
@@ -94,24 +95,33 @@ def compare_sample(
     leaving_out: Collection[Location],
     own: str,
 ) -> tuple[SampledChunk, ...]:
-    """Compare chunks that are chosen at random; those without a source are left out, and those of some sources.
+    """Compare chunks that are chosen at random; chunks without a source, and those of some sources, are left out.
 
-    A chunk is compared with what its source holds in these bytes, whatever the array makes of it: which cells show it,
-    and in which order of its elements, is what was asked for when it was written. Of values that were written into a
-    store, no library knows; that they can be read is all that is seen.
+    A chunk is compared with the values that its source holds in the same bytes. It is not checked which cells show the
+    chunk, or in which order of its elements, because the writer chose that. No other library reads values that were
+    written into a store; for these it is only checked that they can be read.
 
     Parameters
     ----------
     arrays
         Virtual arrays by path.
     storage
-        How sources are reached.
-    sample, seed
-        How many chunks, or which fraction of them; and the seed of the choice.
+        Storage through which sources are read.
+    sample
+        Number of chunks, or fraction of all chunks (a float).
+    seed
+        Seed of the random choice.
     leaving_out
-        Sources that are not looked at.
+        Sources whose chunks are not compared.
     own
         URL of the folder of values that were written into the store.
+
+    Raises
+    ------
+    ManifestError
+        The sample is too large.
+    MissingDependencyError
+        No library to compare with is installed.
     """
     by_url: dict[str, list[_Chunk]] = {}
     for chunk in _chosen(arrays, sample, np.random.default_rng(seed)):
@@ -142,7 +152,7 @@ def _chosen(arrays: Mapping[str, ManifestArray], sample: int | float, random: np
 
 
 def _chunks_at(path: str, array: ManifestArray, cells: tuple[NDArray[np.intp], ...]) -> Iterator[_Chunk]:
-    """Give the chunks of some cells that lie in a source."""
+    """Yield the chunks of some cells that lie in a source."""
     picked = array.manifest.pick(cells)
     starts = np.zeros(picked.shape, np.int64) if picked.starts is None else picked.starts
     for i, (entry, start) in enumerate(
@@ -156,7 +166,7 @@ def _chunks_at(path: str, array: ManifestArray, cells: tuple[NDArray[np.intp], .
 
 
 def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list[SampledChunk]:
-    """Compare chunks of one source, which is scanned to find where they belong in it."""
+    """Compare chunks of one source, which is scanned to find the same chunks in its variables."""
     source: ManifestGroup | None = None
     if url.startswith(f"{own}/"):
         reason = "its values were written into the store, and are in no file of another format"
@@ -174,7 +184,7 @@ def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list
                 return as_opened(found.array, whole[found.positions()])
             group, _, name = found.path.rpartition("/")
             if group not in opened:
-                options = {"concat_characters": False, "decode_times": False}  # these need more than a chunk
+                options = {"concat_characters": False, "decode_times": False}  # these need more than one chunk
                 opened[group] = stack.enter_context(open_independently(url, group or None, storage, **options))
             return opened[group].variables[name][found.box()]
 
@@ -202,7 +212,7 @@ def _compared(
 
     def values() -> NDArray[Any]:
         variable = read(found)
-        if ours.dtype.kind in "mM":  # unpacked when the store was written
+        if ours.dtype.kind in "mM":  # they were unpacked when the store was written
             variable = conventions.decode_cf_variable(found.path, variable)
         return variable.values
 
@@ -228,22 +238,23 @@ def _compared(
 
 
 def _same_chunk(chunk: _Chunk, source: ManifestGroup) -> _Chunk | None:
-    """Find a stored chunk among those of its source.
+    """Find a stored chunk among those of its source; return ``None`` if there is none.
 
-    Of several in the same bytes, such as the values and coordinates of a GRIB message, it is the one decoded alike.
+    If several are in the same bytes, such as the values and coordinates of a GRIB message, the one with the same codecs
+    is returned.
     """
     codecs = chunk.encoding.decoding().codecs
     first = None
     for found in _same_chunks(chunk, source):
         own = found.encoding.decoding().codecs
-        if codecs[len(codecs) - len(own) :] == own:  # those in front of them unpack or cast, once they are decoded
+        if codecs[len(codecs) - len(own) :] == own:  # the codecs in front of them unpack or cast decoded values
             return found
         first = first or found
     return first
 
 
 def _same_chunks(chunk: _Chunk, source: ManifestGroup) -> Iterator[_Chunk]:
-    """Find chunks of a source in the bytes of a stored one, in the variable of its path first, then of its name."""
+    """Yield the chunks of a source in the bytes of a stored one: first those of its path, then those of its name."""
     arrays: Mapping[str, ManifestArray] = {
         f"{path}/{name}".lstrip("/"): array for path, node in source.walk() for name, array in node.arrays.items()
     }

@@ -1,4 +1,4 @@
-"""Comparing a cube with its source files, as an independent library reads them."""
+"""Compare a cube with its source files, as an independent library reads them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Difference", "Verification", "verify_against_files"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One variable that is not what a source file holds.
+    """A variable that differs from a source file.
 
     Parameters
     ----------
     variable
         Name of the variable.
     url
-        The source file.
+        URL of the source file.
     reason
-        What differs, with the two values.
+        The difference, with both values.
     """
 
     variable: str
@@ -41,16 +41,16 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a comparison found.
+    """The result of comparing a cube with its source files.
 
     Parameters
     ----------
     variables
-        Names that were compared.
+        Names of the variables that were compared.
     n_files
-        How many source files they were compared with.
+        Number of the source files.
     differences
-        Empty where everything is equal.
+        Differences; empty if everything is equal.
     """
 
     variables: tuple[str, ...]
@@ -76,36 +76,43 @@ def verify_against_files(
     storage: StorageLike = None,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Verification:
-    """Compare every variable of an opened cube with netCDF-4 or HDF5 files, value for value.
+    """Compare every variable of an opened cube with netCDF or HDF5 files, value for value.
 
-    The files are read by h5netcdf, or by netCDF4 where that alone is installed, through xarray, and decoded as
-    ``xr.open_dataset`` does. A variable that they cannot read counts as different. Equal means: same dtype, same
-    shape, same elements, where NaN equals NaN and NaT equals NaT. All values of the cube and of the files are read,
-    one variable of one file at a time.
+    xarray reads the files by h5netcdf, or by netCDF4 or scipy, and decodes them as ``xr.open_dataset`` does. A variable
+    that the library cannot read counts as different. Equal variables have the same dtype, shape and elements; NaN
+    equals NaN, and NaT equals NaT. All values of the cube and of the files are read, one variable of one file at a
+    time.
 
     Parameters
     ----------
     dataset
-        With values, such as ``xr.open_dataset("refs.parq", engine="virtualstack")``.
+        A dataset with values, such as ``xr.open_dataset("refs.parq", engine="virtualstack")``.
     urls
         The source files, in their order along ``dim``.
     dim
-        Dimension that the files were joined along; ``None`` where there is one file, or all hold the same.
+        Dimension along which the files were joined; ``None`` for one file, or if all files hold the same.
     group
         Path of the group in the files.
     ignore
-        Names that may be in the files and not in the cube.
+        Names of variables that the files may have and the cube may lack.
     storage
-        See :func:`virtualstack.open_virtual_dataset`.
+        Options to reach the files, as in :func:`virtualstack.open_virtual_dataset`.
     progress
-        Called with the number of files done and the number of all.
+        Function that is called with the number of finished files and the number of all.
+
+    Returns
+    -------
+    Verification
+        The differences; the cube is right if there are none.
 
     Raises
     ------
     MissingDependencyError
-        Neither h5netcdf nor netCDF4 is there to read a file.
+        No library to read a file is installed.
+    MalformedFileError
+        A file cannot be opened by the library.
     StorageError
-        A file, or what the cube points to, cannot be read.
+        A file, or a source of the cube, cannot be read.
     """
     differences: list[Difference] = []
     names = {str(name) for name in dataset.variables}

@@ -1,4 +1,4 @@
-"""Sources as the libraries of their formats read them (xarray, eccodes, tifffile), and whether values are equal."""
+"""Read sources by the libraries of their formats (xarray, eccodes, tifffile), and compare values."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 type ChunkDecoder = Callable[[ChunkEncoding, int, int], NDArray[Any]]
-"""Returns the elements of the chunk at some offset, of some length, in the order of its encoding."""
+"""A function of encoding, offset and length that returns the decoded chunk, in the order of its encoding."""
 
-_CLASSIC = b"CDF\1", b"CDF\2", b"CDF\5"  # behind any other beginning the libraries look for HDF5
+_CLASSIC = b"CDF\1", b"CDF\2", b"CDF\5"  # with any other beginning the libraries look for HDF5
 _GRIB = b"GRIB"
 _TIFF = b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"
 _MAX_PAGES = 10_000
@@ -58,7 +58,7 @@ _MAX_SEGMENT_BYTES = 1 << 29
 
 
 def require_library(url: str, /) -> None:
-    """Raise `MissingDependencyError` where no other library than ours is there to read a file."""
+    """Raise `MissingDependencyError` if no other library than virtualstack is installed that can read a file."""
     if not find_spec("h5netcdf") and not (local_path(url) is not None and find_spec("netCDF4")):
         raise MissingDependencyError(f"reading '{url}' independently", extra="verify", url=url)
 
@@ -67,27 +67,27 @@ def require_library(url: str, /) -> None:
 def open_independently(
     url: str, group: str | None, storage: Storage, /, *, concat_characters: bool = True, decode_times: bool = True
 ) -> Iterator[xr.Dataset]:
-    """Open a group of a file by another library than ours, through xarray.
+    """Open a group of a file by another library than virtualstack, through xarray.
 
     Parameters
     ----------
     url
-        Absolute.
+        Absolute URL of the file.
     group
-        Its path; ``None`` for the root.
+        Path of the group; ``None`` is the root.
     storage
-        How the file is reached.
+        Storage through which the file is read.
     concat_characters, decode_times
-        As in :func:`xarray.open_dataset`.
+        The same as in :func:`xarray.open_dataset`.
 
     Raises
     ------
     MissingDependencyError
-        There is no such library.
+        No such library is installed.
     MalformedFileError
-        It cannot open the file.
+        The library cannot open the file.
     UnsupportedFeatureError
-        It is a file of somebody else (`Storage.only`), and that library would open other files with it.
+        The file comes from another person (`Storage.only`), and the library would open other files with it.
     StorageError
         The file cannot be reached.
     """
@@ -114,7 +114,7 @@ def open_independently(
 
 
 def _check_alone(source: Source, path: Path | None, url: str) -> None:
-    """Check that a file makes the HDF5 library open no others, which it does without asking us."""
+    """Check that the HDF5 library would open no other files for a file, which it does without asking."""
     size, place = (source.size, ()) if path is None else (None, (str(path),))
     try:
         with closing(
@@ -133,7 +133,7 @@ def _check_alone(source: Source, path: Path | None, url: str) -> None:
 
 
 def _engine_for(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callable[[str | None], dict[str, Any]]]:
-    """Return the engine for a file that begins with some bytes, and its options for a group."""
+    """Return the engine for a file that begins with some bytes, and a function from a group to the engine's options."""
     is_local = local_path(url) is not None
     if head.startswith(b"CDF"):
         if is_local and find_spec("netCDF4"):
@@ -152,12 +152,12 @@ def _engine_for(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callabl
 
 
 def decoder_for(source: Source, /) -> ChunkDecoder | None:
-    """Return what decodes the chunks of a GRIB or TIFF file; ``None`` for another format.
+    """Return the decoder of the chunks of a GRIB or TIFF file; ``None`` for another format.
 
     Raises
     ------
     MissingDependencyError
-        The library of its format is not installed.
+        The library of the format is not installed.
     """
     head = source.read(0, min(4, source.size))
     if head in _TIFF:
@@ -169,7 +169,7 @@ def decoder_for(source: Source, /) -> ChunkDecoder | None:
 
 
 def as_opened(array: ManifestArray, values: NDArray[Any], /) -> xr.Variable:
-    """Unpack the values of a source as xarray does, but for times."""
+    """Decode the values of a source as xarray does, except for times."""
     names = tuple(f"axis{i}" for i in range(values.ndim))
     packed = xr.Variable(names, values, {**array.attributes, **array.cf})
     return conventions.decode_cf_variable(
@@ -180,7 +180,7 @@ def as_opened(array: ManifestArray, values: NDArray[Any], /) -> xr.Variable:
 def _imported(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
-    except (ImportError, RuntimeError) as error:  # the package without the library behind it
+    except (ImportError, RuntimeError) as error:  # the Python package without its C library
         raise MissingDependencyError("comparing chunks with their sources", extra=extra) from error
 
 
@@ -190,7 +190,7 @@ def _not_compared(why: str) -> UnsupportedFeatureError:
 
 @dataclass(frozen=True)
 class _Grib:
-    """Decodes messages of one field.
+    """A decoder of messages with one field.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class _Grib:
 
 
 def _n_fields(message: bytes) -> int:
-    """Count the fields of a message: sections 7 of GRIB 2."""
+    """Return the number of fields of a message: its sections 7 in GRIB 2, and 0 for GRIB 1."""
     n, at = 0, 16
     while message[7] == 2 and at + 5 <= len(message) and (length := int.from_bytes(message[at : at + 4], "big")) >= 5:
         n, at = n + (message[at + 4] == 7), at + length
@@ -228,14 +228,14 @@ def _n_fields(message: bytes) -> int:
 
 
 class _Tiff:
-    """Decodes strips and tiles.
+    """A decoder of strips and tiles.
 
     Parameters
     ----------
     source
         The file.
     library
-        tifffile.
+        The module ``tifffile``.
     """
 
     def __init__(self, source: Source, library: Any) -> None:
@@ -257,7 +257,7 @@ class _Tiff:
 
     @cached_property
     def _pages(self) -> list[tuple[Any, NDArray[np.int64]]]:
-        """All images of the file, and where their strips and tiles are."""
+        """All images of the file, each with the offsets of its strips and tiles."""
         file = self._library.TiffFile(SourceFile(self._source))
         return [(page, np.array(page.dataoffsets, np.int64)) for page in self._below(file.pages)]
 
@@ -291,7 +291,7 @@ class _Tiff:
 
 
 _LIBRARY_ERRORS = OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, struct.error
-"""What libraries raise for a filter or type that they do not know, or for damage."""
+"""Errors that libraries raise for an unknown filter or type, or for a damaged file."""
 
 
 def values_read(read: Callable[[], Any], /) -> NDArray[Any] | str:
@@ -300,7 +300,7 @@ def values_read(read: Callable[[], Any], /) -> NDArray[Any] | str:
     Raises
     ------
     ReaderError
-        The library is not installed, or may not read the source.
+        The library is not installed, or must not read the source.
     """
     try:
         return np.asarray(read())
@@ -311,9 +311,9 @@ def values_read(read: Callable[[], Any], /) -> NDArray[Any] | str:
 
 
 def values_differ(ours: NDArray[Any], theirs: NDArray[Any], /) -> str | None:
-    """Say how two arrays of one shape differ in dtype or values; ``None`` where they do not.
+    """Return how two arrays of one shape differ in dtype or values; ``None`` if they are equal.
 
-    Byte order is no difference, nor is the class that holds strings; NaN equals NaN, and NaT equals NaT.
+    Byte order does not count as a difference, nor does the class of strings; NaN equals NaN, and NaT equals NaT.
 
     >>> values_differ(np.array([1.0, np.nan]), np.array([1.0, np.nan]))
     >>> values_differ(np.array([1, 2]), np.array([1, 3]))
@@ -322,7 +322,7 @@ def values_differ(ours: NDArray[Any], theirs: NDArray[Any], /) -> str | None:
     if _is_text(ours) and _is_text(theirs):
         ours, theirs = ours.astype(object), theirs.astype(object)
     elif theirs.dtype == "S0" and ours.dtype.kind == "S":
-        theirs = theirs.astype(ours.dtype)  # as netCDF4 gives one character that is NUL
+        theirs = theirs.astype(ours.dtype)  # netCDF4 returns this for one NUL character
     elif ours.dtype.newbyteorder("=") != theirs.dtype.newbyteorder("="):
         return f"dtype '{ours.dtype}' in the cube, '{theirs.dtype}' in the file"
     if ours.dtype.names is not None:
