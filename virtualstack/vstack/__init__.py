@@ -1,4 +1,4 @@
-"""The history of a vstack."""
+"""Write, read and maintain vstacks and their history."""
 
 from virtualstack.combine.precedence import Candidate
 from virtualstack.vstack.overwrite import overwrite

@@ -1,4 +1,4 @@
-"""Rows that many commits wrote become those of one segment."""
+"""Merge rows that many commits wrote into one segment."""
 
 from __future__ import annotations
 
@@ -31,30 +31,34 @@ def compact(
     *,
     message: str | None,
 ) -> Snapshot:
-    """Write the rows of variables that have several placements anew, in file order, as one placement each.
+    """Write the rows of each variable that has several placements again, in file order, as one placement.
 
-    Rows are read and written in blocks; sources alone are all in memory.
+    Rows are read and written in blocks; only the sources are all in memory.
 
     Parameters
     ----------
-    objects, base, permission
-        Store, its newest snapshot, and what it may read.
+    objects
+        Objects of the store.
+    base
+        The snapshot to compact.
+    permission
+        The URLs that the store may read.
     variables
-        Paths; all by default.
+        Paths of variables; all by default.
     message
-        Of the commit.
+        Message of the commit.
 
     Returns
     -------
     Snapshot
-        The new one; ``base`` where nothing has several placements.
+        The new snapshot, or ``base`` if no variable has several placements.
 
     Raises
     ------
     WriterError
-        There is no such variable.
+        A variable does not exist.
     ConflictError
-        Another writer has written one of them anew, or compacted it.
+        Another writer has replaced or compacted one of the variables, or relocated their sources.
     StorageError
         The store cannot be read or written.
     """
@@ -99,7 +103,7 @@ def _whole(base: Snapshot, path: str, archive: Archive) -> Piece:
 
 
 def _columns(node: ArrayNode, archive: Archive) -> int:
-    """Give the columns that the rows of an array need."""
+    """Return the number of columns that the rows of an array need."""
     placements = rows_from(node.placements, 0, len(node.header.grid.axes), archive)
     most = max(archive.segment(number).columns for number in np.unique(placements.table[:, 0]).tolist())
     return max(most, 4 if len(node.header.encodings) > 1 or len(node.header.fills) > 1 else 3)

@@ -1,4 +1,4 @@
-"""What two snapshots of a store differ in, by variable and box; rows are not read."""
+"""Compare two snapshots of a store, by variable and box; rows are not read."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ __all__ = ["Changed", "Diff", "diff"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """What a variable or a group differs in.
+    """The differences of a variable or a group.
 
     Parameters
     ----------
     attributes
-        Values before and after of those that differ; ``None`` where there is none.
+        Values before and after, of attributes that differ; ``None`` if there is no value.
     properties
-        The same of ``"dtype"``, ``"dims"``, ``"shape"`` and ``"chunks"``.
+        Values before and after, of ``"dtype"``, ``"dims"``, ``"shape"`` and ``"chunks"`` that differ.
     appended
-        Boxes that are new: elements an axis, by dimension.
+        Boxes that are new, as one range of elements for each dimension.
     overwritten
-        Boxes that are there before and after, and whose chunks, or values where they are loaded, differ.
+        Boxes that both snapshots have and whose chunks, or values of loaded variables, differ.
     anew
-        Whether boxes cannot be compared: the variable was made anew with other chunks, or what lies between the
-        snapshots was compacted and expired.
+        If true, boxes cannot be compared: the variable was made again with other chunks, or the snapshots in between
+        were compacted and expired.
     """
 
     attributes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Changed:
         return bool(self.attributes or self.properties or self.appended or self.overwritten or self.anew)
 
     def lines(self) -> Iterator[str]:
-        """Say it."""
+        """Yield one line of text for each difference."""
         for name, (before, after) in self.properties.items():
             yield f"{name}: {before} to {after}"
         for name, (before, after) in self.attributes.items():
@@ -74,20 +74,20 @@ def _short(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Diff:
-    """What a snapshot differs from another one in.
+    """The differences between two snapshots.
 
     Parameters
     ----------
     url
-        Of the store.
+        URL of the store.
     before, after
         Numbers of the snapshots.
     added, removed
-        Paths of variables and groups that only one of them has.
+        Paths of variables and groups that only ``after``, or only ``before``, has.
     changed
-        By path, of those that both have; ``"/"`` is the root.
+        Differences by path, of variables and groups that both snapshots have; ``"/"`` is the root.
     relocated
-        Old and new places of sources.
+        Old and new folders of sources.
     """
 
     url: str
@@ -112,14 +112,16 @@ class Diff:
 
 
 def diff(before: Snapshot, after: Snapshot, archives: tuple[Archive, Archive], /) -> Diff:
-    """Compare two snapshots; reads their loaded variables, and pages of placements where there are many.
+    """Compare two snapshots.
+
+    The call reads the loaded variables, and pages of placements if there are many.
 
     Raises
     ------
     MalformedFileError
         The store is damaged.
     StorageError
-        It cannot be read.
+        The store cannot be read.
     """
     compared = _Compared(before, after, archives)
     added, removed = (
@@ -148,7 +150,7 @@ def _named(path: str) -> str:
 
 
 def _items(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Give the values of names that differ."""
+    """Return the values before and after, of names whose values differ."""
     pairs = {name: (before.get(name), after.get(name)) for name in (*before, *after)}
     return {name: (a, b) for name, (a, b) in pairs.items() if type(a) is not type(b) or not same_value(a, b)}
 
@@ -186,7 +188,7 @@ class _Compared:
         )
 
     def _loaded(self, path: str, common: tuple[int, ...]) -> list[Box]:
-        """Give the box that holds all values of a loaded variable that differ."""
+        """Return the smallest box that holds all values of a loaded variable that differ."""
         pair = zip((self.before, self.after), self.archives, strict=True)
         arrays = [array_in(x, path, archive, self._bundle(x, archive)) for x, archive in pair]
         key = tuple(slice(0, n) for n in common)
@@ -202,13 +204,13 @@ class _Compared:
         return bounding(np.asarray(differ))
 
     def _bundle(self, snapshot: Snapshot, archive: Archive) -> bytes:
-        """Give the bundle of a snapshot, which is read once."""
+        """Return the bundle of a snapshot, which is read once."""
         if snapshot.number not in self._bundles:
             self._bundles[snapshot.number] = bundle_bytes(snapshot, archive.objects)
         return self._bundles[snapshot.number]
 
     def _placed(self, path: str, old: ArrayNode, new: ArrayNode, common: tuple[int, ...]) -> list[Box] | None:
-        """Give the boxes of a variable whose chunks differ; ``None`` where these cannot be compared."""
+        """Return the boxes of a variable whose chunks differ; ``None`` if they cannot be compared."""
         axes = zip(old.header.grid.axes, new.header.grid.axes, strict=True)
         if not all(a.begins(b) or b.begins(a) for a, b in axes):
             return None
@@ -220,7 +222,7 @@ class _Compared:
         return merged([box for node, rows in parts for box in clipped(_elements(node, rows), common)])
 
     def _rows(self, old: ArrayNode, new: ArrayNode) -> list[tuple[ArrayNode, Placements]] | None:
-        """Give placements outside of which both have the same chunks; ``None`` where they were merged."""
+        """Return placements outside of which both snapshots have the same chunks; ``None`` if they were merged."""
         if old.generation == new.generation:
             least, most = sorted((old, new), key=lambda node: node.n_placed)
             archive = self.archives[1] if most is new else self.archives[0]
@@ -238,7 +240,7 @@ class _Compared:
         return [(old, Placements(a[same:])), (new, Placements(b[same:]))]
 
     def _between(self, path: str, common: tuple[int, ...]) -> list[Box] | None:
-        """Give the boxes that differ from each snapshot to the next, from one to the other."""
+        """Return the boxes that differ, by way of a snapshot in between; ``None`` if they cannot be compared so."""
         first, last = sorted((self.before, self.after), key=lambda snapshot: snapshot.number)
         if last.number - first.number < 2:
             return None
@@ -264,7 +266,7 @@ def _begins[T](a: Sequence[T], b: Sequence[T]) -> bool:
 
 
 def _elements(node: ArrayNode, rows: Placements) -> list[Box]:
-    """Give the elements that placements show: begin and end an axis."""
+    """Return the elements that placements show: begin and end for each axis."""
     axes = node.header.grid.axes
     begins = [_lines(axis, rows.begins[:, i]) for i, axis in enumerate(axes)]
     ends = [_lines(axis, rows.ends[:, i]) for i, axis in enumerate(axes)]
@@ -273,7 +275,7 @@ def _elements(node: ArrayNode, rows: Placements) -> list[Box]:
 
 
 def _lines(axis: ChunkAxis, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give the elements at which cells begin."""
+    """Return the elements at which cells begin."""
     inside = np.minimum(cells, axis.n_cells)
     return np.minimum(axis.starts(inside), axis.length)
 

@@ -1,4 +1,4 @@
-"""Snapshots that are no longer wanted, and the objects that no other one uses, are deleted."""
+"""Delete snapshots that are no longer wanted, and objects that no remaining snapshot uses."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ __all__ = ["Expired", "expire"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Expired:
-    """What was deleted, or would be.
+    """The snapshots and objects that were deleted, or would be.
 
     Parameters
     ----------
     url
-        Of the store.
+        URL of the store.
     snapshots
-        Numbers of snapshots.
+        Numbers of the deleted snapshots.
     objects
-        Keys of other objects.
+        Keys of the other deleted objects.
     spared
-        Numbers of snapshots that will be, once the grace period is over.
+        Numbers of snapshots that can be deleted once the grace period is over.
     dry_run
-        Whether nothing was done.
+        If true, nothing was deleted.
     """
 
     url: str
@@ -81,28 +81,32 @@ def expire(
     grace: timedelta,
     dry_run: bool,
 ) -> Expired:
-    """Delete snapshots, oldest first, then objects that no snapshot uses which is left.
+    """Delete snapshots, oldest first, then objects that no remaining snapshot uses.
 
-    Where it is interrupted, what was deleted is gone, what is there is whole, and the next run deletes the rest.
+    If the call is interrupted, the remaining snapshots are whole, and the next run deletes the rest.
 
     Parameters
     ----------
-    objects, permission
-        Store, and what it may read.
-    keep, older_than
-        How many of the newest snapshots stay; and from when on, so that the snapshot that was the newest at any later
-        moment stays. Where both are given, only what neither keeps is deleted; where none is, no snapshot is.
+    objects
+        Objects of the store.
+    permission
+        The URLs that the store may read.
+    keep
+        Number of the newest snapshots to keep.
+    older_than
+        An age or a time: snapshots that were the newest at any moment since then stay. With ``keep`` too, a snapshot is
+        deleted only if neither keeps it; without both, all snapshots stay.
     grace
-        For how long snapshots stay that were the newest, and objects that were written.
+        Time for which snapshots that were the newest stay, and objects that were written.
     dry_run
-        Whether to say what would be deleted, and do nothing.
+        If true, nothing is deleted, and the result lists what would be.
 
     Raises
     ------
     MalformedFileError
         The store is damaged; nothing was deleted.
     StorageError
-        It cannot be read, listed or written.
+        The store cannot be read, listed or written.
     """
     if keep is not None and not isinstance(keep, int | np.integer):
         raise TypeError(f"keep={keep!r}: give how many snapshots stay")
@@ -126,10 +130,10 @@ def expire(
     keys = _unused(objects, permission, [n for n in numbers if n >= first], before)
     if not dry_run:
         if gone:
-            follow(objects, permission)  # it takes the snapshot that is shown to know what goes from the view
+            follow(objects, permission)  # updating the view needs the snapshot that the view shows
         _delete(objects, [snapshot_key(number) for number in gone])
         newer = [number for number in listed_numbers(objects) if number > numbers[0]] if gone else []
-        if newer:  # one may have been made of a snapshot that is gone, while it was there
+        if newer:  # a writer may have based one on a snapshot that is deleted now
             used = _used(objects, permission, newer)
             keys = [key for key in keys if _name_in(key) not in used]
         _delete(objects, keys)
@@ -139,16 +143,16 @@ def expire(
 
 
 _CLOCK_SLACK_SECONDS = 2.0
-"""Seconds that clocks may differ by: object stores tell whole seconds."""
+"""Seconds by which clocks may differ: object stores return whole seconds."""
 
 
 def _clock(objects: ObjectStore) -> float:
-    """Give the time by the clock that objects get their times of: that of this computer may be off.
+    """Return the time by the clock that sets the times of objects; this computer's clock may be wrong.
 
-    What asks for it is an object that no snapshot uses, so that the next run deletes what a killed one left.
+    The time is that of a new object that no snapshot uses. If this process is killed, the next run deletes the object.
     """
     key = bundle_key(new_id())
-    objects.target.put(key, b"")  # which a full disk has a place for
+    objects.target.put(key, b"")  # an empty object fits on a full disk too
     try:
         (written,) = _written(objects, [key])
     finally:
@@ -157,7 +161,7 @@ def _clock(objects: ObjectStore) -> float:
 
 
 def _written(objects: ObjectStore, keys: Sequence[str]) -> list[float | None]:
-    """Say when objects were written, by the clock of where they are; ``None`` where that is not known."""
+    """Return when objects were written, by the clock of their storage; ``None`` if that is not known."""
     found = objects.storage.look_up([objects.url + key for key in keys])
     return [None if isinstance(x, StorageError) else x.last_modified for x in found]
 
@@ -169,7 +173,7 @@ def _first_wanted(
     older_than: timedelta | Moment | None,
     now: float,
 ) -> int:
-    """Give the number of the oldest snapshot that stays."""
+    """Return the number of the oldest snapshot that ``keep`` or ``older_than`` keeps."""
     bounds = []
     if keep is not None:
         bounds.append(numbers[min(keep, len(numbers)) - 1])
@@ -180,9 +184,9 @@ def _first_wanted(
 
 
 def _first_seen(objects: ObjectStore, numbers: Sequence[int], first: int, before: float) -> int:
-    """Give the number of the oldest snapshot that was the newest after a time: until the one behind it was written.
+    """Return the number of the oldest snapshot that was the newest after a time, until its successor was written.
 
-    Times of snapshots are those of the clocks of their writers, which may have been behind.
+    The times in snapshots come from their writers' clocks, which may have been slow.
     """
     written = _written(objects, [snapshot_key(number) for number in numbers])
     for number, seconds in zip(numbers[1:], written, strict=False):
@@ -196,9 +200,9 @@ def _first_seen(objects: ObjectStore, numbers: Sequence[int], first: int, before
 
 
 def _unused(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[int], before: float) -> list[str]:
-    """Give the keys of objects from before a time that no snapshot uses: of those of some numbers, and newer ones.
+    """Return the keys of objects from before a time that no snapshot uses: neither the given ones nor newer ones.
 
-    The names say when writers began, by their own clocks, which count where nothing else is known.
+    The time in a name comes from its writer's clock, and counts only if no other time is known.
     """
     listed = list(concurrently(objects.list, [SEGMENTS, PAGES, BUNDLES], urls=[objects.url]))
     named = {key: name for keys in listed for key in keys if (name := _name_in(key))}
@@ -216,7 +220,7 @@ def _unused(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[
 
 
 def _name_in(key: str) -> str | None:
-    """Give the name that a key of a segment, a page or a bundle has in it; ``None`` where it is another's."""
+    """Return the name in the key of a segment, page or bundle; ``None`` for any other key."""
     folder, _, rest = key.removeprefix(f"{FOLDER}/").partition("/")
     name = rest.partition("/")[0].removesuffix(".json.gz")
     try:
@@ -227,7 +231,7 @@ def _name_in(key: str) -> str | None:
 
 
 def _used(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[int]) -> set[str]:
-    """Give the names of the objects that snapshots use: of those of some numbers, and of newer ones."""
+    """Return the names of the objects that snapshots use: the given ones and newer ones."""
     last, names, pages, segments = numbers[0], set[str](), dict[str, PageRef](), set[int]()
     while numbers:
         for uses in concurrently(partial(_read_uses, objects), numbers, urls=[objects.url]):
@@ -238,7 +242,7 @@ def _used(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[in
                 segments.update(_segments_in(table.tail, objects))
             if uses.bundle is not None:
                 names.add(uses.bundle)
-        numbers = [number for number in listed_numbers(objects) if number > last]  # committed meanwhile
+        numbers = [number for number in listed_numbers(objects) if number > last]  # committed in the meantime
         last = max(numbers, default=last)
     head = read_snapshot(objects, last)
     archive = open_archive(head, objects, permission)
@@ -255,13 +259,13 @@ def _read_uses(objects: ObjectStore, number: int) -> Uses:
     url = objects.url + key
     try:
         data = objects.get(key, most=MAX_DOCUMENT_BYTES)
-    except SourceNotFoundError:  # somebody else expires too
+    except SourceNotFoundError:  # another process expires snapshots too
         return Uses(segments=Table(), placements=(), bundle=None)
     return decode_uses(read_document(data, number=number, url=url), url=url)
 
 
 def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iterator[int]:
-    """Give the numbers of the segments that placements point to."""
+    """Yield the numbers of the segments that placements point to."""
     for row in rows:
         try:
             number = row[0]
@@ -273,9 +277,9 @@ def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iter
 
 
 def _segment_names(archive: Archive, head: Snapshot, number: int) -> set[str]:
-    """Give the name of a segment, and of those that hold bytes which its sources name.
+    """Return the name of a segment, and of the segments whose bytes its sources name.
 
-    These count whatever the store is called there: it may have been opened through a link, or another scheme.
+    These count whatever the URL of the store is in a source: it may have been opened through a link or another scheme.
     """
     segment = archive.segment(number)
     names = {segment.name}
@@ -298,7 +302,7 @@ def _delete(objects: ObjectStore, keys: Sequence[str]) -> None:
 
 
 def _clear_folders(objects: ObjectStore, keys: Sequence[str], before: float) -> None:
-    """Delete the folders of segments that are gone, and those that killed writers left empty, where there are any."""
+    """Delete the folders of deleted segments, and empty folders that killed writers left, in a local store."""
     if isinstance(objects.target, LocalTarget):
         gone = {"/".join(key.split("/")[:3]) for key in keys if key.startswith(f"{SEGMENTS}/")}
         for folder in gone.union(objects.target.empty_folders(SEGMENTS, before)):

@@ -1,4 +1,4 @@
-"""The snapshots of a store, newest first."""
+"""List the snapshots of a store, newest first."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Log(Sequence[LogEntry]):
     Parameters
     ----------
     url
-        Of the store.
+        URL of the store.
     entries
-        One a snapshot.
+        One entry for each snapshot.
     """
 
     url: str
@@ -47,7 +47,7 @@ class Log(Sequence[LogEntry]):
         return Log(self.url, self.entries[index]) if isinstance(index, slice) else self.entries[index]
 
     def lines(self) -> list[str]:
-        """Describe each snapshot in a line, and each thing that it changed in another."""
+        """Return one line for each snapshot, and one for each of its changes."""
         lines = [f"<{len(self)} snapshots of '{self.url}'>"]
         for entry in self.entries:
             message = "" if entry.message is None else f"  {_line(entry.message)}"
@@ -66,7 +66,7 @@ def _line(text: str) -> str:
 
 
 def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
-    """Read the log of a store; of the newest ``limit`` snapshots alone where it is given.
+    """Read the log of a store, or only its newest ``limit`` entries.
 
     Raises
     ------
@@ -84,13 +84,13 @@ def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
     if limit is None:
         numbers = _listed(objects) or numbers
     entries = _read(objects, numbers)
-    if limit is not None and len(entries) < len(numbers):  # some were expired: others may be there behind them
+    if limit is not None and len(entries) < len(numbers):  # some were expired: older ones may exist
         entries = _read(objects, _listed(objects)[:limit]) or entries
     return Log(objects.url.rstrip("/"), entries)
 
 
 def _read(objects: ObjectStore, numbers: Sequence[int]) -> tuple[LogEntry, ...]:
-    """Read entries; behind many numbers in a row that are not there, expired ones, nothing is looked for."""
+    """Read entries, and stop after a batch of numbers that are all missing, because they were expired."""
     entries: list[LogEntry] = []
     for begin in range(0, len(numbers), _MAX_MISSING_SNAPSHOTS):
         some = numbers[begin : begin + _MAX_MISSING_SNAPSHOTS]
@@ -105,5 +105,5 @@ def _read(objects: ObjectStore, numbers: Sequence[int]) -> tuple[LogEntry, ...]:
 def _listed(objects: ObjectStore) -> list[int]:
     try:
         return listed_numbers(objects)
-    except StorageError:  # a web server, which has no list: all numbers are asked for
+    except StorageError:  # a web server has no listing: all numbers are tried
         return []

@@ -1,4 +1,4 @@
-"""Overwrite a region of a variable: new chunks come over the old ones, and the originals stay as they are."""
+"""Overwrite a region of a variable: new chunks replace the old ones, and the source files stay unchanged."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Patch:
     Parameters
     ----------
     array
-        That they are part of.
+        The array that the region belongs to.
     sides
-        The region, one an axis; none of them is empty.
+        The region, one side for each axis; no side is empty.
     values
-        As the array stores them, in its dtype; shape of the region, with all axes.
+        Stored values in the dtype of the array; their shape is that of the region, with all axes.
     """
 
     array: ManifestArray
@@ -63,33 +63,33 @@ class Patch:
 
     @classmethod
     def from_region(cls, path: str, array: ManifestArray, region: object, values: Any, /, *, raw: bool) -> Self | None:
-        """Read a region and pack its values; ``None`` where the region is empty.
+        """Read a region and pack its values; return ``None`` if the region is empty.
 
         Raises
         ------
         ValueError, IndexError
-            The region is none of the array's.
+            The region does not fit the array.
         WriterError
-            Values have another shape, or no place in the array.
+            The values have another shape, or the array cannot store one of them.
         """
         sides = read_region(region, array.dimension_names or (), array.shape)
         given = _values(path, array, sides, values)
         return cls(array, sides, stored_values(array, given, raw=raw)) if given.size else None
 
     def cells(self) -> tuple[tuple[int, ...], list[NDArray[np.int64]]]:
-        """Give the first cell that the region meets, and along each axis the lines of all that it meets."""
+        """Return the first cell that the region meets, and for each axis the boundaries of all cells that it meets."""
         axes = self.array.grid.axes
         met = [axis.cover(side.start, side.stop) for axis, side in zip(axes, self.sides, strict=True)]
         lines = [axis.lines(cells.start, cells.stop) for axis, cells in zip(axes, met, strict=True)]
         return tuple(cells.start for cells in met), lines
 
     def whole(self, lines: list[NDArray[np.int64]], storage: Storage, /) -> NDArray[Any]:
-        """Give the values of all cells that the region meets; what lies around it is read.
+        """Return the values of all cells that the region meets; values around the region are read.
 
         Raises
         ------
         StorageError
-            It cannot be read, or is ABSENT.
+            Chunks around the region cannot be read, or are ABSENT.
         """
         low, high = [int(x[0]) for x in lines], [int(x[-1]) for x in lines]
         whole = np.empty([b - a for a, b in zip(low, high, strict=True)], self.array.dtype)
@@ -105,13 +105,13 @@ class Patch:
 
 
 def _values(path: str, array: ManifestArray, sides: list[Side], values: Any) -> NDArray[Any]:
-    """Give values in the shape of a region."""
+    """Return values in the shape of a region."""
     if isinstance(values, xr.DataArray | xr.Variable):
         dims = [dim for dim, side in zip(array.dimension_names or (), sides, strict=True) if not side.is_one]
         if set(values.dims) == set(dims):
             values = values.transpose(*dims)
         given = values.values
-    else:  # as xarray takes arrays: what is masked is missing, and dates are times
+    else:  # like xarray: masked values are missing, and dates are times
         values = values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
         given = xr.Variable([f"dim_{i}" for i in range(values.ndim)], values).values
         if given.dtype.kind == "f" and values.dtype.kind in "iu":
@@ -128,7 +128,7 @@ def _values(path: str, array: ManifestArray, sides: list[Side], values: Any) -> 
 
 
 def _check_exact(path: str, values: np.ma.MaskedArray[Any, Any]) -> None:
-    """Refuse integers with a mask that are others as floats, which they become for what is missing among them."""
+    """Refuse masked integers that floats cannot hold exactly: masked integers become floats with NaN."""
     own = values.compressed()
     if own.size and max(-int(own.min()), int(own.max())) > 1 << 53:
         raise WriterError(
@@ -168,30 +168,33 @@ def overwrite(
     raw: bool = False,
     storage: StorageLike = None,
 ) -> ManifestArray:
-    """Give an array with other values in a region; a manifest that is not in memory stays where it is.
+    """Return an array with other values in a region; a manifest that is not in memory is not loaded.
 
-    New chunks are stored as those of the array are, if these are all stored alike and the values can be stored so
-    without loss, and else compressed with zstd. Chunks that the region covers in part are read and written whole.
+    New chunks are stored like those of the array, if all of these are stored alike and the values can be stored so
+    without loss. Otherwise they are compressed with zstd. Chunks that the region covers in part are read and written
+    whole.
 
     Parameters
     ----------
-    array, name
-        What is changed, and its name for messages.
+    array
+        The array to change.
+    name
+        Name of the array, for messages.
     region, values, raw
-        As in :meth:`~virtualstack.vstack.Repository.write`.
+        The same as in :meth:`~virtualstack.vstack.Repository.write`.
     to
-        Path or URL of a new file, which takes the new chunks one after the other.
+        Path or URL of a new file for the new chunks.
     storage
-        As in :meth:`~virtualstack.storage.Storage.from_option`.
+        The same as in :meth:`~virtualstack.storage.Storage.from_option`.
 
     Raises
     ------
     ValueError, IndexError
-        The region is none of the array's.
+        The region does not fit the array.
     WriterError
-        Values have another shape, or no place in the array; or there is a file already.
+        The values have another shape, the array cannot store one of them, or the file exists already.
     StorageError
-        Chunks cannot be read, or the file not be written.
+        Chunks cannot be read, or the file cannot be written.
     """
     patch = Patch.from_region(name, array, region, values, raw=raw)
     if patch is None:
@@ -208,7 +211,7 @@ def overwrite(
 def _encoded(
     array: ManifestArray, whole: NDArray[Any], lines: list[NDArray[np.int64]]
 ) -> tuple[list[ChunkEncoding], list[bytes]]:
-    """Encode values a cell at a time."""
+    """Encode values, one chunk for each cell."""
     runs = [list(itertools.pairwise(x.tolist())) for x in lines]
     boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
     cells = [whole[(*box, ...)] for box in boxes]
@@ -219,7 +222,7 @@ def _encoded(
             return [encoding] * len(cells), list(
                 map_in_threads(lambda cell: encode_chunk(_as_stored(cell, plain), encoding), cells)
             )
-        except CodecError:  # has no encoder, or loses something
+        except CodecError:  # a codec has no encoder, or is lossy
             pass
     codecs = _codecs(whole.dtype)
     own = {cell.shape: ChunkEncoding.c_order(whole.dtype, cell.shape, codecs) for cell in cells}
@@ -228,7 +231,7 @@ def _encoded(
 
 
 def _as_stored(cell: NDArray[Any], plain: PlainArray) -> NDArray[Any]:
-    """Give a cell the axes of a stored chunk; what reaches past the array repeats its last values."""
+    """Return a cell with the axes of a stored chunk, padded beyond the array's end with its last values."""
     beyond = [(0, n - found) for n, found in zip(plain.chunks, cell.shape, strict=True)]
     if any(n for _, n in beyond):
         cell = np.pad(cell, beyond, mode="edge")
@@ -238,7 +241,7 @@ def _as_stored(cell: NDArray[Any], plain: PlainArray) -> NDArray[Any]:
 def _stored(
     chunks: list[bytes], encodings: list[ChunkEncoding], fill: Fill, url: str, storage: Storage
 ) -> ChunkManifest:
-    """Put chunks into a new file, one after the other, and give where they are."""
+    """Write chunks into a new file, one after another, and return the manifest of them."""
     folder, _, key = url.rpartition("/")
     data = b"".join(chunks)
     if not storage.target(f"{folder}/").put_if_absent(key, data):
@@ -256,7 +259,7 @@ def _stored(
 
 
 def _placed(array: ManifestArray, new: ChunkManifest, box: list[tuple[int, int]], axis: int) -> ManifestArray:
-    """Put cells into an array: between what is before and behind them, an axis after the other."""
+    """Put cells into an array, one axis after another, by joining them with the parts before and behind."""
     if axis == len(box):
         return replace(array, manifest=new)
     start, stop = box[axis]
@@ -268,26 +271,26 @@ def _placed(array: ManifestArray, new: ChunkManifest, box: list[tuple[int, int]]
     return made
 
 
-_OBJECT_BYTES = 64 << 20  # from which on another object is begun
+_OBJECT_BYTES = 64 << 20  # size in bytes at which an object is complete, and the next one begins
 
 
 def write_values(
     objects: ObjectStore, segment: str, values: NDArray[Any], lines: Sequence[NDArray[np.int64]], fill: Fill, /
 ) -> ChunkManifest:
-    """Write values as compressed chunks, each with its checksum, and return where they are.
+    """Write values as compressed chunks, each with its checksum, and return the manifest of them.
 
     Parameters
     ----------
     objects
-        Of the store.
+        Objects of the store.
     segment
-        Name of the segment that will refer to them.
+        Name of the segment that will refer to the chunks.
     values
-        In native byte order; text as numpy's ``StringDType``.
+        Values in native byte order; text as numpy's ``StringDType``.
     lines
-        For each axis, where chunks begin, and the length.
+        For each axis, the elements at which chunks begin, and the length.
     fill
-        Of the array.
+        Fill value of the array.
 
     Raises
     ------
@@ -362,7 +365,7 @@ def write(
 
 
 def _patched(patch: Patch, storage: Storage) -> ManifestArray:
-    """Return a loaded variable with new values in a region."""
+    """Return a loaded variable with other values in a region."""
     array = patch.array
     whole = read_array(array, (), storage)
     whole[tuple(side.slice for side in patch.sides)] = patch.values
@@ -377,7 +380,7 @@ def _patched(patch: Patch, storage: Storage) -> ManifestArray:
 
 
 def _with_array(group: ManifestGroup, path: str, array: ManifestArray) -> ManifestGroup:
-    """Put an array into the place of another one."""
+    """Replace an array of a group."""
     name, _, rest = path.removeprefix("/").partition("/")
     if not rest:
         return replace(group, arrays={**group.arrays, name: array})

@@ -1,4 +1,4 @@
-"""What a user adds to a store: datasets, trees or files."""
+"""Read the parts that a user adds to a store: datasets, trees or files."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _ONE = xr.Dataset, xr.DataTree, str, os.PathLike
 def groups_from(
     parts: PartLike | Iterable[PartLike], storage: Storage, allow: Allow = (), /, *, is_tree: bool | None = None
 ) -> Sequence[ManifestGroup]:
-    """Return the groups of parts, in their order; files are opened, many at once, as trees where these are wanted.
+    """Return the groups of parts, in their order; many files are opened at once, as trees if ``is_tree`` says so.
 
-    Files may also refer to what ``allow`` names, as the store may.
+    Files may refer to the locations in ``allow`` too, as the store may.
 
     Raises
     ------
     TypeError
-        One is no part.
+        A part is neither a virtual dataset or tree nor the URL of a file.
     UnsupportedFeatureError
         A variable of a file cannot be referenced.
     ReaderError, StorageError
-        A file cannot be described, or not be read.
+        A file cannot be described, or cannot be read.
     """
     listed = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, _ONE) else [parts]
     for x in listed:
@@ -51,7 +51,7 @@ def groups_from(
 
 
 def _accounted(group: ManifestGroup) -> ManifestGroup:
-    """Check that nothing of a file is lost."""
+    """Check that no variable of a file is lost."""
     try:
         account_for(group, "inline", with_children=True)
     except UnsupportedFeatureError as error:
@@ -62,6 +62,6 @@ def _accounted(group: ManifestGroup) -> ManifestGroup:
 
 
 def with_coordinates(group: ManifestGroup, storage: Storage, /) -> ManifestGroup:
-    """Return a group of a file with its dimension coordinates loaded, as those of a file that is opened are."""
+    """Return the group of a file with its dimension coordinates loaded, as in a file that is opened."""
     groups = {name: with_coordinates(child, storage) for name, child in group.groups.items()}
     return replace(to_group(to_dataset(replace(group, groups={}), storage=storage)), groups=groups)

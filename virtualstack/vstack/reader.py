@@ -1,4 +1,4 @@
-"""vstacks become groups."""
+"""Read a vstack as a group."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 MAX_LABEL_BYTES = 1 << 32
-"""Bytes of the labels along dimensions that are read when a store is opened."""
+"""Maximum bytes of dimension coordinates that are read when a store is opened."""
 
 type At = int | Moment
 """A snapshot by its number, or by a time at which it was the newest."""
@@ -43,17 +43,20 @@ type At = int | Moment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VStack:
-    """Reads a vstack: its newest snapshot, or another one.
+    """A reader of vstacks, at the newest snapshot or at another one.
+
+    When to use: as ``reader=`` of functions that open a source, to choose an earlier snapshot. Alternatives:
+    :meth:`~virtualstack.vstack.Repository.open`, and ``xr.open_dataset(..., at=...)``.
 
     Parameters
     ----------
     at
-        Number of the snapshot, ``-1`` for the newest, ``-2`` for the one before it; or a time, for the one that was the
-        newest then: ISO 8601 or `numpy.datetime64` (UTC where there is no time zone), or a `datetime` that has one. The
-        newest by default.
+        Number of the snapshot (``-1`` is the newest, ``-2`` the one before it), or a time at which it was the newest:
+        ISO 8601 or `numpy.datetime64`, in UTC if it has no time zone, or a `datetime` with a time zone. The default is
+        the newest.
     allow
-        URLs of folders and files that chunks may be read from, beyond what a store may name without:
-        see :mod:`~virtualstack.storage.permission`.
+        URLs of folders and files that chunks may be read from, beyond those that every store may name: see
+        :mod:`~virtualstack.storage.permission`.
     """
 
     name: ClassVar[str] = "vstack"
@@ -62,16 +65,16 @@ class VStack:
     allow: Allow = ()
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a store: three requests, whatever its size.
+        """Describe a store with three requests, whatever its size.
 
         Raises
         ------
         SourceNotFoundError
-            There is no store, or no such snapshot.
+            The store or the snapshot does not exist.
         MalformedFileError
-            It is damaged.
+            The store is damaged.
         ForbiddenLocationError
-            It names places that are not allowed.
+            The store names locations that are not allowed.
         """
         allow = (*read_allowed_urls(self.allow), *options.allow)
         objects = ObjectStore(url.rstrip("/") + "/", storage, allow)
@@ -81,26 +84,28 @@ class VStack:
 def snapshot_group(
     objects: ObjectStore, snapshot: Snapshot, allow: Allow, options: ReadOptions, /, *, is_chosen: bool
 ) -> ManifestGroup:
-    """Return what a snapshot holds; nothing is read.
+    """Return the group of a snapshot; of the store only the bundle of loaded variables is read.
 
     Parameters
     ----------
-    objects, snapshot
-        Objects of the store, and the snapshot.
+    objects
+        Objects of the store.
+    snapshot
+        The snapshot.
     allow
-        What it may read besides.
+        Locations that the store may read, beyond those that every store may name.
     options
-        Which variables are dropped.
+        Options of the reader, which say which variables are dropped.
     is_chosen
-        Whether the snapshot was asked for, and not taken as the newest: written with ``mode="w"``, it replaces all
-        later ones.
+        If true, the snapshot was chosen, not taken as the newest: written with ``mode="w"``, it replaces all later
+        ones.
 
     Raises
     ------
     ForbiddenLocationError
-        It names places that are not allowed.
+        The store names locations that are not allowed.
     UnsupportedFeatureError
-        Its coordinates are too long.
+        The coordinates of the store are too large.
     """
     permission = permission_for_snapshot(objects.url, snapshot, allow)
     check_labels(snapshot, objects.url.rstrip("/"), options.drops)
@@ -109,12 +114,12 @@ def snapshot_group(
 
 
 def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool] | None = None, /) -> None:
-    """Check how much the coordinates take that whoever opens or changes the store reads: few bytes may say much.
+    """Check the size of the coordinates that opening or changing the store reads: a small store may claim a large size.
 
     Raises
     ------
     UnsupportedFeatureError
-        It is more than :data:`MAX_LABEL_BYTES`.
+        The size is more than :data:`MAX_LABEL_BYTES`.
     """
     sizes = {
         path: _read_size(node.header)
@@ -135,37 +140,37 @@ def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool]
 
 
 def _read_size(header: ArrayHeader) -> int:
-    """Give the bytes of an array, or of one of its chunks, where that is longer: it is decoded whole for any of it."""
+    """Return the bytes of an array, or of its largest compressed chunk if that is larger: it is decoded whole."""
     chunks = [x.size * x.dtype.itemsize for x in header.encodings if x.codecs]
     return max(math.prod(header.grid.array_shape) * max(header.dtype.itemsize, 1), *chunks, 0)
 
 
 def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:
-    """Read a snapshot of a store, the newest for ``None``.
+    """Read a snapshot of a store; ``None`` is the newest.
 
     Raises
     ------
     SourceNotFoundError
-        There is no store, or no such snapshot.
+        The store or the snapshot does not exist.
     MalformedFileError
-        It is damaged.
+        The store is damaged.
     ValueError
-        A text is no time.
+        A text is not a time.
     """
     return read_numbered(objects, find_snapshot_number(objects, at))
 
 
 def find_snapshot_number(objects: ObjectStore, at: At | None, /) -> int:
-    """Give the number of a snapshot; of one that is given by a positive number nothing is asked.
+    """Return the number of a snapshot; a number of 0 or more is returned unchecked, without a request.
 
     Raises
     ------
     SourceNotFoundError
-        There is no store, or none that was the newest at a time.
+        The store does not exist, or no snapshot was the newest at the time.
     ValueError
-        A text is no time.
+        A text is not a time.
     TypeError
-        It is neither a number nor a time.
+        ``at`` is neither a number nor a time.
     """
     count, moment = _counted(at)
     if count >= 0:
@@ -180,7 +185,7 @@ def find_snapshot_number(objects: ObjectStore, at: At | None, /) -> int:
 
 
 def _counted(at: At | None) -> tuple[int, float | None]:
-    """Give a number, from the newest where it is negative, or a time in seconds since 1970."""
+    """Return a number, which counts from the newest if it is negative, or a time in seconds since 1970."""
     if at is None:
         return -1, None
     if isinstance(at, str | datetime | np.datetime64):
@@ -220,12 +225,12 @@ def _no_snapshot(url: str, which: str) -> SourceNotFoundError:
 
 
 def permission_for_snapshot(url: str, snapshot: Snapshot, allow: Allow) -> Permission:
-    """Say what a snapshot may make its reader touch: more, where this account has written what places it names.
+    """Return the permission of a snapshot, which is wider if this account has written the locations that it names.
 
     Raises
     ------
     ForbiddenLocationError
-        It names a place that it may not.
+        The snapshot names a location that is not allowed.
     """
     prefixes = Prefixes(store=url, table=snapshot.prefixes, moved=snapshot.moved)
     signed = prefixes.signed()

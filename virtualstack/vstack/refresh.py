@@ -1,4 +1,4 @@
-"""Scanning again what has changed since it was indexed: new chunks come over the old ones, in one snapshot."""
+"""Scan sources that have changed since they were indexed, and replace their chunks, in one snapshot."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ type OnMissing = Literal["keep", "mask"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Refreshed[R: StoredSnapshot]:
-    """What :meth:`Repository.refresh` did.
+    """The result of :meth:`Repository.refresh`.
 
     Parameters
     ----------
     repository
-        The repository at the new snapshot, or at the one that there was where nothing changed.
+        The repository at the new snapshot, or at the old one if nothing changed.
     refreshed
         URLs of the sources whose new chunks are in the store.
     masked
         URLs of missing sources whose chunks are ABSENT now.
     left
-        URLs of the sources that are as they were in the store, and why.
+        URLs of the sources that were left unchanged in the store, each with the reason.
     """
 
     repository: R
@@ -72,12 +72,12 @@ class Refreshed[R: StoredSnapshot]:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing was left."""
+        """True if no source was left."""
         return not self.left
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each source that was looked into."""
+        """Table with one row for each source that was refreshed, masked or left."""
         rows = [(url, "refreshed", "") for url in self.refreshed]
         rows += [(url, "masked", "") for url in self.masked]
         rows += [(url, "left", reason) for url, reason in self.left]
@@ -93,7 +93,7 @@ class Refreshed[R: StoredSnapshot]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescan:
-    """How changed sources are scanned; see :meth:`Repository.refresh`."""
+    """The options of scanning changed sources; see :meth:`Repository.refresh`."""
 
     reader: str | Reader | None = None
     executor: ExecutorLike = None
@@ -109,8 +109,8 @@ def refresh(
     Returns
     -------
     tuple
-        The new snapshot, or that of the store where nothing changed; and the URLs of sources: those whose new chunks
-        are in the store, those whose chunks are ABSENT now, and those that were left, with the reason.
+        The new snapshot, or that of the store if nothing changed; then the URLs of sources whose new chunks are in the
+        store, of sources whose chunks are ABSENT now, and of sources that were left, each with the reason.
     """
     if missing not in ("keep", "mask"):
         raise ValueError(f"missing={missing!r}; it is 'keep' or 'mask'")
@@ -160,16 +160,22 @@ class _Scanned:
     Parameters
     ----------
     tree
-        Its groups; of a format without groups of its own, one for each kind of fields.
+        Groups of the source. A format without groups has one for each kind of fields.
     alone
-        The same as one dataset, where it makes one and paths in the store are none of the tree.
+        The source as one dataset, if it can be one and some paths of the store are not in the tree.
     """
 
     tree: ManifestGroup
     alone: ManifestGroup | None = None
 
     def find_group(self, path: str, stored: ManifestGroup, /) -> ManifestGroup:
-        """Find the group that has a variable: by its path in the store, else by its name, where one alone has it."""
+        """Find the group of a variable: by its path in the store, else by its name if only one group has it.
+
+        Raises
+        ------
+        CombineError
+            No group has the variable, or several have it.
+        """
         own, _, name = path.rpartition("/")
         nodes = dict(self.tree.walk())
         if own in nodes and name in nodes[own].arrays:
@@ -177,7 +183,7 @@ class _Scanned:
         having = [node for node in nodes.values() if name in node.arrays]
         alone = None if own or self.alone is None else self.alone
         if alone is not None and name in alone.arrays:
-            was_so = any(x.path == f"/{name}" for x in stored.refusals)  # of several fields the store has this one
+            was_so = any(x.path == f"/{name}" for x in stored.refusals)  # the store has this one of several fields
             if len(having) < 2 or was_so or not _stands_for_others(name, alone):
                 return alone
         if len(having) != 1:
@@ -185,20 +191,20 @@ class _Scanned:
         return having[0]
 
     def whole(self) -> dict[int, ManifestGroup]:
-        """Give the groups, by their identity, with the coordinates that they inherit."""
+        """Return the groups with the coordinates that they inherit, by identity of the group."""
         inherited = with_inherited(self.tree)
         return {id(node): inherited[path] for path, node in self.tree.walk()}
 
 
 def _stands_for_others(name: str, group: ManifestGroup) -> bool:
-    """Tell whether a variable has one of several fields, so that its name does not say which."""
+    """Return whether a variable is one of several fields with its name, so that the name does not identify it."""
     return any(x.path == f"/{name}" for x in group.refusals)
 
 
 def _scanned(
     cells: Mapping[str, Mapping[str, Cells]], storage: Storage, how: Rescan
 ) -> Iterator[tuple[str, _Scanned | str]]:
-    """Scan the sources of cells; give the groups of each, or why there are none."""
+    """Scan the sources of cells; yield the groups of each source, or the reason why there are none."""
 
     def scanned(urls: list[str], *, is_tree: bool | None) -> dict[str, ManifestGroup | str]:
         if not urls:
@@ -230,7 +236,7 @@ def _has(group: ManifestGroup, path: str) -> bool:
 
 
 def _masks(cells: Cells) -> Iterator[Overlay]:
-    """Give ABSENT chunks for cells, which read as a missing value where the variable has one."""
+    """Yield ABSENT chunks for cells; they read as a missing value if the variable has one."""
     fill = cells.array.manifest.tables.fill
     with contextlib.suppress(CombineError):
         array, missing = with_missing_value(cells.array, name=cells.array.name or "")
@@ -252,9 +258,9 @@ def _made(
     storage: Storage,
     how: Rescan,
 ) -> dict[str, list[Overlay]] | str:
-    """Give the new chunks of a source in the place of the old ones, or why they do not fit, or may not be read.
+    """Return the new chunks of a source for its cells, or the reason why they do not fit or may not be read.
 
-    The nodes are the groups of the store by path, with the coordinates that they inherit.
+    ``nodes`` are the groups of the store by path, with the coordinates that they inherit.
     """
     made: dict[str, list[Overlay]] = {}
     try:
@@ -269,14 +275,14 @@ def _made(
                 made[f"{own}/{name}"] = [_written_like(was, x) for x in over]
         manifests = [over.manifest for each in made.values() for over in each]
         found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
-        store.permission.check(sorted(found))  # others than the source itself, which a document of references names
+        store.permission.check(sorted(found))  # a document of references names other files than itself
     except (CombineError, ReaderError, StorageError) as error:
         return str(error)
     return made
 
 
 def _written_like(was: Location, over: Overlay) -> Overlay:
-    """Give new chunks whose sources are relative to the store if the source was that they come from."""
+    """Make the sources of new chunks relative to the store if the old source was."""
     manifest = over.manifest
     if was.relative_to is None or not isinstance(manifest, ChunkManifest):
         return over
@@ -287,12 +293,12 @@ def _written_like(was: Location, over: Overlay) -> Overlay:
 def _placed(
     stored: ManifestGroup, source: ManifestGroup, cells: Mapping[str, Cells], storage: Storage, how: Rescan
 ) -> dict[str, list[Overlay]]:
-    """Give the new chunks of the variables of a group of a source.
+    """Return the new chunks of the variables of one group of a source.
 
     Raises
     ------
     CombineError
-        They do not fit.
+        The new chunks do not fit.
     """
     loaded = bundled_in(stored)
     old = to_dataset(stored, storage=storage, loadable_variables=sorted(loaded))
@@ -323,7 +329,7 @@ def _placed(
 
 
 def _expand_dims_like(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
-    """Give variables the dimensions that they have got where files were joined along new ones."""
+    """Add the dimensions that variables got when files were joined along new ones."""
     new = new.set_coords([name for name in new.data_vars if name in old.coords])
     made = {}
     for name in new.variables.keys() & old.variables.keys():
@@ -335,11 +341,17 @@ def _expand_dims_like(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
 
 
 type _Runs = tuple[tuple[slice, slice], ...]
-"""Elements of the store along a dimension, and those of a source that belong there."""
+"""Pairs of slices along a dimension: elements of the store, and the elements of a source that belong there."""
 
 
 def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dict[str, _Runs]:
-    """Find the elements along each dimension that a source is about."""
+    """Find the elements along each dimension that a source covers.
+
+    Raises
+    ------
+    CombineError
+        Two variables of the source cover different elements along a dimension.
+    """
     region: dict[str, _Runs] = {}
     for name, each in cells.items():
         dims = each.array.dimension_names or ()
@@ -351,7 +363,13 @@ def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dic
 
 
 def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old: xr.Dataset, new: xr.Dataset) -> _Runs:
-    """Find the elements along one dimension: those of some of its cells, and of EMPTY ones around them."""
+    """Find the elements along one dimension: those of some of its cells, and of EMPTY cells around them.
+
+    Raises
+    ------
+    CombineError
+        The source has another number of elements along the dimension than the store refers to.
+    """
     n, lines = new.sizes[dim], axis.lines()
     begin, end = int(lines[numbers[0]]), int(lines[numbers[-1] + 1])
     if dim in old.indexes and dim in new.indexes:
@@ -370,7 +388,13 @@ def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old:
 
 
 def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
-    """Check that values that stand in the store are those of the source."""
+    """Check that loaded values in the store equal those of the source.
+
+    Raises
+    ------
+    CombineError
+        A value differs.
+    """
     for name in loaded & part.variables.keys() & set(map(str, there.variables)):
         ours, theirs = there.variables[name], part.variables[name].transpose(*there.variables[name].dims)
         difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
@@ -383,7 +407,13 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
 def _check_inline(
     array: ManifestArray, source: ManifestGroup, region: Mapping[str, _Runs], storage: Storage, name: str
 ) -> None:
-    """Check that INLINE chunks where a source belongs, such as those of strings, hold its values."""
+    """Check that INLINE chunks in the region of a source, such as those of strings, hold its values.
+
+    Raises
+    ------
+    CombineError
+        A value or a size differs.
+    """
     pieces = list(_inline_pieces(array, region))
     if not pieces:
         return
@@ -409,7 +439,7 @@ def _check_inline(
 def _inline_pieces(
     array: ManifestArray, region: Mapping[str, _Runs]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Find the elements of INLINE chunks where a source belongs, and those of the source."""
+    """Yield the elements of INLINE chunks in the region of a source, and the matching elements of the source."""
     axes, dims = array.grid.axes, array.dimension_names or ()
     lines = [axis.lines() for axis in axes]
     sides = [region.get(dim, ((slice(0, n), slice(0, n)),)) for dim, n in zip(dims, array.shape, strict=True)]
@@ -430,7 +460,13 @@ def _inline_pieces(
 def _overlays(
     variable: xr.Variable, dims: tuple[object, ...], cells: Cells, region: Mapping[str, slice], labelled: Set[object]
 ) -> Iterator[Overlay]:
-    """Give the new chunks for cells that refer to a source, and for EMPTY ones among them."""
+    """Yield the new chunks for cells that refer to a source, and for EMPTY cells among them.
+
+    Raises
+    ------
+    CombineError
+        The chunks of the source differ in form or order from those in the store.
+    """
     array = virtual_array(variable.transpose(*dims))
     if array is None:
         raise CombineError(f"variable '{cells.array.name}' has no chunks of its own any more: {WRITE_AGAIN}")

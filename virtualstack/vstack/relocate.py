@@ -1,4 +1,4 @@
-"""Sources that lie elsewhere now: the beginnings of their locations change, and no reference does."""
+"""Relocate sources: change the beginnings of their locations, and no reference."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def relocate(
     *,
     message: str | None = None,
 ) -> tuple[Snapshot, Allow]:
-    """Make the snapshot whose sources lie in other folders, and say what may be read then.
+    """Commit a snapshot whose sources are in other folders, and return it with the new ``allow``.
 
-    The new folders are named by the user, who allows them by that: see :meth:`Repository.relocate`.
+    The user names the new folders, and so allows them: see :meth:`Repository.relocate`.
     """
     if not isinstance(folders, Mapping):
         raise TypeError(f"relocate() takes a mapping of old to new folders, not {folders!r}")
@@ -47,7 +47,7 @@ def relocate(
     more: Allow = [*given, *(prefixes.root(new) for _, new in pairs)]
     try:
         permission = permission_for_snapshot(objects.url, snapshot, allow)
-    except ForbiddenLocationError:  # of a store that was moved here: what it names then counts
+    except ForbiddenLocationError:  # the store was moved here: check the locations after relocation
         permission = permission_for_snapshot(objects.url, replace(snapshot, moved=prefixes.moved), more)
     archive = open_archive(snapshot, objects, permission)
     for i, (old, new) in enumerate(pairs):
@@ -96,7 +96,7 @@ def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
 
 
 def _folder(folder: str | os.PathLike[str]) -> str:
-    """Give the beginning of locations in a folder, as it is written: a URL, or relative to the store."""
+    """Return the beginning of locations in a folder, as it is written: a URL, or a path relative to the store."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"relocate() takes URLs or paths of folders, not {folder!r}")
     text = os.fsdecode(folder)
@@ -116,9 +116,11 @@ def _folder(folder: str | os.PathLike[str]) -> str:
 
 
 def _check_used(old: str, archive: Archive) -> None:
-    """Check that sources lie in a folder; where prefixes do not tell, sources are read until one is found."""
+    """Check that sources lie in a folder; if prefixes do not show it, sources are read until one is found."""
     prefixes = archive.prefixes
-    begins = [begin for begin in prefixes.begins() if not begin.startswith(STORE)]  # the store's own stay in it
+    begins = [
+        begin for begin in prefixes.begins() if not begin.startswith(STORE)
+    ]  # the store's own values stay in the store
     if any(begin.startswith(old) for begin in begins):
         return
     if any(old.startswith(begin) for begin in begins) and any(x.startswith(old) for x in _written(archive)):
@@ -142,7 +144,7 @@ def _meet(a: str, b: str) -> bool:
 
 
 def _written(archive: Archive) -> Iterator[str]:
-    """Give all sources as they are written."""
+    """Yield all sources as they are written."""
     for number in range(archive.segments.n):
         segment = archive.segment(number)
         for page in range(segment.n_pages):

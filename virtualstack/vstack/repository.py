@@ -1,4 +1,4 @@
-"""A vstack and its history."""
+"""Open a vstack at a snapshot, change it, and maintain its history."""
 
 from __future__ import annotations
 
@@ -42,22 +42,25 @@ _JOIN_REMEDY = (
 class Repository(StoredSnapshot):
     """A vstack at one of its snapshots; made by :meth:`create` or :meth:`open`.
 
-    :meth:`append`, :meth:`update`, :meth:`write`, :meth:`relocate` and :meth:`compact` return the repository at the new
-    snapshot, and leave this one where it is. :meth:`refresh` returns a report that has the new one as ``repository``.
-    :meth:`log`, :meth:`diff`, :meth:`verify` and :meth:`expire` make no snapshot and return what they found or deleted.
-    Everything that is opened or read through a repository is reached as it was: ``storage`` and ``allow`` are given
-    once.
+    :meth:`append`, :meth:`update`, :meth:`write`, :meth:`relocate` and :meth:`compact` return a repository at the new
+    snapshot; this object stays at its own. The report of :meth:`refresh` has the new one as ``repository``.
+    :meth:`log`, :meth:`diff`, :meth:`verify` and :meth:`expire` make no snapshot. They return what they found or
+    deleted. ``storage`` and ``allow`` are given once, and hold for everything that the repository opens or reads.
+
+    When to use: for a store that grows or changes, and to look at its history.
+    Alternatives: ``vds.virtual.to_vstack`` writes one dataset, and ``xr.open_dataset(url, engine="virtualstack")`` only
+    reads. An Icechunk repository has a history too.
 
     Parameters
     ----------
     objects
         Objects of the store.
     snapshot
-        The snapshot that is looked at, and that changes are made to.
+        The snapshot that is read, and that changes are based on.
     allow
-        What it may read beyond what any store may.
+        Folders and files that chunks may be read from, beyond those that every store may name.
     is_chosen
-        Whether the snapshot was asked for with ``at=``.
+        If true, the snapshot was chosen with ``at=``.
 
     Examples
     --------
@@ -89,7 +92,7 @@ class Repository(StoredSnapshot):
         message: str | None = None,
         relative: bool = False,
     ) -> Repository:
-        """Write a new store, whose first snapshot is a dataset or tree; all that is added later must fit it.
+        """Write a new store, whose first snapshot is a dataset or tree; everything that is added later must fit it.
 
         Parameters
         ----------
@@ -98,14 +101,19 @@ class Repository(StoredSnapshot):
         part
             A virtual dataset or tree, or the URL of a file, which is opened.
         allow, storage
-            As for :meth:`open`.
+            The same as in :meth:`open`.
         message, relative
-            As for :meth:`update`.
+            The same as in :meth:`update`.
+
+        Returns
+        -------
+        Repository
+            The repository at snapshot 0.
 
         Raises
         ------
         WriterError
-            There is a store already, or an attribute has no form in it.
+            The store exists already, or it cannot hold an attribute.
         StorageError
             The file cannot be read, or the store cannot be written.
         """
@@ -125,24 +133,24 @@ class Repository(StoredSnapshot):
         allow: Allow = (),
         storage: StorageLike = None,
     ) -> Repository:
-        """Open a store at its newest snapshot, or at another one.
+        """Open a store at its newest snapshot, or at an earlier one.
 
         Parameters
         ----------
         url
             Local path or URL of the store.
         at
-            A snapshot by its number (``-1`` for the newest, ``-2`` for the one before it), or by a time at which it was
-            the newest: ISO 8601 or `numpy.datetime64`, in UTC where it has no time zone, or a `datetime` that has one.
+            Number of the snapshot (``-1`` is the newest, ``-2`` the one before it), or a time at which it was the
+            newest: ISO 8601 or `numpy.datetime64`, in UTC if it has no time zone, or a `datetime` with a time zone.
         allow
-            URLs of folders and files that chunks may be read from, beyond those that a store may name.
+            URLs of folders and files that chunks may be read from, beyond those that every store may name.
         storage
-            See :func:`virtualstack.open_virtual_dataset`.
+            Options to reach the store and its sources, as in :func:`virtualstack.open_virtual_dataset`.
 
         Raises
         ------
         SourceNotFoundError
-            There is no store, or no such snapshot.
+            The store or the snapshot does not exist.
         """
         objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.from_option(storage), allow)
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
@@ -161,36 +169,36 @@ class Repository(StoredSnapshot):
         message: str | None = None,
         relative: bool = False,
     ) -> Repository:
-        """Put a dataset, a tree or a file behind what the store holds along a dimension.
+        """Append a dataset, a tree or a file to the store, along a dimension.
 
-        Everything is checked first. No reference in the store is read or written again.
+        Everything is checked before anything is written. References that the store has are neither read nor written.
 
         Parameters
         ----------
         part
             A virtual dataset or tree, or the URL of a file, which is opened.
         dim
-            Dimension to append along. Variables without it must be the same, and attributes stay the store's.
+            Dimension to append along. Variables without it must be the same, and the store keeps its attributes.
         ordered
-            Whether labels along ``dim`` must ascend.
+            If true, labels along ``dim`` must ascend.
         join, combine_options
-            As in ``vds.virtual.to_vstack(..., append_dim=...)``.
+            The same as in ``vds.virtual.to_vstack(..., append_dim=...)``.
         message, relative
-            As for :meth:`update`.
+            The same as in :meth:`update`.
 
         Returns
         -------
         Repository
-            At the new snapshot.
+            The repository at the new snapshot.
 
         Raises
         ------
         CombineError
-            The part does not fit what the store holds; the message has both.
+            The part does not fit what the store holds; the message names both.
         ChunkAlignmentError
-            Its chunks end elsewhere along another dimension.
+            Chunks of the part end in other places along another dimension.
         ConflictError
-            Another writer has changed the same since this snapshot.
+            Another writer has changed the same part of the store since this snapshot.
         StorageError
             The file cannot be read, or the store cannot be written.
         """
@@ -209,32 +217,32 @@ class Repository(StoredSnapshot):
         *,
         message: str | None = None,
     ) -> Repository:
-        """Say that sources lie in other folders now; no reference is read or written, however many there are.
+        """Record that sources are in other folders now; no reference is read or written, however many there are.
 
-        Sources that are added later under an old folder are where they are added. Earlier snapshots look for sources
-        where they were.
+        Sources that are added later under an old folder stay where they are added. Earlier snapshots keep the old
+        folders.
 
         Parameters
         ----------
         folders
-            Old folders and new ones, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are
-            written relative to the store move with it; ``"../data/"`` names them, and is a new place that does so.
-            What lies in the new ones may be read by the repository that this gives, whatever ``allow`` was; who opens
-            a store in a bucket whose sources are local gives them as ``allow``.
+            Old and new folders, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are written
+            relative to the store move with it. ``"../data/"`` names such a folder, as old or as new one. The repository
+            that is returned may read the new folders, whatever ``allow`` was. If a store in a bucket has local sources,
+            each later reader must list their folders in ``allow``.
         message
-            What the snapshot is, for its log.
+            Message of the snapshot, for the log.
 
         Returns
         -------
         Repository
-            At the new snapshot.
+            The repository at the new snapshot.
 
         Raises
         ------
         WriterError
             No source lies in an old folder, or one move would undo another.
         ConflictError
-            Another writer has relocated the same since this snapshot.
+            Another writer has relocated the same sources since this snapshot.
         StorageError
             The store cannot be written.
         """
@@ -251,41 +259,40 @@ class Repository(StoredSnapshot):
         raw: bool = False,
         message: str | None = None,
     ) -> Repository:
-        """Overwrite values of a variable; the files that it refers to, and earlier snapshots, stay as they are.
+        """Overwrite values of a variable; source files and earlier snapshots stay unchanged.
 
         New chunks go into the store, compressed. Chunks that the region covers in part are read and written whole.
 
         Parameters
         ----------
         name
-            Of the variable, ``"group/name"`` in a tree.
+            Path of the variable, ``"group/name"`` in a tree.
         region
-            What is overwritten: ``{"time": slice(10, 20), "lat": 3}``, all of other dimensions, or a tuple of slices
-            and integers, or ``...``.
+            The region to overwrite: ``{"time": slice(10, 20), "lat": 3}`` (other dimensions are covered whole), a tuple
+            of slices and integers, or ``...``.
         values
-            Of the region, as ``xr.open_dataset`` gives them, or one value. They are packed as the variable is:
-            numbers with a ``scale_factor`` are rounded to the nearest that it has, floats to their dtype, and what has
-            no place is an error.
+            Values of the region, decoded as by ``xr.open_dataset``, or one value. They are packed like the variable:
+            with a ``scale_factor`` they are rounded to the nearest number, and floats to the dtype.
         raw
-            Whether they are stored numbers, not to be packed.
+            If true, the values are stored numbers, and are not packed.
         message
-            What the snapshot is, for its log.
+            Message of the snapshot, for the log.
 
         Returns
         -------
         Repository
-            At the new snapshot.
+            The repository at the new snapshot.
 
         Raises
         ------
         KeyError
-            There is no such variable.
+            The variable does not exist.
         ValueError, IndexError
-            The region is none of the variable's.
+            The region does not fit the variable.
         WriterError
-            Values have another shape, or no place in the variable.
+            The values have another shape, or the variable cannot store one of them.
         ConflictError
-            Another writer has changed the same since this snapshot.
+            Another writer has changed the same chunks since this snapshot.
         StorageError
             Chunks around the region cannot be read or are ABSENT, or the store cannot be written.
         """
@@ -305,54 +312,51 @@ class Repository(StoredSnapshot):
         message: str | None = None,
         relative: bool = False,
     ) -> Repository:
-        """Place files by their labels: new ones where they belong, in any order, others over those that are there.
+        """Place files by their labels: add new labels in order, and replace elements that the store has.
 
-        The labels of all dimensions that a file has labels for tell its place. What a file does not have is left as it
-        is: absence never replaces presence. To replace values by nothing, use :meth:`write`.
+        The labels of all dimensions that a file has labels for determine its place. Variables and labels that a file
+        lacks stay unchanged. To replace values by missing values, use :meth:`write`.
 
-        A label that is there with the same source (URL, size and etag; of local files the time of the last
-        modification too, unless they were relocated or are written relative to the store) is left alone; where all
-        are, there is no new snapshot. A source that has changed replaces what the store has of it. Values that
-        :meth:`write` put into the store stay where the file is the one they were written over. No reference in the
-        store is written again.
+        A label is left alone if the store has it from the same source. The same source means the same URL, size and
+        etag. For local files the modification time counts too, unless they were relocated or are written relative to
+        the store. A source that has changed replaces its old version. Values written by :meth:`write` stay if the file
+        is the one that they were written over. References that the store has are not written again.
 
         Parameters
         ----------
         parts
             Virtual datasets or trees, or URLs of files, which are opened.
         dim
-            Dimension along which labels tell the place and are added; they ascend in the store, and in each part.
+            Dimension whose labels are added. They ascend in the store, and must ascend in each part.
         labels
-            More labels that should be there. Elements that no part has are ABSENT, as are those of variables that a
-            part with new labels has not; at labels that are there such variables stay as they are.
+            More labels that the store should have. Elements that no part has are ABSENT. So are variables that a part
+            lacks, at its new labels; at labels that the store has, such variables stay unchanged.
         join
-            What becomes of labels along other dimensions: they must be the store's (``"exact"``), those that the store
-            lacks are left out (``"left"``), or are added to it (``"outer"``). Combinations of labels that no file has
-            are ABSENT, such as the steps of a forecast that have not come yet.
+            Treatment of other labels along other dimensions. They are an error (``"exact"``), are left out
+            (``"left"``), or are added to the store (``"outer"``). Combinations of labels that no file has are ABSENT.
         prefer
-            Which of two different sources is shown that have the same labels: what is there already (``"first"``),
-            what is placed later (``"last"``), or the file that was modified last (``"newest"``). A function is given
-            each file, with ``url``, ``last_modified`` and ``attributes``, and the one with the greater key is shown. By
-            default it is an error, so that a late original does not replace a file that was processed again.
+            The source that is shown if two have the same labels: the one in the store (``"first"``), the one that is
+            placed later (``"last"``), or the file that was modified last (``"newest"``). A function gets each file,
+            with ``url``, ``last_modified`` and ``attributes``; the file with the greater key is shown. By default this
+            is an error, so that a late original does not replace a reprocessed file.
         combine_options
             ``compat``, ``combine_attrs`` and ``fill_value`` as in :func:`virtualstack.open_virtual_mfdataset`.
         message
-            What the snapshot is, for its log.
+            Message of the snapshot, for the log.
         relative
-            Write the locations of sources in the folder that holds the store relative to it.
+            If true, sources in the folder that holds the store are written relative to the store.
 
         Returns
         -------
         Repository
-            At the new snapshot, or this one where nothing changes.
+            The repository at the new snapshot, or this one if nothing changes.
 
         Raises
         ------
         CombineError
-            A part does not fit to what the store holds, or has labels that are there from another source; the message
-            has both.
+            A part does not fit what the store holds, or has labels that the store has from another source.
         ConflictError
-            Another writer has changed the same since this snapshot.
+            Another writer has changed the same part of the store since this snapshot.
         StorageError
             A file cannot be read, or the store cannot be written.
         """
@@ -379,62 +383,64 @@ class Repository(StoredSnapshot):
         grace: timedelta = timedelta(seconds=GRACE_SECONDS),
         dry_run: bool = False,
     ) -> Expired:
-        """Delete old snapshots, then what none uses that is left, and what writers left that were killed.
+        """Delete old snapshots, objects that no remaining snapshot uses, and files that killed writers left.
 
-        The newest snapshot stays, whatever is asked for, and so does one that was the newest within the grace period:
-        readers and writers may still be at work with it.
+        The newest snapshot always stays. Snapshots that were the newest within the grace period stay too, because
+        readers and writers may still use them.
 
         Parameters
         ----------
         keep
-            How many of the newest snapshots stay.
+            Number of the newest snapshots to keep.
         older_than
-            A duration, or a time (a text is in UTC where it has no time zone): what was the newest at any moment since
-            stays. Where ``keep`` is given too, what either of them keeps stays; where neither is, all snapshots do.
+            A duration, or a time (in UTC if a text has no time zone). Snapshots that were the newest at any moment
+            since then stay. With ``keep`` too, a snapshot is deleted only if neither keeps it; without both, all
+            snapshots stay.
         grace
-            For how long objects stay that no snapshot uses, and snapshots that were the newest: longer than writers
-            take from opening a store to the commit. A shorter one is safe only where nobody is at work.
+            Time for which unused objects, and snapshots that were the newest, stay. It must be longer than a writer
+            takes from opening a store to the commit. A shorter one is safe only while nobody reads or writes.
         dry_run
-            Whether to say what would be deleted, and delete nothing.
+            If true, nothing is deleted, and the result lists what would be.
 
         Returns
         -------
         Expired
-            Numbers of the snapshots and keys of the objects.
+            Numbers of the snapshots and keys of the objects that were deleted.
 
         Raises
         ------
         MalformedFileError
             The store is damaged; nothing was deleted.
         StorageError
-            It cannot be read, listed or written.
+            The store cannot be read, listed or written.
         """
         return expire(self.objects, self._permission, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
 
     def compact(self, variables: str | Iterable[str] | None = None, /, *, message: str | None = None) -> Repository:
-        """Write what many commits wrote of a variable anew, in file order and in one place, in a new snapshot.
+        """Put references that many commits wrote into file order in one place, in a new snapshot.
 
-        Values and references are the same, and reading many of them is faster. Earlier snapshots still use what was
-        written before, until :meth:`expire` deletes them. Other writers may append meanwhile.
+        Values and references stay the same, and long selections are read faster. Earlier snapshots use the old objects
+        until :meth:`expire` deletes them. Other writers may append or overwrite at the same time.
 
         Parameters
         ----------
         variables
-            Names, or paths such as ``"/group/name"``; all by default.
+            Names of variables, or paths such as ``"/group/name"``; all by default.
         message
-            What the snapshot is, for its log.
+            Message of the snapshot, for the log.
 
         Returns
         -------
         Repository
-            At the new snapshot; at this one where there was nothing to do.
+            The repository at the new snapshot, or at this one if there was nothing to do.
 
         Raises
         ------
         WriterError
-            There is no such variable.
+            A variable does not exist.
         ConflictError
-            Another writer has made one of them anew meanwhile, or relocated their sources.
+            Another writer has replaced or compacted one of the variables, or relocated its sources, since this
+            snapshot.
         StorageError
             The store cannot be read or written.
         """
@@ -450,29 +456,28 @@ class Repository(StoredSnapshot):
         unpack: bool = False,
         message: str | None = None,
     ) -> Refreshed[Repository]:
-        """Scan sources that have changed again, and put their new chunks in the place of the old ones.
+        """Scan changed sources again, and replace their chunks, all in one snapshot.
 
-        All of them in one snapshot. A source whose new chunks do not fit is left as it is, and told: it has other
-        lengths, chunk lines, dtypes, or attributes that change values; or values of it that stand in the store itself,
-        such as coordinates, are others now. Chunks that were overwritten in the store stay overwritten. Earlier
-        snapshots refer to the sources as they were. References are read only of segments that hold changed sources.
+        A source that does not fit is left unchanged and reported in ``left``: its shape, chunk boundaries, dtype,
+        attributes that decode values, or values that the store holds itself (such as coordinates) differ. Overwritten
+        chunks stay, and so do earlier snapshots. Only segments that hold changed sources are read.
 
-        Variables are those of the same names in the source, and elements those of the same labels, or where a dimension
-        has none of the same place. Where chunks lay in the store turned round or in another order than in the source
-        along a dimension without labels, it is left. What was renamed to the name of another variable, or shifted along
-        such a dimension, before it was written, must not be refreshed but written anew: that cannot be seen.
+        Variables are matched by name, and elements by label, or by position along dimensions without labels. A source
+        is left if its chunks were reversed or reordered along such a dimension. Do not use ``refresh`` if a variable
+        was renamed to another variable's name, or shifted along such a dimension, before writing: this cannot be
+        detected. Write the store again instead.
 
         Parameters
         ----------
         missing
-            What becomes of sources that are not there any more: they are left (``"keep"``), or their chunks are
-            ABSENT, which read as missing values, or where a variable has none as fill values (``"mask"``).
+            Treatment of missing sources: they are left (``"keep"``), or their chunks become ABSENT and read as missing
+            values, or as fill values if the variable has no missing value (``"mask"``).
         reader, executor
-            See :func:`virtualstack.scanning.scan`.
+            The same as in :func:`virtualstack.scanning.scan`.
         unpack
-            Whether the store was written from files that were opened with ``unpack=True``.
+            If true, the store was written from files that were opened with ``unpack=True``.
         message
-            What the snapshot is, for its log.
+            Message of the snapshot, for the log.
 
         Returns
         -------
@@ -482,7 +487,7 @@ class Repository(StoredSnapshot):
         Raises
         ------
         ConflictError
-            Another writer has changed the same since this snapshot.
+            Another writer has changed the same chunks since this snapshot.
         StorageError
             The store cannot be read or written.
         """

@@ -1,4 +1,4 @@
-"""Write datasets and trees as the newest snapshot of a store, or add them to what it holds."""
+"""Write datasets and trees as the newest snapshot of a store, or add them to the newest snapshot."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = ["Stored", "save"]
 
 @dataclass(frozen=True)
 class Stored:
-    """A store as it stands when a change of it is begun; made by :meth:`newest`.
+    """A store at the snapshot that a change is based on.
 
     Parameters
     ----------
     objects
-        Of the store.
+        Objects of the store.
     snapshot
-        The newest.
+        The snapshot that the change is based on.
     permission
-        What it may read.
+        The URLs that the store may read.
     bundles
         Bundles of the store that this change has read.
     """
@@ -55,7 +55,7 @@ class Stored:
         Raises
         ------
         SourceNotFoundError
-            There is no store.
+            The store does not exist.
         """
         snapshot = open_snapshot(objects, None)
         return cls(objects, snapshot, permission_for_snapshot(objects.url, snapshot, allow))
@@ -67,12 +67,12 @@ class Stored:
 
     @cached_property
     def group(self) -> ManifestGroup:
-        """Everything in it; manifests are read when they are needed.
+        """Group of the snapshot; its manifests are read when they are needed.
 
         Raises
         ------
         UnsupportedFeatureError
-            Its coordinates are too long, which are compared and written anew with the next snapshot.
+            The coordinates of the store are too large to be compared and written with the next snapshot.
         """
         check_labels(self.snapshot, self.url)
         archive = open_archive(self.snapshot, self.objects, self.permission)
@@ -81,14 +81,14 @@ class Stored:
     def add(
         self, group: ManifestGroup, addition: Addition, /, *, message: str | None = None, relative: bool = False
     ) -> Snapshot:
-        """Commit this with a group behind it, or over a region of it.
+        """Commit the group of this snapshot with another group appended, or written over a region.
 
         Raises
         ------
         CombineError
             The group does not fit what the store holds.
         ConflictError
-            Another writer has changed the same meanwhile.
+            Another writer has changed the same part of the store in the meantime.
         """
         made, overlays = addition.add(self.group, group)
         return self.write(made, overlays=overlays, message=message, relative=relative)
@@ -103,12 +103,12 @@ class Stored:
         relative: bool = False,
         segment: str | None = None,
     ) -> Snapshot:
-        """Commit what a group has beyond this one; where it has nothing, there is no new snapshot.
+        """Commit the differences of a group from this snapshot; without differences, no snapshot is made.
 
         Raises
         ------
         ConflictError
-            Another writer has changed the same meanwhile.
+            Another writer has changed the same part of the store in the meantime.
         """
         return write_group(
             self.objects,
@@ -140,37 +140,39 @@ def save(
     message: str | None = None,
     relative: bool = False,
 ) -> Snapshot:
-    """Make a group the newest snapshot of a store, or add it to what the newest snapshot holds.
+    """Make a group the newest snapshot of a store, or add it to the newest snapshot.
 
     Parameters
     ----------
-    group, target
-        What is written, and where.
+    group
+        The group to write.
+    target
+        Path or URL of the store.
     storage
-        See :func:`virtualstack.open_virtual_dataset`.
+        Options to reach the store, as in :func:`virtualstack.open_virtual_dataset`.
     allow
-        What the store that is there may refer to: see :class:`~virtualstack.storage.Permission`.
+        Locations that an existing store may refer to, as in :meth:`Repository.open`.
     mode
-        ``"w-"`` for a new store; ``"w"`` to replace what one holds in a new snapshot.
+        ``"w-"`` writes a new store. ``"w"`` replaces what a store holds, in a new snapshot.
     append_dim, region, ordered, join, combine_options
-        See :class:`~virtualstack.combine.addition.Addition`.
+        The same as in :class:`~virtualstack.combine.addition.Addition`.
     message
-        What the snapshot is, for the log.
+        Message of the snapshot, for the log.
     relative
-        Write the locations of sources in the folder that holds the store relative to it.
+        If true, sources in the folder that holds the store are written relative to the store.
 
     Raises
     ------
     ValueError
-        There is no such mode, or options do not go together.
+        The mode is unknown, or options contradict each other.
     WriterError
-        There is a store already, with ``mode="w-"``; or an attribute has no form in it.
+        The store exists already and ``mode="w-"`` is given, or the store cannot hold an attribute.
     CombineError
         The group does not fit what the store holds.
     SourceNotFoundError
-        There is no store to add to.
+        The store to add to does not exist.
     ConflictError
-        Another writer has changed the same meanwhile.
+        Another writer has changed the same part of the store in the meantime.
     StorageError
         The store cannot be written.
     """
@@ -198,9 +200,10 @@ def save(
 
 
 def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:
-    """Give the snapshot that a group was made of: what was committed since is not to be lost.
+    """Return the snapshot that a group was made from, so that later commits of other writers are not lost.
 
-    It is the newest for a group of a snapshot that was asked for, which is to come into the place of all since.
+    For a group of a snapshot that was chosen with ``at=``, it is the newest one, because the group replaces all later
+    ones.
     """
     number = newest(objects)
     if number is None:

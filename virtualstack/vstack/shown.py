@@ -1,4 +1,4 @@
-"""Which sources a snapshot shows, in which cells, and in which order their elements lie there."""
+"""Find the sources that a snapshot shows, the cells that refer to them, and the order of their chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["WRITE_AGAIN", "Cells", "Shown", "Use", "cells_of_sources", "check_or
 _BATCH_PAIRS = 1 << 22  # pairs of placements that are compared at once
 _MAX_PAIRS = 1 << 28  # pairs of placements that are compared in all
 _BATCH_CELLS = 1 << 19  # cells that are read at a time
-_BATCH_PAGES = 1 << 12  # pages of sources that are asked for at a time
+_BATCH_PAGES = 1 << 12  # pages of sources that are requested at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Use:
     Parameters
     ----------
     path
-        Of the array.
+        Path of the array.
     array
         The array.
     low, high
-        Box of the grid.
+        First cell, and the cell after the last, of the box of the chunk grid.
     rows
-        First and last row and one more where they are a run, and all of its cells are shown; else ``None``.
+        First row, and the row after the last, if the rows are a run and all cells are shown; else ``None``.
     """
 
     path: str
@@ -52,30 +52,30 @@ class Use:
     rows: tuple[int, int] | None
 
     def boxes(self) -> Iterator[CellBox]:
-        """Give the cells in boxes of a bounded size."""
+        """Yield boxes of bounded size that cover the cells."""
         for box in blocks(tuple(b - a for a, b in zip(self.low, self.high, strict=True)), _BATCH_CELLS):
             yield tuple(slice(a + x.start, a + x.stop) for a, x in zip(self.low, box, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Segments of a snapshot and what uses them.
+    """The segments of a snapshot, and the placements that use them.
 
     Parameters
     ----------
     archive
-        Of the store.
+        Archive of the store.
     uses
-        By number of the segment.
+        Placements by number of the segment.
     """
 
     archive: Archive
     uses: Mapping[int, tuple[Use, ...]]
 
     def sources(self) -> dict[int, list[Location]]:
-        """Give the sources of each segment; the pages that hold them are read side by side.
+        """Return the sources of each segment; the pages that hold them are read concurrently.
 
-        Some of them may be shown no more: see :meth:`still`.
+        Later changes may hide some of these sources: see :meth:`still`.
         """
         archive = self.archive
         pages = ((number, page) for number in self.uses for page in range(archive.segment(number).n_pages))
@@ -87,15 +87,15 @@ class Shown:
             return archive.locations(segment, np.arange(begin, end))
 
         found: dict[int, list[Location]] = {number: [] for number in self.uses}
-        for some in itertools.batched(pages, _BATCH_PAGES):  # a few bytes may say that they are many
+        for some in itertools.batched(pages, _BATCH_PAGES):  # a small store may claim many
             for (number, _), read_now in zip(some, concurrently(read, some, [archive.url]), strict=True):
                 found[number] += read_now
         return found
 
     def still(self, number: int, suspects: Collection[Location], /) -> set[Location]:
-        """Give those of some sources of a segment that cells still refer to.
+        """Return those of some sources of a segment that cells still refer to.
 
-        All, where nothing hides a row of the segment; else cells are read until all were seen.
+        If no row of the segment is hidden, these are all. Otherwise cells are read until all sources were found.
         """
         uses = self.uses[number]
         if _is_all({use.rows for use in uses if use.rows is not None}, self.archive.segment(number).rows):
@@ -110,7 +110,7 @@ class Shown:
 
 
 def shown_in(group: ManifestGroup, archive: Archive, /) -> Shown:
-    """Find what a snapshot shows of each segment; placements are read, and no rows."""
+    """Find the placements of a snapshot that show rows of each segment; placements are read, but no rows."""
     uses: dict[int, list[Use]] = {}
     for path, node in group.walk():
         for name, array in node.arrays.items():
@@ -135,9 +135,9 @@ def _list_uses(path: str, array: ManifestArray, manifest: StoredManifest) -> Ite
 
 
 def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Tell which placements lie under one later one as a whole, and which share a cell with a later one.
+    """Return which placements lie under a single later one as a whole, and which share a cell with a later one.
 
-    Where too many may meet to compare them all, none is said to lie under another one, and all to share a cell.
+    If there are too many pairs to compare, no placement counts as hidden, and all count as sharing a cell.
     """
     n = len(placements.table)
     is_hidden, is_met = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
@@ -147,7 +147,7 @@ def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_
         is_hidden[:-1] = is_met[:-1] = True
         return is_hidden, is_met
     begins, ends = placements.begins, placements.ends
-    # Two that meet do so on each axis; on the one where they differ most, few others begin within one.
+    # Two placements that meet do so on each axis. On the axis with the most begins, few others begin within one.
     axis = int(np.argmax([len(np.unique(column)) for column in begins.T]))
     order = np.argsort(begins[:, axis], kind="stable")
     first = begins[order, axis]
@@ -168,7 +168,7 @@ def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_
 
 
 def _parts(counts: NDArray[np.int64]) -> Iterator[slice]:
-    """Cut numbers of pairs into stretches of a bounded sum."""
+    """Divide counts of pairs into slices of bounded sum."""
     ends = np.cumsum(counts)
     begin = 0
     while begin < len(counts):
@@ -179,7 +179,7 @@ def _parts(counts: NDArray[np.int64]) -> Iterator[slice]:
 
 
 def _run(placements: Placements, i: int) -> tuple[int, int] | None:
-    """Give the rows of a placement where they follow each other."""
+    """Return the first row of a placement and the row after its last one, if its rows are a run; else ``None``."""
     sides = sorted(
         (step, n)
         for step, n in zip(placements.strides[i].tolist(), placements.counts[i].tolist(), strict=True)
@@ -195,7 +195,7 @@ def _run(placements: Placements, i: int) -> tuple[int, int] | None:
 
 
 def _is_all(runs: Collection[tuple[int, int]], n: int) -> bool:
-    """Whether runs of rows are all of them."""
+    """Return whether runs of rows cover all rows."""
     end = 0
     for begin, stop in sorted(runs):
         if begin > end:
@@ -205,21 +205,21 @@ def _is_all(runs: Collection[tuple[int, int]], n: int) -> bool:
 
 
 WRITE_AGAIN = "write the store again, from all of its files, with vds.virtual.to_vstack(..., mode='w')"
-"""Remedy in errors: elements of a source have no place in a store."""
+"""The remedy if elements of a source do not fit into a store."""
 
-_MAX_FOUND_CHUNKS = 1 << 27  # a few bytes may claim many
+_MAX_FOUND_CHUNKS = 1 << 27  # number of cells: a small store may claim many
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells of an array.
+    """Some cells of an array.
 
     Parameters
     ----------
     array
         The array.
     numbers
-        Int64, shape ``(n, ndim)``, each once.
+        Numbers of the cells: int64, shape ``(n, ndim)``, without duplicates.
     """
 
     array: ManifestArray
@@ -227,16 +227,16 @@ class Cells:
 
     @property
     def low(self) -> tuple[int, ...]:
-        """First cell of their box."""
+        """First cell of the box around the cells."""
         return tuple(self.numbers.min(0).tolist())
 
     @property
     def high(self) -> tuple[int, ...]:
-        """Last cell of their box, and one more."""
+        """Cell after the last one of the box around the cells."""
         return tuple((self.numbers.max(0) + 1).tolist())
 
     def mask(self) -> NDArray[np.bool_]:
-        """Return, for each cell of their box, whether it is one of them."""
+        """Return a mask of the box around the cells that is true at the cells."""
         low = np.array(self.low, np.int64)
         found = np.zeros(tuple(np.array(self.high, np.int64) - low), np.bool_)
         found[tuple((self.numbers - low).T)] = True
@@ -246,7 +246,12 @@ class Cells:
 def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], /) -> dict[tuple[str, str], Cells]:
     """Find the cells that refer to some sources of some segments, by URL and path of the array.
 
-    The rows of these segments are read, and no others.
+    Only the rows of these segments are read.
+
+    Raises
+    ------
+    ManifestError
+        More cells than :data:`_MAX_FOUND_CHUNKS` refer to the sources.
     """
     found: dict[tuple[str, str], list[NDArray[np.int64]]] = {}
     arrays: dict[str, ManifestArray] = {}
@@ -277,7 +282,7 @@ def _each_once(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def _cells_by_code(
     codes: NDArray[np.unsignedinteger[Any]], wanted: NDArray[np.intp]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Return the cells of each wanted code; the codes are searched once, however many are wanted."""
+    """Yield the cells that have each of some codes; all codes are found in one pass."""
     is_wanted = np.zeros(int(max(codes.max(initial=0), wanted.max(initial=0))) + 1, np.bool_)
     is_wanted[wanted] = True
     cells = np.argwhere(is_wanted[codes])
@@ -291,31 +296,31 @@ def _cells_by_code(
 def check_order(
     was: ChunkManifest, now: ChunkManifest, own: NDArray[np.bool_], grid: ChunkGrid, axes: Collection[int], /
 ) -> None:
-    """Refuse new chunks of a file that lie in another order or direction than its old chunks in the store.
+    """Refuse chunks that were reversed or reordered in a store if the chunks of the file are not.
 
-    The old file is gone. Chunks that lie one behind the other in the file are in the order in which files are written.
-    Other new chunks must lie in the order of the old ones.
+    The old version of the file is gone. Chunks that follow each other in it are taken to be in their original order. If
+    they did not follow each other, the new ones must have the same order.
 
     Parameters
     ----------
     was, now
-        Cells of the store, and those of the file that would take their places.
+        Cells of the store, and the cells of the file that would replace them.
     own
-        Which of these cells belong to the file.
+        Mask of the cells that refer to the file.
     grid
-        Grid of these cells.
+        Chunk grid of these cells.
     axes
-        Axes whose dimensions have no labels.
+        Axes without labels.
 
     Raises
     ------
     CombineError
-        Elements would move to other places.
+        The order differs, so the places of the elements are not known.
     """
     both = own & (was.entries["location"] >= INLINE) & (now.entries["location"] >= INLINE)
     if not both.any():
         return
-    new = both & ~_same_places(was, now)  # a file that is changed in place has its other chunks where they were
+    new = both & ~_same_places(was, now)  # the other chunks of a file that was changed in place did not move
     for axis in axes:
         lengths = grid.axes[axis].lengths().reshape([-1 if i == axis else 1 for i in range(both.ndim)])
         is_turned = (lengths > 1) & (_directions(was, both, axis) != _directions(now, both, axis))
@@ -329,7 +334,7 @@ def check_order(
 
 
 def _same_places(was: ChunkManifest, now: ChunkManifest) -> NDArray[np.bool_]:
-    """Tell which cells are in the same bytes of the file."""
+    """Return which cells are in the same bytes of the file."""
     is_same = was.entries["offset"] == now.entries["offset"]
     is_same &= was.entries["length"] == now.entries["length"]
     starts = [np.int64(0) if x.starts is None else x.starts for x in (was, now)]
@@ -343,10 +348,10 @@ def _directions(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -
 
 
 def _ranks(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -> NDArray[np.int64]:
-    """Count from 0 where stored cells lie among those of their line along an axis; in the same place they are equal."""
+    """Return the rank of stored cells by offset, along an axis, from 0; cells in the same bytes have the same rank."""
     starts = np.zeros(stored.shape, np.int64) if manifest.starts is None else manifest.starts
     places = [manifest.entries["offset"][stored], starts[stored]]
-    keys = np.full(stored.shape, len(places[0]), np.int64)  # others come behind
+    keys = np.full(stored.shape, len(places[0]), np.int64)  # other cells come last
     keys[stored] = distinct_rows(places)[1]
     order = np.argsort(keys, axis, kind="stable")
     in_order = np.take_along_axis(keys, order, axis)

@@ -1,4 +1,4 @@
-"""One snapshot of a vstack: what it holds, what it differs from, and whether its sources are as they were."""
+"""Read one snapshot of a vstack: open it, compare it with another one, and check its sources."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from virtualstack.vstack.verify import StoreVerification, verify
 __all__ = ["StoredSnapshot"]
 
 _MAX_SHOWN_VARIABLES = 50
-"""Variables that a representation lists."""
+"""Number of variables that ``repr`` lists at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SnapshotReader:
-    """Reads a store at a snapshot that is in memory; see :class:`~virtualstack.vstack.reader.VStack`."""
+    """A reader of a snapshot that is in memory; see :class:`~virtualstack.vstack.reader.VStack`."""
 
     name: ClassVar[str] = "vstack"
 
@@ -44,18 +44,21 @@ class _SnapshotReader:
 
 @dataclass(frozen=True, repr=False)
 class StoredSnapshot:
-    """A vstack at one of its snapshots, to be read.
+    """A vstack at one of its snapshots, for reading.
+
+    When to use: as the part of :class:`~virtualstack.vstack.Repository` that changes nothing. Alternatives:
+    ``xr.open_dataset(url, engine="virtualstack", at=...)`` opens a snapshot without a repository.
 
     Parameters
     ----------
     objects
         Objects of the store.
     snapshot
-        The snapshot that is looked at.
+        The snapshot that is read.
     allow
-        What it may read beyond what any store may.
+        Folders and files that chunks may be read from, beyond those that every store may name.
     is_chosen
-        Whether the snapshot was asked for with ``at=``.
+        If true, the snapshot was chosen with ``at=``.
     """
 
     objects: ObjectStore
@@ -83,15 +86,34 @@ class StoredSnapshot:
         group
             Path of a group; the root by default.
         chunks
-            As in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks.
+            The same as in :func:`xarray.open_dataset`: ``{}`` makes dask arrays along stored chunks.
         **options
-            ``absent``, ``stale``, ``drop_variables``, ``decode_times`` and other options of
-            ``xr.open_dataset(url, engine="virtualstack")``; ``at``, ``allow`` and ``storage`` are the repository's.
+            ``absent``, ``stale``, ``drop_variables``, ``decode_times`` and other options of ``xr.open_dataset(url,
+            engine="virtualstack")``; ``at``, ``allow`` and ``storage`` are the repository's.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0, 2.0])}))
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2.])
         """
         return xr.open_dataset(self.url, group=group, chunks=chunks, **self._reached, **options)
 
     def open_datatree(self, *, group: str | None = None, chunks: Any = None, **options: Any) -> xr.DataTree:
-        """Open the snapshot with all groups as a tree of lazy datasets; parameters are as for :meth:`open_dataset`."""
+        """Open the snapshot with all groups as a tree of lazy datasets.
+
+        The parameters are those of :meth:`open_dataset`.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> tree = xr.DataTree.from_dict({"/gauges": xr.Dataset({"rain": ("time", [1.0, 2.0])})})
+        >>> vs.Repository.create("rain.vstack", tree).open_datatree()["gauges/rain"].values
+        array([1., 2.])
+        """
         return xr.open_datatree(self.url, group=group, chunks=chunks, **self._reached, **options)
 
     def open_virtual_dataset(self, *, group: str | None = None, **options: Any) -> xr.Dataset:
@@ -104,11 +126,32 @@ class StoredSnapshot:
         **options
             ``loadable_variables``, ``drop_variables``, ``unpack`` and other options of
             :func:`virtualstack.open_virtual_dataset`; ``reader``, ``allow`` and ``storage`` are the repository's.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day.nc")
+        >>> repo.open_virtual_dataset().virtual.nrefs
+        1
         """
         return open_virtual_dataset(self.url, group=group, **self._virtual, **options)
 
     def open_virtual_datatree(self, *, group: str | None = None, **options: Any) -> xr.DataTree:
-        """Open the snapshot with all groups as a virtual tree; parameters are those of :meth:`open_virtual_dataset`."""
+        """Open the snapshot with all groups as a virtual tree.
+
+        The parameters are those of :meth:`open_virtual_dataset`.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4", group="gauges")
+        >>> repo = vs.Repository.create("rain.vstack", vs.open_virtual_datatree("day.nc"))
+        >>> repo.open_virtual_datatree().virtual.nrefs
+        1
+        """
         return open_virtual_datatree(self.url, group=group, **self._virtual, **options)
 
     @property
@@ -126,39 +169,55 @@ class StoredSnapshot:
         return permission_for_snapshot(self.objects.url, self.snapshot, self.allow)
 
     def log(self, limit: int | None = None) -> Log:
-        """Return the snapshots of the store, newest first: number, time, message, and what each changed.
+        """Return the snapshots of the store, newest first: number, time, message, and the changes of each.
 
-        Nothing but these is read.
+        Only snapshots are read, no references.
 
         Parameters
         ----------
         limit
-            How many of the newest; all by default.
+            Number of the newest snapshots to return; all by default.
 
         Raises
         ------
         StorageError
             The store cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0, 2.0])}), message="first")
+        >>> [(entry.number, entry.message) for entry in repo.log()]
+        [(0, 'first')]
         """
         return read_log(self.objects, limit)
 
     def diff(self, before: At, after: At | None = None, /) -> Diff:
         """Compare two snapshots: variables, attributes, and boxes of elements.
 
-        Loaded variables are compared by their values, others by where their chunks were placed: a box that was
-        overwritten with the same references is one that differs. Rows of references are not read.
+        Loaded variables are compared by value. For other variables, a box differs if its chunks were written again,
+        even with the same references. No references are read.
 
         Parameters
         ----------
         before, after
-            Snapshots as for :meth:`open`; this one by default.
+            Snapshots in the form that ``at=`` of :meth:`Repository.open` takes. ``after`` is this snapshot by default.
 
         Raises
         ------
         SourceNotFoundError
-            There is no such snapshot.
+            A snapshot does not exist.
         StorageError
             The store cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0, 2.0])}))
+        >>> repo.write("rain", {"time": 1}, 5.0).diff(0).changed["rain"].overwritten
+        ({'time': slice(1, 2, None)},)
         """
         a = open_snapshot(self.objects, before)
         b = self.snapshot if after is None else open_snapshot(self.objects, after)
@@ -168,27 +227,36 @@ class StoredSnapshot:
     def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
         """Find the sources that have changed since they were indexed, are missing, or cannot be reached.
 
-        They are looked up in listings of object stores, a thousand a request, and one by one at web servers; none is
-        read. Sources that later changes of the store hide are not reported, as they are no part of the snapshot. Rows
-        of references are read only for segments that have both sources with problems and hidden rows.
+        Object stores are listed, a thousand sources a request, and web servers are asked for each source; no source is
+        read. Sources that later changes of the store hide are not part of the snapshot, and are not reported.
+        References are read only of segments that have both sources with problems and hidden references.
 
-        Size and etag decide, and for local files, which have no etag, the time of the last modification, unless they
-        were relocated or are written relative to the store.
+        A source has changed if its size or etag differs. Local files have no etag, so their modification time counts,
+        unless they were relocated or are written relative to the store. Then a digest counts if the time differs.
 
         Parameters
         ----------
         sample
-            How many chunks, or which fraction of them (up to ``1.0``), are chosen at random, read, and compared with
-            what h5netcdf, netCDF4, scipy, eccodes or tifffile read from their sources. Cells without a source, and
-            those in sources that have changed, are left out of it.
+            Number of chunks, or fraction of all chunks (a float up to ``1.0``), to choose at random and to read. They
+            are compared with the values that h5netcdf, netCDF4, scipy, eccodes or tifffile read from the sources. Cells
+            without a source and cells in changed sources are left out.
         seed
             Seed of the random choice.
 
         Raises
         ------
         MissingDependencyError
-            The library to compare with is not installed.
+            No library to compare with is installed.
         ForbiddenLocationError
             A source lies where the store may not refer to; see ``allow``.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> found = vs.Repository.create("rain.vstack", "day.nc").verify(sample=1)
+        >>> found.is_good, found.n_sources, found.chunks[0].status
+        (True, 1, 'equal')
         """
         return verify(self.objects, self.snapshot, self._permission, sample=sample, seed=seed)

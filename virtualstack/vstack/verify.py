@@ -1,4 +1,4 @@
-"""Check a store against its sources: whether they have changed, and whether chunks hold what they should."""
+"""Check a store against its sources: whether they have changed, and whether chunks hold the right values."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = ["SourceProblem", "StaleSources", "StoreVerification", "stale_sources"
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """A source that is not as it was.
+    """A source that is not as it was indexed.
 
     Parameters
     ----------
     url
-        Of the source.
+        URL of the source.
     status
-        ``"changed"``; ``"missing"``, where nothing is there; or ``"unreachable"``, where that could not be found out.
+        ``"changed"``; ``"missing"`` if the source does not exist; or ``"unreachable"`` if its state is not known.
     reason
-        What was found instead.
+        The difference or the error.
     recorded, found
-        Its versions then and now.
+        The version of the source in the store, and its version now; ``None`` if it is not known.
     """
 
     url: str
@@ -50,20 +50,20 @@ class SourceProblem:
 
 @dataclass(frozen=True, slots=True)
 class StaleSources:
-    """What was found.
+    """The result of looking up all sources.
 
     Parameters
     ----------
     n_sources
-        Versions of sources that were looked up: a URL may be there in several.
+        Number of versions of sources that were looked up: a URL may have several.
     n_touched
-        Those with another time of modification, which are what they were by size and etag.
+        Number of sources with another modification time, but the same size and etag.
     n_unknown
-        Those that are there, and of which the store has neither size, etag nor time.
+        Number of sources that exist, but whose size, etag and time the store does not have.
     problems
-        In the order of their URLs.
+        Problems in the order of their URLs.
     segments
-        By number of the segment: sources of it with problems, which cells still refer to.
+        Sources with problems that cells still refer to, by number of the segment.
     """
 
     n_sources: int
@@ -74,7 +74,7 @@ class StaleSources:
 
 
 def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
-    """Look up all sources that a snapshot shows: in listings of their folders where there are some."""
+    """Look up all sources that a snapshot shows, in listings of their folders where possible."""
     by_segment = shown.sources()
     every = list(dict.fromkeys(location for each in by_segment.values() for location in each))
     urls = list(dict.fromkeys(location.url for location in every))
@@ -105,7 +105,7 @@ def _problem(recorded: Location, now: Location | StorageError) -> SourceProblem 
         check_version(recorded, now)
     except SourceChangedError as error:
         return SourceProblem(recorded.url, "changed", str(error), recorded, now)
-    except StorageError as error:  # of a file that may be listed and not read
+    except StorageError as error:  # the file can be listed, but not read
         return SourceProblem(recorded.url, "unreachable", str(error), recorded, now)
     return None
 
@@ -126,23 +126,25 @@ _COLUMNS = ["url", "status", "reason", "size", "etag", "modified", "size_now", "
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class StoreVerification:
-    """What :meth:`Repository.verify` found.
+    """The result of :meth:`Repository.verify`.
 
     Parameters
     ----------
-    url, snapshot
-        Of the store, and number of the snapshot.
+    url
+        URL of the store.
+    snapshot
+        Number of the snapshot.
     n_sources
-        Sources that were looked up: all that a chunk of the snapshot may lie in, each version of a file by itself.
+        Number of sources that were looked up: each version of a file that chunks of the snapshot may lie in.
     n_touched
-        Those of them with another time of modification, and the same size and etag.
+        Number of sources with another modification time, but the same size and etag.
     n_unknown
-        Those of them that are there, and of which the store has neither size, etag nor time, as kerchunk references and
-        DMR++ documents do not say them: whether they have changed is not known.
+        Number of sources that exist, but whose size, etag and time the store does not have, so that a change cannot be
+        detected. Kerchunk references and DMR++ documents do not have them.
     problems
-        Those that are not as they were.
+        Sources that are not as they were indexed.
     chunks
-        What comparing a sample of chunks gave.
+        Results for a sample of chunks.
     """
 
     url: str
@@ -155,12 +157,12 @@ class StoreVerification:
 
     @property
     def is_good(self) -> bool:
-        """Whether no source has changed, is missing or unreachable, and no chunk differs."""
+        """True if no source has changed, is missing or is unreachable, and no chunk differs."""
         return not self.problems and not any(chunk.status == "different" for chunk in self.chunks)
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each source that is not as it was: its versions then and now."""
+        """Table with one row for each source with a problem: its versions then and now."""
         rows = []
         for x in self.problems:
             now = (None, None, None) if x.found is None else (x.found.size, x.found.etag, _time(x.found.last_modified))
@@ -170,7 +172,7 @@ class StoreVerification:
 
     @property
     def chunk_table(self) -> pd.DataFrame:
-        """A row for each chunk of the sample."""
+        """Table with one row for each chunk of the sample."""
         columns = ["variable", "cell", "url", "status", "reason"]
         return pd.DataFrame([(x.variable, x.cell, x.url, x.status, x.reason) for x in self.chunks], columns=columns)
 
