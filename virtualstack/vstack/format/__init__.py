@@ -1,1 +1,1 @@
-"""The objects of a vstack as bytes, by the rules of ``docs/reference/vstack.md``; no I/O."""
+"""Encode and decode the objects of a vstack, by the rules of ``docs/reference/vstack.md``."""

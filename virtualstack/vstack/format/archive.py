@@ -1,4 +1,4 @@
-"""The objects of a store that its manifests are read from; each is fetched when it is needed, and kept for a while."""
+"""Read the objects that manifests of a store need; each is read on demand, and cached for a while."""
 
 from __future__ import annotations
 
@@ -34,59 +34,59 @@ from virtualstack.vstack.format.sources import MAX_LISTED_SOURCES, PAGE_SOURCES,
 __all__ = ["CHECKSUM_BYTES", "HEAP_PART_STRIDE", "Archive", "Objects", "ReadPermission", "Segment"]
 
 HEAP_PART_STRIDE = 1 << 40
-"""An offset in the heap is the number of the part times this, and the byte in it."""
+"""Factor of the part number in an offset in the heap; the rest of the offset is the byte in the part."""
 
 CHECKSUM_BYTES = 4
-"""Bytes behind each chunk in the heap: its CRC-32."""
+"""Bytes of the CRC-32 behind each chunk in the heap."""
 
 _MAX_COLUMNS = 5
 _MAX_SOURCES = 1 << 40
 
 
 class Objects(Protocol):
-    """Where objects are fetched from; pickles, and is used from many threads."""
+    """The place that objects are read from; it can be pickled, and used from many threads."""
 
     @property
     def url(self) -> str:
         """URL of the store, ending in ``/``."""
 
     def get(self, key: str, /, *, most: int) -> bytes:
-        """Read a whole object of ``most`` bytes or fewer."""
+        """Read a whole object of at most ``most`` bytes."""
 
     def read_ranges(self, key: str, size: int, ranges: Sequence[tuple[int, int]], /) -> Sequence[bytes | memoryview]:
-        """Read ranges, offset and length in bytes, of an object of ``size`` bytes."""
+        """Read ranges (offset and length in bytes) of an object of ``size`` bytes."""
 
 
 class ReadPermission(Protocol):
-    """Says which URLs may be read; pickles."""
+    """A rule of which URLs may be read; it can be pickled."""
 
     def check(self, urls: Sequence[str], /) -> None:
-        """Raise `ForbiddenLocationError` for the first that may not."""
+        """Raise `ForbiddenLocationError` for the first URL that may not be read."""
 
     def covers(self, prefix: str, /) -> bool:
-        """Tell whether whatever URL begins so may be read, wherever names and links lead."""
+        """Return whether every URL with a prefix may be read, wherever names and links lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A segment as the table of segments has it.
+    """A segment, as a row of the table of segments describes it.
 
     Parameters
     ----------
     name
-        Of its objects.
+        Name of its objects.
     rows, columns
-        Of its table.
+        Shape of its table.
     shards
         Bytes of each object of rows.
     n_sources
         Number of its sources.
     sources
-        These, where they are few.
+        The sources, if they are few.
     heap
         Bytes of each part of its heap.
     prefixes
-        Numbers of the prefixes of the store that its sources count from 0.
+        Numbers, in the store, of the prefixes that its sources number from 0.
     """
 
     name: str
@@ -100,11 +100,11 @@ class Segment:
 
     @property
     def n_pages(self) -> int:
-        """Pages of its sources."""
+        """Number of pages of its sources."""
         return 1 if self.sources is not None else -(-self.n_sources // PAGE_SOURCES)
 
     def keys(self) -> list[str]:
-        """Give the keys of its objects, but for those that its sources name."""
+        """Return the keys of its objects, except for those that its sources name."""
         found = [refs_key(self.name, shard) for shard in range(len(self.shards))]
         if self.shards:
             found.append(refs_key(self.name))
@@ -113,7 +113,7 @@ class Segment:
         return found + [heap_key(self.name, part) for part in range(len(self.heap))]
 
     def document(self) -> dict[str, Any]:
-        """Give the JSON."""
+        """Return the segment as JSON."""
         return {
             "name": self.name,
             "rows": self.rows,
@@ -127,12 +127,12 @@ class Segment:
 
     @classmethod
     def from_json(cls, document: Any, /, *, where: str) -> Segment:
-        """Read the JSON.
+        """Read a segment from JSON.
 
         Raises
         ------
         MalformedFileError
-            It is none of a segment.
+            The JSON does not describe a segment.
         """
         try:
             few = document["sources"]
@@ -172,18 +172,18 @@ _KEPT: ByteCache[Any] = ByteCache(256 << 20, _estimate_size)
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """The segments of a snapshot, and what they point to.
+    """The segments of a snapshot, and the objects that they refer to.
 
     Parameters
     ----------
     objects
-        Of the store.
+        Objects of the store.
     segments
         Table of segments.
     prefixes
-        Of the URLs of sources.
+        Prefixes of the URLs of sources.
     permission
-        What may be read.
+        The URLs that may be read.
     """
 
     objects: Objects
@@ -207,7 +207,13 @@ class Archive:
     # -- tables -----------------------------------------------------------------------------------------------
 
     def page(self, ref: PageRef, /) -> list[Any]:
-        """Give the rows of a page of a table, as JSON has them."""
+        """Return the rows of a page of a table, as JSON.
+
+        Raises
+        ------
+        MalformedFileError
+            The page is damaged.
+        """
         key = page_key(ref.name)
         document = load(self.objects.get(key, most=MAX_DOCUMENT_BYTES), url=self.url + key)
         rows = document.get("rows")
@@ -216,7 +222,7 @@ class Archive:
         return rows
 
     def read_placements(self, ref: PageRef, ndim: int, /) -> Placements:
-        """Give the placements of a page."""
+        """Return the placements of a page."""
         make = partial(self._read_placements, ref, ndim)
         return Placements(self._kept((ref.name, ndim), make))
 
@@ -224,12 +230,12 @@ class Archive:
         return Placements.from_json(self.page(ref), ndim, where=self.url + page_key(ref.name)).table
 
     def segment(self, number: int, /) -> Segment:
-        """Give a segment by its number.
+        """Return a segment by its number.
 
         Raises
         ------
         MalformedFileError
-            There is none.
+            The segment does not exist.
         """
         found = self._tail.get(number)
         if found is None:
@@ -250,17 +256,17 @@ class Archive:
     # -- rows -------------------------------------------------------------------------------------------------
 
     def rows(self, segment: Segment, page: int, /) -> NDArray[np.int64]:
-        """Give a page of rows, shape ``(columns, rows)``; see :mod:`~virtualstack.vstack.format.rows`.
+        """Return a page of rows, shape ``(columns, rows)``; see :mod:`~virtualstack.vstack.format.rows`.
 
         Raises
         ------
         MalformedFileError
-            The segment has no such page, or it is damaged.
+            The segment has no such page, or the page is damaged.
         """
         return self._kept((segment.name, page), partial(self._read_rows, segment, page))
 
     def has_rows(self, segment: Segment, page: int, /) -> bool:
-        """Tell whether a page is kept just now."""
+        """Return whether a page is in the cache now."""
         return (self.url, segment.name, page) in _KEPT
 
     def _read_rows(self, segment: Segment, page: int) -> NDArray[np.int64]:
@@ -299,7 +305,7 @@ class Archive:
     # -- sources and heap -------------------------------------------------------------------------------------
 
     def source_rows(self, segment: Segment, page: int, /) -> tuple[SourceRow, ...]:
-        """Give a page of the sources of a segment."""
+        """Return a page of the sources of a segment."""
         if segment.sources is not None:
             return segment.sources.rows
         found: SourcePage = self._kept((segment.name, "sources", page), partial(self._read_sources, segment, page))
@@ -317,12 +323,12 @@ class Archive:
         return found
 
     def locations(self, segment: Segment, numbers: NDArray[np.intp], /) -> list[Location]:
-        """Give sources of a segment by their numbers, which ascend.
+        """Return sources of a segment by their numbers, which ascend.
 
         Raises
         ------
         ForbiddenLocationError
-            One lies where the reader has not allowed it.
+            A source lies where the reader has not allowed it.
         """
         found: list[Location] = []
         page = numbers // (PAGE_SOURCES if segment.sources is None else MAX_LISTED_SOURCES + segment.n_sources)
@@ -334,12 +340,12 @@ class Archive:
         return found
 
     def heap(self, segment: Segment, offsets: NDArray[np.int64], lengths: NDArray[np.int64], /) -> list[bytes]:
-        """Give bytes of the heap of a segment.
+        """Return bytes of the heap of a segment.
 
         Raises
         ------
         MalformedFileError
-            It has none there, or they are damaged.
+            The heap has no such bytes, or they are damaged.
         """
         lengths = lengths + CHECKSUM_BYTES
         part, begin = offsets // HEAP_PART_STRIDE, offsets % HEAP_PART_STRIDE

@@ -1,4 +1,4 @@
-"""Compressed JSON documents, Blosc frames and tables that grow; reading each is bounded."""
+"""Read and write compressed JSON documents, Blosc frames, and tables that grow; every read is bounded."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 MAX_DOCUMENT_BYTES = 1 << 26
-"""Bytes of a document, compressed or not; reading one takes several times as much memory."""
+"""Maximum bytes of a document, compressed or not; reading it takes several times as much memory."""
 
 MAX_JSON_VALUES = 1 << 23
-"""Commas and opening brackets of a document, each of which may take 200 bytes of memory."""
+"""Maximum number of commas and opening brackets of a document; each may take 200 bytes of memory."""
 
 
 _BRACKETS = b",", b"[", b"{"
@@ -42,7 +42,7 @@ def dump(document: Any, /) -> bytes:
     Raises
     ------
     WriterError
-        It has a text that is no Unicode, or is larger than :data:`MAX_DOCUMENT_BYTES` or :data:`MAX_JSON_VALUES`.
+        A text is not Unicode, or the document is larger than :data:`MAX_DOCUMENT_BYTES` or :data:`MAX_JSON_VALUES`.
     """
     try:
         data = orjson.dumps(document)
@@ -67,7 +67,7 @@ _MAX_NAMED_KEYS = 20
 
 
 def _unwritten(value: Any, n: int = _MAX_NAMED_KEYS) -> list[str]:
-    """Give where a document has what is no JSON: its keys, from the outermost on, and no more than some."""
+    """Return the path of keys to a value that JSON cannot hold, from the outermost key on, with at most ``n`` keys."""
     if not n:
         return ["..."]
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -85,7 +85,7 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
     Raises
     ------
     MalformedFileError
-        It is none, or is larger than :data:`MAX_DOCUMENT_BYTES` or :data:`MAX_JSON_VALUES`.
+        The document is damaged, or is larger than :data:`MAX_DOCUMENT_BYTES` or :data:`MAX_JSON_VALUES`.
     """
     try:
         inflater = zlib.decompressobj(wbits=31)
@@ -115,19 +115,19 @@ _HEADER = struct.Struct("<4xIII")  # after versions, flags and typesize: bytes d
 
 
 def decoded_size(header: bytes, /) -> int:
-    """Give how many bytes a frame says that it holds, by its first 16; 0 where there are fewer."""
+    """Return the number of decoded bytes by the header of a frame, its first 16 bytes; 0 if the header is shorter."""
     return int(_HEADER.unpack_from(header)[0]) if len(header) >= _HEADER.size else 0
 
 
 def decompressed(frame: bytes, /, *, least: int, most: int) -> bytes:
     """Decompress a frame that holds from ``least`` to ``most`` bytes.
 
-    Blosc takes as much memory as the header says, and reads as far as it says, be it beyond the frame.
+    Blosc trusts the header: it takes as much memory, and reads as far, as the header says, even beyond the frame.
 
     Raises
     ------
     ValueError
-        It is damaged, or holds fewer or more.
+        The frame is damaged, or holds fewer or more bytes.
     """
     if len(frame) < _HEADER.size:
         raise ValueError(f"{len(frame)} bytes are no blosc frame")
@@ -144,24 +144,24 @@ def decompressed(frame: bytes, /, *, least: int, most: int) -> bytes:
 
 
 MAX_TAIL_ROWS = 128
-"""Rows that stand in the snapshot, at most."""
+"""Maximum number of rows that the snapshot itself holds."""
 
 FULL_PAGE_ROWS = 4096
-"""Rows of a page to which no more are added."""
+"""Number of rows of a full page, to which no rows are added."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """A page of a table.
+    """A reference to a page of a table.
 
     Parameters
     ----------
     name
-        Of its object.
+        Name of the object.
     n
-        Rows in it.
+        Number of rows in the page.
     low, high
-        Of placements: the box of the grid that holds all of them.
+        For placements: the box of the chunk grid that holds all of them.
     """
 
     name: str
@@ -172,14 +172,14 @@ class PageRef:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows in pages, and the last of them.
+    """Rows in pages, and the rows behind the pages.
 
     Parameters
     ----------
     pages
-        In order.
+        Pages in order.
     tail
-        Rows behind the pages, as JSON has them.
+        Rows behind the pages, as JSON.
     """
 
     pages: tuple[PageRef, ...] = ()
@@ -191,17 +191,17 @@ class Table:
         return sum(page.n for page in self.pages) + len(self.tail)
 
     def document(self) -> dict[str, Any]:
-        """Give the JSON."""
+        """Return the table as JSON."""
         return {"pages": [[x.name, x.n, *x.low, *x.high] for x in self.pages], "tail": list(self.tail)}
 
     @classmethod
     def from_json(cls, document: Any, /, *, ndim: int = 0, where: str) -> Table:
-        """Read the JSON; of placements on a grid of ``ndim`` axes.
+        """Read a table from JSON; a table of placements has ``ndim`` axes.
 
         Raises
         ------
         MalformedFileError
-            It is none.
+            The JSON does not describe a table.
         """
         try:
             pages = tuple(_page(row, ndim) for row in document["pages"])

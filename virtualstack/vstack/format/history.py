@@ -1,4 +1,4 @@
-"""Snapshots of a store: which there are, and what one holds."""
+"""List the snapshots of a store, and read the contents of one."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ __all__ = [
     "read_snapshot",
 ]
 
-_MAX_VARIABLE_BYTES = 1 << 28  # bytes of one variable, as they are before the bundle compresses them
+_MAX_VARIABLE_BYTES = 1 << 28  # maximum bytes of one variable in a bundle, uncompressed
 
 MAX_BUNDLE_BYTES = 1 << 29
-"""Bytes of a bundle, and of all its variables together before it compresses them."""
+"""Maximum bytes of a bundle, and of all its variables together, uncompressed."""
 
 
 class ListedObjects(Objects, Protocol):
-    """Objects of which those in a folder can be asked for."""
+    """Objects whose folders can be listed."""
 
     def list(self, prefix: str, /) -> list[str]:
-        """Give the keys in a folder; `StorageError` where it cannot be listed."""
+        """Return the keys in a folder; raise `StorageError` if it cannot be listed."""
 
     def first(self, prefix: str, /) -> str | None:
-        """Give the least key in a folder, ``None`` where there is none; `StorageError` where that cannot be known."""
+        """Return the least key in a folder, or ``None`` if it is empty; raise `StorageError` if the key cannot be found."""
 
 
 def newest(objects: ListedObjects, /) -> int | None:
-    """Give the number of the newest snapshot; ``None`` where there is none.
+    """Return the number of the newest snapshot; ``None`` if there is no snapshot.
 
-    One request where objects can be listed. Elsewhere, as behind a web server, the store says which one was the newest
-    when its view was written, and those after it are asked for one by one.
+    One request is enough where objects can be listed. Elsewhere, such as on a web server, the store names the snapshot
+    of its view, and each later number is tried.
 
     Raises
     ------
@@ -69,13 +69,13 @@ def newest(objects: ListedObjects, /) -> int | None:
     except StorageError as error:
         return _probed(objects, error)
     number = None if key is None else snapshot_number(key)
-    if number is None and key is not None:  # something else lies there, which file systems and people leave
+    if number is None and key is not None:  # another file lies there, left by a file system or a person
         number = next(iter(listed_numbers(objects)), None)
     return number
 
 
 _MAX_PROBED_SNAPSHOTS = 1000
-"""Snapshots that are looked for behind the one that a store says is the newest."""
+"""Maximum number of later snapshots that are tried after the one that a store names."""
 
 
 def _probed(objects: Objects, error: StorageError) -> int | None:
@@ -88,7 +88,7 @@ def _probed(objects: Objects, error: StorageError) -> int | None:
     for n in range(number, number + _MAX_PROBED_SNAPSHOTS):
         try:
             objects.get(snapshot_key(n + 1), most=MAX_DOCUMENT_BYTES)
-        except StorageError as missing:  # who may not list is refused by S3 what is not there
+        except StorageError as missing:  # S3 refuses missing objects to those who may not list
             if isinstance(missing, SourceNotFoundError) or isinstance(missing.__cause__, PermissionError):
                 return n
             raise
@@ -100,7 +100,7 @@ def _probed(objects: Objects, error: StorageError) -> int | None:
 
 
 def hint(number: int, /) -> bytes:
-    """Give the object that says what the folder is, and which snapshot the view shows."""
+    """Return the object that identifies the folder as a vstack, and names the snapshot of the view."""
     attributes = {"virtualstack": {"format": 1, "snapshot": number}}
     return orjson.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
 
@@ -111,9 +111,9 @@ def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
     Raises
     ------
     SourceNotFoundError
-        There is none of this number.
+        No snapshot has this number.
     MalformedFileError
-        It is damaged.
+        The snapshot is damaged.
     """
     key = snapshot_key(number)
     return Snapshot.decode(objects.get(key, most=MAX_DOCUMENT_BYTES), number=number, url=objects.url + key)
@@ -121,18 +121,18 @@ def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """A snapshot in a few words.
+    """A summary of a snapshot.
 
     Parameters
     ----------
     number
-        Of the snapshot.
+        Number of the snapshot.
     time
-        Seconds since 1970 when it was committed.
+        Time of the commit, in seconds since 1970.
     message
-        What the writer said of it.
+        Message of the writer.
     changes
-        What makes it of the one before it.
+        Differences from the snapshot before.
     """
 
     number: int
@@ -143,16 +143,16 @@ class LogEntry:
 
 _MAX_LOG_CHARACTERS = 10_000
 _MAX_LOG_CHANGES = 1000
-"""Of a snapshot in a log: those of many are held together, and little on disk may be much."""
+"""Maximum number of changes of a log entry: a log holds many entries, and a small object may hold many changes."""
 
 
 def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
-    """Read what a log says of a snapshot; ``None`` where it is not there.
+    """Read the log entry of a snapshot; return ``None`` if the snapshot does not exist.
 
     Raises
     ------
     MalformedFileError
-        It is damaged.
+        The snapshot is damaged.
     """
     key = snapshot_key(number)
     try:
@@ -171,9 +171,9 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
 
 
 def number_at(objects: Objects, last: int, moment: float, /) -> int:
-    """Give the number of the snapshot that was the newest at a moment, in seconds since 1970; it may be expired.
+    """Return the number of the snapshot that was the newest at a moment, in seconds since 1970; it may be expired.
 
-    As many snapshots are read as it takes to find it by bisection.
+    The search is a bisection that reads snapshots.
 
     Parameters
     ----------
@@ -183,12 +183,12 @@ def number_at(objects: Objects, last: int, moment: float, /) -> int:
     Returns
     -------
     int
-        -1 where there was none yet.
+        Number of the snapshot, or -1 if there was none yet.
     """
     low, high, at = 0, last + 1, last
     while low < high:
         entry = read_entry(objects, at)
-        if entry is None or entry.time <= moment:  # what was expired is older than what is there
+        if entry is None or entry.time <= moment:  # expired snapshots are older than existing ones
             low = at + 1
         else:
             high = at
@@ -197,7 +197,7 @@ def number_at(objects: Objects, last: int, moment: float, /) -> int:
 
 
 def listed_numbers(objects: ListedObjects, /) -> list[int]:
-    """Give the numbers of all snapshots, newest first.
+    """Return the numbers of all snapshots, newest first.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def bundle_chunk(data: bytes, itemsize: int, /) -> bytes:
 
 
 def open_archive(snapshot: Snapshot, objects: Objects, permission: ReadPermission, /) -> Archive:
-    """Give what the chunks of a snapshot are read from."""
+    """Return the archive that the chunks of a snapshot are read from."""
     prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
     return Archive(objects=objects, segments=snapshot.segments, prefixes=prefixes, permission=permission)
 
@@ -225,14 +225,16 @@ def open_archive(snapshot: Snapshot, objects: Objects, permission: ReadPermissio
 def read_group(
     snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False, bundles: Bundles | None = None
 ) -> ManifestGroup:
-    """Give the group of a snapshot; reads the bundle of its loaded variables and nothing else.
+    """Return the group of a snapshot; only the bundle of its loaded variables is read.
 
     Parameters
     ----------
-    snapshot, archive
-        Which, and what its chunks are read from.
+    snapshot
+        The snapshot.
+    archive
+        Archive that its chunks are read from.
     is_chosen
-        See :class:`~virtualstack.vstack.format.manifest.StoredManifest`.
+        The same as in :class:`~virtualstack.vstack.format.manifest.StoredManifest`.
     bundles
         Bundles that were read before.
 
@@ -247,16 +249,16 @@ def read_group(
 
 
 type Bundles = dict[str, bytes]
-"""Bundles by name, which one change of a store reads once."""
+"""Bundles by name; one change of a store reads each once."""
 
 
 def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: Bundles | None = None, /) -> bytes:
-    """Return the bytes of the bundle of a snapshot, and keep them among the given ones.
+    """Return the bytes of the bundle of a snapshot, and add them to ``bundles``.
 
     Raises
     ------
     MalformedFileError
-        They are not as many as they should be, or the variables in them take more than :data:`MAX_BUNDLE_BYTES`.
+        The bundle has another size or checksum, or its variables take more than :data:`MAX_BUNDLE_BYTES`.
     """
     if snapshot.bundle is None:
         return b""
@@ -280,7 +282,7 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: Bundles | None =
 
 
 def _check_bundle(snapshot: Snapshot, bundle: bytes, url: str) -> None:
-    """Check how much all variables take, before memory is taken for one: ranges of a bundle may be the same."""
+    """Check the size of all variables before memory is taken for one: many may claim the same range of a bundle."""
     ranges = [node.bundled for node in snapshot.arrays.values() if node.bundled is not None]
     total = sum(decoded_size(bundle[offset : offset + 16]) for offset, _ in ranges)
     if total > MAX_BUNDLE_BYTES:
@@ -292,19 +294,19 @@ def _check_bundle(snapshot: Snapshot, bundle: bytes, url: str) -> None:
 
 
 def make_token(url: str, snapshot: Snapshot, path: str, /) -> Token:
-    """Give what names the chunks of an array of a snapshot."""
+    """Return the token that identifies the chunks of an array of a snapshot."""
     return url, snapshot.number, snapshot.time, path
 
 
 def array_in(
     snapshot: Snapshot, path: str, archive: Archive, bundle: bytes, /, *, is_chosen: bool = False
 ) -> ManifestArray:
-    """Give an array of a snapshot, whose bundle was read.
+    """Return an array of a snapshot whose bundle was read.
 
     Raises
     ------
     MalformedFileError
-        It is damaged.
+        The array is damaged.
     """
     node = snapshot.arrays[path]
     header = node.header

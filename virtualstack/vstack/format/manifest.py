@@ -1,4 +1,4 @@
-"""The manifest of an array in a store: cells are looked up in placements, and their rows read in pages."""
+"""Read the manifest of an array in a store: find cells in placements, and read their rows in pages."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ type Token = tuple[str, int, float, str]
 """URL of the store, number and time of the snapshot, path of the array."""
 
 _COLUMNS = 5
-_MAX_PAGES = 1 << 17  # pages that one selection reads
+_BATCH_PAGES = 1 << 17  # maximum number of pages that are read at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredManifest(UnreadManifest):
-    """Where the chunks of an array of a store lie.
+    """The manifest of an array in a store.
 
-    A cell that no placement shows is ABSENT. Pages of rows that were read are kept by the process for a while.
+    A cell without a placement is ABSENT. The process caches pages of rows for a while.
 
     Parameters
     ----------
     archive
-        What rows, sources and inline chunks are read from.
+        Archive that rows, sources and inline chunks are read from.
     path
-        Of the array, for messages.
+        Path of the array, for messages.
     grid
-        Of the chunks.
+        Chunk grid.
     encodings, fills
-        What codes in rows point into.
+        Tables that codes in rows point into.
     placements
         Table of placements.
     token
-        Of two manifests with one token the chunks are the same: it names store, snapshot and array.
+        Store, snapshot and array; two manifests with the same token have the same chunks.
     is_chosen
-        Whether that snapshot was asked for, and not the newest, whichever that was.
+        If true, the snapshot was chosen, not taken as the newest.
     """
 
     archive: Archive = field(compare=False)
@@ -87,16 +87,16 @@ class StoredManifest(UnreadManifest):
 
     @cached_property
     def tables(self) -> ChunkManifest:
-        """Fills and encodings."""
+        """A manifest without entries, with the fills and encodings."""
         return ChunkManifest(entries=np.zeros(0, ENTRY), fills=self.fills, encodings=self.encodings)
 
     def summary(self) -> ManifestSummary | None:
-        """Give nothing: pages would have to be read."""
+        """Return ``None``: a summary would have to read pages."""
         return None
 
     @cached_property
     def _fits(self) -> bool:
-        """Whether all cells that begin at the first element lie in their chunks, whatever their encoding."""
+        """True if all cells that begin at the first element fit into their chunks, with any encoding."""
         return fit(self.encodings, [axis.longest for axis in self.grid.axes])
 
     @cached_property
@@ -104,7 +104,7 @@ class StoredManifest(UnreadManifest):
         return Placements.from_json(self.placements.tail, len(self.shape), where=self.url)
 
     def placements_in(self, low: Sequence[int], high: Sequence[int], /) -> Placements:
-        """Give the placements that may show a cell of a box, in their order; reads the pages that have some."""
+        """Return the placements that may show a cell of a box, in their order; pages that have some are read."""
         ndim = len(self.shape)
         pages = [
             ref
@@ -116,12 +116,12 @@ class StoredManifest(UnreadManifest):
         return Placements(table).within(np.array(low, np.int64), np.array(high, np.int64))
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Give the entries of some cells; reads the pages of rows that hold them, several side by side.
+        """Return the entries of some cells; the pages of rows that hold them are read, several at a time.
 
         Raises
         ------
         ManifestError
-            More than 2^17 pages.
+            The cells are in more than 2^17 pages.
         MalformedFileError
             The store is damaged.
         ForbiddenLocationError
@@ -187,7 +187,7 @@ class StoredManifest(UnreadManifest):
         fill_base: NDArray[np.int64] | int,
         n: int,
     ) -> _Rows:
-        """Read rows of some segments; ``segment`` tells which of them for each row, ``None`` where there is one."""
+        """Read rows of some segments; ``segment`` is the segment of each row, or ``None`` if there is only one."""
         segments = [self.archive.segment(number) for number in numbers]
         sizes = np.array([page_rows(x.rows) for x in segments], np.int64)
         counts = np.array([x.rows for x in segments], np.int64)
@@ -229,14 +229,14 @@ _MAX_SPAN_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of cells: int64, shape ``(5, n)``, and which of some segments each is from (``None``: all the first)."""
+    """Rows of cells: int64, shape ``(5, n)``, and the segment of each row (``None``: the first segment for all)."""
 
     columns: NDArray[np.int64]
     segments: list[Segment]
     segment: NDArray[np.intp] | None
 
     def spread(self, at: NDArray[np.intp], n: int) -> _Rows:
-        """Give ``n`` rows, of which those that are not ``at`` some place are ABSENT."""
+        """Return ``n`` rows: these rows at the places ``at``, and ABSENT rows elsewhere."""
         columns = np.zeros((_COLUMNS, n), np.int64)
         columns[0] = MISSING_ROW
         columns[:, at] = self.columns
@@ -246,7 +246,7 @@ class _Rows:
         return _Rows(columns, self.segments, segment)
 
     def manifest(self, stored: StoredManifest, shape: tuple[int, ...]) -> ChunkManifest:
-        """Make entries of rows; they are not checked."""
+        """Make a manifest of the rows; its entries are not checked."""
         source, offset, length, code, start = self.columns
         if ((code < 0) | (code >= 1 << 32)).any():
             raise ManifestError("a row has a code beyond its table")
@@ -287,7 +287,7 @@ class _Rows:
     def _locations(
         self, archive: Archive, source: NDArray[np.int64], at: NDArray[np.intp] | None
     ) -> tuple[NDArray[Any], tuple[Location, ...]]:
-        """Give the codes of sources, and the locations that they stand for."""
+        """Return the codes of sources, and the locations that the codes refer to."""
         counts = np.array([x.n_sources for x in self.segments], np.int64)
         bases = np.cumsum(counts) - counts
         own = None if self.segment is None else self.segment if at is None else self.segment[at]
@@ -305,9 +305,9 @@ class _Rows:
         return codes[back] + FIRST, tuple(table)
 
     def _distinct(self, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Give the first of those rows that show the same bytes, and which of these stands for each row.
+        """Return the first row of each range of bytes, and for each row the number of its range.
 
-        A large chunk is asked for once for each piece of it that is read.
+        So a large chunk is read once, even if many rows show parts of it.
         """
         keys = [self.columns[2, at], self.columns[1, at], *([] if self.segment is None else [self.segment[at]])]
         order = np.lexsort(keys)
@@ -354,10 +354,10 @@ def _most_stored(encoding: ChunkEncoding) -> int:
 
 
 def _numbered(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give the numbers that occur, ascending, and for each number its place among these."""
+    """Return the distinct numbers, ascending, and for each number its place among them."""
     least = int(numbers.min())
     span = int(numbers.max()) - least + 1
-    if span > _MAX_SPAN_ROWS + 8 * len(numbers):  # as many as a few bytes may claim
+    if span > _MAX_SPAN_ROWS + 8 * len(numbers):  # a small store may claim a large range
         wanted, back = np.unique(numbers, return_inverse=True)
         return wanted, back
     places = np.zeros(span, np.int64)

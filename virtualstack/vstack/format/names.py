@@ -1,4 +1,4 @@
-"""Keys of the objects of a vstack, and times of its history as texts."""
+"""Make and read the keys of the objects of a vstack, and convert times of its history to and from text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LAST_SNAPSHOT = 10**12 - 1
 
 
 def snapshot_key(number: int, /) -> str:
-    """Give the key of a snapshot; keys descend, so that the newest is the first of a listing.
+    """Return the key of a snapshot; keys descend, so that the newest is the first of a listing.
 
     >>> snapshot_key(0)
     '.vstack/snapshots/999999999999.json.gz'
@@ -59,7 +59,7 @@ def snapshot_key(number: int, /) -> str:
     Raises
     ------
     ManifestError
-        There can be none of this number.
+        No snapshot can have this number.
     """
     if not 0 <= number <= _LAST_SNAPSHOT:
         raise ManifestError(f"{number} is no number of a snapshot: they count from 0 to {_LAST_SNAPSHOT}")
@@ -67,19 +67,19 @@ def snapshot_key(number: int, /) -> str:
 
 
 def snapshot_number(key: str, /) -> int | None:
-    """Give the number of the snapshot at a key; ``None`` where the key is none of a snapshot."""
+    """Return the number of the snapshot at a key; ``None`` if the key is not that of a snapshot."""
     digits = key.removeprefix(f"{SNAPSHOTS}/").removesuffix(".json.gz")
     number = _LAST_SNAPSHOT - int(digits) if len(digits) == 12 and digits.isascii() and digits.isdigit() else None
     return number if number is not None and key == snapshot_key(number) else None
 
 
 def new_id() -> str:
-    """Make a name that nobody else makes; it begins with the time, in milliseconds since 1970 (UTC), as 12 digits."""
+    """Return a unique name; it begins with the time, in milliseconds since 1970 (UTC), as 12 hexadecimal digits."""
     return f"{time.time_ns() // 10**6:012x}{secrets.token_hex(6)}"
 
 
 def made_at(name: str, /) -> float:
-    """Give the seconds since 1970 at which :func:`new_id` made a name."""
+    """Return the time at which :func:`new_id` made a name, in seconds since 1970."""
     return int(name[:12], 16) / 1000
 
 
@@ -90,56 +90,56 @@ def _checked(name: str) -> str:
 
 
 def segment_folder(segment: str, /) -> str:
-    """Give the folder of all objects of a segment."""
+    """Return the folder of all objects of a segment."""
     return f"{SEGMENTS}/{_checked(segment)}"
 
 
 def refs_key(segment: str, shard: int | None = None, /) -> str:
-    """Give the key of a shard of rows, or of the metadata of its array."""
+    """Return the key of a shard of rows, or of the metadata of its array."""
     return f"{segment_folder(segment)}/refs/" + ("zarr.json" if shard is None else f"c/0/{shard}")
 
 
 def shard_mark(segment: str, shard: int, /) -> bytes:
-    """Give the 16 bytes by which a shard is known: the name of its segment, and its number."""
+    """Return the 16 bytes that identify a shard: the name of its segment, and its number."""
     return bytes.fromhex(_checked(segment)) + struct.pack("<I", shard)
 
 
 def sources_key(segment: str, page: int, /) -> str:
-    """Give the key of a page of sources."""
+    """Return the key of a page of sources."""
     return f"{segment_folder(segment)}/sources/{page}.json.gz"
 
 
 def heap_key(segment: str, part: int, /) -> str:
-    """Give the key of a part of the heap."""
+    """Return the key of a part of the heap."""
     return f"{segment_folder(segment)}/heap/{part}"
 
 
 def values_key(segment: str, part: int, /) -> str:
-    """Give the key of a part of the chunks that were written into the store itself."""
+    """Return the key of a part of the chunks that were written into the store itself."""
     return f"{FOLDER}/segments/{_checked(segment)}/values/{part}"
 
 
 def heap_seed(segment: str, part: int, /) -> int:
-    """Give the CRC-32 that those of the chunks in a part of the heap go on from, so that no other part has them."""
+    """Return the seed of the CRC-32 of chunks in a part of the heap, which is different for each part."""
     return zlib.crc32(f"{_checked(segment)}/{part}".encode())
 
 
 def page_key(name: str, /) -> str:
-    """Give the key of a page of a table."""
+    """Return the key of a page of a table."""
     return f"{PAGES}/{_checked(name)}.json.gz"
 
 
 def bundle_key(name: str, /) -> str:
-    """Give the key of a bundle of loaded variables."""
+    """Return the key of a bundle of loaded variables."""
     return f"{BUNDLES}/{_checked(name)}"
 
 
 type Moment = str | datetime | np.datetime64
-"""A time: ISO 8601, in UTC where it has no time zone; a `datetime` that has one; or one of numpy, which is in UTC."""
+"""A time: ISO 8601 (in UTC without a time zone), a `datetime` with a time zone, or `numpy.datetime64` in UTC."""
 
 
 def count_seconds(moment: Moment, /) -> float:
-    """Give the seconds since 1970 of a moment; what has no time zone is in UTC, as the times of a log are.
+    """Return the seconds since 1970 of a moment; a text without a time zone is in UTC, like the times of a log.
 
     >>> count_seconds("1970-01-02"), count_seconds(np.datetime64("1970-01-02T00:00:00.5"))
     (86400.0, 86400.5)
@@ -147,9 +147,9 @@ def count_seconds(moment: Moment, /) -> float:
     Raises
     ------
     ValueError
-        The text is no time of ISO 8601; or a `datetime` has no time zone, so that it could be of any.
+        The text is not a time in ISO 8601, or a `datetime` has no time zone.
     TypeError
-        It is something else.
+        The moment is of another type.
     """
     if not isinstance(moment, str | datetime | np.datetime64):
         raise TypeError(f"{moment!r} is no time: give a text such as '2026-01-31T12:00:00Z', or a datetime")
@@ -173,7 +173,7 @@ def count_seconds(moment: Moment, /) -> float:
 
 
 def format_time(seconds: float, /) -> str:
-    """Give a moment as a text, in UTC; never one before it, so that what was committed then is found by it.
+    """Return a moment as text in UTC, rounded up, so that a snapshot is found by the text of its time.
 
     >>> format_time(86400.5)
     '1970-01-02 00:00:00.500000Z'
@@ -183,5 +183,5 @@ def format_time(seconds: float, /) -> str:
         if moment.timestamp() < seconds:
             moment += timedelta(microseconds=1)
         return moment.strftime("%Y-%m-%d %H:%M:%S.%fZ")
-    except (ValueError, OverflowError, OSError):  # of a damaged or a strange store
+    except (ValueError, OverflowError, OSError):  # the store is damaged, or its time is out of range
         return f"{seconds} s"

@@ -1,8 +1,8 @@
-"""Rows of a segment: where chunks lie, as columns of integers in compressed pages.
+"""Encode and decode rows of a segment: the places of chunks, as columns of integers in compressed pages.
 
-A segment is a zarr v3 array of int64, shape ``(columns, rows)``, whose chunks are pages of rows and whose shards are
-objects of 64 pages. Columns are source, gap, length, and, where the segment needs them, encoding and start. Each page
-has a checksum, and each shard says which one it is, in front of its index, where zarr does not look.
+A segment is a zarr v3 array of int64, shape ``(columns, rows)``. Its chunks are pages of rows, and its shards are
+objects of 64 pages. Columns are source, gap and length, and if the segment needs them, encoding and start. Each page
+has a checksum. A mark in front of the index of each shard, where zarr does not look, identifies the shard.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = [
 ]
 
 MISSING_ROW, EMPTY_ROW, INLINE_ROW = -1, -2, -3
-"""Codes in the column of sources that are none."""
+"""Codes in the column of sources that do not refer to a source."""
 
 PAGE_ROWS = 32768
-"""Rows of a page."""
+"""Number of rows of a page."""
 
 SHARD_PAGES = 64
-"""Pages of a shard."""
+"""Number of pages of a shard."""
 
 SHARD_MARK_BYTES = 16
 """Bytes of the mark of a shard."""
@@ -57,16 +57,16 @@ _BITSHUFFLE = 2
 
 
 def page_rows(n_rows: int, /) -> int:
-    """Give the rows of each page of a segment of ``n_rows``."""
+    """Return the number of rows of each page of a segment of ``n_rows``."""
     return max(min(PAGE_ROWS, n_rows), 1)
 
 
 _PAGE_OVERHEAD_BYTES = 16 + 4
-"""Bytes that blosc (``BLOSC_MAX_OVERHEAD``) and a checksum add to a page at most."""
+"""Maximum bytes that blosc (``BLOSC_MAX_OVERHEAD``) and a checksum add to a page."""
 
 
 def _follows(source: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Give the rows that are stored somewhere, and which of them follow one of the same source."""
+    """Return the rows that refer to bytes, and which of them follow a row of the same source."""
     stored = np.flatnonzero((source >= 0) | (source == INLINE_ROW))
     follows = np.zeros(len(stored), np.bool_)
     follows[1:] = source[stored[1:]] == source[stored[:-1]]
@@ -76,15 +76,15 @@ def _follows(source: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bo
 def encode_page(rows: NDArray[np.int64], /, n_rows: int | None = None) -> bytes:
     """Compress a page.
 
-    The second column becomes the gap, in bytes, between a chunk and the end of the one before it, which is the last row
-    above that is stored, if it is of the same source. Of the others it is the offset.
+    The second column becomes the gap, in bytes, from the end of the chunk before. That chunk is the last row above that
+    refers to bytes, if its source is the same. For other rows the second column is the offset.
 
     Parameters
     ----------
     rows
-        Shape ``(columns, n)``: source, offset, length, and what else there is.
+        Rows, shape ``(columns, n)``: source, offset, length, and other columns.
     n_rows
-        Rows that the page has; what is left of it is ABSENT.
+        Number of rows of the page; rows beyond ``rows`` are ABSENT.
     """
     n = rows.shape[1]
     page = np.full((len(rows), n if n_rows is None else n_rows), MISSING_ROW, np.int64)
@@ -100,7 +100,7 @@ def encode_page(rows: NDArray[np.int64], /, n_rows: int | None = None) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Give what zarr's codec ``crc32c`` puts behind bytes."""
+    """Return the bytes that zarr's codec ``crc32c`` puts behind data."""
     return struct.pack("<I", google_crc32c.value(data))
 
 
@@ -110,12 +110,12 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
     Returns
     -------
     numpy.ndarray
-        Shape ``(columns, n_rows)``, read-only: source, offset, length, and what else there is. Values are not checked.
+        Rows, shape ``(columns, n_rows)``, read-only: source, offset, length, and other columns. Values are not checked.
 
     Raises
     ------
     MalformedFileError
-        The bytes are no such page.
+        The bytes are not a page of this shape.
     """
     nbytes = 8 * columns * n_rows
     data, checksum = bytes(data[:-4]), bytes(data[-4:])
@@ -145,12 +145,12 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
 
 
 def page_length(columns: int, n_rows: int, /) -> int:
-    """Give the most bytes that a page may have, compressed."""
+    """Return the maximum number of bytes of a compressed page."""
     return 8 * columns * n_rows + _PAGE_OVERHEAD_BYTES
 
 
 def encode_shard(pages: Sequence[bytes], n_pages: int, mark: bytes, /) -> bytes:
-    """Put pages one after the other, a mark, and the index, as zarr's codec ``sharding_indexed`` has it."""
+    """Join pages, a mark, and the index, in the layout of zarr's codec ``sharding_indexed``."""
     index = np.full((n_pages, 2), _NO_PAGE, "<u8")
     lengths = np.array([len(page) for page in pages], np.uint64)
     index[: len(pages), 1] = lengths
@@ -161,23 +161,23 @@ def encode_shard(pages: Sequence[bytes], n_pages: int, mark: bytes, /) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PageIndex:
-    """Where the pages of a shard lie in it: int64, shape ``(pages, 2)``, offset and length in bytes."""
+    """The places of the pages in a shard: int64, shape ``(pages, 2)``, offset and length in bytes."""
 
     spots: NDArray[np.int64]
 
 
 def index_length(n_pages: int, /) -> int:
-    """Give the bytes of the mark and the index of a shard, which are its last."""
+    """Return the number of bytes of the mark and the index, which are the last bytes of a shard."""
     return SHARD_MARK_BYTES + 16 * n_pages + 4
 
 
 def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: str) -> PageIndex:
-    """Read the mark and the index of a shard of ``size`` bytes, which should have a mark.
+    """Read the mark and the index of a shard of ``size`` bytes, and check the mark.
 
     Raises
     ------
     MalformedFileError
-        It is damaged.
+        The mark or the index is damaged.
     """
     found, body, checksum = bytes(data[:SHARD_MARK_BYTES]), bytes(data[SHARD_MARK_BYTES:-4]), bytes(data[-4:])
     if found != mark:
@@ -190,7 +190,7 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
 
 
 def refs_document(columns: int, n_rows: int, /) -> dict[str, Any]:
-    """Give the zarr metadata of a segment's rows."""
+    """Return the zarr metadata of a segment's rows."""
     page = page_rows(n_rows)
     pages = min(-(-n_rows // page), SHARD_PAGES)
     return {
@@ -239,35 +239,36 @@ _LIMIT = 1 << 62
 
 
 def width(ndim: int, /) -> int:
-    """Give the numbers of a placement on a grid of ``ndim`` axes."""
+    """Return the number of integers of a placement on a grid of ``ndim`` axes."""
     return _HEAD_COLUMNS + 3 * ndim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placements:
-    """Boxes of a grid, later ones over earlier ones.
+    """Boxes of a chunk grid; later ones hide earlier ones.
 
     Parameters
     ----------
     table
-        Int64, shape ``(n, 4 + 3 * ndim)``: number of the segment; row of the first cell; what is added to codes of
-        encodings, and of fills; then, an axis each: rows from a cell to the next, first cell, number of cells.
+        Int64, shape ``(n, 4 + 3 * ndim)``: number of the segment; row of the first cell; number that is added to codes
+        of encodings, and of fills. Then follow, one value for each axis: rows from a cell to the next, first cell,
+        number of cells.
     """
 
     table: NDArray[np.int64]
 
     @classmethod
     def from_json(cls, rows: Sequence[Sequence[int]], ndim: int, /, *, where: str) -> Placements:
-        """Read placements of JSON.
+        """Read placements from JSON.
 
         Raises
         ------
         MalformedFileError
-            They are none.
+            The JSON does not describe placements.
         """
         try:
             numbers = np.array(rows or np.zeros(0, np.int64))
-            if numbers.dtype != np.int64:  # which would be cut off, or wrap
+            if numbers.dtype != np.int64:  # other dtypes would be truncated, or wrap
                 raise ValueError(f"numbers of dtype '{numbers.dtype}'")
             table = numbers.reshape(len(rows), width(ndim))
         except (ValueError, TypeError, OverflowError) as error:
@@ -289,31 +290,31 @@ class Placements:
 
     @property
     def ndim(self) -> int:
-        """Axes of the grid."""
+        """Number of axes of the grid."""
         return int(self.table.shape[1] - _HEAD_COLUMNS) // 3
 
     @property
     def strides(self) -> NDArray[np.int64]:
-        """Shape ``(n, ndim)``."""
+        """Rows from a cell to the next, shape ``(n, ndim)``."""
         return self.table[:, _HEAD_COLUMNS : _HEAD_COLUMNS + self.ndim]
 
     @property
     def begins(self) -> NDArray[np.int64]:
-        """Shape ``(n, ndim)``."""
+        """First cell of each box, shape ``(n, ndim)``."""
         return self.table[:, _HEAD_COLUMNS + self.ndim : _HEAD_COLUMNS + 2 * self.ndim]
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Shape ``(n, ndim)``."""
+        """Number of cells of each box, shape ``(n, ndim)``."""
         return self.table[:, _HEAD_COLUMNS + 2 * self.ndim :]
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """Shape ``(n, ndim)``."""
+        """Cell after the last one of each box, shape ``(n, ndim)``."""
         return self.begins + self.counts
 
     def within(self, low: NDArray[np.int64], high: NDArray[np.int64], /) -> Placements:
-        """Leave out what does not meet a box, and what lies under one that covers all of it."""
+        """Return the placements that meet a box, without those that lie under one that covers the whole box."""
         meets = ((self.begins < high) & (self.ends > low)).all(1)
         covers = np.flatnonzero(((self.begins <= low) & (self.ends >= high)).all(1))
         if len(covers):
@@ -321,26 +322,34 @@ class Placements:
         return self if meets.all() else Placements(self.table[meets])
 
     def find_rows(self, which: NDArray[np.intp] | int, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.int64]:
-        """Give the row of each cell; ``which`` placement shows it, and its numbers an axis."""
+        """Return the row of each cell.
+
+        Parameters
+        ----------
+        which
+            Number of the placement that shows the cell.
+        cells
+            Numbers of the cells, one array for each axis.
+        """
         rows = np.broadcast_to(self.table[which, 1], np.broadcast_shapes(np.shape(which), *(x.shape for x in cells)))
         for axis, numbers in enumerate(cells):
             rows = rows + (numbers - self.begins[which, axis]) * self.strides[which, axis]
         return rows
 
     def find(self, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.intp]:
-        """Give the placement that shows each cell, or -1.
+        """Return the placement that shows each cell, or -1.
 
         Parameters
         ----------
         cells
-            Numbers of the cells an axis, each of shape ``(n,)``.
+            Numbers of the cells, one array of shape ``(n,)`` for each axis.
         """
         n = len(cells[0]) if cells else 1
         found = np.full(n, -1, np.intp)
         if not self.ndim or not len(self.table):
             found[:] = len(self.table) - 1
             return found
-        # Those whose boxes are alike but along one axis are looked up together, and the latest of all shows the cell.
+        # Placements whose boxes differ along one axis only are looked up together. The latest of all shows the cell.
         alike = [self._alike(axis) for axis in range(self.ndim)]
         axis = min(range(self.ndim), key=lambda axis: len(alike[axis][1]))
         order, firsts = alike[axis]
@@ -356,12 +365,12 @@ class Placements:
         return found
 
     def _alike(self, axis: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Sort the placements by their boxes along all axes but one; alike ones stay in order.
+        """Sort the placements by their boxes along all axes but one; equal boxes keep their order.
 
         Returns
         -------
         tuple
-            Their numbers, and where among these each box begins.
+            Numbers of the placements in this order, and the positions at which each distinct box begins.
         """
         boxes = np.delete(np.concatenate([self.begins, self.counts], 1), [axis, axis + self.ndim], 1)
         order = np.lexsort(boxes.T) if (boxes != boxes[:1]).any() else np.arange(len(boxes))
@@ -370,12 +379,12 @@ class Placements:
 
 
 def _latest(begins: NDArray[np.int64], ends: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Give the latest of some intervals that each number lies in, or -1."""
+    """Return the latest of some intervals that each number lies in, or -1."""
     if (begins[1:] >= ends[:-1]).all():
         at = np.searchsorted(begins, numbers, "right") - 1
         return np.where((at >= 0) & (numbers < ends[at]), at, -1)
-    # The lines of all intervals are the ends of pieces, each of which lies in an interval or not. An interval is two
-    # runs of pieces, of 2^k each; from the longest runs down, the latest of a run is that of both halves of it.
+    # The bounds of all intervals divide the numbers into pieces. Two overlapping runs of 2^k pieces cover an interval.
+    # From the longest runs down, the latest interval of a run is passed on to both of its halves.
     lines = np.unique(np.concatenate([begins, ends]))
     first, last = np.searchsorted(lines, begins), np.searchsorted(lines, ends)
     level = np.frexp(last - first)[1] - 1

@@ -1,4 +1,4 @@
-"""A snapshot: all metadata of one state of a store, and where its tables are."""
+"""Encode and decode a snapshot: all metadata of one state of a store, and references to its tables."""
 
 from __future__ import annotations
 
@@ -27,9 +27,16 @@ from virtualstack.vstack.format.names import FORMAT, format_time
 
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "decode_uses", "group_tree", "read_document"]
 
-_RAISED = ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError  # of forged JSON
+_RAISED = (
+    ManifestError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+)  # errors that forged JSON causes
 MAX_DEPTH = 100
-"""Parts of the path of a group or array, at most."""
+"""Maximum number of parts of the path of a group or array."""
 
 _MAX_NODES = 100_000
 _MAX_AXES = 64
@@ -42,15 +49,15 @@ class ArrayNode:
     Parameters
     ----------
     header
-        What it is; the codes of its chunks point into its tables.
+        Metadata of the array; codes of its chunks point into the tables of the header.
     placements
-        Where its chunks are described.
+        Table of its placements.
     bundled
-        Offset and length in the bundle of all its values, which then have no placements.
+        Offset and length of its values in the bundle; a bundled array has no placements.
     generation
-        Number of the snapshot that made it anew: later ones have only added placements, or merged them.
+        Number of the snapshot that made the array anew. Later snapshots have only added or merged placements.
     merged
-        How many of the placements that were made were merged, and how many of the first ones there are stand for them.
+        Number of placements that were merged, and number of the first placements that replace them.
     """
 
     header: ArrayHeader
@@ -61,7 +68,7 @@ class ArrayNode:
 
     @property
     def n_placed(self) -> int:
-        """Number of placements that were made, those that were merged among them."""
+        """Number of placements that were ever made, including those that were merged."""
         return self.placements.n - self.merged[1] + self.merged[0]
 
 
@@ -86,25 +93,25 @@ class Snapshot:
     Parameters
     ----------
     number
-        Counted from 0, without gaps.
+        Number of the snapshot; numbers count from 0, without gaps.
     time
-        Seconds since 1970 when it was committed.
+        Time of the commit, in seconds since 1970.
     message
-        What the writer says of it.
+        Message of the writer.
     changes
-        What makes it of the one before it, in a few words each.
+        Differences from the snapshot before, a few words each.
     groups
-        Groups by path (``""`` for the root), without arrays and children.
+        Groups by path (``""`` is the root), without arrays and child groups.
     arrays
-        By path.
+        Arrays by path.
     segments
-        Table of segments; placements have their numbers.
+        Table of segments; placements refer to its rows by number.
     prefixes, moved
-        See :class:`~virtualstack.vstack.format.sources.Prefixes`.
+        The same as ``table`` and ``moved`` of :class:`~virtualstack.vstack.format.sources.Prefixes`.
     bundle
-        Loaded variables.
+        Object of loaded variables.
     signatures
-        Of the prefixes, by the accounts of those who wrote with them.
+        Signatures of the prefixes, one for each account that has written with them.
     """
 
     number: int
@@ -123,12 +130,12 @@ class Snapshot:
         return f"<snapshot {self.number} of {format_time(self.time)}: {len(self.arrays)} variables>"
 
     def encode(self) -> bytes:
-        """Give the bytes of the object.
+        """Return the bytes of the object.
 
         Raises
         ------
         WriterError
-            An attribute has no form in it.
+            The format cannot hold an attribute.
         """
         heap = Heap()
         document: dict[str, Any] = {
@@ -150,14 +157,14 @@ class Snapshot:
 
     @classmethod
     def decode(cls, data: bytes, /, *, number: int, url: str) -> Snapshot:
-        """Read the bytes of the object.
+        """Read a snapshot from the bytes of its object.
 
         Raises
         ------
         MalformedFileError
-            They are none, or of another snapshot.
+            The bytes are not a snapshot, or are another snapshot.
         UnsupportedFeatureError
-            They are of a later version of the format.
+            The snapshot has another version of the format.
         """
         document = read_document(data, number=number, url=url)
         try:
@@ -171,14 +178,14 @@ class Snapshot:
 
 
 def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
-    """Read the JSON of a snapshot, of which nothing but version and number is checked.
+    """Read the JSON of a snapshot; only its version and number are checked.
 
     Raises
     ------
     MalformedFileError
-        It is none, or of another snapshot.
+        The bytes are not a snapshot, or are another snapshot.
     UnsupportedFeatureError
-        It is of a later version of the format.
+        The snapshot has another version of the format.
     """
     document = load(data, url=url)
     if document.get("vstack_format") != FORMAT:
@@ -198,7 +205,7 @@ def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uses:
-    """What a snapshot needs of its store: tables, and the object of loaded variables."""
+    """The objects that a snapshot needs: those of its tables, and the bundle."""
 
     segments: Table
     placements: tuple[Table, ...]
@@ -206,12 +213,12 @@ class Uses:
 
 
 def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
-    """Give what a snapshot uses, and decode nothing else of it.
+    """Return what a snapshot uses; the rest of it is not decoded.
 
     Raises
     ------
     MalformedFileError
-        It is no snapshot.
+        The document is not a snapshot.
     """
     try:
         bundle = document["bundle"]
@@ -272,12 +279,12 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
 
 
 def check_names(group: ManifestGroup, /) -> None:
-    """Check that the names in a group, and below it, make paths.
+    """Check that the names in a group, and below it, can be parts of paths.
 
     Raises
     ------
     WriterError
-        One is empty, ``.`` or ``..``, or has a slash; or groups lie more than :data:`MAX_DEPTH` deep.
+        A name is empty, ``.`` or ``..``, or has a slash; or groups are nested more than :data:`MAX_DEPTH` deep.
     """
     for path, node in group.walk():
         if path.count("/") >= MAX_DEPTH and (node.arrays or node.groups):
@@ -336,7 +343,7 @@ def _range(data: Any) -> tuple[int, int]:
 
 
 def _check(path: str, header: ArrayHeader) -> None:
-    """Check what entries will be checked against, before numbers beyond 64 bits come to numpy."""
+    """Check sizes that entries are checked against later, before integers beyond 64 bits reach numpy."""
     axes = header.grid.axes
     if len(axes) > _MAX_AXES or not header.fills:
         raise ManifestError(f"array '{path}' has {len(axes)} axes and {len(header.fills)} fill values")
@@ -357,12 +364,12 @@ def _check(path: str, header: ArrayHeader) -> None:
 
 
 def group_tree(snapshot: Snapshot, arrays: Mapping[str, ManifestArray], url: str, /) -> ManifestGroup:
-    """Put the groups of a snapshot and its arrays, by path, together.
+    """Build the tree of the groups of a snapshot and of its arrays, by path.
 
     Raises
     ------
     MalformedFileError
-        One lies in no group, or two have one name.
+        The parent of an array or group does not exist, or two members of a group have the same name.
     """
     members: dict[str, dict[str, ManifestArray]] = {path: {} for path in snapshot.groups}
     children: dict[str, dict[str, str]] = {path: {} for path in snapshot.groups}

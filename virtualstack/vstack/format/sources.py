@@ -1,4 +1,4 @@
-"""Sources of a segment: where bytes lie and which version of them was indexed, in pages; and their URLs."""
+"""Encode and decode the sources of a segment, in pages: their locations, and the versions that were indexed."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = [
 ]
 
 PAGE_SOURCES = 4096
-"""Sources of a page."""
+"""Number of sources of a full page."""
 
 MAX_LISTED_SOURCES = 16
-"""Sources of a segment that stand in the table of segments."""
+"""Maximum number of sources that the table of segments itself holds for a segment."""
 
 MAX_MOVED = 256
-"""Relocations of a store."""
+"""Maximum number of relocations of a store."""
 
 _MAX_LOCATION_CHARACTERS = 1 << 13
-"""Characters of a location that was relocated."""
+"""Maximum number of characters of a relocated location."""
 
 _MAX_WORK_CHARACTERS = 1 << 29
-"""Characters that all relocations of all prefixes make together, and 64 for each."""
+"""Maximum number of characters that all relocations of all prefixes make, plus 64 for each prefix."""
 
 STORE, PARENT = "./", "../"
 _RELATIVE = STORE, PARENT
@@ -57,19 +57,19 @@ class SourceRow(NamedTuple):
     Parameters
     ----------
     prefix
-        Which prefix of its segment its location begins with.
+        Number, in the segment, of the prefix that the location begins with.
     suffix
-        The rest of its location.
+        Rest of the location.
     size
-        In bytes.
+        Size in bytes.
     mtime
         Time of the last modification, in seconds since 1970.
     etag
-        As the object store gives it.
+        Etag from the object store.
     unmodified_since
-        Time after which it must not have been modified, in seconds since 1970.
+        Time after which the source must not have been modified, in seconds since 1970.
     digest
-        Of a local file that was modified at ``mtime``.
+        Digest of a local file that was modified at ``mtime``.
     """
 
     prefix: int
@@ -83,28 +83,28 @@ class SourceRow(NamedTuple):
 
 _COLUMNS = SourceRow._fields[:5]
 _OPTIONAL_COLUMNS = SourceRow._fields[5:]
-"""Columns that are left out where all their items are null, as in stores from before there were such columns."""
+"""Columns that are left out if all their items are null, as in stores of versions without these columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePage:
-    """Sources, a column each of their properties."""
+    """A page of sources, stored as one column for each property."""
 
     rows: tuple[SourceRow, ...]
 
     def document(self) -> dict[str, Any]:
-        """Give the JSON: a list for each property."""
+        """Return the page as JSON: a list for each property."""
         columns = {name: [getattr(row, name) for row in self.rows] for name in SourceRow._fields}
         return {name: each for name, each in columns.items() if name in _COLUMNS or each.count(None) < len(each)}
 
     @classmethod
     def from_json(cls, document: dict[str, Any], /, *, where: str) -> SourcePage:
-        """Read the JSON.
+        """Read a page from JSON.
 
         Raises
         ------
         MalformedFileError
-            It is none of sources.
+            The JSON does not describe a page of sources.
         """
         try:
             columns = [document[name] for name in _COLUMNS]
@@ -136,11 +136,11 @@ def _checked(row: Sequence[Any], where: str) -> SourceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
-    """What the locations of sources begin with, and where they are now.
+    """The prefixes of the locations of sources, and the relocations of these sources.
 
-    A location is a prefix and a suffix. Relocations change its beginning as it is written; then what begins with ``./``
-    or ``../`` is taken as relative to the store. So sources that are written relative to it move with it, and are
-    relocated by such a beginning alone.
+    A location is a prefix and a suffix, as written. Relocations change its beginning. After that, a location that
+    begins with ``./`` or ``../`` is relative to the store. So relative sources move with the store, and only a
+    relocation of such a beginning applies to them.
 
     Parameters
     ----------
@@ -149,8 +149,8 @@ class Prefixes:
     table
         Prefixes: URLs, or ``"./..."`` below the store, or ``"../..."`` below the folder that holds it.
     moved
-        Relocations, in order: old and new beginning, and the number of prefixes there were then, to which alone it
-        applies.
+        Relocations, in order: old and new beginning, and the number of prefixes at that time. A relocation applies only
+        to these prefixes.
 
     Raises
     ------
@@ -169,18 +169,18 @@ class Prefixes:
             )
 
     def location(self, row: SourceRow, prefixes: Sequence[int], /) -> Location:
-        """Give the location of a source; ``prefixes`` are the numbers of those that its segment counts.
+        """Return the location of a source; ``prefixes`` are the numbers, in ``table``, of the prefixes of its segment.
 
-        Of a source that is written relative to the store, or was relocated, times are left out: a copy has other ones.
-        The fingerprint of a local file counts instead. It and the etag are left out where the source was relocated to
-        another kind of service, or moved to a web server with the store, as each has its own.
+        A relative or relocated source has no times, because a copy of a file has other times. The fingerprint of a
+        local file counts instead. Fingerprint and etag are left out if the source was relocated to another kind of
+        service, or moved with the store to a web server, because each service has its own etags.
 
         Raises
         ------
         ForbiddenLocationError
-            It is relative and might lead out of the folder that holds the store, or is no URL.
+            The location is not a URL, or is relative and might lead out of the folder that holds the store.
         MalformedFileError
-            There is no such prefix, or relocations make it longer than locations are.
+            The prefix does not exist, or relocations make the location too long.
         """
         _, suffix, size, time, etag, latest, digest = row
         known = None if time is None or digest is None else Fingerprint(time, digest)
@@ -197,14 +197,14 @@ class Prefixes:
         if not is_relative and text == was + suffix:
             return Location(url, size, etag, time, latest, fingerprint=known)
         is_other = self.root(was).partition("://")[0] != url.partition("://")[0]
-        if was.startswith(_RELATIVE):  # no store is written to where it is behind a web server
+        if was.startswith(_RELATIVE):  # a store is never written at a web server, so it was moved there
             is_other = is_other or url.startswith(_WEB)
         relative_to = self.store if is_relative else None
         etag, known = (None, None) if is_other else (etag, known)
         return Location(url, size, etag, relative_to=relative_to, fingerprint=known)
 
     def written(self, row: SourceRow, prefixes: Sequence[int], /) -> str:
-        """Give the location of a source as it is written, relocations applied; see :meth:`location`."""
+        """Return the location of a source as it is written, after relocations; see :meth:`location`."""
         number = prefixes[row[0]] if row[0] < len(prefixes) else len(self.table)
         if not 0 <= number < len(self.table):
             raise MalformedFileError(
@@ -217,17 +217,17 @@ class Prefixes:
         return text
 
     def begins(self) -> list[str]:
-        """Give what locations may begin with, as they are written, relocations applied.
+        """Return all beginnings of locations, as they are written, after relocations.
 
         Raises
         ------
         MalformedFileError
-            Relocations make of them more than is read.
+            Prefixes and relocations together are too many.
         """
         found: dict[str, None] = {}
         work = 0
         ends = sorted({0, len(self.table), *(min(n, len(self.table)) for *_, n in self.moved)})
-        for low, high in pairwise(ends):  # the same relocations apply to all between them
+        for low, high in pairwise(ends):  # the same relocations apply to all prefixes of a range
             own = dict.fromkeys(self.table[low:high])
             for old, new, n in self.moved:
                 if low < n:
@@ -243,12 +243,12 @@ class Prefixes:
         return list(found)
 
     def _checked(self, text: str) -> str:
-        """Refuse a location, or a beginning of one, that relocations have made longer than any is.
+        """Check the length of a location, or of its beginning, after a relocation, and return it.
 
         Raises
         ------
         MalformedFileError
-            It is.
+            It is longer than :data:`_MAX_LOCATION_CHARACTERS`.
         """
         if len(text) > _MAX_LOCATION_CHARACTERS:
             raise MalformedFileError(
@@ -259,7 +259,7 @@ class Prefixes:
         return text
 
     def root(self, text: str, /) -> str:
-        """Give the URL of a location, or of its beginning, as it is written."""
+        """Return the URL of a location, or of its beginning, that is given as written."""
         for begin, folder in ((PARENT, self.parent), (STORE, self.store)):
             if text.startswith(begin):
                 path = text[len(begin) :]
@@ -274,16 +274,16 @@ class Prefixes:
         return f"{root}{folder}/" if folder else root
 
     def signed(self) -> bytes:
-        """Give what a signature is made of: which places the store names, and its own."""
+        """Return the bytes to sign: the URL of the store, and the prefixes and relocations that it names."""
         return json.dumps([self.store, self.table, self.moved]).encode()
 
     def relocated(self, old: str, new: str, /) -> Prefixes:
-        """Give the prefixes after sources whose locations begin with ``old`` were moved to ``new``.
+        """Return the prefixes after a relocation of the sources whose locations begin with ``old`` to ``new``.
 
         Raises
         ------
         WriterError
-            There are :data:`MAX_MOVED` relocations.
+            There are :data:`MAX_MOVED` relocations already.
         """
         if len(self.moved) == MAX_MOVED:
             raise WriterError(
@@ -294,9 +294,9 @@ class Prefixes:
         return Prefixes(store=self.store, table=self.table, moved=(*self.moved, (old, new, len(self.table))))
 
     def number_prefixes(self, wanted: Sequence[str], /) -> tuple[Prefixes, tuple[int, ...]]:
-        """Give the numbers of prefixes, entered where they are new.
+        """Return the prefixes with all wanted ones in the table, and the numbers of the wanted ones.
 
-        Those from before a relocation are not used again: it would apply to what is added now.
+        Prefixes from before a relocation are not used again, because the relocation would apply to the new sources.
         """
         fixed = self.moved[-1][2] if self.moved else 0
         table = list(self.table)
@@ -308,15 +308,18 @@ class Prefixes:
         return Prefixes(store=self.store, table=tuple(table), moved=self.moved), tuple(numbers)
 
     def rows(self, locations: Collection[Location], /, *, relative: bool) -> tuple[tuple[str, ...], list[SourceRow]]:
-        """Choose prefixes for sources, those that there are, widened where one in the same bucket is near; give rows.
+        """Choose prefixes for sources, and return the prefixes and the rows of the sources.
+
+        Existing prefixes are used if they fit. A new prefix becomes the common folder with an existing one in the same
+        bucket.
 
         Parameters
         ----------
         locations
-            Of the sources.
+            Locations of the sources.
         relative
-            Whether those in the folder that holds the store are written relative to it. Those that the store has
-            written so always are.
+            If true, sources in the folder that holds the store are written relative to it. Sources that the store has
+            as relative ones always are.
         """
         fixed = self.moved[-1][2] if self.moved else 0
         begins = [self._begin(x, relative=relative) for x in locations]
@@ -338,12 +341,12 @@ class Prefixes:
         return tuple(chosen), rows
 
     def _begin(self, location: Location, *, relative: bool) -> str:
-        """Give what the location of a source begins with where it is written relative to the store, or nothing."""
+        """Return ``"./"`` or ``"../"`` if a source is written relative to the store, and ``""`` otherwise."""
         may_be = (STORE, PARENT) if relative or location.relative_to == self.store else (STORE,)
         return next((begin for begin in may_be if self._fits(location.url, begin)), "")
 
     def _near(self, urls: Sequence[str], known: Sequence[str], begin: str) -> list[str]:
-        """Choose prefixes that begin in one way."""
+        """Choose prefixes for URLs whose prefixes begin with ``begin``."""
         roots = {self.root(prefix): prefix for prefix in known}
         chosen = []
         for folder in common_folders(urls):
@@ -351,7 +354,7 @@ class Prefixes:
             if inside:
                 chosen.append(roots[max(inside, key=len)])
                 continue
-            for root in roots:  # an archive that grows a folder at a time needs one prefix, not one a folder
+            for root in roots:  # an archive that grows by folders needs one prefix, not one for each folder
                 wider = common_folders([f"{folder}x", f"{root}x"])
                 if len(wider) == 1 and split_url(wider[0])[1]:
                     folder = wider[0]
@@ -360,13 +363,13 @@ class Prefixes:
         return chosen
 
     def _fits(self, url: str, begin: str) -> bool:
-        """Whether a URL may be written as relative to the store with a beginning."""
+        """Return whether a URL can be written relative to the store with a beginning."""
         root = self.root(begin)
         return url.startswith(root) and is_plain(begin + url[len(root) :])
 
 
 def _encoded(path: str) -> str:
-    """Give a path as it stands in the URL of a web server, to which these characters mean something else."""
+    """Percent-encode the characters of a path that have another meaning in the URL of a web server."""
     return path.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
 
 
@@ -375,23 +378,23 @@ def _relative_begin(prefix: str) -> str:
 
 
 def is_plain(text: str, /) -> bool:
-    """Whether a relative location stays below where it begins, whoever makes a path or a web request of it."""
+    """Return whether a relative location stays below its beginning, both as a path and as a web request."""
     rest = unquote(text.partition("/")[2])
     return not any(part in ("", ".", "..") for part in _PARTS.split(rest)) and _CONTROL.search(rest) is None
 
 
 def _moved(begin: str, old: str, new: str) -> tuple[str, ...]:
-    """Give what locations begin with after a relocation that may be of a part of them."""
+    """Return the beginnings of locations after a relocation, which may apply to some of these locations only."""
     if begin.startswith(old):
         rest = begin[len(old) :]
         if old.startswith(_WEB) and not new.startswith(_WEB):
-            rest = _ESCAPES.sub("", rest)  # with what follows they may be another character
+            rest = _ESCAPES.sub("", rest)  # with the characters that follow, an escape may decode differently
         return (new + _spelt(rest, old, new),)
     return (begin, new) if old.startswith(begin) else (begin,)
 
 
 def _spelt(rest: str, old: str, new: str) -> str:
-    """Give what follows a place as it is spelt at another one; web servers alone have escapes in paths."""
+    """Return the rest of a location as it is written at its new place; only URLs of web servers have escapes."""
     was_web, is_web = old.startswith(_WEB), new.startswith(_WEB)
     if was_web == is_web:
         return rest
@@ -399,7 +402,7 @@ def _spelt(rest: str, old: str, new: str) -> str:
 
 
 def common_folders(urls: Iterable[str], /) -> list[str]:
-    """Give for each root, such as a bucket, the folder that all URLs of it lie in, ending in ``/``.
+    """Return, for each root such as a bucket, the folder that all of its URLs lie in, ending in ``/``.
 
     >>> common_folders(["s3://b/x/1.nc", "s3://b/x/y/2.nc", "file:///d/3.nc"])
     ['s3://b/x/', 'file:///d/']
@@ -410,6 +413,6 @@ def common_folders(urls: Iterable[str], /) -> list[str]:
         by_root.setdefault(root if url.startswith(root) else url.rpartition("/")[0] + "/", []).append(url)
     found = []
     for root, each in by_root.items():
-        common = posixpath.commonprefix([min(each), max(each)])  # of all, as they are between these
+        common = posixpath.commonprefix([min(each), max(each)])  # all URLs lie between these two in sorted order
         found.append(root + common[len(root) :].rpartition("/")[0] + "/" if "/" in common[len(root) :] else root)
     return found
