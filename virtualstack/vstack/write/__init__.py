@@ -1,1 +1,1 @@
-"""Groups become snapshots of a vstack."""
+"""Write vstacks: place chunks, write segments, commit snapshots, and update the zarr view."""

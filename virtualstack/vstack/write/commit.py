@@ -1,4 +1,4 @@
-"""Making an edit the newest snapshot of a store: at once, or not at all."""
+"""Commit an edit as the newest snapshot of a store, atomically."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from virtualstack.vstack.write.view import write_view
 __all__ = ["EMPTY_STORE", "GRACE_SECONDS", "check_there", "commit"]
 
 GRACE_SECONDS = 86400.0
-"""Seconds for which expiry leaves alone, by default, what nothing points to yet, and snapshots that were the newest."""
+"""Default seconds for which expiry keeps unused objects, and snapshots that were the newest."""
 
 EMPTY_STORE = Snapshot(number=-1, time=0.0, groups={})
-"""What there is before the first commit."""
+"""The state of a store before the first commit."""
 
 
 def commit(
@@ -49,15 +49,15 @@ def commit(
     message: str | None = None,
     bundles: Bundles | None = None,
 ) -> Snapshot:
-    """Make an edit of a snapshot the newest one.
+    """Commit an edit of a snapshot as the newest snapshot.
 
-    The object of the snapshot is created only where there is none of its number, which is the commit. Where another
-    writer was faster, the edit is made of that one's snapshot, unless both change the same.
+    The commit is the creation of the snapshot's object, which fails if another writer has created that number. Then the
+    edit is applied to the other writer's snapshot, unless both change the same.
 
     Raises
     ------
     ConflictError
-        Another writer has changed the same since ``base``, or what the edit points to was expired; nothing is
+        Another writer has changed the same since ``base``, or objects that the edit refers to were expired; nothing is
         committed.
     StorageError
         The store cannot be written.
@@ -69,7 +69,7 @@ def commit(
     if edit.segment is not None:
         _check_kept(edit.segment, edit.keys, objects)
     while True:
-        head = _head(objects, base)  # even where `base` was it: the number behind it may be free once more, by expiry
+        head = _head(objects, base)  # even if `base` was the newest: expiry may have freed the next number
         archive = open_archive(head, objects, permission)
         if edit.is_empty and head is not base:
             raise _nothing_to_do(objects, base)
@@ -97,15 +97,12 @@ def _nothing_to_do(objects: ObjectStore, base: Snapshot) -> ConflictError:
 
 
 def _now(last: float) -> float:
-    """Give a moment after the last one, in whole microseconds, as texts and `datetime` have no finer ones."""
+    """Return the time now, but later than ``last``, in whole microseconds, the resolution of texts and `datetime`."""
     return max(round(time.time(), 6), round(last + 1e-6, 6), math.nextafter(last, math.inf))
 
 
-def _encoded(made: Snapshot, url: str) -> tuple[bytes, Snapshot]:
-    """Return the bytes of a snapshot, and the snapshot as readers of the store will have it.
-
-    Bytes that no reader takes would hide the snapshots before this one.
-    """
+def _readable(made: Snapshot, url: str) -> bytes:
+    """Return the bytes of a snapshot, checked to be readable: an unreadable snapshot would hide those before it."""
     data = made.encode()
     try:
         return data, Snapshot.decode(data, number=made.number, url=url + snapshot_key(made.number))
@@ -114,7 +111,7 @@ def _encoded(made: Snapshot, url: str) -> tuple[bytes, Snapshot]:
 
 
 def _create(key: str, data: bytes, target: Target) -> bool:
-    """Create an object; whether it is there now, though an answer was lost and it was sent again."""
+    """Create an object, and return whether it has these bytes now; a lost answer to an earlier try does not matter."""
     try:
         if target.put_if_absent(key, data):
             return True
@@ -130,7 +127,7 @@ def _create(key: str, data: bytes, target: Target) -> bool:
 
 
 def _head(objects: ObjectStore, base: Snapshot) -> Snapshot:
-    """Give the newest snapshot: ``base`` itself where it is that one."""
+    """Return the newest snapshot, which is ``base`` itself if no other writer has committed."""
     number = newest(objects)
     if base.number < 0 and number is None:
         return base
@@ -144,12 +141,12 @@ def _head(objects: ObjectStore, base: Snapshot) -> Snapshot:
 
 
 def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
-    """Check that a snapshot is there that a change points to objects of.
+    """Check that a snapshot still exists whose objects a change refers to.
 
     Raises
     ------
     ConflictError
-        It was expired, and its objects perhaps with it.
+        The snapshot was expired, and its objects perhaps too.
     """
     try:
         is_there = read_snapshot(objects, number).time == time
@@ -163,7 +160,7 @@ def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
 
 
 def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> None:
-    """Check that what was written long ago has not been taken for what a killed writer left."""
+    """Check that expiry has not deleted a segment that was written long ago and is not committed yet."""
     if time.time() - made_at(segment.name) < GRACE_SECONDS / 2:
         return
     kept = objects.target.list(segment_folder(segment.name))
@@ -175,9 +172,9 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
 
 
 def _signatures(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> tuple[str, ...]:
-    """Sign which places a snapshot names, where not all are buckets, and keep what others have signed so.
+    """Sign the locations that a snapshot names, unless all are buckets, and keep other signatures of the same locations.
 
-    What others have named is not signed, unless all of it may be read: they would be trusted with it from now on.
+    Locations that others have named are signed only if all of them may be read: the signature makes them trusted.
     """
     prefixes = Prefixes(store=url, table=made.prefixes, moved=made.moved)
     if all(map(_is_in_bucket, map(prefixes.root, prefixes.begins()))):
@@ -188,12 +185,12 @@ def _signatures(made: Snapshot, head: Snapshot, url: str, permission: ReadPermis
 
 
 def _is_in_bucket(url: str) -> bool:
-    """Whether anybody's store may name it; of web servers, which are on a private network is not known now."""
+    """Return whether any store may name a URL; whether a web server is on a private network is not known now."""
     return url.partition("://")[0] in (*OBJECT_STORES, "memory") and flaw(f"{url}x") is None
 
 
 def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> bool:
-    """Whether all places that a snapshot names were named on this account, or may be read whatever lies there."""
+    """Return whether all locations that a snapshot names were named by this account, or may be read."""
     before = Prefixes(store=url, table=head.prefixes, moved=head.moved).signed()
     if any(is_signed(before, signature) for signature in head.signatures):
         return True
@@ -202,7 +199,7 @@ def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: ReadPermissi
 
 
 def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore, bundles: Bundles) -> Snapshot:
-    """Put all loaded variables together into one object."""
+    """Write all loaded variables into one object."""
     chunks = {path: change.chunk for path, change in edit.arrays.items() if change.chunk is not None}
     kept = {path: node.bundled for path, node in made.arrays.items() if node.bundled is not None}
     was = {path for path, node in head.arrays.items() if node.bundled is not None}

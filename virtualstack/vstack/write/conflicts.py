@@ -1,4 +1,4 @@
-"""What two writers may change side by side: an edit of one snapshot becomes one of a newer one, or is refused."""
+"""Apply an edit of one snapshot to a newer one, or refuse it if two writers change the same."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ __all__ = ["check_together", "describe_changes", "rebased"]
 
 
 def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> Edit:
-    """Give the edit of a newer snapshot that does what an edit of another one was to do.
+    """Return the edit of a newer snapshot that has the effect of an edit of an older one.
 
-    Placements that both add are in different cells, and metadata that one of them changes are as that one wants.
+    Placements that both writers add must be in different cells. Metadata that one of them changes are as that writer
+    wants.
 
     Parameters
     ----------
     edit
-        Made for ``base``.
-    base, head
-        The snapshot that the writer saw, and the newest one.
+        Edit that was made for ``base``.
+    base
+        The snapshot that the writer started from.
+    head
+        The newest snapshot.
     archive
-        Of ``head``.
+        Archive of ``head``.
 
     Raises
     ------
@@ -56,9 +59,9 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
 
 
 def _check_places(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive) -> None:
-    """Check that no source which an edit names or relocates lies where another writer relocated some from, or to.
+    """Check that the edit names or relocates no source in a folder that another writer relocated.
 
-    What was read of ``base`` and is written anew, as compaction does, would be back where it was.
+    Rows of ``base`` that are written again, as compaction does, would undo the relocation.
     """
     for old, new, _ in head.moved[len(base.moved) :]:
         moves = any(_meet(x, place) for x, _ in edit.moved for place in (old, new))
@@ -72,7 +75,7 @@ def _meet(a: str, b: str) -> bool:
 
 
 def _sources(edit: Edit, archive: Archive) -> Iterator[str]:
-    """Give the sources of an edit as they are written: a prefix may be that of other folders, too."""
+    """Yield the sources of an edit as they are written; a prefix alone may cover other folders too."""
     if edit.segment is not None:
         for page in range(edit.segment.n_pages):
             for row in archive.source_rows(edit.segment, page):
@@ -109,7 +112,7 @@ def _same_group(a: ManifestGroup, b: ManifestGroup | None) -> bool:
 
 
 def _merged(path: str, ours: ManifestGroup, base: ManifestGroup | None, head: Snapshot, url: str) -> ManifestGroup:
-    """Give a group with what two writers changed in it."""
+    """Return a group with the changes of two writers."""
     theirs = head.groups.get(path)
     if theirs is None and base is None:
         return ours
@@ -139,7 +142,7 @@ def _same_item(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _is_same(before: ArrayNode, now: ArrayNode | None) -> bool:
-    """Whether nothing was changed but how chunks are described, as compaction does."""
+    """Return whether an array is unchanged, apart from compaction of its placements."""
     return (
         now is not None
         and before.generation == now.generation
@@ -149,7 +152,7 @@ def _is_same(before: ArrayNode, now: ArrayNode | None) -> bool:
 
 
 def _is_grown(before: ArrayNode, now: ArrayNode) -> bool:
-    """Whether all cells are still where they were."""
+    """Return whether all cells are still in their places."""
     if before.bundled is not None or now.bundled is not None or before.generation != now.generation:
         return False
     a, b = before.header, now.header
@@ -169,24 +172,24 @@ def _overlap(a: Placements, b: Placements) -> bool:
     return bool(meets.any())
 
 
-# -- what different variables have to do with each other --------------------------------------------------------
+# -- relations between variables --------------------------------------------------------------------------------
 
 
 def check_together(made: Snapshot, edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> None:
-    """Check that what two writers changed in different variables makes one tree and one dataset.
+    """Check that changes of two writers in different variables form one tree and one dataset.
 
     Parameters
     ----------
     made
-        What the edit makes of ``head``.
+        The snapshot that the edit makes from ``head``.
     edit, base, head, archive
-        As in :func:`rebased`.
+        The same as in :func:`rebased`.
 
     Raises
     ------
     ConflictError
-        A variable lies in a group that another writer removed, one of its dimensions has another length now, or other
-        labels.
+        A variable lies in a group that another writer removed, or one of its dimensions has another length or other
+        labels now.
     """
     url = archive.url.rstrip("/")
     for path in (*made.arrays, *made.groups):
@@ -212,7 +215,7 @@ def _is_kept(path: str, node: ArrayNode, base: Snapshot) -> bool:
 
 
 def _in_line(path: str, other: str) -> bool:
-    """Whether the group of one variable is that of another, or lies above or below it."""
+    """Return whether the group of one variable is the group of another, or lies above or below it."""
     a, b = f"{_folder(path)}/", f"{_folder(other)}/"
     return a.startswith(b) or b.startswith(a)
 
@@ -227,7 +230,7 @@ def _dims(path: str, node: ArrayNode) -> Iterator[tuple[str, int]]:
 
 
 def _is_longer(path: str, base: Snapshot, head: Snapshot, archive: Archive) -> bool:
-    """Whether all labels are still where they were."""
+    """Return whether all old labels are still in their places."""
     old, new = base.arrays[path], head.arrays[path]
     if old.bundled is None or new.bundled is None:
         return _is_grown(old, new) and rows_since(new, old.n_placed, archive) is not None
@@ -243,11 +246,11 @@ def _is_longer(path: str, base: Snapshot, head: Snapshot, archive: Archive) -> b
     return flat and before.encodings[0].dtype == now.encodings[0].dtype and now.inline.startswith(before.inline)
 
 
-_MAX_NAMED_PATHS = 5
+_MAX_NAMED_PATHS = 5  # maximum number of paths in a text
 
 
 def describe_changes(before: Snapshot, after: Snapshot, /) -> tuple[str, ...]:
-    """Say what makes one snapshot of another, a text for each kind of change."""
+    """Return the differences between two snapshots as texts, one for each kind of change."""
     found: dict[str, list[str]] = {}
     for path, what in _changes(before, after):
         found.setdefault(what, []).append(path or "/")
@@ -255,7 +258,7 @@ def describe_changes(before: Snapshot, after: Snapshot, /) -> tuple[str, ...]:
 
 
 def _names(paths: Sequence[str]) -> str:
-    """Name paths, without the ``/`` of those in the root."""
+    """Return the first paths as text, without the ``/`` of paths in the root."""
     named = [path[1:] if path.count("/") == 1 and len(path) > 1 else path for path in paths[:_MAX_NAMED_PATHS]]
     return ", ".join(named) + (f" and {len(paths) - _MAX_NAMED_PATHS} more" if len(paths) > _MAX_NAMED_PATHS else "")
 

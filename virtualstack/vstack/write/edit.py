@@ -1,4 +1,4 @@
-"""What a writer changes, and what becomes of a snapshot by it: computed again where another writer was faster."""
+"""Describe the changes of a writer as an edit, and apply it to a snapshot: again if another writer was faster."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ __all__ = ["ArrayEdit", "Edit", "applied", "rows_from", "rows_since"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayEdit:
-    """An array as it shall be.
+    """The new state of an array.
 
     Parameters
     ----------
     header
-        Of it; of its encodings and fills the first fill alone counts.
+        Header of the array. Of its tables, only the first fill is used.
     parts
-        Placements to add, over those that there are.
+        Placements to add, over existing ones.
     keeps
-        Whether those that there are stay.
+        If true, existing placements stay.
     merges
-        How many of the placements that were made, counted from the first, the parts say anew; those made after them
-        stay.
+        Number of placements, from the first ever made, that the parts replace; later ones stay.
     chunk
-        All its values as one compressed chunk for the bundle, in place of placements.
+        All values as one compressed chunk for the bundle, instead of placements.
     """
 
     header: ArrayHeader
@@ -50,24 +49,24 @@ class ArrayEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What a writer changes in a snapshot.
+    """The changes of a writer to a snapshot.
 
     Parameters
     ----------
     arrays
-        By path.
+        Edits of arrays by path.
     groups
-        By path; without arrays and children.
+        New or changed groups by path, without arrays and child groups.
     removed
-        Paths of arrays and groups that are gone.
+        Paths of removed arrays and groups.
     segment
-        That was written, and the prefixes that its sources count.
+        The segment that was written.
     prefixes
-        The same.
+        Prefixes that sources of the segment refer to by number.
     n_values
-        Objects of values that were written to the segment before, which are its sources.
+        Number of objects of values that were written to the segment before; they are its sources.
     moved
-        Old and new beginning of the locations of sources, in order.
+        Relocations in order: old and new beginning of locations.
     """
 
     arrays: Mapping[str, ArrayEdit] = field(default_factory=dict)
@@ -87,14 +86,14 @@ class Edit:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it changes nothing."""
+        """True if the edit changes nothing."""
         return not (self.arrays or self.groups or self.removed or self.segment or self.moved)
 
 
 def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> Snapshot:
-    """Give the snapshot that an edit makes of another one; pages that become full are written.
+    """Return the snapshot that an edit makes from another one; pages that become full are written.
 
-    The bundle is not looked at.
+    The bundle is not changed.
     """
     number = head.segments.n
     segments = head.segments
@@ -154,7 +153,7 @@ def _changed(
 
 
 def rows_since(node: ArrayNode, n: int, archive: Archive, /) -> Placements | None:
-    """Give the placements of an array that were made after the first n; ``None`` where they were merged with these."""
+    """Return the placements of an array that were made after the first n; ``None`` if they were merged with these."""
     merged, left = node.merged
     if n < merged:
         return None
@@ -162,7 +161,7 @@ def rows_since(node: ArrayNode, n: int, archive: Archive, /) -> Placements | Non
 
 
 def rows_from(table: Table, n: int, ndim: int, archive: Archive, /) -> Placements:
-    """Give the placements of a table from the n-th on."""
+    """Return the placements of a table from the n-th on."""
     rows: list[Sequence[int]] = []
     first = 0
     for page in table.pages:
@@ -174,7 +173,7 @@ def rows_from(table: Table, n: int, ndim: int, archive: Archive, /) -> Placement
 
 
 def _base[T](table: list[T], items: Sequence[T]) -> int:
-    """Give where items stand in a table, one behind the other; they are added where they do not."""
+    """Return the position at which items stand in a table one after another; they are added if they do not."""
     n = len(items)
     for base in range(len(table) - n + 1):
         if table[base : base + n] == list(items):
@@ -186,7 +185,7 @@ def _base[T](table: list[T], items: Sequence[T]) -> int:
 def _with_rows(
     table: Table, rows: Sequence[object], archive: Archive, target: Target, *, ndim: int | None = None
 ) -> Table:
-    """Give a table with more rows; those that the snapshot has no place for go to pages."""
+    """Return a table with more rows; rows that do not fit into the snapshot are written to pages."""
     tail = [*table.tail, *rows]
     pages = list(table.pages)
     if len(tail) > MAX_TAIL_ROWS:

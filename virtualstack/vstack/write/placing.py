@@ -1,4 +1,4 @@
-"""Arrays as placements: chunks that lie in the store already are pointed to, others become rows of a segment."""
+"""Make placements of arrays: refer to rows that the store has, and write other chunks as rows of a segment."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from virtualstack.vstack.write.segment import SegmentWriter
 __all__ = ["OWN", "Piece", "PlacedPart", "count_columns", "place", "split_into_pieces", "stored_in"]
 
 OWN = -1
-"""Number of a segment that gets one when it is committed."""
+"""Number of the segment that is written now; its commit assigns the real number."""
 
 _BATCH_CELLS = 1 << 19  # cells that are written at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A box of an array, and what shows it.
+    """A box of an array, and the manifest of its cells.
 
     Parameters
     ----------
     manifest
-        Of the piece, or one that lies in the store.
+        Manifest of the piece, or a manifest in the store.
     begin
         First cell of the piece in the array.
     low, high
-        Of one that lies in the store: the box of it that is shown.
+        Box of the manifest in the store that the piece shows; ``None`` if the manifest is not in the store.
     """
 
     manifest: Manifest
@@ -60,21 +60,21 @@ class Piece:
 
     @property
     def is_stored(self) -> bool:
-        """Whether it lies in the store."""
+        """True if the manifest is in the store."""
         return self.low is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """Placements whose codes count in tables of their own.
+    """Placements whose codes point into tables of their own.
 
     Parameters
     ----------
     rows
-        See :class:`~virtualstack.vstack.format.rows.Placements`; a segment :data:`OWN` is the one that
-        is written now.
+        Table of :class:`~virtualstack.vstack.format.rows.Placements`; the segment :data:`OWN` is the one that is
+        written.
     encodings, fills
-        What codes point into.
+        Tables that the codes point into.
     """
 
     rows: NDArray[np.int64]
@@ -83,7 +83,7 @@ class PlacedPart:
 
 
 def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
-    """Give the manifests behind one that lie in the store at a URL; nothing is read."""
+    """Yield the manifests in the store at a URL that a manifest is made of; nothing is read."""
     match manifest:
         case JoinedManifest():
             for part in manifest.parts:
@@ -95,9 +95,10 @@ def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
 
 
 def split_into_pieces(array: ManifestArray, url: str, /, *, base: Snapshot, permission: ReadPermission) -> list[Piece]:
-    """Take an array apart into boxes that lie in the store at a URL, and others.
+    """Divide an array into boxes that are in the store at a URL, and other boxes.
 
-    Of those that are written anew, sources of snapshots before ``base`` are where that one has them.
+    Sources of boxes that are written again have the relocations of ``base``, even if they come from an earlier
+    snapshot.
     """
     ndim = array.ndim
     manifest = _with_relocations(array.manifest, url, base, permission)
@@ -105,7 +106,7 @@ def split_into_pieces(array: ManifestArray, url: str, /, *, base: Snapshot, perm
 
 
 def _with_relocations(manifest: Manifest, url: str, base: Snapshot, permission: ReadPermission) -> Manifest:
-    """Give a manifest with the relocations of a snapshot; those that it is made of may be of earlier ones."""
+    """Return a manifest with the relocations of a snapshot; its parts may be from earlier snapshots."""
     if all(x.token[1] >= base.number for x in stored_in(manifest, url)):
         return manifest
     match manifest:
@@ -124,7 +125,7 @@ def _with_relocations(manifest: Manifest, url: str, base: Snapshot, permission: 
 def _pieces(
     manifest: Manifest, url: str, begin: tuple[int, ...], low: tuple[int, ...], high: tuple[int, ...]
 ) -> Iterator[Piece]:
-    """Give the pieces of a box of a manifest, whose first cell becomes ``begin``."""
+    """Yield the pieces of a box of a manifest, whose first cell becomes ``begin``."""
     if any(a >= b for a, b in zip(low, high, strict=True)):
         return
     match manifest:
@@ -156,7 +157,7 @@ def _pieces(
 
 
 def count_columns(pieces: Sequence[Piece], /) -> int:
-    """Give the columns that the rows of pieces need."""
+    """Return the number of columns that the rows of pieces need."""
     manifests = [piece.manifest for piece in pieces if not piece.is_stored]
     in_memory = [x for x in manifests if isinstance(x, ChunkManifest)]
     if len(in_memory) < len(manifests) or any(x.starts is not None for x in in_memory):
@@ -165,7 +166,7 @@ def count_columns(pieces: Sequence[Piece], /) -> int:
 
 
 def place(piece: Piece, segment: SegmentWriter, columns: int, /) -> PlacedPart:
-    """Give the placements of a piece; one that does not lie in the store becomes rows of a segment."""
+    """Return the placements of a piece; a piece that is not in the store is written as rows of a segment."""
     return _placed_again(piece) if piece.is_stored else _written(piece, segment, columns)
 
 
@@ -212,7 +213,7 @@ class _CodeTables:
     _codes: dict[int, Any] = field(default_factory=dict)
 
     def codes(self, manifest: ChunkManifest) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give the codes that encodings and fills of a manifest have here."""
+        """Return the codes of the encodings and fills of a manifest; new ones are added."""
         return _number(self.encodings, manifest.encodings), _number(self.fills, manifest.fills)
 
 
@@ -226,7 +227,7 @@ def _number[T](table: dict[T, None], items: Sequence[T]) -> NDArray[np.int64]:
 def _rows(
     manifest: ChunkManifest, order: tuple[int, ...], segment: SegmentWriter, tables: _CodeTables, columns: int
 ) -> NDArray[np.int64]:
-    """Give the rows of a box of cells, in the order of their axes."""
+    """Return the rows of a box of cells, with its axes in ``order``."""
     entries = np.ascontiguousarray(manifest.entries.transpose(order)).reshape(-1)
     location = entries["location"]
     rows = np.zeros((columns, len(entries)), np.int64)
@@ -252,7 +253,7 @@ def _rows(
 
 
 def _keep_inline(rows: NDArray[np.int64], inline: bytes, segment: SegmentWriter) -> None:
-    """Copy inline chunks to the heap of a segment, in runs of a bounded size; each stretch of bytes once a run."""
+    """Copy inline chunks to the heap of a segment, in runs of bounded size; each range of bytes is copied once."""
     at = np.flatnonzero(rows[0] == INLINE_ROW)
     first, back = distinct_rows(rows[1:3, at])
     offsets, lengths = rows[1:3, at[first]]
@@ -270,9 +271,9 @@ _INLINE_RUN_BYTES = 16 << 20
 
 
 def _order(manifest: Manifest) -> tuple[int, ...]:
-    """Give the axes from the slowest to the fastest as chunks lie in their files, as far as a sample tells.
+    """Return the axes from the slowest to the fastest in which chunks lie in their files, judged by a sample.
 
-    Rows in this order compress best: a chunk follows the one before it.
+    Rows in this order compress best, because chunks follow each other.
     """
     shape = manifest.shape
     long = [axis for axis, n in enumerate(shape) if n > 1]
@@ -292,7 +293,7 @@ _SAMPLE_CELLS = 1 << 14
 
 
 def _sample_sides(shape: Sequence[int]) -> list[int]:
-    """Cut a box to at most some cells, the longest sides first."""
+    """Reduce a box to about :data:`_SAMPLE_CELLS` cells, by halving its longest sides."""
     sides = list(shape)
     while math.prod(sides) > _SAMPLE_CELLS:
         longest = sides.index(max(sides))
@@ -303,12 +304,12 @@ def _sample_sides(shape: Sequence[int]) -> list[int]:
 
 
 def _permutations(n: int) -> list[tuple[int, ...]]:
-    """Give orders of axes, C order first; of more than four axes these and the reverse alone."""
+    """Return orders of axes, C order first; for more than four axes only C order and its reverse."""
     return list(itertools.permutations(range(n))) if n <= 4 else [tuple(range(n)), tuple(range(n))[::-1]]
 
 
 def _breaks(entries: NDArray[np.void]) -> int:
-    """Count the cells that do not follow the one before."""
+    """Return a cost of an order of cells: 2 for each pair of neighbours, less 1 if they are adjacent, less 1 if ascending."""
     flat = np.ascontiguousarray(entries).reshape(-1)
     before, after = flat[:-1], flat[1:]
     follows = (before["location"] == after["location"]) & (

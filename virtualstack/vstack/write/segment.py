@@ -1,4 +1,4 @@
-"""One segment as it is written: rows, sources and inline chunks, page by page."""
+"""Write a segment: rows, sources and inline chunks, page by page."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _HEAP_PART_BYTES = 64 << 20
 
 
 class SegmentWriter:
-    """Writes rows as they come; nothing of it is seen before a snapshot names the segment.
+    """A writer of one segment; nothing of it is visible before a snapshot names the segment.
 
     Parameters
     ----------
     target
-        Of the store.
+        Target of the store.
     columns
-        Of its rows: 3 of source, offset and length; 4 with the encoding; 5 with the start.
+        Number of columns: 3 for source, offset and length; 4 with the encoding; 5 with the start.
     n_rows
-        How many there will be.
+        Number of rows that will be added.
     name
-        Of the segment, where objects of it are there already; a new one by default.
+        Name of the segment, if some of its objects exist already; a new name by default.
     """
 
     def __init__(self, target: Target, *, columns: int, n_rows: int, name: str | None = None) -> None:
@@ -63,17 +63,17 @@ class SegmentWriter:
         self._heap_parts: list[int] = []
 
     def number_sources(self, locations: Iterable[Location], /) -> list[int]:
-        """Give the numbers of sources, entered where they are new."""
+        """Return the numbers of sources; new sources are added."""
         sources = self._sources
         return [sources.setdefault(location, len(sources)) for location in locations]
 
     @property
     def sources(self) -> Collection[Location]:
-        """What was entered so far."""
+        """The sources that were added so far."""
         return self._sources.keys()
 
     def keep(self, chunks: NDArray[np.uint8], lengths: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """Put chunks, one behind the other, into the heap, each with its checksum; give their offsets there."""
+        """Append chunks to the heap, each with its checksum, and return their offsets there."""
         n = chunks.size + CHECKSUM_BYTES * len(lengths)
         if self._heap_size and self._heap_size + n > _HEAP_PART_BYTES:
             self._put_heap()
@@ -98,7 +98,7 @@ class SegmentWriter:
         self._heap, self._heap_size = [], 0
 
     def add(self, rows: NDArray[np.int64], /) -> None:
-        """Add rows: shape ``(columns, n)``, offsets absolute."""
+        """Add rows: shape ``(columns, n)``, with absolute offsets."""
         self._waiting.append(rows)
         self._n_waiting += rows.shape[1]
         self.row += rows.shape[1]
@@ -121,17 +121,18 @@ class SegmentWriter:
         self._pages = []
 
     def close(self, prefixes: Prefixes, /, *, relative: bool) -> tuple[Segment, tuple[str, ...]]:
-        """Write what is left.
+        """Write the remaining objects.
 
         Parameters
         ----------
         prefixes, relative
-            See :meth:`Prefixes.rows`.
+            Prefixes of the store, and the parameter ``relative`` of :meth:`Prefixes.rows`.
 
         Returns
         -------
         tuple
-            The segment, and the prefixes whose numbers it counts, which it does not know yet.
+            The segment, and the prefixes that its sources refer to by number. The commit puts their numbers into the
+            segment.
         """
         if self._n_waiting:
             self._add_page(np.concatenate(self._waiting, 1))
@@ -165,5 +166,5 @@ class SegmentWriter:
 
 
 def _is_kept(source: Location, store: str) -> bool:
-    """Tell whether the store has the fingerprint of a source, so that its file is not asked for again."""
+    """Return whether the store has the fingerprint of a source, so that the file is not read for it again."""
     return source.fingerprint is not None and (source.last_modified is not None or source.relative_to == store)

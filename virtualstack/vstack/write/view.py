@@ -1,4 +1,4 @@
-"""The zarr view of the newest snapshot: written after a commit, of which it is no part."""
+"""Write the zarr view of the newest snapshot, after the commit and apart from it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def write_view(
     bundles: Bundles | None = None,
     /,
 ) -> None:
-    """Let zarr see a snapshot that was committed upon another one.
+    """Write the zarr view of a snapshot that was committed after another one.
 
-    Where the view is that of the other one, only what differs is written. Writers that are at it side by side all look
-    whether theirs is the newest snapshot when they are done, so that whoever is last leaves the view of that one.
-    A view that cannot be written is a warning: the snapshot is there.
+    If the view shows the snapshot ``head``, only differences are written. Each of several concurrent writers checks at
+    the end whether its snapshot is the newest, so the last one leaves the view of the newest snapshot. If the view
+    cannot be written, a warning is issued, because the snapshot is committed.
     """
     try:
         shown = _shown(objects)
@@ -68,7 +68,7 @@ def write_view(
 
 
 def follow(objects: ObjectStore, permission: ReadPermission, /) -> None:
-    """Let zarr see the newest snapshot where a killed writer left the view of an older one, while that one is there."""
+    """Write the view of the newest snapshot if a killed writer left the view of an older one."""
     number = newest(objects)
     if number is not None and _shown(objects) != number:
         made = read_snapshot(objects, number)
@@ -76,7 +76,7 @@ def follow(objects: ObjectStore, permission: ReadPermission, /) -> None:
 
 
 def _shown(objects: ObjectStore) -> int | None:
-    """Give the number of the snapshot that the view shows, as far as it is known."""
+    """Return the number of the snapshot that the view shows; ``None`` if it is not known."""
     try:
         return int(orjson.loads(objects.get(HINT, most=MAX_DOCUMENT_BYTES))["attributes"]["virtualstack"]["snapshot"])
     except (SourceNotFoundError, ValueError, KeyError, TypeError):
@@ -84,21 +84,21 @@ def _shown(objects: ObjectStore) -> int | None:
 
 
 _MAX_LEFT_VIEWS = 16
-"""Snapshots whose views are looked at for what killed writers left of them, besides the one that is shown."""
+"""Maximum number of snapshots whose views are searched for objects that killed writers left."""
 
 
 def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: ReadPermission) -> set[str]:
-    """Give the keys of the views that may be there, in part: of snapshots whose writers were killed at it."""
+    """Return the keys of all views that may exist in part, from the one shown on, because their writers were killed."""
     first = shown or 0
     there = _keys(objects, first, permission) if first < made.number else set()
     for number in range(max(first + 1, made.number - _MAX_LEFT_VIEWS), made.number):
-        with suppress(MalformedFileError):  # what is damaged is not what is shown
+        with suppress(MalformedFileError):  # a damaged snapshot is not the one that is shown
             there |= _keys(objects, number, permission)
     return there
 
 
 def _keys(objects: ObjectStore, number: int, permission: ReadPermission) -> set[str]:
-    """Give the keys of the view of a snapshot; none where it was expired."""
+    """Return the keys of the view of a snapshot; an empty set if it was expired."""
     try:
         group = _group(objects, read_snapshot(objects, number), permission)
         return {key for key, _ in make_view(group, _loaded_in(group), storage=objects.storage)}
@@ -107,9 +107,9 @@ def _keys(objects: ObjectStore, number: int, permission: ReadPermission) -> set[
 
 
 def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission: ReadPermission) -> None:
-    """Write all of a view, and delete what others may have had beyond; nothing else that lies there is touched.
+    """Write a whole view, and delete the remains of other views; other files are not touched.
 
-    Metadata of arrays whose chunks are written go first, so that nobody reads those by what they were.
+    Metadata of arrays whose chunks are written are deleted first, so that no reader decodes the chunks by old metadata.
     """
     group = _group(objects, made, permission)
     found = list(make_view(group, _loaded_in(group), storage=objects.storage))
@@ -129,13 +129,13 @@ def _group(
 
 
 _MAX_LOADED_BYTES = 1 << 32
-"""Bytes of the arrays of a view that have chunks in it: few bytes of a store may say that it has any number of them."""
+"""Maximum bytes of all arrays that have chunks in a view: a small store may claim any size."""
 
 
 def _loaded_in(group: ManifestGroup) -> Callable[[ManifestArray], bool]:
-    """Give what tells which arrays have chunks in the view: those that were values when they were written.
+    """Return a function that returns whether an array has chunks in the view: arrays that were written as values.
 
-    Where these are large together, the smallest of them have; others are shown as virtual ones.
+    If these are too large together, only the smallest have chunks; the others are shown as virtual arrays.
     """
     nodes = [node for _, node in group.walk()]
     arrays = [(name in node.loaded, array) for node in nodes for name, array in node.arrays.items()]
@@ -149,21 +149,21 @@ def _loaded_in(group: ManifestGroup) -> Callable[[ManifestArray], bool]:
 
 
 def _unchanged(head: Snapshot, made: Snapshot) -> frozenset[str]:
-    """Give the paths of the arrays that are as they were: chunks where they were, under the same metadata."""
+    """Return the paths of the arrays with unchanged placements and metadata."""
     both = head.arrays.keys() & made.arrays.keys()
     pairs = {path: (head.arrays[path], made.arrays[path]) for path in both}
     return frozenset(path for path, (a, b) in pairs.items() if b.bundled is None and _is_same(a, b))
 
 
 def _is_same(a: ArrayNode, b: ArrayNode) -> bool:
-    """Tell whether two arrays have the same chunks, of the same form, and the same metadata."""
+    """Return whether two arrays have the same placements, tables, grid and metadata, and are not bundled."""
     x, y = a.header, b.header
     tables = (x.encodings, x.fills) == (y.encodings, y.fills)
     return a.placements == b.placements and a.bundled is None and tables and x.grid == y.grid and same_header(x, y)
 
 
 def _sharing(group: ManifestGroup, other: ManifestGroup, paths: frozenset[str], at: str = "") -> ManifestGroup:
-    """Give a group with those arrays of another one whose chunks are the same: nobody has to compare their values."""
+    """Return a group with the arrays of another group at some paths, so that their values need not be compared."""
     arrays = {name: other.arrays[name] if f"{at}/{name}" in paths else array for name, array in group.arrays.items()}
     groups = {
         name: _sharing(child, other.groups[name], paths, f"{at}/{name}") if name in other.groups else child
@@ -173,13 +173,13 @@ def _sharing(group: ManifestGroup, other: ManifestGroup, paths: frozenset[str], 
 
 
 def _put(objects: ObjectStore, changes: Iterable[tuple[str, bytes | None]]) -> None:
-    """Write and delete in the order given; objects of one kind that follow each other side by side."""
+    """Write and delete in the given order; consecutive objects of one kind are written concurrently."""
     for is_there, run in groupby(changes, lambda change: (change[1] is not None, change[0].endswith("zarr.json"))):
         if not is_there[0]:
             keys = [key for key, _ in run]
             for key in keys:
                 objects.target.delete(key)
-            if isinstance(objects.target, LocalTarget):  # a file may come into the place of a folder
+            if isinstance(objects.target, LocalTarget):  # a file may replace a folder
                 for folder in {x for key in keys for x in find_folders(key) if x.endswith("/c")}:
                     objects.target.delete_folder(folder)
             continue

@@ -1,4 +1,4 @@
-"""A group becomes the newest snapshot of a store."""
+"""Write a group as the newest snapshot of a store."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from virtualstack.vstack.write.segment import SegmentWriter
 __all__ = ["is_bundled", "make_edit", "write_group"]
 
 _MAX_BUNDLED_BYTES = 1 << 16
-"""Bytes of another loaded variable up to which it is bundled, as dimension coordinates are."""
+"""Maximum bytes of a bundled variable that is not a dimension coordinate."""
 
 _MAX_BUNDLED_INDEX_BYTES = 1 << 28
-"""Bytes of a dimension coordinate beyond which it is not bundled."""
+"""Maximum bytes of a bundled dimension coordinate."""
 
 
 def write_group(
@@ -46,31 +46,31 @@ def write_group(
     always: bool = True,
     bundles: Bundles | None = None,
 ) -> Snapshot:
-    """Make a group the newest snapshot of a store.
+    """Write a group as the newest snapshot of a store.
 
-    What lies in the store already is pointed to, and not written again. Memory does not grow with the number of
-    references of manifests that are not in memory themselves.
+    References that the store has are not written again. Memory does not grow with the number of references of manifests
+    that are not in memory.
 
     Parameters
     ----------
     objects
-        Of the store.
+        Objects of the store.
     base
-        Snapshot that the group was made for.
+        The snapshot that the group was made from.
     group
-        Everything that the new snapshot holds.
+        The whole contents of the new snapshot.
     permission
-        What the store may read.
+        The URLs that the store may read.
     overlays
-        By path of an array of the group, chunks that come over its own.
+        Chunks that are placed over those of an array, by path of the array.
     message
-        Of the commit.
+        Message of the commit.
     relative
-        Whether locations in the folder that holds the store are written relative to it.
+        If true, sources in the folder that holds the store are written relative to it.
     segment
-        Name of the segment that is written, where objects of it are there already.
+        Name of the segment to write, if some of its objects exist already.
     always
-        Whether there is a new snapshot though nothing changes.
+        If true, a snapshot is made even if nothing changes.
     bundles
         Bundles of the store that were read before.
 
@@ -79,7 +79,7 @@ def write_group(
     ConflictError
         Another writer has changed the same since ``base``.
     WriterError
-        An attribute has no form in the store.
+        The store cannot hold an attribute.
     StorageError
         The store cannot be written.
     """
@@ -92,9 +92,9 @@ def write_group(
 
 
 def is_bundled(path: str, array: ManifestArray, /) -> bool:
-    """Tell whether all values of an array stand in the bundle of a snapshot: loaded coordinates, and what is small.
+    """Return whether the bundle of a snapshot holds all values of an array: a loaded coordinate, or a small array.
 
-    Readers refuse a bundle in which a chunk has no bytes or others than its encoding says, and with it the store.
+    Readers refuse a bundle, and with it the store, in which a chunk has no bytes or other bytes than its encoding says.
     """
     manifest = array.manifest
     if not isinstance(manifest, ChunkManifest) or manifest.entries.size != 1 or manifest.starts is not None:
@@ -120,7 +120,7 @@ def make_edit(
     relative: bool,
     segment: str | None = None,
 ) -> Edit:
-    """Write what a group has beyond a snapshot, and say what it changes in it."""
+    """Write the differences of a group from a snapshot, and return the edit."""
     check_names(group)
     groups = {path: _alone(node) for path, node in group.walk()}
     arrays = {
@@ -166,7 +166,7 @@ def make_edit(
 
 
 def _that_fit(arrays: Mapping[str, ManifestArray]) -> set[str]:
-    """Give the paths of the arrays that are bundled: the smallest first, as long as a bundle takes them."""
+    """Return the paths of the arrays that are bundled: the smallest first, up to the maximum size of a bundle."""
     sizes = {path: _nbytes(array) for path, array in arrays.items() if is_bundled(path, array)}
     smallest = sorted(sizes, key=lambda path: sizes[path])
     return {
@@ -181,14 +181,14 @@ def _nbytes(array: ManifestArray) -> int:
 
 
 def _check_there(pieces: Mapping[str, Sequence[Piece]], base: Snapshot, objects: ObjectStore) -> None:
-    """Check that what lies in the store already was not expired since it was opened."""
+    """Check that the snapshots that pieces in the store come from were not expired since they were opened."""
     stored = [x.manifest for each in pieces.values() for x in each if isinstance(x.manifest, StoredManifest)]
     for number, time in {x.token[1:3] for x in stored if x.url == objects.url} - {(base.number, base.time)}:
         check_there(objects, number, time)
 
 
 def _check_values(writer: SegmentWriter, objects: ObjectStore) -> None:
-    """Check that values which lie in the store, and are put back out of an earlier snapshot, were not expired."""
+    """Check that values in the store that an earlier snapshot puts back were not expired."""
     urls = [x.url for x in writer.sources if x.url.startswith(f"{objects.url}{SEGMENTS}/")]
     for url, found in zip(urls, objects.storage.look_up(urls), strict=True):
         if isinstance(found, SourceNotFoundError):
@@ -199,13 +199,13 @@ def _check_values(writer: SegmentWriter, objects: ObjectStore) -> None:
 
 
 def _alone(group: ManifestGroup) -> ManifestGroup:
-    """Give a group without arrays and children; what a reader refused, and was left out, is noted."""
+    """Return a group without arrays and child groups; refusals of the reader become notes."""
     refusals = tuple(replace(x, kind="noted") if x.kind == "refused" else x for x in group.refusals)
     return replace(group, arrays={}, groups={}, refusals=refusals)
 
 
 def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> ArrayEdit | None:
-    """Give the edit of a loaded variable; ``None`` where it is there already."""
+    """Return the edit of a loaded variable; ``None`` if the store has the variable already."""
     manifest = array.in_memory()
     entry = manifest.entries.reshape(-1)[0]
     raw = manifest.inline[int(entry["offset"]) : int(entry["offset"]) + int(entry["length"])]
@@ -220,7 +220,7 @@ def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> 
 
 
 def _is_whole_array(piece: Piece, path: str, base: Snapshot) -> bool:
-    """Whether a piece is the whole array of a snapshot, in its place."""
+    """Return whether a piece is the whole array of a snapshot, in its place."""
     stored, node = piece.manifest, base.arrays.get(path)
     if not isinstance(stored, StoredManifest) or node is None or node.bundled is not None:
         return False
