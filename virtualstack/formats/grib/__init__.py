@@ -1,1 +1,1 @@
-"""GRIB 1 and 2: a section walker of its own, keys by eccodes from headers alone, and cubes as cfgrib makes them."""
+"""Read GRIB 1 and 2: own code walks the sections, eccodes reads keys from headers, and cubes are those of cfgrib."""

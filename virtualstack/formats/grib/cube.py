@@ -1,4 +1,4 @@
-"""Fields to cubes: which coordinates a variable has, and in which cell each of its fields stands."""
+"""Make cubes of fields: find the coordinates of each variable, and the cell of each of its fields."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _SAID: ByteCache[dict[str, Any]] = ByteCache(_MAX_CACHED_NAMES, each)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """Fields that make no variable: they differ in what is one for all of a variable.
+    """Fields that form no variable, because they differ in a key that has one value for a whole variable.
 
     Parameters
     ----------
     name
-        Of the variable.
+        Name of the variable.
     rows
-        The fields.
+        Rows of the fields in the table.
     key
-        In which they differ.
+        The key in which the fields differ.
     values
-        That they have.
+        Distinct values of the key.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Mixture:
     values: Sequence[Any]
 
     def __str__(self) -> str:
-        """Say what differs."""
+        """Describe the difference between the fields."""
         return f"its fields have several values of '{self.key}': {listed(self.values)}"
 
 
 def listed(values: Sequence[Any], /) -> str:
-    """Return the first values as text."""
+    """Return the first eight values as text."""
     return ", ".join(repr(x) for x in values[:8]) + (", ..." if len(values) > 8 else "")
 
 
@@ -76,18 +76,18 @@ class _Mixed(Exception):  # noqa: N818 - ends the making of a variable, and goes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CubeAxis:
-    """A coordinate in front of the grid: time, step, number, level.
+    """A coordinate in front of the grid: time, step, number or level.
 
     Parameters
     ----------
     name
-        Of the dimension.
+        Name of the dimension.
     values
-        Sorted, distinct.
+        Distinct values of the coordinate, sorted.
     attributes
-        Of the coordinate.
+        Attributes of the coordinate.
     positions
-        Where each field of the variable stands.
+        Position of each field of the variable along this axis.
     """
 
     name: str
@@ -98,20 +98,20 @@ class CubeAxis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GribVariable:
-    """A variable, before its fields have cells.
+    """A variable before its fields are placed in cells.
 
     Parameters
     ----------
     name, attributes
-        Of it.
+        Name and attributes of the variable.
     rows
-        Its fields in the table.
+        Rows of its fields in the table.
     ranks
-        Their entries in cfgrib's index.
+        Entry of each field in cfgrib's index.
     axes
-        Its coordinates in front of the grid, those of one value too.
+        Coordinates in front of the grid, including coordinates of one value.
     grid
-        Of its fields.
+        Horizontal grid of the fields.
     """
 
     name: str
@@ -122,7 +122,7 @@ class GribVariable:
     grid: Grid
 
     def on(self, axes: Mapping[str, CubeAxis], /) -> GribVariable:
-        """Give the variable with other values of its axes, among which are its own."""
+        """Return the variable on axes that contain all values of its own axes."""
         moved = []
         for axis in self.axes:
             wider = axes[axis.name]
@@ -133,26 +133,28 @@ class GribVariable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes, those of one value too."""
+        """Lengths of the axes, including axes of one value."""
         return tuple(len(axis.values) for axis in self.axes)
 
     def flat(self) -> NDArray[np.int64]:
-        """Give the number of the cell of each field, in C order."""
+        """Return the number of the cell of each field, in C order."""
         flat = np.zeros(len(self.rows), np.int64)
         for axis in self.axes:
             flat = flat * len(axis.values) + axis.positions
         return flat
 
     def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Place the fields.
+        """Place the fields in cells.
+
+        If several fields belong to one cell, the last entry of cfgrib's index wins, and the first field in that entry,
+        as in cfgrib. Entries of one cell differ in keys that are no coordinates.
 
         Returns
         -------
         numpy.ndarray
-            Shape as `shape`: the row of the field in each cell, -1 where there is none. As with cfgrib, the first of
-            several wins; of those that differ in keys that are no coordinates here, the last.
+            Row of the field in each cell, with the shape `shape`; -1 for a cell without a field.
         numpy.ndarray
-            Rows of the other ones.
+            Rows of the fields that were not placed.
         """
         flat = self.flat()
         order = np.lexsort((np.arange(len(flat)), -self.ranks, flat))
@@ -174,23 +176,23 @@ def make_variables(
     extra_dims: tuple[str, ...],
     read_keys: tuple[str, ...],
 ) -> Iterator[GribVariable | Mixture]:
-    """Make the variables of some fields, one for each parameter.
+    """Yield a variable for each parameter of some fields.
 
     Parameters
     ----------
     table, rows
-        The fields.
+        The table, and the rows of the fields in it.
     time_dims
-        Keys of times that are dimensions.
+        Keys of times that become dimensions.
     extra_dims
-        Further keys that are dimensions.
+        Further keys that become dimensions.
     read_keys
         Further keys that become attributes.
 
     Yields
     ------
-    Variable
-        Or the fields that make none.
+    GribVariable or Mixture
+        The variable, or the fields that form no variable.
     """
     for name, part in _named(table, rows):
         try:
@@ -200,7 +202,7 @@ def make_variables(
 
 
 def with_common_axes(variables: Sequence[GribVariable], names: Collection[str] | None = None, /) -> list[GribVariable]:
-    """Return variables whose axes have all values that one of them has: all axes, or those of some names."""
+    """Return the variables on axes that unite the values of all variables: all axes, or the axes of some names."""
     axes: dict[str, CubeAxis] = {}
     for variable in variables:
         for axis in variable.axes:
@@ -230,7 +232,7 @@ def _first(table: FieldTable, rows: NDArray[np.int64]) -> Any:
 
 
 def _said(table: FieldTable, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """Give what cfgrib says of a variable by its first field; the same of all fields with that header."""
+    """Return the attributes that cfgrib reads from the first field of a variable; they are cached by its header."""
     kind = _of_first(table, rows, "gridType")
     digest = table.digests[table.fields["header"][rows[0]]]
     return _SAID.get((digest, kind), lambda: _asked(_first(table, rows), _keys_of_grid(kind)))
@@ -253,7 +255,7 @@ def _of_first(table: FieldTable, rows: NDArray[np.int64], key: str) -> Any:
 def _parameters(
     table: FieldTable, rows: NDArray[np.int64], parameter: Any
 ) -> list[tuple[str | None, NDArray[np.int64]]]:
-    """Tell the parameters apart that eccodes does not know: they are all number 0 to it."""
+    """Separate the parameters that eccodes does not know: for eccodes, all of them have the number 0."""
     if parameter != 0:
         return [(None, rows)]
     triplets = table.column(TRIPLET)
@@ -300,7 +302,7 @@ def _variable(
 
 
 def _grid(table: FieldTable, rows: NDArray[np.int64]) -> Grid:
-    """Give the grid that all fields have; sections that differ in what makes no difference to points are one."""
+    """Return the common grid of all fields; grids count as one if dimensions, shape and points are the same."""
     first, *others = _by_grid(table, rows)
     grid = _read_grid(table, first)
     if not all(grid.same(_read_grid(table, other)) for other in others):
@@ -309,7 +311,7 @@ def _grid(table: FieldTable, rows: NDArray[np.int64]) -> Grid:
 
 
 def _by_grid(table: FieldTable, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Part fields by their sections, and what eccodes takes these for, in the order in which they occur."""
+    """Split fields by their grid section, type of grid and number of points, in order of first occurrence."""
     first, which = distinct_rows([table.column(key).codes[rows] for key in _GRID])
     return [rows[which == i] for i in np.argsort(first)]
 
@@ -331,14 +333,14 @@ def _read_grid(table: FieldTable, rows: NDArray[np.int64]) -> Grid:
 
 
 def with_grids(table: FieldTable, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int64], list[Refusal]]:
-    """Tell fields whose grids can be made out from others.
+    """Separate the fields whose grids can be read from the other fields.
 
     Returns
     -------
     numpy.ndarray
-        Their rows.
+        Rows of the fields whose grids can be read.
     list of Refusal
-        The others, by variable.
+        One refusal for each variable of the other fields.
     """
     is_good = np.ones(len(table.fields), bool)
     refusals = []
@@ -358,7 +360,7 @@ def _refusal(table: FieldTable, name: str, rows: NDArray[np.int64], error: GridE
 
 
 def _axis(table: FieldTable, rows: NDArray[np.int64], key: str, attributes: Mapping[str, Any]) -> CubeAxis | None:
-    """Make the coordinate of a key; ``None`` where no field has it."""
+    """Make the coordinate of a key; return ``None`` if no field has the key."""
     cfgrib = import_cfgrib("dataset")
     column = table.column(key)
     codes, positions = np.unique(column.codes[rows], return_inverse=True)
@@ -378,7 +380,7 @@ def _axis(table: FieldTable, rows: NDArray[np.int64], key: str, attributes: Mapp
 
 
 def make_coordinates(variable: GribVariable, /, *, squeeze: bool) -> dict[str, Coordinate]:
-    """Give the coordinates of a variable, in cfgrib's order; those of one value have no dimension if squeezed."""
+    """Return the coordinates of a variable in cfgrib's order; ``squeeze`` makes coordinates of one value scalars."""
     cfgrib, messages = import_cfgrib("dataset"), import_cfgrib("cfmessage")
     found: dict[str, Coordinate] = {}
     for axis in variable.axes:

@@ -1,4 +1,4 @@
-"""Fields that have one place among the coordinates of their variable, and the keys that tell them apart."""
+"""Find fields with the same coordinates in one variable, and the keys that distinguish them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _KNOWN = (
     *("topLevel", "bottomLevel", "stream", "class", "model", "hdate", "method", "typeOfGeneratingProcess"),
 )
 _NAMED = {"constituentType": "constituentTypeName", "aerosolType": "aerosolTypeName"}
-"""Keys whose values are numbers of a code table, and the key that has the name."""
+"""Keys whose values are numbers of a code table, and the key that has the name of the value."""
 
-# Keys that say how a time or a value is written, not what it is.
+# Keys that describe how a time or a value is written, not its value.
 _SPELLING = OF_VALUES | {
     *("indicatorOfUnitForForecastTime", "indicatorOfUnitOfTimeRange", "unitOfTimeRange", "stepUnits", "forecastTime"),
     *(
@@ -48,7 +48,13 @@ _LISTS = frozenset(
 
 
 class Values:
-    """Values of any key of the fields of a table; each header is opened once."""
+    """Values of any key of the fields of a table; each header is opened once.
+
+    Parameters
+    ----------
+    table
+        The fields.
+    """
 
     def __init__(self, table: FieldTable) -> None:
         self._table = table
@@ -56,14 +62,14 @@ class Values:
         self._known: dict[tuple[int, str], Any] = {}
 
     def __call__(self, row: int, key: str, /) -> Any:
-        """Return the value of a key of the field in a row; `UNDEFINED` where the field has no such key."""
+        """Return the value of a key of the field in a row; `UNDEFINED` if the field has no such key."""
         if key in ("time", "step"):
             column = self._table.column(key)
             return column.values[column.codes[row]]
         header = int(self._table.fields["header"][row])
         if (header, key) not in self._known:
             value = ask(self._field(header), key)
-            is_none = key == "startStep" and str(value)[:-1] == "0"  # of minutes or months
+            is_none = key == "startStep" and str(value)[:-1] == "0"  # eccodes returns the text of minutes or months
             self._known[header, key] = 0 if is_none else value
         return self._known[header, key]
 
@@ -84,19 +90,20 @@ class Values:
 
 
 def sharing_a_place(table: FieldTable, variable: GribVariable, /, *, with_times: bool) -> list[tuple[int, ...]]:
-    """Find fields of a variable that have one place and are not the same field.
+    """Find different fields of a variable that have the same coordinates.
 
     Parameters
     ----------
     table, variable
-        The fields.
+        The table, and the variable whose fields are compared.
     with_times
-        Whether fields share a place that differ in a reference time or step that is no dimension.
+        If true, fields also count as duplicates if they differ in a reference time or step that is no dimension.
 
     Returns
     -------
     list of tuple
-        For each place, the row of one field for each header that occurs there.
+        For each such cell, the row of one field for each distinct field in it. Equal sets of headers and times are
+        listed once.
     """
     time, step = table.column("time"), table.column("step")
     times = time.codes[variable.rows] * len(step.values) + step.codes[variable.rows]
@@ -116,19 +123,19 @@ def sharing_a_place(table: FieldTable, variable: GribVariable, /, *, with_times:
 
 
 def keys_apart(values: Values, sets: Sequence[Sequence[int]], /) -> tuple[str, ...]:
-    """Choose keys that tell fields apart, those that users know first.
+    """Choose keys that distinguish fields; keys that users know are tried first.
 
     Parameters
     ----------
     values
-        Values of keys.
+        Values of the keys.
     sets
-        Rows of fields that share a place, for each place.
+        For each cell, the rows of the fields in it.
 
     Returns
     -------
     tuple of str
-        No keys where the fields differ in nothing but how times and values are written.
+        The keys; empty if the fields differ only in how times and values are written.
     """
     candidates: tuple[str, ...] = ("step", "time", *_KNOWN)
     total = sum(map(len, sets))
@@ -158,7 +165,7 @@ def _n_parts(values: Values, sets: Iterable[Sequence[int]], keys: tuple[str, ...
 
 
 def _others(values: Values, sets: Iterable[Sequence[int]], chosen: tuple[str, ...]) -> list[str]:
-    """List keys that differ between two fields which the chosen keys leave together."""
+    """List the keys that differ between two fields that the chosen keys do not distinguish."""
     for rows in sets:
         seen: dict[tuple[Any, ...], int] = {}
         for row in rows:
@@ -179,7 +186,7 @@ def _differing(values: Values, a: int, b: int) -> list[str]:
 
 
 def parts_apart(values: Values, rows: NDArray[np.int64], keys: tuple[str, ...], /) -> Mapping[str, NDArray[np.int64]]:
-    """Part fields by the values of some keys, and name the parts by them."""
+    """Split fields by the values of some keys, and return the rows of each part by a name made of these values."""
     parts: dict[tuple[Any, ...], list[int]] = {}
     for row in rows.tolist():
         parts.setdefault(tuple(values(row, key) for key in keys), []).append(row)

@@ -1,4 +1,4 @@
-"""The horizontal grid of a field: its dimensions and coordinates, as cfgrib names and makes them."""
+"""Read the horizontal grid of a field: its dimensions and coordinates, with cfgrib's names and values."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from virtualstack.formats.grib.keys import UNDEFINED, ask
 __all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "read_grid"]
 
 MAX_POINTS = 1 << 27
-"""Points of one grid: eccodes makes lists of them all, of 8 bytes each, and aborts where there is no memory."""
+"""Largest number of points of a grid: eccodes lists all points, 8 bytes each, and aborts if memory runs out."""
 
 _STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # projections have one of these
 _USUAL = {"iScansNegatively": 0, "jScansPositively": 1}
 _MAX_COMPUTED_POINTS = 1 << 25
-"""Points that a message of any length may have."""
+"""Number of points that a message of any length may have."""
 _MAX_POINTS_PER_BYTE = 1 << 12
-"""Points that a longer message may have for each of its bytes."""
+"""Number of points for each byte that a longer message may have."""
 
 
 class GridError(ValueError):
-    """The grid of a field cannot be made out."""
+    """The grid of a field cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordinate:
-    """A coordinate and its attributes."""
+    """A coordinate: its dimensions, values and attributes."""
 
     dims: tuple[str, ...]
     values: NDArray[Any]
     attributes: Mapping[str, Any]
 
     def same(self, other: Coordinate, /) -> bool:
-        """Tell whether another one says the same, bit for bit."""
+        """Return whether another coordinate has the same dimensions, attributes, data type and values."""
         return (
             self.dims == other.dims
             and dict(self.attributes) == dict(other.attributes)
@@ -57,15 +57,16 @@ class Grid:
     Parameters
     ----------
     dims, shape
-        ``(latitude, longitude)``, ``(y, x)``, or ``values`` alone, with their lengths.
+        Dimensions and their lengths: ``(latitude, longitude)``, ``(y, x)``, or ``values`` alone.
     coordinates
-        Latitudes and longitudes, where eccodes tells them.
+        Latitudes and longitudes, if eccodes computes them.
     by_columns
-        Whether points lie in the message column by column (``jPointsAreConsecutive``).
+        If true, points are stored column by column in the message (``jPointsAreConsecutive``).
     lists_columns
-        Whether eccodes lists their latitudes and longitudes so, too; of some types, it lists them row by row.
+        If true, eccodes also lists the latitudes and longitudes column by column. For some types of grid it lists them
+        row by row.
     md5
-        Of the section that describes it.
+        MD5 of the section that describes the grid.
     """
 
     dims: tuple[str, ...]
@@ -77,11 +78,11 @@ class Grid:
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """Shape in which points lie in the message."""
+        """Shape of the points as the message stores them."""
         return self.shape[::-1] if self.by_columns else self.shape
 
     def same(self, other: Grid, /) -> bool:
-        """Tell whether another one has the same points in the same order."""
+        """Return whether another grid has the same points in the same order."""
         return (
             self.dims == other.dims
             and self.shape == other.shape
@@ -96,23 +97,23 @@ _GRIDS: ByteCache[Grid] = ByteCache(_MAX_CACHED_GRIDS, each)
 
 
 def read_grid(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes: int) -> Grid:
-    """Give the grid of a field.
+    """Return the grid of a field.
 
     Parameters
     ----------
     open_field
-        Gives the field, with the keys of eccodes and cfgrib, if that is needed.
+        Function that opens the field with the keys of eccodes and cfgrib. It is called only if the grid is not cached.
     kind
-        Its md5 of the grid section, edition, type of grid, and number of points: equal ones are one grid.
+        MD5 of the grid section, edition, type of grid, and number of points. Fields with equal values share one grid.
     n_bytes
-        Of the message.
+        Length of the message in bytes.
 
     Raises
     ------
     GridError
-        eccodes does not know it, or what it says of it makes no sense.
+        eccodes does not know the grid, or its description is contradictory.
     ChildDiedError
-        eccodes crashes where it computes its coordinates, or does not come to an end.
+        eccodes crashes or hangs while it computes the coordinates.
     """
     if kind[0] == UNDEFINED:
         raise GridError("it has no grid")
@@ -157,7 +158,7 @@ def _made(field: Any, md5: str, n_bytes: int) -> Grid:
 
 
 def _by_rows(field: Any, listed: Mapping[str, NDArray[Any]], n_dims: int) -> dict[str, NDArray[Any]]:
-    """Give coordinates of all points row by row: eccodes does where the header says that points lie so."""
+    """Return the coordinates of all points row by row, by telling eccodes that the points are stored row by row."""
     _set(field, {"jPointsAreConsecutive": 0})
     return {
         name: np.asarray(field[f"{name}s"]).reshape(values.shape) if values.ndim == n_dims else values
@@ -166,9 +167,9 @@ def _by_rows(field: Any, listed: Mapping[str, NDArray[Any]], n_dims: int) -> dic
 
 
 def _is_listed_backwards(field: Any) -> bool:
-    """Tell whether eccodes overlooks that points of a projection go westwards or southwards.
+    """Return whether eccodes ignores that the points of a projection run westwards or southwards.
 
-    Its iterator overlooks it too, and gives values in another order: coordinates are those of other points either way.
+    Its iterator ignores this too, and lists values in another order: the coordinates then belong to other points.
     """
     if not any(isinstance(ask(field, key), int | float) for key in _STEPS):
         return False
@@ -198,7 +199,7 @@ def _has_columns(field: Any) -> bool:
 
 
 def _check_points(field: Any, n_bytes: int) -> None:
-    """Refuse what would fill the memory, before eccodes makes lists of it."""
+    """Check the number of points, before eccodes makes lists that would fill the memory."""
     cfgrib = import_cfgrib("dataset")
     n = _count(field, "numberOfPoints")
     if ask(field, "gridType") in cfgrib.GRID_TYPES_DIMENSION_COORDS | cfgrib.GRID_TYPES_2D_NON_DIMENSION_COORDS:
@@ -216,5 +217,5 @@ def _count(field: Any, key: str) -> int:
 
 
 def _westwards(field: Any, longitude: Coordinate, shape: tuple[int, ...]) -> Coordinate:
-    """Give longitudes in the order of the points of a row: eccodes lists distinct ones in ascending order."""
+    """Return longitudes in the order of the points of a row: eccodes lists distinct longitudes in ascending order."""
     return replace(longitude, values=np.asarray(field["longitudes"]).reshape(shape)[0].copy())

@@ -1,4 +1,4 @@
-"""Make variables, coordinates and groups of fields: one dataset as cfgrib makes it, or a tree."""
+"""Make variables, coordinates and groups of fields: one dataset as in cfgrib, or a tree."""
 
 from __future__ import annotations
 
@@ -73,25 +73,25 @@ def variable_array(
     extra_dims: tuple[str, ...],
     squeeze: bool,
 ) -> ManifestArray:
-    """Give the array of a variable, one chunk a field.
+    """Return the array of a variable, with one chunk for each field.
 
-    Cells are ABSENT where each coordinate has fields of the variable, but not all of them together; where one has
-    none at all, they are EMPTY. Along ``extra_dims``, each position is looked at by itself.
+    A cell without a field is ABSENT if each of its coordinate values occurs in some field of the variable. It is EMPTY
+    if one of its coordinate values occurs in no field. Along ``extra_dims``, each position is judged separately.
 
     Parameters
     ----------
     table
-        Has its fields.
+        The table with the fields of the variable.
     variable
-        With axes.
+        The variable with its axes.
     cells
-        The row of the field in each of its cells, -1 where there is none.
+        Row of the field in each cell; -1 for a cell without a field.
     coordinates
-        Names of its coordinates.
+        Names of the coordinates of the variable.
     extra_dims
-        Names of axes that the user asked for.
+        Names of the axes that the user asked for.
     squeeze
-        Whether axes of one value are left out.
+        If true, axes of one value are left out.
     """
     kept = [axis for axis in variable.axes if not squeeze or len(axis.values) > 1]
     rows = cells.reshape([len(axis.values) for axis in kept])
@@ -123,7 +123,7 @@ def variable_array(
 
 
 def _expected(rows: NDArray[np.int64], is_extra: Sequence[bool]) -> NDArray[np.bool_]:
-    """Tell which cells lie on a line with a field along each axis, for each position along extra axes by itself."""
+    """Return which cells have a field at each of their positions, separately for each position along extra axes."""
     own = tuple(i for i in range(rows.ndim) if not is_extra[i])
     expected = np.broadcast_to((rows >= 0).any(axis=own, keepdims=True), rows.shape).copy()
     for axis in own:
@@ -139,7 +139,7 @@ def _encoding(grid: Grid, ones: tuple[int, ...], *, is_plain: bool) -> ChunkEnco
 
 
 def _turned(encoding: ChunkEncoding) -> ChunkEncoding:
-    """See points that are stored column by column in rows."""
+    """Return an encoding that shows points stored column by column as rows."""
     *ones, n_columns, n_rows = encoding.shape
     return encoding.with_strides((n_columns * n_rows,) * len(ones) + (1, n_rows))
 
@@ -147,10 +147,10 @@ def _turned(encoding: ChunkEncoding) -> ChunkEncoding:
 def coordinate_array(
     table: FieldTable, variable: GribVariable, name: str, coordinate: Coordinate, /, *, inline_limit: int
 ) -> ManifestArray:
-    """Give the array of a coordinate, whose values stand in the manifest.
+    """Return the array of a coordinate, whose values are INLINE.
 
-    Those of all points that are longer than ``inline_limit`` bytes are referenced: as the beginning of the first field
-    of the variable, which describes its grid.
+    A coordinate of all points of a grid is a reference instead if it is longer than ``inline_limit`` bytes. It refers
+    to the beginning of the first field of the variable, which describes the grid.
     """
     array = inline_array(coordinate.values, name=f"/{name}", dims=coordinate.dims, attributes=coordinate.attributes)
     grid = variable.grid
@@ -174,7 +174,7 @@ def coordinate_array(
 
 
 MAX_CELLS = 1 << 26
-"""Cells of one variable."""
+"""Largest number of cells of one variable."""
 
 _MAX_CELLS_PER_FIELD, _SMALL_CUBE_CELLS = 32, 4096
 _TREE = "open it as a tree, with open_virtual_datatree, or choose fields"
@@ -182,7 +182,7 @@ _TREE = "open it as a tree, with open_virtual_datatree, or choose fields"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLayout:
-    """How fields become variables; see :class:`~virtualstack.formats.grib.reader.GRIB`."""
+    """Options for how fields become variables, most of them from :class:`~virtualstack.formats.grib.reader.GRIB`."""
 
     time_dims: tuple[str, ...]
     squeeze: bool
@@ -198,12 +198,14 @@ def dataset_group(
 ) -> ManifestGroup:
     """Make one group of fields, as cfgrib makes a dataset.
 
-    A variable whose coordinates contradict those of the ones before it is refused, and fields of unknown grids are.
+    A variable is refused if its coordinates contradict the coordinates of an earlier variable. Fields are refused if
+    their grid cannot be read.
 
     Raises
     ------
     UnsupportedFeatureError
-        Fields of one variable differ in what is one for all of a variable, or in keys that are no coordinates.
+        Fields of one variable differ in a key that has one value for a whole variable, or in keys that are no
+        coordinates.
     """
     whole, (rows, unknown) = rows, with_grids(table, rows)
     variables = []
@@ -222,7 +224,7 @@ def dataset_group(
 
 
 def _check_places(table: FieldTable, variables: Sequence[GribVariable], url: str | None) -> None:
-    """Refuse fields that would be left out because others have their coordinates."""
+    """Check that no field would be left out because another field has the same coordinates."""
     values = Values(table)
     sets = {variable.name: sharing_a_place(table, variable, with_times=False) for variable in variables}
     keys = keys_apart(values, [some for of_name in sets.values() for some in of_name])
@@ -248,7 +250,7 @@ def _check_places(table: FieldTable, variables: Sequence[GribVariable], url: str
 
 
 def mixed(mixture: Mixture, url: str | None) -> UnsupportedFeatureError:
-    """Make the error for fields that make no variable."""
+    """Return the error for fields that form no variable."""
     choice = "" if mixture.key == "md5GridSection" else f", such as {{{mixture.key!r}: {mixture.values[0]!r}}}"
     return UnsupportedFeatureError(
         f"{_file(url)}: '{mixture.name}' is not one variable: {mixture}; {_TREE} with "
@@ -264,7 +266,7 @@ def _file(url: str | None) -> str:
 
 
 def common_attributes(table: FieldTable, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """Give what all fields have in common, in cfgrib's words."""
+    """Return the attributes that all fields have in common, with cfgrib's names."""
     found: dict[str, Any] = {}
     for key in import_cfgrib("dataset").GLOBAL_ATTRIBUTES_KEYS:
         values = table.column(key).distinct(rows)
@@ -279,7 +281,7 @@ def common_attributes(table: FieldTable, rows: NDArray[np.int64]) -> dict[str, A
 def group_variables(
     table: FieldTable, variables: Sequence[GribVariable], layout: GroupLayout, /, *, url: str | None
 ) -> ManifestGroup:
-    """Put variables side by side that have the same coordinates; others are refused."""
+    """Make a group of variables that share their coordinates; variables with other coordinates are refused."""
     coordinates: dict[str, Coordinate] = {}
     arrays: dict[str, ManifestArray] = {}
     refusals: list[Refusal] = []
@@ -317,7 +319,7 @@ def _obstacle(
     coordinates: Mapping[str, Coordinate],
     arrays: Mapping[str, ManifestArray],
 ) -> str | None:
-    """Say why a variable cannot stand beside others."""
+    """Return why a variable cannot be in a group with the variables before it; ``None`` if it can."""
     if variable.name in arrays or variable.name in coordinates or arrays.keys() & own.keys():
         return f"there are two variables or coordinates of that name; {_TREE}"
     for name, coordinate in own.items():
@@ -357,18 +359,21 @@ _N_DIGITS = 6  # of the digest of a grid, in names
 
 
 def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
-    """Make a group for each type of level, and in it one for each type of step.
+    """Make a group for each type of level, and in it a group for each type of step.
 
     Percentiles, probabilities and derived forecasts are in groups of their own below. Variables of a group share their
-    coordinates: each has all values that one of them has. Where a group has fields of several kinds (type of data,
-    grid, dimensions), where groups below it have other labels, or where the layout says so, each kind is in a group
-    below it. Where it has several fields for one place, these are in groups named by what tells them apart. All names
-    are made of a field's own keys.
+    coordinates: each coordinate has the values of all variables. Three rules add groups:
+
+    - Each kind of field (type of data, grid, dimensions) is in a group of its own if there are several kinds.
+    - The same holds if groups below have other labels, or if the layout asks for it.
+    - Fields with the same coordinates are in groups named by the keys that distinguish them.
+
+    All names are made of the keys of the fields in the group.
 
     Raises
     ------
     UnsupportedFeatureError
-        Fields of one variable cannot be told apart.
+        Fields of one variable differ in a key that has one value for a whole variable.
     """
     whole, (rows, unknown) = rows, with_grids(table, rows)
     levels: dict[str, ManifestGroup] = {}
@@ -398,13 +403,13 @@ def _qualified(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, 
 
 
 def _is_aligned(node: ManifestGroup, below: ManifestGroup) -> bool:
-    """Tell whether groups can stand below another one in xarray, which requires the same labels along a dimension."""
+    """Return whether groups can be below another group: xarray requires equal labels along a shared dimension."""
     own = _labels(node)
     return all(own.get(dim, labels) == labels for _, each in below.walk() for dim, labels in _labels(each).items())
 
 
 def _labels(node: ManifestGroup) -> dict[str, tuple[int, bytes]]:
-    """Return the length of each dimension, and its labels as they are stored."""
+    """Return the length and the stored labels of each dimension."""
     arrays = node.arrays.values()
     found = {dim: (n, b"") for array in arrays for dim, n in zip(array.dimension_names or (), array.shape, strict=True)}
     labels = {dim: node.arrays[dim] for dim in found if dim in node.arrays and node.arrays[dim].shape}
@@ -420,7 +425,7 @@ def _of_kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /
 
 
 def _kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout) -> dict[str, NDArray[np.int64]]:
-    """Part fields that cannot share coordinates or attributes, by names that follow from their keys."""
+    """Split fields that cannot share coordinates or attributes, by names made of their keys."""
     columns = [table.column(key) for key in _KIND]
     codes = [column.codes[rows] for column in columns]
     usual = *layout.time_dims, "level:float", *layout.extra_dims
@@ -443,7 +448,7 @@ def _kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout) -> d
 def _without_doubles(
     table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None
 ) -> ManifestGroup:
-    """Make a group, or several where fields that differ would have one place."""
+    """Make a group, or several groups if different fields have the same coordinates."""
     variables = _shared(table, rows, layout, url=url)
     sets = [some for variable in variables for some in sharing_a_place(table, variable, with_times=True)]
     values = Values(table)

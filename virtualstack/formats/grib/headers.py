@@ -1,6 +1,6 @@
-"""What tells fields apart, without the times: fields of all runs and steps of a model share few headers.
+"""Describe fields by their headers without the times: the fields of all runs and steps of a model share few headers.
 
-Parts of a header alone decide about some of its keys, and fields of a model share far fewer parts than headers.
+Some keys depend on parts of a header only, and the fields of a model share far fewer parts than headers.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = [
 # WMO FM 92 GRIB2 code table 4.4, and GRIB1 table 4: units of fixed length, in seconds
 _SECONDS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1}
 
-# Templates of section 4 whose forecast time stands in octets 18 to 22, with where the end of the time interval stands
-# (7 octets, from 0), None where they are for a point in time.
+# Templates of section 4 that have the forecast time in octets 18 to 22, with the offset of the end of the time interval
+# (7 octets, counted from 0); None for a template of a point in time.
 _TEMPLATES = {
     **dict.fromkeys((0, 1, 2, 5, 6, 7, 15)),
     8: 34,
@@ -59,16 +59,16 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class GribHeader(NamedTuple):
-    """What describes a field, and its times apart where they are.
+    """The description of a field, with its times kept apart where that is possible.
 
     Parameters
     ----------
     key
-        All that keys depend on but for the times below; equal keys have equal values of those.
+        All bytes that the keys depend on, except for the times below. Headers with equal keys have equal values.
     time
-        Reference time, in seconds since 1970-01-01; ``None`` where it is no date, or stands in the key.
+        Reference time in seconds since 1970-01-01; ``None`` if it is no valid date, or is part of ``key``.
     step
-        Hours from it to the forecast; ``None`` where it stands in the key.
+        Hours from the reference time to the forecast; ``None`` if the step is part of ``key``.
     """
 
     key: bytes
@@ -77,27 +77,27 @@ class GribHeader(NamedTuple):
 
     @property
     def has_dates(self) -> bool:
-        """Whether dates are in the key."""
+        """If true, dates are part of the key."""
         return self.key[1] == 1
 
 
 def make_header(field: Field, /, *, with_times: bool) -> GribHeader:
-    """Tell what describes a field.
+    """Return the header of a field.
 
     Parameters
     ----------
     field
-        What was found.
+        The field.
     with_times
-        Whether times stay in the key: keys other than reference time and step depend on them.
+        If true, times stay in the key, because keys other than reference time and step depend on them.
     """
     return _header_2(field, with_times) if field.edition == 2 else _header_1(field, with_times)
 
 
 def has_endless_time(field: Field, /) -> bool:
-    """Tell whether a forecast ends more than ten thousand years later: eccodes counts the days one by one.
+    """Return whether a forecast ends more than ten thousand years later: eccodes counts the days one by one.
 
-    It has no end either where its unit is missing.
+    A forecast time whose unit is missing has no end either.
     """
     if field.edition == 1:
         product = field.sections[0]
@@ -123,17 +123,17 @@ def _header_2(field: Field, with_times: bool) -> GribHeader:
 
 
 def interval_end(template: int, /) -> int | None:
-    """Tell where the date is in section 4 at which an interval ends; ``None`` where it is about a point in time."""
+    """Return where section 4 has the date at which an interval ends; ``None`` for a template of a point in time."""
     return _TEMPLATES[template]
 
 
 def timeless(product: bytes, time: int, /) -> tuple[bytes, float | None] | None:
-    """Take the forecast time out of section 4, or make the end of its interval relative to the reference time.
+    """Remove the forecast time from section 4, or make the end of its interval relative to the reference time.
 
     Returns
     -------
     tuple or None
-        What is left, and the step in hours where it is out. ``None`` for products that may have other dates.
+        The remaining bytes, and the step in hours if it was removed. ``None`` for products that may have other dates.
     """
     number = int.from_bytes(product[7:9], "big")
     if number not in _TEMPLATES:
@@ -148,7 +148,7 @@ def timeless(product: bytes, time: int, /) -> tuple[bytes, float | None] | None:
             count = -(count & 0x7FFFFFFF)
         return product[:18] + product[22:], count * seconds / 3600.0
     end = _seconds_2(product[at : at + 7])
-    # the ranges behind it may be in months, whose length the date tells
+    # the ranges behind it may be in months, whose length depends on the date
     if end is None or any(product[i] not in _SECONDS for i in range(at + 14, len(product), 12)):
         return None
     return product[:at] + (end - time).to_bytes(8, "big", signed=True) + product[at + 7 :], None
@@ -180,22 +180,22 @@ def _header_1(field: Field, with_times: bool) -> GribHeader:
 
 STEP = "step"
 TRIPLET = "virtualstack:parameter"
-"""A key of ours: discipline, category and number of GRIB 2, or table and number of GRIB 1, where eccodes knows none."""
+"""Own key: discipline, category and number of GRIB 2, or table and number of GRIB 1, if eccodes knows no parameter."""
 
 QUALIFIER = "virtualstack:qualifier"
-"""A key of ours: what a field is of a distribution, such as ``percentile_10``; empty text for a plain field."""
+"""Own key: part of a distribution, such as ``percentile_10``; an empty text for a plain field."""
 
 WHOLE = "virtualstack:whole"
-"""A key of ours: whether eccodes finds all sections of a message. Where it does not, it has no keys of later ones."""
+"""Own key: true if eccodes finds all sections of a message. Otherwise eccodes lacks the keys of later sections."""
 
 PARAMETER_KEYS = ("discipline", "parameterCategory", "parameterNumber")
 """Keys of GRIB 2 that name the parameter."""
 
 _KNOWN = (23900, 25099)
-"""First and last version of eccodes whose definitions were searched for what conditions of keys are about.
+"""First and last version of eccodes whose definitions were searched for the conditions that keys depend on.
 
-With another one, or other definitions, each header is asked for all of its keys, which is slower. A test searches the
-definitions of the version that is installed.
+With another version, or with other definitions, each header is asked for all of its keys, which is slower. A test
+searches the definitions of the installed version.
 """
 _OTHER_DEFINITIONS = (
     "ECCODES_DEFINITION_PATH",
@@ -205,13 +205,13 @@ _OTHER_DEFINITIONS = (
 )
 
 ANY_VALUE_2 = frozenset({(x, 255) for x in (100, 104, 105, 108, 109, 118, 119)} | {(x, x) for x in (104, 105, 108)})
-"""Types of first and second surface of GRIB 2 of whose values no condition of paramId is, such as pressure."""
+"""Types of the first and second surface of GRIB 2, such as pressure, whose values do not affect paramId."""
 
 ANY_VALUE_1 = frozenset({100, 109})
-"""Types of level of GRIB 1, likewise."""
+"""Types of level of GRIB 1 whose values do not affect paramId."""
 
 WITH_CONDITIONS = frozenset({78, 80})
-"""Centres that have such conditions in definitions of their own: Offenbach and Rome."""
+"""Centres whose own definitions make paramId depend on such values: Offenbach and Rome."""
 
 _OF_ALL = (
     WHOLE,
@@ -238,16 +238,16 @@ _MEMBERS_1 = dict.fromkeys((1, 26, 30, 36), slice(49, 50)) | dict.fromkeys((12, 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Where the parameter stands in a part.
+    """Where a part of a header has the parameter.
 
     Parameters
     ----------
     others
-        The bytes of the part but for the parameter: in a message that has them, too, it may be written.
+        The bytes of the part without the parameter. The parameter may be written into a message with the same bytes.
     at
-        Where octets of category and number begin in a message of the header without data.
+        Offset of the octets of category and number in a message of the header without data.
     values
-        Of `PARAMETER_KEYS`.
+        Values of `PARAMETER_KEYS`.
     """
 
     others: bytes
@@ -262,11 +262,11 @@ class HeaderPart:
     Parameters
     ----------
     names
-        Keys that it decides about.
+        Keys that depend on this part.
     key
-        Its bytes: where they are equal, values are.
+        Bytes of the part. Parts with equal bytes have equal values.
     parameter
-        How to have its keys by writing into a message, where that can be done.
+        Where the parameter is in the part, if the keys can be read by writing it into a message; else ``None``.
     """
 
     names: tuple[str, ...]
@@ -275,10 +275,10 @@ class HeaderPart:
 
 
 def header_parts(field: Field, header: GribHeader, /) -> tuple[HeaderPart, ...]:
-    """Take the header of a field apart; there are no parts where too little is known about it.
+    """Split the header of a field into parts; return no parts if too little is known about the header.
 
-    What eccodes makes of a key follows from sections 1 to 5 without dates. Each part leaves out more, of which no
-    condition of its keys is. The first one decides about `WHOLE`; the others hold where that is true.
+    Keys of eccodes follow from sections 1 to 5 without dates. Each part leaves out further bytes that its keys do not
+    depend on. The first part decides about `WHOLE`; the other parts are valid only if `WHOLE` is true.
     """
     if header.has_dates or header.time is None or not _is_known():
         return ()

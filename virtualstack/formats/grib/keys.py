@@ -1,4 +1,4 @@
-"""Keys of fields as eccodes gives them, asked for once for all fields that share what they depend on."""
+"""Read keys of fields with eccodes, once for all fields that share what the keys depend on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from virtualstack.formats.grib.messages import Field
 __all__ = ["OF_VALUES", "QUALIFIER", "TRIPLET", "UNDEFINED", "Asking", "ask", "cfgrib_field", "name_text"]
 
 UNDEFINED = "undef"
-"""The value of keys that a field does not have, as cfgrib writes it."""
+"""Value of a key that a field does not have, as cfgrib writes it."""
 
 OF_VALUES = frozenset(
     {
@@ -47,7 +47,7 @@ OF_VALUES = frozenset(
     | {"bitmapPresent", "referenceValue", "binaryScaleFactor", "decimalScaleFactor", "numberOfValues"}
     | {"referenceValueError", "packingType", "missingValuesPresent", "unpackedValues", "data", "offset"}
 )
-"""Keys that are of values, or of how they are packed, which differs from field to field and is in no header of ours."""
+"""Keys of values, or of their packing. They differ from field to field, and no header here contains them."""
 
 _TRIPLET_2 = ["discipline", "parameterCategory", "parameterNumber"]
 _GRID = ("gridType", "md5GridSection", "numberOfPoints", "uvRelativeToGrid")
@@ -55,7 +55,7 @@ _SCALARS = frozenset(
     {"centre", "centreDescription", "dataType", "directionNumber", "edition", "frequencyNumber", "level:float"}
     | {"number", "stepType", "subCentre", "paramId", "typeOfLevel", QUALIFIER, TRIPLET}
 )
-# Keys of what is neither a time nor a level
+# Keys that are neither times nor levels
 _QUALIFIERS = {
     "percentile": ("percentileValue",),
     "probability": ("probabilityType", "lowerLimit", "upperLimit"),
@@ -72,20 +72,19 @@ _PARTS: ByteCache[dict[str, Any]] = ByteCache(_MAX_CACHED_PARTS, each)
 
 
 class SupportsItem(Protocol):
-    """What has keys, and raises for those that it does not have."""
+    """An object that has keys, and raises an error for a key that it does not have."""
 
     def __getitem__(self, name: str, /) -> Any:
-        """Give the value of a key."""
+        """Return the value of a key."""
 
 
 class Asking:
-    """Asks for keys of the fields of a file, one after the other.
+    """Reader of the keys of the fields of a file, one field after another.
 
     Parameters
     ----------
     names
-        Of keys in eccodes' and cfgrib's words, such as ``"level:float"``. Times that stand in the header are not asked
-        for.
+        Names of keys as in eccodes and cfgrib, such as ``"level:float"``. A time that the header has apart is not read.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -93,17 +92,17 @@ class Asking:
         self._open: dict[bytes, _Message] = {}
 
     def field_keys(self, field: Field, header: GribHeader, stub: bytes, /) -> tuple[Any, ...]:
-        """Give the values of keys.
+        """Return the values of the keys of a field.
 
         Parameters
         ----------
         field, header, stub
-            The field, what tells it apart, and a message of it without data; equal headers have equal values.
+            The field, its header, and a message of the field without data. Fields with equal headers have equal values.
 
         Returns
         -------
         tuple
-            One value a name: text, numbers, or tuples of them; `UNDEFINED` where the field has no such key.
+            One value for each name: text, numbers, or tuples of them; `UNDEFINED` if the field has no such key.
         """
         return _HEADERS.get((self._names, header.key), lambda: self._asked(field, header, stub))
 
@@ -123,7 +122,7 @@ class Asking:
         return tuple(known[name] for name in self._names)
 
     def _of_parts(self, field: Field, header: GribHeader, message: _Message) -> dict[str, Any]:
-        """Ask for the keys of the parts of a header; for none where eccodes does not find all sections."""
+        """Return the keys of the parts of a header; return none if eccodes does not find all sections."""
         known: dict[str, Any] = {}
         for part in header_parts(field, header):
             known |= _PARTS.get(part.key, lambda part=part: self._of_part(part, message))  # type: ignore[misc]
@@ -135,7 +134,7 @@ class Asking:
         return known
 
     def _of_part(self, part: HeaderPart, message: _Message) -> dict[str, Any]:
-        """Ask for the keys of a part; of a message that is open already, where only the parameter is another one."""
+        """Read the keys of a part, from a message that is open already if only its parameter differs."""
         if part.parameter is not None:
             found = self._open.get(part.parameter.others)
             if found is not None and found.write(part.parameter):
@@ -146,9 +145,9 @@ class Asking:
 
 
 def cfgrib_field(stub: bytes, /) -> Any:
-    """Return what cfgrib takes for a field: keys of eccodes, and those that cfgrib makes of them.
+    """Return a field as cfgrib sees it: the keys of eccodes, and the keys that cfgrib computes.
 
-    Coordinates are computed in a child process: keys of these raise `LibraryError` or `ChildDiedError`, too.
+    Coordinates are computed in a child process, so their keys may also raise `LibraryError` or `ChildDiedError`.
     """
     messages = import_cfgrib("cfmessage")
     computed = messages.COMPUTED_KEYS | {key: (functools.partial(_coordinates, key), None) for key in _COORDINATES}
@@ -165,7 +164,7 @@ def _coordinates(key: str, field: Any) -> NDArray[np.float64]:
 
 
 class _Message:
-    """A message that eccodes takes apart, and cfgrib's view of it, once they are needed, as that takes time."""
+    """A message that eccodes parses, and cfgrib's view of it. Both are slow, and made when first needed."""
 
     def __init__(self, stub: bytes) -> None:
         self._eccodes = import_eccodes()
@@ -189,7 +188,7 @@ class _Message:
             raise KeyError(name) from None
 
     def scalar(self, name: str) -> Any:
-        """Ask for a key of one value: cfgrib asks how many there are first."""
+        """Return the value of a key that has one value. cfgrib would first ask eccodes for the number of values."""
         if name == STEP:
             return self._step()
         if name == QUALIFIER:
@@ -204,7 +203,7 @@ class _Message:
             return UNDEFINED
 
     def _step(self) -> Any:
-        handle = self._handle  # what cannot be opened has no keys
+        handle = self._handle  # a message that eccodes cannot open has no keys
         from_grib_step = import_cfgrib("cfmessage").from_grib_step
         # minutes that are no whole hours have no step at first; eccodes then counts in minutes, and cfgrib asks twice
         for _ in range(2):
@@ -222,13 +221,13 @@ class _Message:
         return ""
 
     def field(self) -> Any:
-        """Give cfgrib's view."""
+        """Return cfgrib's view of the message."""
         if self._field is None:
             self._field = cfgrib_field(self._stub)
         return self._field
 
     def write(self, parameter: Parameter) -> bool:
-        """Make it a message of another parameter; whether it is one now, and no other byte has changed."""
+        """Write another parameter into the message; return whether the parameter, and no other byte, has changed."""
         discipline, *place = parameter.values
         stub = bytearray(self._stub)
         stub[6], stub[parameter.at : parameter.at + len(place)] = discipline, bytes(place)
@@ -242,7 +241,7 @@ class _Message:
 
 
 def ask(field: SupportsItem, name: str, /) -> Any:
-    """Ask for a key as cfgrib's index does: one that has no such type is taken as it is."""
+    """Return a key as cfgrib's index does: a key that does not have the wanted type is returned with its own type."""
     if name == TRIPLET:
         is_old = ask(field, "edition") == 1
         keys = ["table2Version", "indicatorOfParameter"] if is_old else _TRIPLET_2
@@ -262,7 +261,7 @@ def ask(field: SupportsItem, name: str, /) -> Any:
 
 
 def name_text(value: Any, /) -> str:
-    """Give what stands for a value in a name."""
+    """Return the text that represents a value in a name."""
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).replace("/", "_")

@@ -1,4 +1,4 @@
-"""Messages and their fields: sections, and where the bytes of each field lie. No I/O, no eccodes."""
+"""Parse messages and their fields: sections, and the byte range of each field. No I/O, no eccodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from virtualstack.codecs.grib.fields import (
 __all__ = ["Field", "MessageError", "message_length", "parse_fields"]
 
 type Read = Callable[[int, int], bytes]
-"""Gives so many bytes from an offset in the file; fewer only where the file ends."""
+"""Function that reads so many bytes from an offset in the file; it returns fewer only at the end of the file."""
 
 _FRONT_BYTES = 1 << 10
 _MAX_HEADER_BYTES = 1 << 26
@@ -36,32 +36,33 @@ _MIN_BYTES_1, _MIN_BYTES_2 = 8 + 28 + 11 + 4, 16 + 21 + 5 + 4
 
 
 class MessageError(ValueError):
-    """The bytes of a message contradict themselves."""
+    """The bytes of a message contradict each other."""
 
 
 class Field(NamedTuple):
-    """One field of a message: what describes it, and the bytes that decode to it.
+    """One field of a message: its description, and the bytes that decode to it.
 
-    A field that is not the last one of its message has the bytes from the beginning of the message to the end of its
-    own data, and is the last one in them.
+    If a field is not the last field of its message, its bytes run from the beginning of the message to the end of its
+    own data. The field is then the last field in these bytes.
 
     Parameters
     ----------
     edition
-        Of GRIB, 1 or 2.
+        Edition of GRIB, 1 or 2.
     offset, length
-        Of those bytes, in the file.
+        Byte range of the field in the file.
     number
-        Of the field in its message, from 0.
+        Number of the field in its message, from 0.
     described
-        Bytes from the beginning of the message to the end of what describes the grid: section 5 of GRIB 2, 2 of GRIB 1.
+        Number of bytes from the beginning of the message to the end of the description of the grid: to the end of
+        section 5 in GRIB 2, of section 2 in GRIB 1.
     is_whole
-        Whether it is the one field of its message.
+        If true, the field is the only field of its message.
     discipline
-        Of the message, GRIB 2; else 0.
+        Discipline of the message in GRIB 2; 0 in GRIB 1.
     sections
-        The sections that describe it, by number, each with its own header: 1 to 5 of GRIB 2; 1, 2, and the beginning
-        of 4 of GRIB 1. Those that are absent are empty.
+        Sections that describe the field, each with its own header, in the order of their numbers: sections 1 to 5 of
+        GRIB 2; sections 1 and 2 and the beginning of section 4 of GRIB 1. A section that does not exist is empty.
     """
 
     edition: int
@@ -75,14 +76,14 @@ class Field(NamedTuple):
 
     @property
     def form(self) -> int:
-        """The flags of section 4 of GRIB 1 where they say that there are spherical harmonics, which grids are not."""
+        """Flags of section 4 of GRIB 1 if they declare spherical harmonics, which are no grid; else 0."""
         flags = self.sections[3][3] if self.edition == 1 else 0
         return flags & 0xF0 if flags & 0x80 else 0
 
     def stub(self) -> bytes:
-        """Make a message of the field without bitmap and data: it has all keys but those of values.
+        """Return a message of the field without bitmap and data. It has all keys except for the keys of values.
 
-        GRIB 1 has no place for the beginning of data alone: its section 4 says that there are no bits of values.
+        A GRIB 1 message cannot have the beginning of section 4 alone: the section then declares 0 bits for each value.
         """
         if self.edition == 2:
             return message_2(self.discipline, (*self.sections, EMPTY_BITMAP, EMPTY_DATA))
@@ -96,8 +97,8 @@ def message_length(head: bytes, /) -> tuple[int, int] | None:
     Returns
     -------
     tuple or None
-        Edition and length in bytes; of GRIB 1, the length is what stands there, which is less than that of messages of
-        more than 8 MiB. ``None`` where no message begins.
+        Edition and length in bytes. For GRIB 1 it is the stored length, which is too small for messages of more than
+        8 MiB. ``None`` if no message begins here.
     """
     if len(head) < 8 or head[:4] != MAGIC:
         return None
@@ -110,30 +111,30 @@ def message_length(head: bytes, /) -> tuple[int, int] | None:
 
 
 def parse_fields(read: Read, offset: int, size: int, head: bytes, /) -> tuple[int, list[Field]]:
-    """Take a message apart.
+    """Split a message into its fields.
 
     Parameters
     ----------
     read
-        Reads the file; asked for headers alone.
+        Function that reads the file; only headers are read.
     offset
-        Where the message begins.
+        Offset of the message in the file.
     size
-        Of the file, in bytes.
+        Size of the file in bytes.
     head
-        The first bytes of the message, 16 at least.
+        First bytes of the message, at least 16.
 
     Returns
     -------
     int
-        Bytes of the message.
+        Length of the message in bytes.
     list of Field
-        In their order.
+        Fields in their order.
 
     Raises
     ------
     MessageError
-        Sections do not fit the message, it has no end, or is cut short.
+        The sections do not fit the message, the message has no end marker, or it is cut short.
     """
     found = message_length(head)
     if found is None:
@@ -165,7 +166,7 @@ def _check_end(read: Read, offset: int, length: int) -> None:
 
 
 def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Field]:
-    """Follow WMO FM 92 GRIB 1: sections 1, 2 and 3 as the flags of section 1 say, then 4."""
+    """Parse WMO FM 92 GRIB 1: sections 1, 2 and 3 as the flags of section 1 announce, then section 4."""
     at = offset + 8
     product = _section_1(read, at, size, least=28)
     at += len(product)
@@ -182,7 +183,7 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
         raise MessageError("the file ends within section 4: the message is cut short")
     data = int.from_bytes(head[:3], "big")
     if length & 0x800000 and data < 120:
-        # ECMWF's rule for more than 8 MiB: the length counts in 120 bytes, and that of section 4 is what it is too long
+        # ECMWF's rule for more than 8 MiB: the length counts 120 bytes, and the length of section 4 is the excess
         length = (length & 0x7FFFFF) * 120 - data + 4
     elif at + data + 4 != offset + length:
         raise MessageError(
@@ -219,7 +220,7 @@ def _section_1(read: Read, at: int, size: int, *, least: int) -> bytes:
 
 
 def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Field]:
-    """Follow WMO FM 92 GRIB 2: sections 2 to 7, 3 to 7, or 4 to 7 may come again, each time with one field."""
+    """Parse WMO FM 92 GRIB 2: sections 2 to 7, 3 to 7, or 4 to 7 may be repeated, with one field each time."""
     at, end = offset + 16, offset + length - 4
     front = read(offset, min(_FRONT_BYTES, length))  # most often all that is needed
     now: list[bytes] = [b""] * 5

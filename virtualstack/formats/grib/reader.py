@@ -1,15 +1,16 @@
 """The reader of GRIB files.
 
-The way from a file to a group:
+The steps from a file to a group:
 
-1. `walk` goes from message to message, or where an index beside the file says that they begin.
+1. `walk` goes from message to message, or reads where messages begin from an index beside the file.
    `messages` finds the sections of a message, and its fields.
-2. `headers` keeps what tells fields apart, without their times. `keys` asks eccodes once for equal headers.
-3. `records` holds the fields of a file in columns, and makes one table of those of many files.
-4. `cube` makes variables of fields by cfgrib's rules, and places each field in a cell. `grids` has the horizontal grid.
-5. `groups` makes virtual arrays and groups: one dataset, or a tree. `duplicates` tells apart fields of one cell.
+2. `headers` describes fields without their times. `keys` asks eccodes once for all fields with equal headers.
+3. `records` holds the fields of a file in columns, and makes one table of the fields of many files.
+4. `cube` makes variables of fields by cfgrib's rules, and places each field in a cell. `grids` reads the horizontal
+   grid.
+5. `groups` makes virtual arrays and groups: one dataset, or a tree. `duplicates` separates fields of one cell.
 
-Values are decoded by `virtualstack.codecs.grib`.
+`virtualstack.codecs.grib` decodes the values.
 """
 
 from __future__ import annotations
@@ -41,35 +42,40 @@ _TIMES = ("time", "step")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GRIB:
-    """Reads GRIB files of editions 1 and 2: headers alone, no data.
+    """Reader of GRIB files, editions 1 and 2. It reads headers, and no data.
 
-    Names, dimensions, coordinates and attributes are those of cfgrib.
+    Names, dimensions, coordinates and attributes are the same as in cfgrib.
 
     Parameters
     ----------
     filter_by_keys
-        Values of keys, or tuples of several, that fields must have; all others are left out.
+        Values of keys, or tuples of several values. Fields with other values are left out.
     time_dims
-        Keys of times that are dimensions: two of ``time``, ``step``, ``valid_time`` and others that eccodes has.
+        Keys of times that become dimensions: two of ``time``, ``step``, ``valid_time`` and other time keys of eccodes.
     extra_dims
-        Further keys that are dimensions, such as ``expver`` or ``constituentType``: fields that differ in nothing else
-        then stand side by side in one variable.
+        Further keys that become dimensions, such as ``expver`` or ``constituentType``. Fields that differ only in these
+        keys then form one variable.
     squeeze
-        Whether coordinates of one value are scalars, not dimensions.
+        If true, coordinates of one value are scalars, not dimensions.
     read_keys
-        Further keys that become attributes of variables; none that eccodes computes of values.
+        Further keys that become attributes of variables. Keys that eccodes computes from values are not allowed.
     by_kind
-        Whether each group of a tree has groups below it for each type of data, grid and number of dimensions, also
-        where there is only one: then where a field is does not depend on what else is there.
+        If true, each group of a tree has a group for each type of data, grid and number of dimensions, even if there is
+        only one. The path of a field then does not depend on the other fields.
     index
-        The index of a file, which lists where its messages begin, as NOAA (``.idx``) and ECMWF (``.index``) publish
-        them: headers are then read side by side. What is found does not depend on it. ``"auto"``: the one beside a
-        remote file of more than 1 MiB, where there is one; ``None``: none; else its URL.
+        The index of a file, which lists where its messages begin, as NOAA (``.idx``) and ECMWF (``.index``) publish it.
+        With an index, many headers are read at once. The fields that are found do not depend on it. ``"auto"``: the
+        index beside a remote file of more than 1 MiB, if it exists; ``None``: no index; else the URL of the index.
 
     Raises
     ------
     ValueError
-        A key is of values.
+        A key depends on values.
+
+    Examples
+    --------
+    >>> GRIB(filter_by_keys={"typeOfLevel": "surface", "stepType": "instant"}, extra_dims=("expver",)).extra_dims
+    ('expver',)
     """
 
     name: ClassVar[str] = "grib"
@@ -84,7 +90,7 @@ class GRIB:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What the user has named, which is read besides the file."""
+        """URLs that the user has named and that are read in addition to the file."""
         return () if self.index is None or self.index == "auto" else (absolute_url(self.index),)
 
     def __post_init__(self) -> None:
@@ -93,18 +99,18 @@ class GRIB:
                 raise ValueError(f"the key '{name}' is of values, which are not read: headers alone are")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a file.
+        """Read the fields of a file, and make a group of them.
 
         Raises
         ------
         MalformedFileError
-            It has no message, or a damaged one.
+            The file has no message, or a damaged message.
         ReaderError
             No field matches the filter.
         UnsupportedFeatureError
-            Its fields form no one dataset.
+            The fields do not form one dataset.
         StorageError
-            The bytes could not be read.
+            The file could not be read.
         """
         part = self._scan(url, storage).to_group()
         return part if options.is_part else self.assemble([part], options)
@@ -144,14 +150,14 @@ class GRIB:
             return None, [f"{error}; it is not used"]
 
     def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:
-        """Make one group of the fields of files: of all as if they stood in one.
+        """Make one group of the fields of several files, as if one file had all of them.
 
         Raises
         ------
         ReaderError
             No field matches the filter.
         UnsupportedFeatureError
-            They form no one dataset.
+            The fields do not form one dataset.
         """
         records = [Records.from_group(part) for part in parts]
         table = FieldTable.from_records(records, self._names())
@@ -182,7 +188,7 @@ class GRIB:
 
 
 def _timeless() -> set[str]:
-    """Give the keys of cfgrib's index but for times."""
+    """Return the keys of cfgrib's index except for the keys of times."""
     return set(import_cfgrib("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
 
 
@@ -203,7 +209,7 @@ def _group(
 
 
 def _nothing(table: FieldTable, wanted: Mapping[str, Any], url: str | None) -> str:
-    """Say which keys of a filter no field has."""
+    """Describe which keys of a filter match no field."""
     every = np.arange(len(table.fields))
     unmatched = [key for key, value in wanted.items() if not len(table.selected({key: value}))]
     if unmatched:

@@ -1,6 +1,6 @@
-"""Records of a scan, in columns: where each field lies, the keys of each header, and tables of many files.
+"""Hold the records of a scan in columns: byte ranges of fields, keys of headers, and tables of many files.
 
-Headers also tell which fields the codec ``grib`` of kerchunk decodes as ours does.
+This module also decides from headers which fields kerchunk's codec ``grib`` decodes to the same values as our codec.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _TOLERANCE = 1e-3  # of the distance of two packed numbers; eccodes' arithmetic 
 _PACKING_2 = Struct(">fHHB")
 _SIMPLE_2 = frozenset({0, 40, 41, 42})  # WMO FM 92 GRIB2 code table 5.0: simple, JPEG 2000, PNG, CCSDS
 _SCANNING_2 = {0: 71, 1: 71, 2: 71, 3: 71, 10: 59, 20: 64, 30: 64, 40: 71, 41: 71, 42: 71, 43: 71, 90: 63}
-"""Code table 3.1: where a grid has its scanning mode, in its section."""
+"""Code table 3.1: offset of the scanning mode in the section of each grid."""
 _COLUMNS, _ALTERNATE = 0x20, 0x10
 _SPECTRAL_1, _COMPLEX_1, _MORE_1 = 0x80, 0x40, 0x10
 
 
 def is_plain(field: Field, /) -> bool:
-    """Tell whether kerchunk's codec is known to decode a field rightly."""
+    """Return whether kerchunk's codec is known to decode a field to the right values."""
     return field.is_whole and (_is_plain_2(field) if field.edition == 2 else _is_plain_1(field))
 
 
@@ -71,7 +71,7 @@ def _signed(number: int) -> int:
 
 
 def _reaches(reference: float, binary: int, decimal: int, bits: int) -> bool:
-    """Tell whether a packed number may stand for 9999: (reference + packed * 2^binary) / 10^decimal."""
+    """Return whether a packed number may mean 9999: (reference + packed * 2^binary) / 10^decimal."""
     if abs(binary) > 200 or abs(decimal) > 100 or bits > 32:
         return True
     packed = (_MISSING * 10.0**decimal - reference) / 2.0**binary
@@ -93,39 +93,40 @@ FIELD = np.dtype(
         ("plain", "?"),
     ]
 )
-"""A field: row of its header, number in its message, bytes; reference time in seconds since 1970, step in hours.
+"""A field: row of its header, number in its message, byte range, reference time in seconds since 1970, step in hours.
 
-``plain`` tells whether kerchunk's codec is right, too.
+``described`` is the number of bytes that describe the grid. ``plain`` is true if kerchunk's codec gives the right
+values.
 """
 
 _FIELDS = "fields"
 
 NO_TIME = np.iinfo(np.int64).min
-"""A time that is none; a step that is none is NaN."""
+"""Value of ``time`` if a field has no time. The value of ``step`` if a field has no step is NaN."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """All fields of one file; it pickles.
+    """All fields of one file; the object can be pickled.
 
     Parameters
     ----------
     location
-        Of the file.
+        Location of the file.
     names
-        Keys that were asked for.
+        Names of the keys that were read.
     headers
-        Values of the keys, a row for each header that occurs.
+        Values of the keys, one row for each distinct header.
     stubs
-        A message without data of the first field with each header.
+        For each header, a message without data of the first field with this header.
     digests
-        Of each header, times apart: equal ones are equal headers.
+        Digest of each header without times; equal headers have equal digests.
     fields
-        In the order of the file, of dtype `FIELD`.
+        The fields in the order of the file, with the data type `FIELD`.
     n_junk
-        Bytes that belong to no message.
+        Number of bytes that belong to no message.
     notes
-        What there is to say about the index of the file.
+        Remarks about the index of the file.
     """
 
     location: Location
@@ -138,7 +139,7 @@ class Records:
     notes: tuple[str, ...] = ()
 
     def to_group(self) -> ManifestGroup:
-        """Give the records as a group, for who keeps and sends groups alone."""
+        """Return the records as a group, for code that keeps and sends groups only."""
         return ManifestGroup(
             arrays={_FIELDS: inline_array(self.fields, name=f"/{_FIELDS}", dims=[_FIELDS], attributes={})},
             attributes={
@@ -156,12 +157,12 @@ class Records:
 
     @classmethod
     def from_group(cls, group: ManifestGroup, /) -> Records:
-        """Take the records out of a group that :meth:`to_group` has made.
+        """Return the records of a group that :meth:`to_group` has made.
 
         Raises
         ------
         ManifestError
-            It is none.
+            The group has no records of GRIB.
         """
         said = group.attributes
         if said.get(PARTS) != "grib":
@@ -182,23 +183,23 @@ class Records:
 def describe_fields(
     found: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool
 ) -> Records:
-    """Ask for the keys of fields.
+    """Read the keys of fields.
 
     Parameters
     ----------
     found
-        In the order of the file.
+        Fields in the order of the file.
     location
-        Of the file.
+        Location of the file.
     names
-        Of the keys, ``"time"`` and ``"step"`` among them.
+        Names of the keys, including ``"time"`` and ``"step"``.
     with_times
-        Whether keys other than these two depend on times.
+        If true, keys other than these two depend on times.
 
     Raises
     ------
     MalformedFileError
-        eccodes can make nothing of a header, or would count time for ever.
+        eccodes cannot read a header, or would count time without end.
     """
     rows: dict[bytes, int] = {}
     headers: list[tuple[Any, ...]] = []
@@ -271,16 +272,16 @@ class Column:
     Parameters
     ----------
     codes
-        Row of ``values``, of each field.
+        Index into ``values`` for each field.
     values
-        Distinct.
+        Distinct values of the key.
     """
 
     codes: NDArray[np.int64]
     values: list[Any]
 
     def distinct(self, rows: NDArray[np.int64], /) -> list[Any]:
-        """Give the distinct values of some fields, in the order in which they occur."""
+        """Return the distinct values of some fields, in order of first occurrence."""
         if len(self.values) == 1 and len(rows):
             return list(self.values)
         codes, first = np.unique(self.codes[rows], return_index=True)
@@ -289,24 +290,24 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class FieldTable:
-    """The fields of files, in the order of the files.
+    """The fields of several files, in the order of the files.
 
     Parameters
     ----------
     names
-        Of keys.
+        Names of the keys.
     headers
-        Values of the keys, a row for each header that occurs.
+        Values of the keys, one row for each distinct header.
     stubs
         A message without data for each header.
     digests
-        Of each header, times apart.
+        Digest of each header without times.
     fields
-        Of dtype `FIELD`.
+        The fields, with the data type `FIELD`.
     sources
-        Row of ``locations``, of each field.
+        Index into ``locations`` for each field.
     locations
-        Of the files.
+        Locations of the files.
     """
 
     names: tuple[str, ...]
@@ -320,7 +321,7 @@ class FieldTable:
 
     @classmethod
     def from_records(cls, parts: Sequence[Records], names: tuple[str, ...], /) -> FieldTable:
-        """Put the records of files together."""
+        """Make one table of the records of several files."""
         rows: dict[bytes, int] = {}
         headers: list[tuple[Any, ...]] = []
         stubs: list[bytes] = []
@@ -347,12 +348,12 @@ class FieldTable:
         )
 
     def column(self, name: str, /) -> Column:
-        """Give the values of a key.
+        """Return the values of a key.
 
         Raises
         ------
         KeyError
-            It was not asked for.
+            The key was not read.
         """
         if name not in self._columns:
             self._columns[name] = self._times(name) if name in ("time", "step") else self._key(name)
@@ -375,7 +376,7 @@ class FieldTable:
 
     @cached_property
     def ranks(self) -> NDArray[np.int64]:
-        """Number the entries of cfgrib's index, which are fields with equal keys and times, in their order."""
+        """Number of the entry of each field in cfgrib's index: fields with equal keys and times are one entry."""
         values: dict[Any, int] = {}
         # cfgrib knows nothing of the qualifier; the times are those of fields, whether their headers have them or not
         at = [i for i, name in enumerate(self.names) if name not in (QUALIFIER, "time", "step")]
@@ -386,7 +387,7 @@ class FieldTable:
         return np.argsort(np.argsort(first))[inverse].astype(np.int64)
 
     def selected(self, wanted: Mapping[str, Any], /) -> NDArray[np.int64]:
-        """Give the rows of fields whose keys have given values, or one of several."""
+        """Return the rows of fields whose keys have the given values, or one of several given values."""
         keep = np.ones(len(self.fields), bool)
         for name, value in wanted.items():
             column = self.column(name)

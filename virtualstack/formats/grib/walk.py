@@ -1,7 +1,7 @@
-"""Walk through a file from message to message, by headers alone; what lies between them is junk.
+"""Walk through a file from message to message by headers alone; bytes between messages are junk.
 
-Headers of many messages are fetched at once, before the walk comes to them. Sidecar indexes of NOAA and ECMWF say
-where messages begin. Their text is for people: what a file has, its own bytes say.
+Headers of many messages are fetched at once, before the walk reaches them. Sidecar indexes of NOAA and ECMWF list where
+messages begin. They are written for people, so the bytes of the file always decide.
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ _FILLED = re.compile(rb"^[^\r\n]", re.MULTILINE)
 
 
 class SidecarError(ValueError):
-    """It is no index, or of something else."""
+    """The text is no index, or belongs to another file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """What an index says.
+    """The content of an index.
 
     Parameters
     ----------
     url
-        Of the index.
+        URL of the index.
     lengths
-        Of the message at each offset, in bytes; ``None`` where it is not said. In ascending order of offsets.
+        Length in bytes of the message at each offset, in ascending order of offsets; ``None`` if the index does not
+        list the length.
     """
 
     url: str
@@ -63,7 +64,7 @@ class Sidecar:
 
 
 def sidecar_urls(url: str, /) -> list[str]:
-    """Give the names that the index of a file may have.
+    """Return the URLs that the index of a file may have.
 
     >>> sidecar_urls("s3://bucket/a.grib2")
     ['s3://bucket/a.grib2.idx', 's3://bucket/a.index', 's3://bucket/a.grib2.index']
@@ -78,27 +79,27 @@ def sidecar_urls(url: str, /) -> list[str]:
 
 
 def find_sidecar(url: str, size: int, storage: Storage, /) -> tuple[Sidecar | None, list[str]]:
-    """Look for the index of a file; one request for each of its names, all at once.
+    """Find the index of a file, with one request for each possible name, all at once.
 
-    That there is none, or that one may not look, is no news.
+    An index that does not exist, or to which access is denied, is not reported.
 
     Parameters
     ----------
     url
-        Of the file.
+        URL of the file.
     size
-        Of the file, in bytes.
+        Size of the file in bytes.
     storage
-        How it is reached.
+        Storage of the file.
 
     Returns
     -------
     Sidecar or None
-        The first that is one.
+        The first valid index.
     list of str
-        What is wrong with others.
+        Faults of the candidates before it.
     """
-    # not watched by caches of scans: what is found in the file does not depend on it
+    # a scan cache does not record this: the fields of the file do not depend on the index
     plain = Storage(storage.given, storage.remembered)
 
     def look(name: str) -> Sidecar | Exception:
@@ -123,18 +124,18 @@ def open_sidecar(url: str, size: int, storage: Storage, /) -> Sidecar:
     Parameters
     ----------
     url
-        Of the index.
+        URL of the index.
     size
-        Of the file that it is about, in bytes.
+        Size in bytes of the file that the index belongs to.
     storage
-        How it is reached.
+        Storage of the index.
 
     Raises
     ------
     SidecarError
-        It is none, or of another file.
+        The text is no index, or belongs to another file.
     StorageError
-        It cannot be had.
+        The index could not be read.
     """
     source = storage.source(url)
     if source.size > _MAX_INDEX_BYTES:
@@ -143,12 +144,12 @@ def open_sidecar(url: str, size: int, storage: Storage, /) -> Sidecar:
 
 
 def parse_sidecar(data: bytes, size: int, /, *, url: str) -> dict[int, int | None]:
-    """Take offsets and lengths out of the text of an index, sorted.
+    """Return the lengths of messages by their offsets from the text of an index, in ascending order.
 
     Raises
     ------
     SidecarError
-        A line is none of an index, or not of a file of so many bytes.
+        A line is no line of an index, or contradicts the size of the file.
     """
     lengths = _json_lines(data, url) if data.lstrip()[:1] == b"{" else dict.fromkeys(_lines(data, url))
     if not lengths:
@@ -199,9 +200,9 @@ class _MissingError(Exception):
 
 
 class HeaderPrefetch:
-    """Bytes of a source that were fetched side by side; those of the last `fetch` are kept.
+    """Bytes of a source that were fetched at once; only the bytes of the last `fetch` are kept.
 
-    It changes when bytes are read, and never what a walk finds: they are what the source has there.
+    Prefetching changes when bytes are read, and never what a walk finds: the bytes are the bytes of the source.
 
     Parameters
     ----------
@@ -215,15 +216,15 @@ class HeaderPrefetch:
         self._pieces: list[Bytes] = []
 
     def fetch(self, offsets: Sequence[int], /) -> int | None:
-        """Fetch all that a walk needs of the messages that may begin at some offsets, in ascending order.
+        """Fetch all that a walk needs of messages that may begin at some offsets, in ascending order.
 
-        1 KiB each, in one go; what lies elsewhere, behind bitmaps and in long headers, in one more for each step, and
-        what is between two of them.
+        The first request fetches 1 KiB of each message. Each further request fetches bytes elsewhere, behind bitmaps
+        and in long headers, and short gaps between two messages.
 
         Returns
         -------
         int or None
-            The first offset where no whole message begins.
+            The first offset at which no whole message begins; ``None`` if there is no such offset.
         """
         self._begins, self._pieces = [], []
         size = self._source.size
@@ -257,7 +258,7 @@ class HeaderPrefetch:
         return wrong
 
     def read(self, offset: int, length: int, /) -> bytes | None:
-        """Give bytes, fewer where the file ends; ``None`` where they are not here."""
+        """Return bytes, fewer at the end of the file; ``None`` if they were not fetched."""
         length = min(length, self._source.size - offset)
         if length <= 0:
             return b""
@@ -270,7 +271,7 @@ class HeaderPrefetch:
         return None
 
     def rest(self, offset: int, /) -> bytes:
-        """Return the bytes from an offset on that are in memory already, perhaps none."""
+        """Return the fetched bytes from an offset on, which may be none."""
         i = bisect_right(self._begins, offset) - 1
         return bytes(self._pieces[i][offset - self._begins[i] :]) if i >= 0 else b""
 
@@ -289,16 +290,16 @@ class HeaderPrefetch:
 
 
 SMALL_FILE_BYTES = 1 << 20
-"""Bytes of a remote file that is read whole: that takes one request."""
+"""Largest size of a remote file that is read as a whole, which takes one request."""
 
-_LOCAL_BLOCK_BYTES = 1 << 12  # bytes that are read at once of local files
+_LOCAL_BLOCK_BYTES = 1 << 12  # read at once from a local file
 _REMOTE_BLOCK_BYTES = (1 << 10) + (
     1 << 7
-)  # of remote ones: the end of a message, and of the next one what is looked at first
+)  # from a remote file: the end of a message, and the headers of the next message
 _MAX_REMOTE_BLOCK_BYTES = 1 << 14
 _SECTIONS_BEHIND_BYTES = 1 << 7  # sections 6 and 7 begin behind the grid and the packing
-_SMALL_MESSAGE_BYTES = 1 << 14  # read whole rather than passed over
-_RUN_BYTES = 1 << 16, 1 << 20  # bytes that are read at once of a row of such
+_SMALL_MESSAGE_BYTES = 1 << 14  # a message up to this size is read, not skipped
+_RUN_BYTES = 1 << 16, 1 << 20  # read at once from a sequence of small messages
 _JUNK_BYTES = 1 << 20  # bytes that are searched at once for the next message, at most
 _MAX_MESSAGES_AHEAD = 1 << 11  # messages whose headers are read side by side
 _MAX_GUESSES = 1 << 8
@@ -307,14 +308,14 @@ _MIN_GUESS_BYTES = 1 << 16  # bytes of messages from which on wrong guesses cost
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that begin like a message and are none.
+    """Bytes that begin like a message but are no valid message.
 
     Parameters
     ----------
     offset
-        Of ``GRIB``, in bytes.
+        Offset of the text ``GRIB`` in bytes.
     reason
-        What contradicts what.
+        The contradiction in these bytes.
     """
 
     offset: int
@@ -322,7 +323,7 @@ class Damage:
 
 
 class _Window:
-    """Reads a source in blocks, of which one is kept, where it was not read ahead."""
+    """Reader of a source in blocks: one block is kept, and prefetched bytes are used first."""
 
     def __init__(self, source: Source, block: int) -> None:
         self._source = source
@@ -344,7 +345,7 @@ class _Window:
         return self._data[begin : begin + length]
 
     def rest(self, offset: int, /) -> bytes:
-        """Return the bytes from an offset on that are in memory already: a block at most, and perhaps none."""
+        """Return bytes from an offset on that need no reading, which may be none."""
         begin = offset - self._begin
         if 0 <= begin < len(self._data):
             return self._data[begin : begin + _LOCAL_BLOCK_BYTES]  # a copy, and damaged messages may be short
@@ -352,18 +353,18 @@ class _Window:
 
 
 class _Guide:
-    """Says where the next messages may begin: what an index lists, else so far apart as the last ones were."""
+    """Guide that prefetches the next messages: at the offsets of an index, or spaced like the last messages."""
 
     def __init__(self, window: _Window, size: int, sidecar: Sidecar | None, *, is_far: bool) -> None:
         self._window, self._size = window, size
         self._sidecar, self._is_far = sidecar, is_far
         self._listed = list(sidecar.lengths) if sidecar is not None else []
-        self._until = 0  # all that may begin before is read
+        self._until = 0  # messages that may begin before this offset were prefetched
         self._length = 0  # of the last message
         self._n_guesses = 1
 
     def reach(self, at: int, /) -> None:
-        """Read ahead, where a walk comes to what is not read yet."""
+        """Prefetch messages when a walk reaches an offset that was not prefetched yet."""
         if at < self._until:
             return
         begin = bisect_left(self._listed, at)
@@ -379,7 +380,7 @@ class _Guide:
                 self._window.ahead.fetch(offsets)
 
     def passed(self, at: int, length: int, /) -> None:
-        """Take notice of a message; some files have all of one length."""
+        """Record a message that the walk has read, to guess the next offsets: messages may have equal lengths."""
         if not self._is_far or length < _MIN_GUESS_BYTES or length != self._length:
             self._n_guesses, self._length = 1, length
             if not self._listed:
@@ -390,21 +391,21 @@ class _Guide:
 
 @dataclass(slots=True)
 class Walk:
-    """What a file has: iterate to walk through it.
+    """A walk through the fields of a file; iterate over it.
 
     Parameters
     ----------
     source
         The file.
     sidecar
-        An index of the file. Headers are read side by side where it says that they are; what is found does not depend
-        on it.
+        An index of the file, which allows many headers to be read at once. The fields that are found do not depend on
+        it.
     n_junk
-        Bytes that belong to no message, so far.
+        Number of bytes so far that belong to no message.
     damages
-        Messages that are damaged, so far; their bytes are junk.
+        Damaged messages so far; their bytes count as junk.
     lengths
-        Of the messages, so far, by offset, where there is an index to compare with.
+        Lengths of the messages so far by offset, if there is an index to compare with.
     """
 
     source: Source
@@ -414,7 +415,7 @@ class Walk:
     lengths: dict[int, int] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Field]:
-        """Give all fields in the order of the file; data are not read, junk is."""
+        """Yield all fields in the order of the file; data are not read, but junk is."""
         at, n, size = 0, 0, self.source.size
         is_far = is_remote(self.source.location.url)
         block = (size if size <= SMALL_FILE_BYTES else _REMOTE_BLOCK_BYTES) if is_far else _LOCAL_BLOCK_BYTES
@@ -444,7 +445,7 @@ class Walk:
             window.block = _front(length, at, n, fields[0].described) if is_far and size > SMALL_FILE_BYTES else block
 
     def contradiction(self) -> str | None:
-        """Say after the walk what is wrong with the index; ``None`` where it is right, or there is none."""
+        """Return how the index contradicts the file after the walk; ``None`` if it does not, or without an index."""
         if self.sidecar is None:
             return None
         listed, found = self.sidecar.lengths, self.lengths
@@ -465,9 +466,9 @@ class Walk:
         )
 
     def _next(self, window: _Window, at: int) -> int:
-        """Find where the next message may begin; the end of the file where none does."""
+        """Find the offset at which the next message may begin; the end of the file if there is none."""
         size = self.source.size
-        block = max(window.block, _JUNK_BYTES)  # there may be much of it
+        block = max(window.block, _JUNK_BYTES)  # there may be much junk
         window.block = min(4 * window.block, block)
         while at < size:
             data = window.rest(at)
@@ -482,7 +483,7 @@ class Walk:
 
 
 def _front(length: int, at: int, n: int, described: int) -> int:
-    """Choose how much of a remote file is read from the end of a message on, of ``n`` in ``at`` bytes."""
+    """Choose how many bytes of a remote file to read after ``n`` messages in ``at`` bytes."""
     if length < _SMALL_MESSAGE_BYTES and at < n * _SMALL_MESSAGE_BYTES:
         return min(max(at, _RUN_BYTES[0]), _RUN_BYTES[1])
     return min(max(_REMOTE_BLOCK_BYTES, described + _SECTIONS_BEHIND_BYTES), _MAX_REMOTE_BLOCK_BYTES)
