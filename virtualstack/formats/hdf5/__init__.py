@@ -1,1 +1,1 @@
-"""HDF5 and netCDF-4 files; `reader` tells the way from a file to a group."""
+"""Read HDF5 and netCDF-4 files; `reader` describes the steps from a file to a group."""

@@ -1,4 +1,4 @@
-"""Attributes as netCDF-4 shows them."""
+"""Decode attributes to the values that netCDF-4 shows."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ HIDDEN = frozenset(
         "_nc3_strict",
     }
 )
-"""What netCDF-4 and the dimension scales of HDF5 keep for themselves: netCDF-C's list of reserved attributes."""
+"""Names of the attributes that netCDF-4 and HDF5's dimension scales reserve, as in netCDF-C's list."""
 
 ADDRESS = np.dtype("<u8")
-"""An element that is a reference to an object."""
+"""Data type of an element that is an object reference."""
 
 _SCALE = b"DIMENSION_SCALE\0"
-"""What H5DSis_scale asks for: 15 characters and the NUL that ends them, in one element."""
+"""Text that H5DSis_scale requires: 15 characters and a final NUL, in one element."""
 
 _MAX_RANK = 32  # H5S_MAX_RANK
 
 
 class NoCounterpartError(Exception):
-    """xarray has nothing like the values of an attribute; the message says what they are."""
+    """xarray has no counterpart of the values of an attribute; the message describes the values."""
 
 
 class UnreadAttributeError(Exception):
@@ -67,12 +67,12 @@ class UnreadAttributeError(Exception):
 
 
 class AttributeReader:
-    """Makes values of attributes as they are stored.
+    """Reader of the values of attributes from their stored bytes.
 
     Parameters
     ----------
     superblock, heaps
-        Of the file.
+        Superblock and heaps of the file.
     """
 
     def __init__(self, superblock: Superblock, heaps: Heaps) -> None:
@@ -87,20 +87,21 @@ class AttributeReader:
         *,
         is_of_characters: bool = False,
     ) -> Attributes:
-        """Give the attributes of an object.
+        """Return the attributes of an object.
 
-        Text is `str`, several texts a list of them; one number is a numpy scalar, several are an array.
+        A text is a `str`, and several texts are a list. One number is a numpy scalar, and several numbers are an array.
 
         Parameters
         ----------
         stored
-            All of the object.
+            All attribute messages of the object.
         path
-            Of the object.
+            Path of the object.
         ask_library
-            Reads one attribute by its name, for those of datatypes that only the HDF5 library knows.
+            Function that reads an attribute of a given name with the HDF5 library, for datatypes that only the library
+            knows.
         is_of_characters
-            Whether it is a dataset of fixed strings.
+            If true, the object is a dataset of strings of fixed length.
         """
         values: dict[str, Any] = {}
         notes: list[Refusal] = []
@@ -129,7 +130,7 @@ class AttributeReader:
         return Attributes(values=values, notes=tuple(notes), references=references)
 
     def _value(self, attribute: AttributeMessage) -> Any:
-        """Give the value of an attribute; ``None`` where only the HDF5 library can."""
+        """Return the value of an attribute; ``None`` if only the HDF5 library can decode it."""
         if attribute.datatype.variant == "string":
             count = math.prod(attribute.space.shape or ())
             if attribute.space.shape is None or not count:
@@ -141,7 +142,7 @@ class AttributeReader:
         return copy.deepcopy(value) if isinstance(value, np.ndarray | list) else value
 
     def bytes_at(self, pointer: Pointer, width: int = 1) -> bytes:
-        """Give the bytes of an element of variable length, whose own elements have ``width`` bytes."""
+        """Return the bytes of an element of variable length; its own elements have ``width`` bytes each."""
         if pointer.heap is None:
             return b""
         heap = self._heaps[pointer.heap]
@@ -153,7 +154,7 @@ class AttributeReader:
         return raw
 
     def scale(self, stored: Sequence[AttributeMessage], rank: int, /) -> Scale | None:
-        """Give what the attributes of a dataset say of dimension scales; ``None`` where only the library can tell."""
+        """Return the dimension scale that attributes describe; ``None`` if only the library can decode them."""
         by_name = {attribute.name: attribute for attribute in stored if attribute.name in _SCALE_ATTRIBUTES}
         if not by_name:
             return _NO_SCALE
@@ -175,7 +176,7 @@ class AttributeReader:
     def _attached(
         self, attribute: AttributeMessage | None, rank: int
     ) -> tuple[tuple[tuple[int, ...], ...] | None, str]:
-        """Give the scales attached to each axis, and what is wrong with them."""
+        """Return the addresses of the scales attached to each axis, and a description of any damage."""
         if attribute is None:
             return None, ""
         base, width = attribute.datatype.base, self._superblock.widths.address
@@ -197,7 +198,7 @@ class AttributeReader:
 
 @functools.lru_cache(maxsize=4096)
 def _value_in_place(attribute: AttributeMessage) -> Any:
-    """Give the value of an attribute of fixed size; ``None`` where only the HDF5 library can."""
+    """Return the value of an attribute of fixed size; ``None`` if only the HDF5 library can decode it."""
     datatype, shape = attribute.datatype, attribute.space.shape
     if datatype.kind == "string":
         return "" if shape is None else _text_in_place(attribute, shape)
@@ -225,14 +226,14 @@ _NO_SCALE = Scale()
 
 
 def _one_text(attribute: AttributeMessage | None) -> bytes:
-    """Return the one text of fixed length that an attribute holds; nothing where it holds something else."""
+    """Return the single text of fixed length in an attribute; empty bytes if the attribute has other values."""
     if attribute is None or attribute.datatype.kind != "string" or attribute.space.shape is None:
         return b""
     return attribute.data[: attribute.datatype.size] if math.prod(attribute.space.shape) == 1 else b""
 
 
 def _integers(attribute: AttributeMessage | None) -> tuple[int, ...] | None:
-    """Give whole numbers; none where they are something else, and ``None`` where only the library can tell."""
+    """Return whole numbers; no numbers for other values, and ``None`` if only the library can decode them."""
     if attribute is None or attribute.datatype.kind != "integer" or attribute.space.shape is None:
         return ()
     if math.prod(attribute.space.shape) > _MAX_RANK:
@@ -242,7 +243,7 @@ def _integers(attribute: AttributeMessage | None) -> tuple[int, ...] | None:
 
 
 def decode_texts(raw: Sequence[bytes], shape: tuple[int, ...], /) -> Any:
-    """Give one text as it is, several as a list, and those of several axes as lists of lists."""
+    """Return one text as it is, several texts as a list, and texts of several axes as nested lists."""
     texts = [decode_text(x) for x in raw]
     if len(texts) == 1:
         return texts[0]
@@ -250,6 +251,6 @@ def decode_texts(raw: Sequence[bytes], shape: tuple[int, ...], /) -> Any:
 
 
 def one_or_many(stored: NDArray[Any], dtype: np.dtype[Any], /) -> Any:
-    """Give one number as a numpy scalar, several as an array."""
+    """Return one number as a numpy scalar, and several numbers as an array."""
     values = stored.astype(dtype)
     return values.reshape(-1)[0] if values.size == 1 and values.ndim <= 1 else values

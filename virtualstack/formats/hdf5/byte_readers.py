@@ -1,6 +1,6 @@
-"""Where the bytes of a file come from: memory, a local file, or a server.
+"""Read the bytes of a file from memory, a local file, or a server.
 
-Near bytes are read when they are asked for. Of a server, all that are wanted are fetched at once, and kept.
+Local bytes are read when a parser asks for them. From a server, all wanted bytes are fetched at once, and kept.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = [
 
 
 def is_locked(path: Path, /) -> bool:
-    """Whether a program writes to a local file through the HDF5 library, which locks what it has open.
+    """Return whether a program writes to a local file through the HDF5 library, which locks files that it has open.
 
-    Its metadata may be half written. As for the library, ``HDF5_USE_FILE_LOCKING=FALSE`` says not to look, and file
-    systems without locks have none.
+    The metadata of such a file may be incomplete. As in the library, ``HDF5_USE_FILE_LOCKING=FALSE`` disables this
+    check. File systems without locks report no lock.
     """
     if fcntl is None or os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
         return False
@@ -61,7 +61,7 @@ def is_locked(path: Path, /) -> bool:
 
 
 class FetchedRanges:
-    """Bytes of a file, as far as they are held; no byte is held twice.
+    """Byte ranges of a file that were fetched; no byte is kept twice.
 
     Examples
     --------
@@ -78,14 +78,14 @@ class FetchedRanges:
         self.edges: NDArray[np.int64] = np.empty((0, 2), np.int64)
 
     def add(self, edges: NDArray[np.int64], data: Sequence[Bytes], /) -> None:
-        """Hold more bytes; of those that are held already nothing changes.
+        """Add bytes; bytes that were added before do not change.
 
         Parameters
         ----------
         edges
-            Shape ``(n, 2)``, first byte and the one after the last, sorted and without overlap.
+            First byte, and the byte after the last, of each range: shape ``(n, 2)``, sorted and without overlap.
         data
-            The bytes between them.
+            Bytes of each range.
         """
         new = subtract_ranges(edges, self.edges)
         owner = np.searchsorted(edges[:, 0], new[:, 0], "right") - 1
@@ -102,7 +102,7 @@ class FetchedRanges:
         self._data = [parts[n] for n in order.tolist()]
 
     def span(self, offset: int, size: int, /) -> bytes | None:
-        """Give bytes, or ``None`` where not all of them are held."""
+        """Return bytes; ``None`` if not all of them were fetched."""
         n = bisect_right(self._starts, offset) - 1
         if n < 0:
             return None
@@ -120,7 +120,7 @@ class FetchedRanges:
         return b"".join(parts)
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8] | None:
-        """Give blocks, shape ``(n, size)``, or ``None`` where not all of them are held."""
+        """Return blocks as an array of shape ``(n, size)``; ``None`` if not all of them were fetched."""
         owner = np.searchsorted(self.edges[:, 0], offsets, "right") - 1
         if not len(self.edges) or owner.min() < 0:
             return None
@@ -137,17 +137,18 @@ class FetchedRanges:
 
 
 def subtract_ranges(wanted: NDArray[np.int64], held: NDArray[np.int64], /) -> NDArray[np.int64]:
-    """Give what is wanted and not held.
+    """Return the wanted ranges without the bytes that are held.
 
     Parameters
     ----------
     wanted, held
-        Shapes ``(n, 2)`` and ``(m, 2)``: first byte and the one after the last, in any order, overlapping or not.
+        First byte, and the byte after the last, of each range: shapes ``(n, 2)`` and ``(m, 2)``, in any order. Ranges
+        may overlap.
 
     Returns
     -------
     numpy.ndarray
-        Shape ``(k, 2)``, sorted; none overlap or touch.
+        Ranges of shape ``(k, 2)``, sorted; they neither overlap nor touch.
 
     Examples
     --------
@@ -172,18 +173,18 @@ _FREE_GAP_BYTES = 16 * 1024  # gaps up to this long are fetched whatever they co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpeed:
-    """How fast a server answers, as far as it has been seen.
+    """Measured or assumed speed of a server.
 
     Parameters
     ----------
     latency
-        Seconds until an answer comes.
+        Seconds until a response arrives.
     bandwidth
-        Bytes a second, of all answers together.
+        Bytes per second, of all responses together.
     n_parallel
-        Requests that are under way at a time.
+        Number of requests that run at a time.
     work
-        Seconds of computing for each request, which do not run side by side.
+        Seconds of computing for each request; this work does not run in parallel.
     """
 
     latency: float = 0.05
@@ -192,12 +193,12 @@ class ServerSpeed:
     work: float = 2e-4
 
     def seconds(self, n_requests: NDArray[np.int64], n_bytes: NDArray[np.int64], /) -> NDArray[np.float64]:
-        """Estimate how long requests take that are sent together."""
+        """Estimate the seconds that requests take when they are sent together."""
         waves = -(-n_requests // self.n_parallel)
         return waves * self.latency + n_requests * self.work + n_bytes / self.bandwidth
 
     def after(self, n_requests: int, n_bytes: int, seconds: float, /) -> ServerSpeed:
-        """Learn from requests that were sent together."""
+        """Return the speed updated by the measured time of requests that were sent together."""
         waves = -(-n_requests // self.n_parallel)
         if n_bytes <= _LATENCY_BYTES * n_requests and waves == 1:
             return replace(self, latency=float(np.clip(seconds - n_requests * self.work, 1e-3, 1.0)))
@@ -206,21 +207,21 @@ class ServerSpeed:
 
 
 def merge_ranges(edges: NDArray[np.int64], speed: ServerSpeed, /, *, max_waste: int) -> NDArray[np.int64]:
-    """Merge stretches across the gaps where that takes less time than to ask for each.
+    """Merge ranges across the gaps between them if one request is faster than several.
 
     Parameters
     ----------
     edges
-        Shape ``(n, 2)``, first byte and the one after the last, sorted and without overlap.
-    pace
-        Of the server.
+        First byte, and the byte after the last, of each range: shape ``(n, 2)``, sorted and without overlap.
+    speed
+        Speed of the server.
     max_waste
-        Bytes of gaps that may be fetched, unless they are short.
+        Number of bytes of gaps that may be fetched. Short gaps are fetched in any case.
 
     Returns
     -------
     numpy.ndarray
-        Shape ``(m, 2)``.
+        Merged ranges of shape ``(m, 2)``.
 
     Examples
     --------
@@ -248,66 +249,66 @@ _FEW_BLOCKS = 16  # blocks, for which it does not pay to look for near ones
 
 
 class NotFetchedError(Exception):
-    """Bytes have to be fetched before they can be given."""
+    """Bytes must be fetched before they can be returned."""
 
 
 class ByteReader(Protocol):
-    """Bytes of one file; all offsets and sizes are within it, and nothing empty is asked for."""
+    """Reader of the bytes of one file. All offsets and sizes lie within the file, and no request is empty."""
 
     def span(self, offset: int, size: int, /) -> bytes:
-        """Give bytes, or raise `NotFetchedError`."""
+        """Return bytes, or raise `NotFetchedError`."""
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-        """Give blocks, shape ``(n, size)``, or raise `NotFetchedError`."""
+        """Return blocks as an array of shape ``(n, size)``, or raise `NotFetchedError`."""
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Fetch bytes and blocks, given by their offsets and their size, all at once."""
+        """Fetch bytes and blocks, each with offsets and a size, all at once."""
 
 
 class MemoryReader:
-    """A file that is in memory as a whole."""
+    """Reader of a file that is in memory as a whole."""
 
     def __init__(self, data: Bytes, /) -> None:
         self._data = data
 
     def span(self, offset: int, size: int, /) -> bytes:
-        """Give bytes."""
+        """Return bytes."""
         return bytes(self._data[offset : offset + size])
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-        """Give blocks, shape ``(n, size)``."""
+        """Return blocks as an array of shape ``(n, size)``."""
         return gather(self._data, offsets, size)
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Do nothing."""
+        """Do nothing: all bytes are in memory."""
 
 
 class DirectReader:
-    """A source that is near, but how it reads is not known here: it is asked for what is wanted and no more."""
+    """Reader of a local source of unknown kind: each request reads exactly the wanted bytes."""
 
     def __init__(self, source: Source, /) -> None:
         self._source = source
 
     def span(self, offset: int, size: int, /) -> bytes:
-        """Give bytes."""
+        """Return bytes."""
         return self._source.read(offset, size)
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-        """Give blocks, shape ``(n, size)``."""
+        """Return blocks as an array of shape ``(n, size)``."""
         parts = self._source.read_ranges(np.stack([offsets, np.full(len(offsets), size)], axis=1))
         return np.frombuffer(b"".join(parts), np.uint8).reshape(len(offsets), size)
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Do nothing: bytes are read when they are asked for."""
+        """Do nothing: bytes are read when a parser asks for them."""
 
 
 class PageReader:
-    """A file where a read costs a system call: read by pages of 8 KiB, of which 8 MiB are kept.
+    """Reader of a file where each read is a system call: it reads pages of 8 KiB and keeps 8 MiB of them.
 
     Parameters
     ----------
     source
-        A local file. It is read, not mapped into memory: one that shrinks meanwhile gives a `StorageError`.
+        A local file. It is read, not mapped into memory: a file that shrinks while it is read raises a `StorageError`.
     """
 
     def __init__(self, source: Source, /) -> None:
@@ -316,7 +317,7 @@ class PageReader:
         self._pages: dict[int, bytes] = {}
 
     def span(self, offset: int, size: int, /) -> bytes:
-        """Give bytes."""
+        """Return bytes."""
         first, last = offset >> _PAGE_BITS, (offset + size - 1) >> _PAGE_BITS
         at = offset - (first << _PAGE_BITS)
         if first == last:
@@ -327,14 +328,14 @@ class PageReader:
         return self._source.read(offset, size)
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-        """Give blocks, shape ``(n, size)``."""
+        """Return blocks as an array of shape ``(n, size)``."""
         if len(offsets) <= _FEW_BLOCKS:
             parts = [self.span(offset, size) for offset in offsets.tolist()]
             return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8).reshape(-1, size)
         return read_blocks(self._source.read_ranges, offsets, size)
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Do nothing: bytes are read when they are asked for."""
+        """Do nothing: bytes are read when a parser asks for them."""
 
     def _load(self, number: int) -> bytes:
         if len(self._pages) >= _MAX_PAGES:
@@ -353,7 +354,7 @@ _MAX_METADATA_BYTES = 1 << 30
 
 
 class RemoteReader:
-    """A file behind a server.
+    """Reader of a file on a server.
 
     Parameters
     ----------
@@ -369,26 +370,26 @@ class RemoteReader:
         self._n_wanted = self._n_asked = 0
 
     def span(self, offset: int, size: int, /) -> bytes:
-        """Give bytes, or raise `NotFetchedError`."""
+        """Return bytes, or raise `NotFetchedError`."""
         data = self._fetched.span(offset, size)
         if data is None:
             raise NotFetchedError
         return data
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-        """Give blocks, shape ``(n, size)``, or raise `NotFetchedError`."""
+        """Return blocks as an array of shape ``(n, size)``, or raise `NotFetchedError`."""
         data = self._fetched.blocks(offsets, size)
         if data is None:
             raise NotFetchedError
         return data
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Fetch bytes and blocks, given by offsets and size, all at once; near ones by one request, where faster.
+        """Fetch bytes and blocks, each with offsets and a size, all at once; ranges are merged if this is faster.
 
         Raises
         ------
         StorageError
-            The bytes could not be read, or it would be more than 1 GiB.
+            The bytes could not be read, or more than 1 GiB of metadata would be fetched.
         """
         pairs = [(np.atleast_1d(np.asarray(offsets, np.int64)), size) for offsets, size in wanted]
         starts = np.concatenate([offsets for offsets, _ in pairs])

@@ -1,6 +1,6 @@
-"""Values that lie in C order in one byte range or several: one chunk for each, or smaller ones on request.
+"""Refer to values in C order in one or several byte ranges, as one chunk each, or as smaller chunks on request.
 
-The ranges are of the file itself, or of other files (external raw storage).
+The ranges are in the file itself or in other files (external raw storage).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from virtualstack.manifests.encoding import c_strides
 __all__ = ["MAX_CHUNKS", "UNLIMITED", "FileSegment", "contiguous_chunks", "external_segments", "split_shape"]
 
 MAX_CHUNKS = 1 << 24
-"""Chunks into which a dataset is cut at most: their entries take 400 MB."""
+"""Largest number of chunks into which a dataset is divided: their entries take 400 MB."""
 
 _CELLS_PER_SEGMENT = 16  # cells for each segment where segments end within rows
 _SMALL_GRID_CELLS = 1 << 12  # cells that are no matter in any case
@@ -37,9 +37,9 @@ class FileSegment:
     Parameters
     ----------
     location
-        Of its file.
+        Location of the file.
     offset, length
-        Bytes.
+        Offset and length in bytes.
     """
 
     location: Location
@@ -48,18 +48,18 @@ class FileSegment:
 
 
 def split_shape(shape: Sequence[int], itemsize: int, chunk_size: int | None, /) -> tuple[int, ...]:
-    """Give the shape of chunks that each are one byte range: whole along the last axes, one element along the first.
+    """Return the shape of chunks that are one byte range each: whole along the last axes, one element along the first.
 
-    A length that divides the axis is preferred to one up to four times as long: then all chunks are of one shape.
+    A length that divides the axis is preferred to a length up to four times as long. All chunks then have one shape.
 
     Parameters
     ----------
     shape
-        Of the array, in elements.
+        Shape of the array in elements.
     itemsize
-        Bytes of an element.
+        Size of an element in bytes.
     chunk_size
-        Bytes of a chunk, at most, but for chunks of one element; ``None`` for one chunk.
+        Largest size of a chunk in bytes, except for chunks of one element; ``None`` for one chunk.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def split_shape(shape: Sequence[int], itemsize: int, chunk_size: int | None, /) 
 
 
 def _chunk_length(n: int, most: int) -> int:
-    """Cut ``n`` elements into equal parts of at most ``most``, or nearly equal ones and a shorter last one."""
+    """Return the length, at most ``most``, of equal parts of ``n`` elements, or of parts of which the last is shorter."""
     if n <= most:
         return n
     if n < 1 << 40:  # the candidates are as many as its square root
@@ -105,23 +105,23 @@ def contiguous_chunks(
     *,
     chunk_size: int | None = None,
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    """Refer to values that lie one after the other in C order.
+    """Return references to values that follow one another in C order.
 
-    Cells are cut where segments end. Where all segments end between rows each chunk is a byte range of its own; else
-    a chunk is a whole segment, of which cells show strided parts.
+    Cells end where segments end. If all segments end between rows, each chunk is a byte range of its own. Otherwise a
+    chunk is a whole segment, and cells show strided parts of it.
 
     Parameters
     ----------
     segments
-        In order; together at least as long as the values.
+        Segments in order. Together they are at least as long as the values.
     shape
-        Of the array, in elements; none of them 0.
+        Shape of the array in elements, without a length of 0.
     stored
-        Of an element.
+        Data type of a stored element.
     fill
-        Of the array.
+        Fill value of the array.
     chunk_size
-        See :func:`split_shape`; not used where segments end within rows.
+        Largest size of a chunk in bytes, as for :func:`split_shape`. It is ignored if segments end within rows.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def _one_chunk(
 
 
 def _clip(segments: Sequence[FileSegment], length: int) -> tuple[list[FileSegment], NDArray[np.int64]]:
-    """Leave out what lies behind the values; give the rest, and where each ends in the values, in bytes."""
+    """Remove bytes behind the values; return the segments, and the end of each segment in the values in bytes."""
     parts, ends, end = [], [], 0
     for segment in segments:
         if segment.length and end < length:
@@ -167,7 +167,7 @@ def _clip(segments: Sequence[FileSegment], length: int) -> tuple[list[FileSegmen
 
 
 def _axes(ends: NDArray[np.int64], shape: tuple[int, ...]) -> list[ChunkAxis]:
-    """Cut each axis so that no cell holds elements of two segments, which end at elements ``ends``."""
+    """Divide each axis so that no cell has elements of two segments; segments end at the elements ``ends``."""
     inner, rest, axes = math.prod(shape), ends[:-1], []
     n_cells = 1
     for n in shape:
@@ -186,14 +186,14 @@ def _axes(ends: NDArray[np.int64], shape: tuple[int, ...]) -> list[ChunkAxis]:
 
 
 def _row_axis(axes: Sequence[ChunkAxis]) -> int | None:
-    """Give the axis that chunks of one byte range are cut along; ``None`` where cells are no byte ranges."""
+    """Return the axis along which chunks of one byte range are divided; ``None`` if cells are no byte ranges."""
     cut = [axis for axis, cells in enumerate(axes) if cells.n_cells > 1]
     along = cut[-1] if cut else 0
     return along if all(cells.n_cells == cells.length for cells in axes[:along]) else None
 
 
 def _split(axes: list[ChunkAxis], along: int, chunk: tuple[int, ...]) -> list[ChunkAxis]:
-    """Cut cells that are byte ranges, along ``along``, into smaller ones of at most a shape."""
+    """Divide cells that are byte ranges into smaller cells of at most a given shape."""
     cut = [axis for axis, (n, cells) in enumerate(zip(chunk, axes, strict=True)) if n < cells.length]
     if not cut or cut[-1] < along:
         return axes
@@ -224,7 +224,7 @@ def _ranges(
     stored: np.dtype[Any],
     fill: Fill,
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    """Give each cell a byte range of its own; cells of each length along the axis that is cut have an encoding."""
+    """Return a byte range for each cell; there is one encoding for each length along the divided axis."""
     grid = ChunkGrid(tuple(axes))
     along = max((axis for axis, cells in enumerate(axes) if cells.n_cells > 1), default=0)
     first, which = _places(grid, ends)
@@ -253,7 +253,7 @@ def _strided(
     stored: np.dtype[Any],
     fill: Fill,
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    """Take each segment for a chunk, of which cells show strided parts."""
+    """Return each segment as one chunk, of which cells show strided parts."""
     grid = ChunkGrid(tuple(axes))
     first, which = _places(grid, ends)
     firsts = _firsts(ends)
@@ -273,7 +273,7 @@ def _strided(
 
 
 def _places(grid: ChunkGrid, ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Give the first element of each cell, counted in C order of the array, and the segment it lies in."""
+    """Return the first element of each cell, counted in C order of the array, and the segment that contains it."""
     first = np.zeros(grid.shape, np.int64)
     for axis, (cells, step) in enumerate(zip(grid.axes, c_strides(grid.array_shape), strict=True)):
         first += (cells.lines()[:-1] * step).reshape((-1,) + (1,) * (len(grid.axes) - axis - 1))
@@ -314,7 +314,7 @@ def _manifest(
 
 
 UNLIMITED = (1 << 64) - 1
-"""Size of a last external file that holds all that follows (H5F_UNLIMITED)."""
+"""Size of a last external file that holds all remaining values (H5F_UNLIMITED)."""
 
 _PREFIX = "HDF5_EXTFILE_PREFIX"
 
@@ -322,27 +322,28 @@ _PREFIX = "HDF5_EXTFILE_PREFIX"
 def external_segments(
     files: Iterable[tuple[bytes, int, int]], length: int, url: str, locate: Callable[[str], Location], /
 ) -> list[FileSegment]:
-    """Find the external files of a dataset; their sizes are asked for, no values are read.
+    """Find the external files of a dataset; this reads their sizes, but no values.
 
-    Only what is at a local path refers to other files, as the HDF5 library would look for them on this machine.
+    Only a file at a local path may refer to other files, because the HDF5 library looks for them on this machine.
 
     Parameters
     ----------
     files
-        Name, offset and size in bytes, in order (H5Pget_external).
+        Name, offset and size in bytes of each file, in order (H5Pget_external).
     length
-        Of all values, in bytes; more than 0.
+        Size of all values in bytes, more than 0.
     url
-        Of the file that names them.
+        URL of the file that names the external files.
     locate
-        Gives the location of a file by its path.
+        Function that returns the location of a file from its path.
 
     Raises
     ------
     LostValuesError
-        A file is not there, the files hold less than the values, or the file that names them is not a local one.
+        An external file does not exist, the files hold fewer bytes than the values need, or the file that names them is
+        not a local file.
     NoReferencesError
-        A file is shorter than the values in it, in whose place the HDF5 library shows zeros.
+        An external file is shorter than its values; the HDF5 library reads zeros there.
     """
     main = local_path(url)
     if main is None:
@@ -381,7 +382,7 @@ def _locate(name: bytes, main: Path, locate: Callable[[str], Location]) -> Locat
 
 
 def _path(name: bytes, main: Path) -> Path:
-    """Give the path of an external file: from the working directory, or from a prefix (H5Pset_efile_prefix)."""
+    """Return the path of an external file, relative to the working directory or to a prefix (H5Pset_efile_prefix)."""
     prefix = os.environ.get(_PREFIX, "")
     if prefix.startswith("${ORIGIN}"):
         prefix = f"{main.parent}{prefix.removeprefix('${ORIGIN}')}"

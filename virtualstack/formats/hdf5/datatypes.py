@@ -1,4 +1,4 @@
-"""HDF5 datatypes as numpy dtypes, and whether stored bytes are the values."""
+"""Translate HDF5 datatypes to numpy dtypes, and decide whether the stored bytes are the values."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _PLAIN = frozenset({"integer", "float", "string", "enum", "opaque"})
 
 
 def is_read_by_netcdf(datatype: Datatype, /) -> bool:
-    """Tell whether netCDF-C reads elements of a datatype that is not committed.
+    """Return whether netCDF-C reads elements of a datatype that is not committed.
 
-    As netCDF-C 4.10 does, seen from outside: numbers, text, enumerations and opaque bytes; compounds of numbers, text,
-    and arrays of them; sequences of numbers and text.
+    This follows the observed behaviour of netCDF-C 4.10. It reads numbers, text, enumerations and opaque bytes. It
+    reads compounds of numbers, text, and arrays of numbers or text. It reads sequences of numbers and text.
     """
     if datatype.kind in _PLAIN or datatype.variant == "string":
         return True
@@ -50,7 +50,7 @@ def _element_of_array(datatype: Datatype) -> Datatype:
 
 
 def _is_part(datatype: Datatype) -> bool:
-    """Tell whether it may be in a compound or a sequence; there, floats are those of C."""
+    """Return whether a datatype may be in a compound or a sequence; floats there must be floats of C."""
     is_float_of_c = datatype.kind == "float" and 2 < datatype.size <= 8
     return is_float_of_c or datatype.kind in ("integer", "string") or datatype.variant == "string"
 
@@ -81,25 +81,25 @@ _NUMPY_TAG = re.compile(rb"NUMPY:([<>|=]?[mMiufcbSUV][0-9]{0,9}(?:\[[0-9]{0,9}[a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementType:
-    """What the elements of a dataset or attribute are.
+    """The interpretation of the elements of a dataset or attribute.
 
     Parameters
     ----------
     kind
-        ``"bytes"``: stored bytes are the values, seen through ``codecs`` and ``stored``. ``"converted"``: the HDF5
-        library makes values of them. ``"text"``: strings of any length. ``"paths"``: references to objects, which
-        are the paths of these. ``"refused"``: there is nothing zarr could call it.
+        ``"bytes"``: ``codecs`` and ``stored`` decode the stored bytes to values. ``"converted"``: the HDF5 library
+        converts the elements. ``"text"``: strings of variable length. ``"paths"``: object references, whose values are
+        the paths of the objects. ``"refused"``: zarr has no data type for the elements.
     stored
-        Dtype of one element after ``codecs``, byte order, offsets and padding included; ``None`` where it is not
+        Dtype of one element after ``codecs``, with byte order, offsets and padding; ``None`` if the kind is not
         ``"bytes"``.
     subshape
         Shape of an array type, or ``()``.
     reason
-        Why it is not ``"bytes"``, in the words of the format.
+        Reason why the kind is not ``"bytes"``, in the words of the format.
     size
-        Bytes of one element as it is stored, of one of an array type's.
+        Size in bytes of one stored element; for an array type, of one element of the array.
     codecs
-        Elementwise, before those of filters: they make elements of ``stored`` of what lies in the file.
+        Codecs that decode stored elements to elements of ``stored``. They are encoded before the filters.
     """
 
     kind: Literal["bytes", "converted", "text", "paths", "refused"]
@@ -111,7 +111,7 @@ class ElementType:
 
 
 def packed(dtype: np.dtype[Any], /) -> np.dtype[Any]:
-    """Give the dtype of the values: native byte order, no padding between fields, no metadata.
+    """Return the dtype of the values: native byte order, no padding between fields, no metadata.
 
     >>> packed(np.dtype([("a", "i1"), ("b", ">f8")], align=True)).itemsize
     9
@@ -125,7 +125,7 @@ def packed(dtype: np.dtype[Any], /) -> np.dtype[Any]:
 
 
 def plain(dtype: np.dtype[Any], /) -> np.dtype[Any]:
-    """Give a dtype without fields as numpy would write it, without h5py's metadata on it."""
+    """Return a dtype without fields as numpy writes it, without h5py's metadata."""
     return np.dtype(dtype.str)
 
 
@@ -135,7 +135,7 @@ def parse_library_datatype(encoded: bytes, /) -> Datatype:
     Raises
     ------
     StructureError
-        It is of a form that `parse_datatype` does not know.
+        `parse_datatype` does not know the form of the datatype.
     """
     # H5Tencode: the type of the message and the version of the encoding, then the message
     return parse_datatype(encoded[2:])[0]
@@ -144,7 +144,7 @@ def parse_library_datatype(encoded: bytes, /) -> Datatype:
 def element_type(datatype: Datatype | bytes, /) -> ElementType:
     """Interpret an HDF5 datatype.
 
-    One that the HDF5 library has encoded and `parse_datatype` does not know is ``"converted"``.
+    The kind is ``"converted"`` if the HDF5 library has encoded the datatype and `parse_datatype` does not know it.
     """
     if isinstance(datatype, Datatype):
         return _interpret(datatype)
@@ -155,12 +155,12 @@ def element_type(datatype: Datatype | bytes, /) -> ElementType:
 
 
 def decode_element(raw: bytes, found: ElementType, /) -> NDArray[Any]:
-    """Give the value of one stored element, such as a fill value, with the shape of an array type.
+    """Return the value of one stored element, such as a fill value, with the shape of an array type.
 
     Raises
     ------
     CodecError
-        There are more or fewer bytes than an element has.
+        The number of bytes is not the size of an element.
     """
     if found.stored is None:
         raise ValueError(f"stored bytes of {found.reason} are no values")
@@ -202,7 +202,7 @@ _cached = lru_cache(maxsize=512)(_uncached)
 
 
 def _pointers(datatype: Datatype) -> ElementType | None:
-    """Interpret elements that only lead to their values, which are of variable length."""
+    """Interpret elements that only point to their values; return ``None`` for other elements."""
     if datatype.variant == "string":
         reason = "strings of variable length lie in the heap of the file"
         return ElementType(kind="text", reason=reason, size=datatype.size)
@@ -213,14 +213,14 @@ def _pointers(datatype: Datatype) -> ElementType | None:
 
 
 def _dtype(datatype: Datatype, *, is_whole: bool = False) -> np.dtype[Any]:
-    """Give the dtype of elements as h5py has it.
+    """Return the dtype of elements in h5py.
 
-    Integers of odd sizes, for which h5py has none, get the next wider one where they are all of an element.
+    h5py has no dtype for integers of odd sizes. They get the next wider dtype if the integer is the whole element.
 
     Raises
     ------
     _NotBytesError
-        There is none, or zarr has no name for it.
+        No dtype exists, or zarr has no name for it.
     """
     if datatype.size > _MAX_ELEMENT_BYTES:
         raise _NotBytesError(f"elements of {datatype.size} bytes: {_NOT_ZARR}", "refused")
@@ -258,7 +258,7 @@ def _describe(datatype: Datatype) -> str:
 
 
 def _float_dtype(datatype: Datatype) -> np.dtype[Any] | None:
-    """Give the first of numpy's floats that holds all values, as h5py chooses it."""
+    """Return the smallest of numpy's floats that holds all values, as h5py does."""
     layout = datatype.layout
     if layout is None or datatype.order not in ("<", ">"):
         return None
@@ -270,7 +270,7 @@ def _float_dtype(datatype: Datatype) -> np.dtype[Any] | None:
 
 
 def _is_bool(datatype: Datatype) -> bool:
-    """Whether h5py takes an enumeration for bool: it is one of FALSE = 0 and TRUE = 1."""
+    """Return whether h5py reads an enumeration as bool: its members are FALSE = 0 and TRUE = 1."""
     if sorted(datatype.names) != [b"FALSE", b"TRUE"] or datatype.base is None:
         return False
     size, base = datatype.size, datatype.base
@@ -280,7 +280,7 @@ def _is_bool(datatype: Datatype) -> bool:
 
 
 def _opaque(datatype: Datatype) -> np.dtype[Any]:
-    """Interpret opaque bytes; numpy's type where the tag is one, as h5py writes ``datetime64``."""
+    """Interpret opaque bytes; the dtype is numpy's if the tag names one, as h5py does for ``datetime64``."""
     if not datatype.tag.startswith(b"NUMPY:"):
         return np.dtype(f"V{datatype.size}")
     tag = _NUMPY_TAG.fullmatch(datatype.tag)
@@ -308,7 +308,7 @@ def _compound(datatype: Datatype) -> np.dtype[Any]:
 
 
 def _is_complex(members: tuple[Member, ...]) -> bool:
-    """Whether h5py takes a compound for a complex number: members r and i of one float type of 4 or 8 bytes."""
+    """Return whether h5py reads a compound as complex: members r and i of one float type of 4 or 8 bytes."""
     if [member.name for member in members] != ["r", "i"]:
         return False
     first, second = (_float_dtype(member.datatype) for member in members)
@@ -322,21 +322,21 @@ def _complex(part: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> Iterator[dict[str, Any]]:
-    """Give what has to be done to the bytes of elements, as members of the codec that does it.
+    """Yield the conversions that the bytes of elements need, as members of the codec that applies them.
 
     Parameters
     ----------
     datatype
-        Of the elements, or of a member of them.
+        Datatype of the elements, or of a member.
     offset
-        Of the member, in bytes from the beginning of the element.
+        Offset of the member in bytes from the beginning of the element.
     is_whole
-        Whether it is all of the element, and so may change its size.
+        If true, the datatype is the whole element, so the conversion may change its size.
 
     Raises
     ------
     _NotBytesError
-        The codec does not do it.
+        The codec has no such conversion.
     """
     match datatype.kind:
         case "integer" | "bitfield" | "float":
@@ -375,7 +375,7 @@ def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> 
 
 
 def _number(datatype: Datatype) -> dict[str, Any]:
-    """Give what has to be done to a number; nothing where its bytes are that of numpy's."""
+    """Return the conversion that a number needs; an empty dict if its bytes are a number of numpy."""
     size, precision, layout, code = (
         datatype.size,
         datatype.precision,
@@ -396,5 +396,5 @@ def _number(datatype: Datatype) -> dict[str, Any]:
 
 
 def _is_exact(datatype: Datatype | None) -> bool:
-    """Whether the bytes of elements are the values."""
+    """Return whether the stored bytes of elements are the values."""
     return datatype is not None and not any(_conversions(datatype, 0))

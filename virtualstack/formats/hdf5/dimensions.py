@@ -1,4 +1,4 @@
-"""Dimensions of every variable, by netCDF-4's rules on HDF5's dimension scales, and by names that a product gives."""
+"""Name the dimensions of each variable, by netCDF-4's rules for dimension scales, and by names of a product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable
 __all__ = ["NON_COORDINATE", "Dimensions", "HDF5Dimension", "resolve_dimensions"]
 
 NON_COORDINATE = "_nc4_non_coord_"
-"""Prefix of a dataset whose variable bears the name of a dimension that it is no coordinate of."""
+"""Prefix of a dataset whose variable has the name of a dimension, but is not its coordinate."""
 
 # netCDF-4 on HDF5, "dimension without a coordinate variable": the NAME of such a scale begins so
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
@@ -18,7 +18,7 @@ _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
 
 @dataclass(slots=True, kw_only=True)
 class HDF5Dimension:
-    """A dimension that a group declares; that of a product has a name which no axis takes for its length alone."""
+    """A dimension that a group declares. An axis gets a dimension of a product by name, never by its length alone."""
 
     name: str
     length: int
@@ -31,14 +31,14 @@ class HDF5Dimension:
 
 @dataclass(slots=True)
 class Dimensions:
-    """Dimensions by group path, and those of each dataset by its path.
+    """Dimensions by group path, and dimensions of each dataset by its path.
 
     Parameters
     ----------
     declared
-        In the order of declaration; phony ones, which name the axes of datasets without scales, come last.
+        Dimensions of each group in order of declaration. Phony dimensions, which name axes without scales, come last.
     axes
-        One an axis.
+        One dimension for each axis of a dataset.
     not_variables
         Paths of datasets that only declare a dimension.
     """
@@ -48,23 +48,23 @@ class Dimensions:
     not_variables: set[str] = field(default_factory=set)
 
     def names(self, path: str, /) -> tuple[str, ...]:
-        """Give the dimension names of a dataset."""
+        """Return the dimension names of a dataset."""
         return tuple(dim.name for dim in self.axes[path])
 
 
 def resolve_dimensions(root: HDF5Group, of_product: Mapping[str, Sequence[str]], /) -> Dimensions:
-    """Name the axes of every dataset as netCDF-C does.
+    """Name the axes of each dataset as netCDF-C does.
 
-    Scales attached to an axis name it; axes without a scale share phony dimensions by length in their group, numbered
-    through the file after all declared ones, child groups first.
+    Scales attached to an axis name it. Axes without a scale share phony dimensions by length in their group. Phony
+    dimensions are numbered through the file after all declared dimensions, child groups first.
 
     Parameters
     ----------
     root
-        Of the file.
+        Root group of the file.
     of_product
-        Names that netCDF-C does not know, for the axes of datasets without scales, by path; ``""`` for none. One of
-        another length than a dimension that bears it already is not used.
+        Names that netCDF-C does not know, for the axes of datasets without scales, by path; ``""`` for no name. A name
+        is not used if a dimension of that name has another length.
     """
     found = Dimensions()
     next_number = 0
@@ -98,12 +98,13 @@ def _declare(variable: HDF5Variable, number: int) -> HDF5Dimension:
 
 
 class _Scope:
-    """The dimensions that variables of a group see: those of the group, and those of its parents that it does not hide.
+    """The dimensions that variables of a group see: dimensions of the group, and of its parents unless hidden.
 
     Parameters
     ----------
     declared
-        Of the group and of its parents, from the inside out; phony ones may be added to the first.
+        Dimensions of the group and of its parents, from the inside out. Phony dimensions may be added to the first
+        list.
     """
 
     def __init__(self, declared: Sequence[list[HDF5Dimension]]) -> None:
@@ -114,7 +115,7 @@ class _Scope:
 
 
 class _Namer:
-    """Gives names to axes; holds the number of the next phony dimension, which runs through the file."""
+    """State of the naming of axes, with the next number of a phony dimension, which counts through the file."""
 
     def __init__(self, found: Dimensions, next_number: int, of_product: Mapping[str, Sequence[str]]) -> None:
         self.found = found
@@ -151,7 +152,7 @@ class _Namer:
         return tuple(self._with_phony(variable, chosen, scope.here))
 
     def _of_product(self, variable: HDF5Variable, scope: _Scope) -> list[HDF5Dimension | None]:
-        """Give the dimensions that a product names; no two axes have the same."""
+        """Return the dimensions that a product names; no two axes of a dataset get the same dimension."""
         chosen: list[HDF5Dimension | None] = [None] * len(variable.maxshape)
         for axis, name in enumerate(self.of_product.get(variable.path, ())):
             length, longest = (variable.shape or ())[axis], variable.maxshape[axis]
@@ -204,7 +205,7 @@ class _Namer:
 
 
 def _find_lengths(root: HDF5Group, found: Dimensions) -> None:
-    """Give unlimited dimensions the length of the longest variable along them, as netCDF-C does."""
+    """Set the length of each unlimited dimension to the longest variable along it, as netCDF-C does."""
     for dims in found.declared.values():
         for dim in dims:
             if dim.is_unlimited and not dim.has_variable:

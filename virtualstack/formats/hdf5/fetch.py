@@ -1,4 +1,4 @@
-"""Run parsers of HDF5 over the bytes of a file: one at a time, or many side by side, level by level."""
+"""Run parsers of HDF5 over the bytes of a file: one at a time, or many together, level by level."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ type OnResult[T] = Callable[[T | StructureError], None]
 
 
 class MetadataSource:
-    """The metadata of one file: bytes as parsers ask for them, each fetched once.
+    """The metadata of one file: the bytes that parsers request, each fetched once.
 
-    It is a `Source` too, of the whole file: what is not there yet is fetched in aligned blocks. Parsers are to be run
-    by one thread at a time.
+    The object is also a `Source` of the whole file: it fetches missing bytes in aligned blocks. Only one thread at a
+    time may run parsers.
 
     Parameters
     ----------
     source
         The file.
     base
-        Bytes of its user block, to which addresses are relative; may be set once it is known.
+        Size of the user block in bytes, to which addresses are relative. It may be set when it is known.
 
     Attributes
     ----------
     size
-        Bytes of the file.
+        Size of the file in bytes.
     end
-        Where what parsers may ask for ends, in bytes from the beginning of the file; may be set once it is known.
+        Offset in the file at which the bytes that parsers may request end. It may be set when it is known.
     misses
-        How often a read of the file had to fetch something.
+        Number of reads of the file that had to fetch bytes.
     """
 
     def __init__(self, source: Source, /, *, base: int = 0) -> None:
@@ -68,16 +68,16 @@ class MetadataSource:
 
     @property
     def location(self) -> Location:
-        """Where the file is."""
+        """Location of the file."""
         return self._source.location
 
     def run[T](self, parser: Parse[T], /) -> T:
-        """Run one parser to its end.
+        """Run one parser to its end, and return its result.
 
         Raises
         ------
         StructureError
-            The parser raised it, or let it pass.
+            The parser raised this error, or did not catch it.
         StorageError
             The bytes could not be read.
         """
@@ -87,7 +87,7 @@ class MetadataSource:
         return result
 
     def run_all[T](self, parsers: Sequence[Parse[T]], /) -> list[T | StructureError]:
-        """Run parsers side by side; an error of one stands in its place.
+        """Run parsers together, and return their results; the error of a parser takes the place of its result.
 
         Raises
         ------
@@ -102,16 +102,16 @@ class MetadataSource:
         return results
 
     def file(self) -> SourceFile:
-        """Give the whole file as a Python file, for h5py."""
+        """Return the whole file as a Python file, for h5py."""
         return SourceFile(self, block_size=0)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset`` of the file; what is not there is fetched in aligned blocks.
+        """Read exactly ``length`` bytes from ``offset`` of the file; missing bytes are fetched in aligned blocks.
 
         Raises
         ------
         StorageError
-            Not all of it lies within the file, or it could not be read.
+            The range is not within the file, or the bytes could not be read.
         """
         if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK_BYTES:
             return self._source.read(offset, length)
@@ -138,14 +138,14 @@ class MetadataSource:
         self._reader.fetch([(begin, self._next - begin)])
 
     def get(self, request: Span | Blocks, /) -> bytes | NDArray[np.uint8]:
-        """Answer a request of a parser.
+        """Return the answer to a request of a parser.
 
         Raises
         ------
         StructureError
-            Not all of it lies within the file.
+            The range is not within the file, or is too large.
         NotFetchedError
-            It has to be fetched first.
+            The bytes must be fetched first.
         """
         if isinstance(request, Span):
             offset, size = self._place(request)
@@ -154,7 +154,7 @@ class MetadataSource:
         return self._reader.blocks(offsets, size) if size and len(offsets) else np.empty((len(offsets), size), np.uint8)
 
     def fetch(self, requests: Sequence[Span | Blocks], /) -> None:
-        """Fetch what answers to requests need and is not there yet, all at once."""
+        """Fetch the missing bytes of the answers to requests, all at once."""
         self._reader.fetch([self._place(x) if isinstance(x, Span) else self._places(x) for x in requests])
 
     def _place(self, span: Span) -> tuple[int, int]:
@@ -188,7 +188,7 @@ def _too_large(size: int) -> StructureError:
 
 
 class _Job:
-    """A parser, what it waits for, and who waits for it."""
+    """A parser, the requests that it waits for, and the function that takes its result."""
 
     __slots__ = ("parser", "requests", "then")
 
@@ -199,14 +199,14 @@ class _Job:
 
 
 class Scheduler:
-    """Parsers that run side by side: what all of them ask for next is fetched at once.
+    """Scheduler of parsers that run together: the next requests of all parsers are fetched at once.
 
-    Local files are read as they are asked for, one parser after the other.
+    Parsers of local files run one after another, and each request is read at once.
 
     Parameters
     ----------
     metadata
-        Of the file.
+        Metadata of the file.
 
     Examples
     --------
@@ -225,15 +225,15 @@ class Scheduler:
         self._ready: deque[_Job] = deque()
 
     def spawn[T](self, parser: Parse[T], then: OnResult[T], /) -> None:
-        """Add a parser, also while the others run.
+        """Add a parser; this is also possible while other parsers run.
 
         Parameters
         ----------
         parser
-            To be run.
+            The parser to run.
         then
-            Called with what it returned, or with the `StructureError` it raised or let pass. The order in which
-            parsers end is not fixed.
+            Function that is called with the result of the parser, or with the `StructureError` that it raised or did
+            not catch. The order in which parsers end is not fixed.
         """
         self._ready.append(_Job(parser, then))
 
@@ -257,7 +257,7 @@ class Scheduler:
                 waiting = []
 
     def _advance(self, job: _Job) -> bool:
-        """Run a parser until it ends (``True``), or bytes have to be fetched."""
+        """Run a parser until it ends (return true) or bytes must be fetched (return false)."""
         get, parser = self._metadata.get, job.parser
         try:
             requests = next(parser) if job.requests is None else job.requests

@@ -1,4 +1,4 @@
-"""HDF5's filter pipeline as codecs: each filter by its registered number and its client data values."""
+"""Translate HDF5's filter pipeline to codecs, by the registered number and client data values of each filter."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["Filter", "codec_for_filter", "filter_codecs", "is_nonsense", "make_f
 
 _SNAPPY = 3
 _COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
-"""Of bitshuffle."""
+"""Names of bitshuffle's compressors by their numbers."""
 
 
 def codec_for_filter(number: int, values: Sequence[int], /) -> Codec | None:
-    """Give the codec of a filter; ``None`` where it leaves stored bytes as they are.
+    """Return the codec of a filter; ``None`` if the filter leaves stored bytes unchanged.
 
     Parameters
     ----------
     number
-        The registered identifier.
+        Registered identifier of the filter.
     values
-        The client data values of the dataset.
+        Client data values of the dataset.
 
     Raises
     ------
     LookupError
         No codec is known for the filter.
     ValueError
-        There is one, but not for these values; the message says why.
+        The codec does not support these values; the message says why.
     """
     make = _CODECS[number]
     try:
@@ -155,21 +155,21 @@ _NAMES = {
 _SCALEOFFSET = 6
 _SHUFFLE = "numcodecs.shuffle"
 _MORE = {_SHUFFLE: 0, "numcodecs.fletcher32": 4}
-"""Bytes by which chunks of whole elements become longer."""
+"""Number of bytes by which codecs lengthen chunks of whole elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """One step of the pipeline that chunks went through when written.
+    """One filter of the pipeline that encoded the chunks.
 
     Parameters
     ----------
     id
         Registered number.
     name
-        Registered name, or the one the file gives.
+        Registered name, or the name in the file.
     values
-        The client data values of the filter.
+        Client data values of the filter.
     """
 
     id: int
@@ -181,13 +181,13 @@ class Filter:
 
 
 def make_filter(number: int, name: bytes, values: Sequence[int], /) -> Filter:
-    """Give a step of a pipeline by its registered number, with the name that is registered, or else the file's."""
+    """Return a filter by its registered number, with its registered name, or else the name in the file."""
     text = _NAMES.get(number) or name.split(b"\0")[0].decode("ascii", "replace")
     return Filter(id=int(number), name=text, values=tuple(int(x) for x in values))
 
 
 def obstacle(filters: Sequence[Filter], /) -> str | None:
-    """Say which filter no codec decodes, or ``None``."""
+    """Return which filter no codec decodes; ``None`` if codecs decode all filters."""
     for step in filters:
         try:
             codec_for_filter(step.id, step.values)
@@ -199,7 +199,7 @@ def obstacle(filters: Sequence[Filter], /) -> str | None:
 
 
 def is_nonsense(filters: Sequence[Filter], /) -> bool:
-    """Tell whether a filter has parameters with which the HDF5 library makes anything of a chunk, but not values."""
+    """Return whether the HDF5 library decodes chunks to arbitrary bytes because of bad parameters of a filter."""
     for step in filters:
         if step.id == _SCALEOFFSET:
             try:
@@ -210,7 +210,7 @@ def is_nonsense(filters: Sequence[Filter], /) -> bool:
 
 
 def passed(filters: Sequence[Filter], mask: int, /) -> tuple[Filter, ...]:
-    """Give the filters that a chunk went through; bit i of its mask is set where it went past filter i.
+    """Return the filters that encoded a chunk; bit i of its mask is set if filter i was skipped.
 
     HDF5 spec III.A.1, "filter mask".
     """
@@ -218,7 +218,7 @@ def passed(filters: Sequence[Filter], mask: int, /) -> tuple[Filter, ...]:
 
 
 def filter_codecs(filters: Sequence[Filter], /) -> tuple[Codec, ...]:
-    """Give the codecs of chunks, in the order of encoding, for filters without `obstacle`."""
+    """Return the codecs of chunks in the order of encoding; the filters must have no `obstacle`."""
     codecs: list[Codec] = []
     for step in filters:
         codec = codec_for_filter(step.id, step.values)
@@ -231,5 +231,5 @@ def filter_codecs(filters: Sequence[Filter], /) -> tuple[Codec, ...]:
 
 
 def _are_whole(codecs: Sequence[Codec], width: int) -> bool:
-    """Tell whether chunks that went through codecs surely are whole elements of a width in bytes."""
+    """Return whether chunks after these codecs are certainly multiples of ``width`` bytes."""
     return all(x.name in _MORE and _MORE[x.name] % width == 0 for x in codecs)

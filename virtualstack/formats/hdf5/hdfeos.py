@@ -1,4 +1,4 @@
-"""Names of dimensions by the StructMetadata of HDF-EOS5, for datasets that have no dimension scales."""
+"""Read names of dimensions from the StructMetadata of HDF-EOS5, for datasets without dimension scales."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class EosStructure:
     Parameters
     ----------
     path
-        Of its group.
+        Path of the group of the structure.
     sizes
-        Of its dimensions, by name; 0 and -1 are of those that may grow.
+        Sizes of its dimensions by name; 0 for a dimension that may grow.
     fields
         Names of the dimensions of its fields, by path.
     """
@@ -49,9 +49,9 @@ class EosStructure:
 
 
 def parse_structures(text: str, /) -> list[EosStructure]:
-    """Read the text of StructMetadata, in the Object Description Language; what is not of dimensions is passed over.
+    """Parse the text of StructMetadata in the Object Description Language; all but dimensions is skipped.
 
-    The text is gone through once; it is not a matter of errors what it says.
+    The parser reads the text once, and raises no error for any text.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def parse_structures(text: str, /) -> list[EosStructure]:
 
 
 def _statements(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Give the words before and behind each ``=``."""
+    """Yield the word before and the words behind each ``=``."""
     tokens = _TOKEN.findall(text)
     marks = [n for n, token in enumerate(tokens) if token == "="]
     for mark, following in pairwise([*marks, len(tokens) + 1]):
@@ -92,14 +92,14 @@ def _statements(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _size(word: str) -> int:
-    """Give a number of elements; 0 where it is none that an axis may have."""
+    """Return a number of elements; 0 for text that is no possible length of an axis."""
     return int(word) if word.isascii() and word.isdigit() and len(word) < 20 else 0
 
 
 def read_struct_metadata(root: HDF5Group, metadata: MetadataSource, library: Library, /) -> str:
-    """Read the text of StructMetadata from all its parts; ``""`` where there is none, or where it cannot be read.
+    """Read the text of StructMetadata from all its parts; return ``""`` if it does not exist or cannot be read.
 
-    The latter is noted in the root group.
+    If the text cannot be read, the root group gets a note.
     """
     group = root.groups.get(_INFORMATION)
     if group is None:
@@ -118,7 +118,7 @@ def read_struct_metadata(root: HDF5Group, metadata: MetadataSource, library: Lib
 
 
 class _NoTextError(Exception):
-    """The message says why a dataset is no text."""
+    """A dataset is no text; the message says why."""
 
 
 def _read_text(variable: HDF5Variable, metadata: MetadataSource, library: Library) -> bytes:
@@ -142,17 +142,17 @@ def _read_text(variable: HDF5Variable, metadata: MetadataSource, library: Librar
 
 
 def axis_names(root: HDF5Group, structures: Sequence[EosStructure], /) -> dict[str, tuple[str, ...]]:
-    """Give the names of the axes of datasets by path; ``""`` for an axis that the StructMetadata cannot name.
+    """Return the names of the axes of datasets by path; ``""`` for an axis that the StructMetadata cannot name.
 
-    A name is taken where its size is the length of the axis. One whose size may grow is taken where all axes that bear
-    it are of one length. Each contradiction is noted in the root group.
+    A name is used if its size is the length of the axis. If its size may grow, the name is used if all axes with this
+    name have one length. The root group gets a note for each contradiction.
 
     Parameters
     ----------
     root
-        Of the file.
+        Root group of the file.
     structures
-        As parsed.
+        Structures from `parse_structures`.
     """
     top = root.groups.get("HDFEOS")
     variables = {x.path: x for group in top.walk() for x in group.variables.values()} if top is not None else {}

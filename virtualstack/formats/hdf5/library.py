@@ -1,4 +1,4 @@
-"""A file as the HDF5 library sees it, in a child process; opened only when it is asked."""
+"""Read a file with the HDF5 library in a child process, which opens the file at the first request."""
 
 from __future__ import annotations
 
@@ -75,25 +75,25 @@ _MAX_OFFSET = np.uint64(2**63 - 1)
 
 
 class UnlistableChunksError(Exception):
-    """The HDF5 library does not say where the chunks of a dataset lie."""
+    """The HDF5 library does not report where the chunks of a dataset are."""
 
 
 def chunk_table_from_library(found: FoundChunks, layout: ChunkedLayout, base: int, /) -> ChunkTable:
-    """Return the allocated chunks of a chunked dataset, whose offsets are counted from the start of the file.
+    """Return the allocated chunks of a chunked dataset; their offsets are from the start of the file.
 
     Parameters
     ----------
     found
-        Of a dataset with at least one element.
+        Chunks that the library listed, of a dataset with at least one element.
     layout
-        Its layout message.
+        Layout message of the dataset.
     base
-        Bytes of the user block.
+        Size of the user block in bytes.
 
     Raises
     ------
     UnlistableChunksError
-        Listing them would give wrong places, or chunks are listed twice or outside of the array.
+        The list would give wrong offsets, has a chunk twice, or has a chunk outside of the array.
     """
     chunks, shape, maxshape = found.chunks, found.shape, found.maxshape
     if (found.rows > _MAX_OFFSET).any():
@@ -120,11 +120,11 @@ def _true_cells(
     chunks: tuple[int, ...],
     maxshape: tuple[int | None, ...],
 ) -> NDArray[np.int64]:
-    """Undo a fault of HDF5 (up to 2.0 at least) in listing extensible arrays.
+    """Undo a fault of HDF5 (up to at least 2.0) in the listing of extensible arrays.
 
     An extensible array numbers the cells of the *maximum* grid with the one unlimited axis moved to the slowest place
-    (HDF5 spec, appendix C, "the extensible array index"). The library looks chunks up that way, but lists them as if
-    the axes were not moved. The number of a cell is all the same, as the unlimited axis never overflows.
+    (HDF5 spec, appendix C, "the extensible array index"). The library finds chunks in this order, but lists them as if
+    no axis were moved. The number of a cell is right in both cases, because the unlimited axis never overflows.
     """
     if layout.index != "extensible":
         return listed
@@ -141,12 +141,12 @@ def _true_cells(
 
 
 def mapping_from_library(found: FoundMapping, /) -> VirtualMapping:
-    """Return a mapping.
+    """Return a mapping of a virtual dataset.
 
     Raises
     ------
     LostValuesError
-        It is no selection of boxes, or of too many.
+        A selection is no union of boxes, or has too many boxes.
     """
     return VirtualMapping(
         file=found.file, dataset=found.dataset, place=_selection(found.place), source=_selection(found.source)
@@ -177,21 +177,20 @@ _HDF5PLUGIN_FILTERS = {307, 32001, 32004, 32008, 32013, 32015, 32017, 32018, 320
 
 
 class Library:
-    """The `FileView` of the HDF5 library.
+    """`FileView` of the HDF5 library.
 
-    All methods raise `LibraryError` where the library cannot do what they are for, and `ChildDiedError` where the file
-    makes it crash, or never return.
+    All methods raise `LibraryError` if the library fails, and `ChildDiedError` if it crashes or hangs on the file.
 
     Parameters
     ----------
     metadata
-        Of the file.
+        Metadata of the file.
     path
-        Of a local file, which the child opens; ``None``: it asks for the bytes.
+        Path of a local file, which the child opens; if ``None``, the child requests the bytes.
     is_alone
-        Whether the library must open no other file, as it would by links.
+        If true, the library must open no other file, which it would do for a link to another file.
     is_forbidden
-        Whether it must not be asked at all.
+        If true, the library must not be used at all.
     """
 
     def __init__(
@@ -216,7 +215,7 @@ class Library:
         return self._opened.call(method, *arguments)
 
     def close(self) -> None:
-        """Close the file, where it was opened."""
+        """Close the file, if it was opened."""
         self._opened.close()
 
     # -- the tree ---------------------------------------------------------------------------------------------
@@ -227,7 +226,7 @@ class Library:
         return LinkTarget(kind="group", address=self._ask("root"), handle=b"/")
 
     def links(self, group: LinkTarget, node: HDF5Group, /) -> Iterable[tuple[bytes, LinkTarget]]:
-        """Return the links of a group, in order; a group whose links cannot be read has none."""
+        """Yield the links of a group in order; a group whose links cannot be read gets a note, the root an error."""
         found, error = self._ask("links", group.handle)
         if error and not node.path:
             raise LibraryError(error)
@@ -248,7 +247,7 @@ class Library:
             raise LostObjectError(str(error)) from error
 
     def find(self, path: str, /) -> HDF5Variable | None:
-        """Return the dataset at a path; ``None`` where there is none, or where it is in another file."""
+        """Return the dataset at a path; ``None`` if no dataset exists there, or if it is in another file."""
         found: FoundDataset | None = self._ask("find", path)
         if found is None:
             return None
@@ -332,8 +331,10 @@ class Library:
 
         Raises
         ------
-        UnreadAttributeError, NoCounterpartError
-            See there.
+        UnreadAttributeError
+            The library cannot read the attribute.
+        NoCounterpartError
+            xarray has no counterpart of the value.
         """
         try:
             return _value(self._ask("attribute", raw_path, name))
@@ -341,7 +342,7 @@ class Library:
             raise UnreadAttributeError(str(error)) from error
 
     def scale(self, raw_path: bytes, /) -> Scale:
-        """Return what a dataset says of dimension scales."""
+        """Return the dimension scale that the attributes of a dataset describe; an empty one if it cannot be read."""
         try:
             scale: Scale = self._ask("scale", raw_path)
             return scale
@@ -351,11 +352,11 @@ class Library:
     # -- values -------------------------------------------------------------------------------------------------
 
     def dtype(self, raw_path: bytes, /) -> np.dtype[Any]:
-        """Return the dtype that h5py converts elements to, as values have it; without the shape of an array type."""
+        """Return the dtype of values to which h5py converts elements, without the shape of an array type."""
         return packed(self._ask("dtype", raw_path))
 
     def fill(self, raw_path: bytes, dtype: np.dtype[Any] | None, /) -> NDArray[Any]:
-        """Return the fill value of a dataset, converted to a dtype or to that of h5py."""
+        """Return the fill value of a dataset, converted to a dtype, or to h5py's dtype if none is given."""
         found: NDArray[Any] = self._ask("fill", raw_path, dtype)
         return found
 
@@ -375,17 +376,17 @@ class Library:
         return found
 
     def texts(self, raw_path: bytes, /) -> tuple[tuple[int, ...], list[bytes]]:
-        """Read all values of a dataset of strings; its shape, and the strings in order."""
+        """Read all values of a dataset of strings; return its shape and the strings in order."""
         found: tuple[tuple[int, ...], list[bytes]] = self._ask("texts", raw_path)
         return found
 
     def linked(self) -> Mapping[int, str]:
-        """Return the path of each object that hard links lead to, committed datatypes too, by its address."""
+        """Return the path of each object that hard links lead to, including committed datatypes, by its address."""
         return {address: decode_text(path) for address, path in self._ask("linked").items()}
 
 
 def missing_plugin(filters: Sequence[Filter], /) -> str | None:
-    """Say which filter the HDF5 library itself has no plugin for, and what to do; ``None`` where it has all."""
+    """Return which filter has no plugin in the HDF5 library, and a remedy; ``None`` if the library has all filters."""
     for step in filters:
         if not _has_filter(step.id):
             if step.id in _HDF5PLUGIN_FILTERS and not find_spec("hdf5plugin"):
@@ -461,7 +462,7 @@ def _value(attribute: FoundAttribute) -> Any:
 
 
 _NO_COUNTERPARTS = {5: "opaque bytes", 6: "compounds"}
-"""What elements are called, by the class of their datatype (HDF5 spec IV.A.2.d)."""
+"""Names of elements by the class of their datatype (HDF5 spec IV.A.2.d)."""
 
 
 def _text(attribute: FoundAttribute) -> Any:

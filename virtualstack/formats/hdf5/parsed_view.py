@@ -1,6 +1,6 @@
-"""A file as its parsers describe it: the whole tree, or single datasets by their paths.
+"""Describe a file from the results of the parsers: the whole tree, or single datasets by their paths.
 
-The HDF5 library is asked for what the parsers do not know.
+The HDF5 library reads the parts that the parsers do not know.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from virtualstack.formats.hdf5.walk import (
 __all__ = ["OUTSIDE", "DatasetFinder", "FindExtent", "ParsedView", "follow"]
 
 OUTSIDE = -1
-"""The address of what is in another file."""
+"""Address that stands for an object in another file."""
 
 _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: soft links that lead to soft links
 
@@ -53,18 +53,18 @@ _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: soft links that lead to soft links
 def follow(
     path: bytes, group: int, root: int, names: Callable[[int], Mapping[bytes, Link]], /, n_links: int = 0
 ) -> int | None:
-    """Give the address of the object header that a path leads to; ``None`` where it leads nowhere.
+    """Return the address of the object header that a path leads to; ``None`` if it leads nowhere.
 
     Parameters
     ----------
     path
-        From a group; from the root where it begins with a slash.
+        Path from a group, or from the root if it begins with a slash.
     group, root
-        Addresses of their headers.
+        Addresses of the headers of the group and of the root.
     names
-        Gives the links of an object by name; none where it is no group.
+        Function that returns the links of an object by name; no links for an object that is no group.
     n_links
-        Soft links that led here.
+        Number of soft links that were followed before.
     """
     if n_links >= _MAX_SOFT_LINKS:
         return None
@@ -85,22 +85,23 @@ def follow(
 
 
 type FindExtent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tuple[int, ...]]
-"""Gives the shape of a virtual dataset that grows with its sources, by its path, mappings and stored shape."""
+"""Function that returns the shape of a virtual dataset that may grow, from its path, mappings and stored shape."""
 
 
 class ParsedView:
-    """The `FileView` of a walk.
+    """`FileView` of a walk.
 
     Parameters
     ----------
     objects
-        What was found.
+        Objects that the walk found.
     metadata
-        Of the file, for chunk indexes that were not asked for at once.
+        Metadata of the file, for chunk indexes that the walk did not read.
     library
-        The HDF5 library's view of it.
+        The HDF5 library's view of the file.
     extent
-        Looks at the sources of virtual datasets; without, these have the shapes that are stored.
+        Function that reads the sources of virtual datasets to find their shapes; if ``None``, the stored shapes are
+        used.
     """
 
     def __init__(
@@ -119,12 +120,12 @@ class ParsedView:
         return self._at(self._objects.superblock.root)
 
     def links(self, group: LinkTarget, node: HDF5Group, /) -> Iterable[tuple[bytes, LinkTarget]]:
-        """Give the links of a group, in order."""
+        """Yield the links of a group in order."""
         for link in self._objects.by_address[group.address].links:
             yield link.name, self._target(link, group.address)
 
     def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
-        """Give the attributes of a group."""
+        """Return the attributes of a group."""
         return self._read_attributes(self._objects.by_address[group.address], raw_path, path)
 
     def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
@@ -166,9 +167,9 @@ class ParsedView:
     def _virtual(
         self, layout: VirtualLayout, space: Dataspace, path: str
     ) -> tuple[tuple[int, ...] | None, Callable[[], Sequence[VirtualMapping]]]:
-        """Give the shape of a virtual dataset, and its mappings.
+        """Return the shape of a virtual dataset, and a function that returns its mappings.
 
-        The HDF5 library is not asked: on damaged mappings it may not come to an end.
+        The HDF5 library is not used, because it may hang on damaged mappings.
         """
         mappings, shape = self._mappings(layout), space.shape
         if shape is None or self._extent is None or all(mapping.growing_axis is None for mapping in mappings):
@@ -195,7 +196,7 @@ class ParsedView:
             raise LostObjectError(f"the mappings of a virtual dataset (VDS) are damaged: {error}") from error
 
     def _known(self, scale: Scale) -> Scale:
-        """Leave out scales where a reference leads nowhere."""
+        """Return a scale without the attached scales of any axis that has a reference to nowhere."""
         known = self._objects.by_address.keys()
         if scale.attached is None or known >= set().union(*scale.attached):
             return scale
@@ -214,7 +215,7 @@ class ParsedView:
         )
 
     def _texts(self, data: bytes, limit: int) -> list[bytes]:
-        """Give the strings that elements of variable length point to."""
+        """Return the strings that elements of variable length point to."""
         superblock = self._objects.superblock
         found = pointers(data, len(data) // (8 + superblock.widths.address), superblock)
         length = sum(pointer.length for pointer in found if pointer.heap is not None)
@@ -275,14 +276,14 @@ def _raise(error: LostValuesError) -> NoReturn:
 
 
 class DatasetFinder:
-    """Reads the objects that a path goes through, each once; attributes are left out.
+    """Finder of datasets by path; it reads each object on the path once, and no attributes.
 
     Parameters
     ----------
     metadata
-        Of the file.
+        Metadata of the file.
     library
-        The HDF5 library's view of it, for what the parsers here do not know.
+        The HDF5 library's view of the file, for parts that the parsers do not know.
     """
 
     def __init__(self, metadata: MetadataSource, library: Library) -> None:
@@ -292,14 +293,14 @@ class DatasetFinder:
         self._names: dict[int, Mapping[bytes, Link]] = {}
 
     def find(self, path: str, /) -> HDF5Variable | None:
-        """Give the dataset at a path; ``None`` where there is none.
+        """Return the dataset at a path; ``None`` if no dataset exists there.
 
         Raises
         ------
         LostValuesError
-            It is in another file, or damaged.
+            The dataset is in another file, or is damaged.
         LibraryError
-            The library was asked, and cannot open it.
+            The library was used, and cannot open the dataset.
         """
         try:
             return self._find(path)

@@ -1,16 +1,16 @@
 """The reader of HDF5 and netCDF-4 files.
 
-The way from a file to a group:
+The steps from a file to a group:
 
-1. `fetch` runs parsers over the bytes of the file, which come from `byte_readers`.
+1. `fetch` runs parsers over the bytes of the file, which `byte_readers` provides.
 2. `walk` starts the parsers of `structures`: from the superblock to all object headers, links and chunk indexes.
-3. `parsed_view` shows what they found as a `FileView`. `library` is the same view by the HDF5 library, in a child
-   process; it is asked for what the parsers do not know.
-4. `tree` follows the links of a view: groups, and datasets as variables.
-5. `dimensions` names the axes by netCDF's rules, and `hdfeos` by those of HDF-EOS5.
+3. `parsed_view` shows their results as a `FileView`. `library` is the same view by the HDF5 library in a child process.
+   It reads the parts that the parsers do not know.
+4. `tree` follows the links of a view, to groups and to datasets, which become variables.
+5. `dimensions` names the axes by netCDF's rules, and `hdfeos` by the rules of HDF-EOS5.
 6. `variables` makes a virtual array of a dataset. `references` turns its layout into entries of a manifest:
-   chunked, `contiguous`, or virtual (`virtual_datasets`). `values` inlines what has no byte ranges.
-7. `_group` puts arrays, attributes and refusals together.
+   chunked, `contiguous`, or virtual (`virtual_datasets`). `values` reads values that have no byte ranges.
+7. `_group` combines arrays, attributes and refusals.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = ["HDF5", "differences"]
 
 
 def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -> Iterator[str]:
-    """Say what differs: names, dimensions, attributes, dtypes, fill values, and where every chunk is.
+    """Yield each difference between two groups: names, dimensions, attributes, dtypes, fill values, and chunks.
 
-    The order of attributes is not compared: where a file does not track it, the library's depends on its sorting. Nor
-    is what only the library could not do: attributes that it could not read, and arrays that are inline because it
-    could not list their chunks.
+    The order of attributes is not compared: if the file does not track it, the library sorts them in its own way.
+    Failures of the library alone are not compared either: attributes that it could not read, and arrays that are INLINE
+    because it could not list their chunks.
     """
     here = path or "/"
     for what in ("arrays", "groups"):
@@ -79,7 +79,7 @@ def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -
 
 
 def _odd(group: ManifestGroup) -> set[str]:
-    """Name what was refused, left out or inlined; not why, as errors of the library are in its own words."""
+    """Return the paths that were refused, left out or inlined, without reasons, which the library words differently."""
     return {x.path for x in group.refusals}
 
 
@@ -113,25 +113,30 @@ def _is_same(a: Any, b: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HDF5:
-    """Reads HDF5 files, and netCDF-4 files as netCDF shows them.
+    """Reader of HDF5 files, and of netCDF-4 files as netCDF shows them.
 
-    Values are those of the HDF5 library; names of dimensions and attributes are those of netCDF-C. What has no
-    byte-range form is inlined up to a limit, or refused by name.
+    Values are the values of the HDF5 library. Names of dimensions and attributes are the names of netCDF-C. Values that
+    cannot be referenced become INLINE up to a limit, or the variable is refused by name.
 
     Parameters
     ----------
     contiguous_chunk_size
-        Bytes, such as ``"16 MiB"``, of the chunks into which datasets of contiguous layout are cut, at most; ``None``
-        for one chunk each. Values that are not compressed are read in parts in any case; what is cut can also be
-        written to zarr, and computed with dask, in chunks of that size.
+        Largest size of the chunks into which datasets of contiguous layout are divided, in bytes or as in ``"16 MiB"``.
+        ``None``: one chunk for each dataset. Values without compression are always read in parts. A divided dataset can
+        also be written to zarr, and computed with dask, in chunks of that size.
     metadata
-        Who reads the metadata. ``"auto"``: parsers of virtualstack, and the HDF5 library for what these do not know.
-        ``"own"``: these parsers alone; what they do not know is refused. ``"library"``: the HDF5 library alone, which
-        is slower. ``"check"``: both, to see that they agree. The HDF5 library works in a child process, as damaged
-        files may crash it.
+        How the metadata are read. ``"auto"``: parsers of virtualstack, and the HDF5 library for parts that the parsers
+        do not know. ``"own"``: these parsers alone; unknown parts are refused. ``"library"``: the HDF5 library alone,
+        which is slower. ``"check"``: both, and differences raise an error. The HDF5 library runs in a child process,
+        because damaged files may crash it.
     eos_dimensions
-        Whether the StructMetadata of HDF-EOS5 names the dimensions of datasets that have no dimension scales. netCDF-C
-        does not look at it, and numbers them: ``phony_dim_0``.
+        If true, the StructMetadata of HDF-EOS5 names the dimensions of datasets without dimension scales. netCDF-C
+        ignores it, and numbers the dimensions: ``phony_dim_0``.
+
+    Examples
+    --------
+    >>> HDF5(contiguous_chunk_size="16 MiB", metadata="own").metadata
+    'own'
     """
 
     name: ClassVar[str] = "hdf5"
@@ -151,12 +156,12 @@ class HDF5:
         return None if size is None else byte_count(size, option="contiguous_chunk_size")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a file; reads metadata, and the values of variables that are inlined.
+        """Read the metadata of a file, and the values of variables that become INLINE.
 
         Raises
         ------
         MalformedFileError
-            It is no HDF5 file, is truncated, or its root cannot be read.
+            The file is no HDF5 file, is truncated, or its root group cannot be read.
         StorageError
             The bytes could not be read.
         """
@@ -220,7 +225,7 @@ class HDF5:
             return _group(tree, dims, context, options, {})
 
     def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read a file in both ways, and compare."""
+        """Read a file with the parsers and with the library, and compare the results."""
         own, library = (replace(self, metadata=x).read(url, storage, options) for x in ("auto", "library"))
         found = list(differences(own, library))
         if found:
@@ -244,7 +249,7 @@ class HDF5:
     def _tree(
         self, metadata: MetadataSource, library: Library, options: ReadOptions, extent: FindExtent | None = None
     ) -> HDF5Group:
-        """Find the objects of a file: by the walk where it knows all groups, else by the HDF5 library."""
+        """Find the objects of a file: with the parsers if they can read all groups, else with the HDF5 library."""
         if self.metadata == "library":
             return build_tree(library)
         try:
@@ -263,7 +268,7 @@ def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
 
 @contextmanager
 def _naming_damage(url: str) -> Iterator[None]:
-    """Errors of the HDF5 library that nobody else takes mean that a file is damaged."""
+    """Turn remaining errors of the HDF5 library into an error that the file is damaged."""
     try:
         yield
     except LibraryError as error:
@@ -335,7 +340,7 @@ def _array(
 
 
 def _source(variable: HDF5Variable, context: FileContext) -> ManifestArray:
-    """Describe a dataset that is a source of a virtual dataset."""
+    """Return the array of a dataset that is a source of a virtual dataset."""
     try:
         array, refusal = read_variable(variable, ("",) * len(variable.shape or ()), context)
     except (LibraryError, ManifestError) as error:

@@ -1,4 +1,4 @@
-"""Where the values of a dataset lie, by its layout: chunked, contiguous, compact, external or virtual."""
+"""Find the byte ranges of the values of a dataset by its layout: chunked, contiguous, compact, external or virtual."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ __all__ = ["FileContext", "references"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContext:
-    """What reading a dataset needs of its file.
+    """The properties of a file that reading a dataset needs.
 
     Parameters
     ----------
     location
-        Of the file.
+        Location of the file.
     library
-        The HDF5 library's view of it.
+        The HDF5 library's view of the file.
     base
-        Bytes of the user block, which addresses do not count.
+        Size of the user block in bytes, which addresses do not include.
     inline_limit
-        Bytes of values that one variable may put into the manifest.
+        Number of bytes of values that one variable may add to the manifest.
     locate
-        Gives the location of another file by its path.
+        Function that returns the location of another file from its path.
     storage
-        How values are read, where they are inlined.
+        Storage from which values are read that become INLINE.
     object_paths
-        Gives the path of each object of the file by its address.
+        Function that returns the path of each object of the file by its address.
     contiguous_chunk_size
-        Bytes of the chunks into which contiguous values are cut, at most; ``None`` for one chunk.
+        Largest size in bytes of the chunks into which contiguous values are divided; ``None`` for one chunk.
     datasets, chain
-        Of any files, for virtual datasets; and those virtual datasets of which this file holds a source.
+        Datasets of any files, for virtual datasets; and the virtual datasets that have a source in this file.
     """
 
     location: Location
@@ -79,25 +79,25 @@ class FileContext:
 def references(
     variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    """Give the byte ranges of a dataset, and its chunk grid.
+    """Return the byte ranges of a dataset, and its chunk grid.
 
     Parameters
     ----------
     variable
-        With a dataspace.
+        Variable with a dataspace.
     shape
-        In elements, with the axes of an array type.
+        Shape in elements, including the axes of an array type.
     fill
-        Of the dataset.
+        Fill value of the dataset.
     context
-        Of its file.
+        Properties of the file.
 
     Raises
     ------
     NoReferencesError
-        Its bytes are no byte ranges of a source, or not those of its values.
+        The bytes are no byte ranges of a source, or do not decode to the values.
     LostValuesError
-        Its values are out of reach.
+        The values cannot be read.
     """
     layout, found, stored = variable.layout, variable.element, variable.element.stored
     if isinstance(layout, VirtualLayout):
@@ -123,7 +123,7 @@ def _compact(
     fill: Fill,
     context: FileContext,
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    """Take the values out of the object header."""
+    """Return the values in the object header as an INLINE chunk."""
     if not math.prod(shape):
         return _nothing(shape, fill)
     length = math.prod(shape) * variable.element.size
@@ -234,7 +234,7 @@ def _chunked(
 
 
 def _entries(table: ChunkTable, rows: NDArray[np.intp] | int, shape: tuple[int, ...]) -> NDArray[np.void]:
-    """Place the chunks of a table in a grid of EMPTY cells, whose memory is not touched elsewhere."""
+    """Return the chunks of a table as entries of a grid; other cells are EMPTY, and their memory is never written."""
     is_full = table.cell.size == math.prod(shape) and bool((table.cell == np.arange(table.cell.size)).all())
     chunks = np.empty(table.cell.shape, ENTRY)
     chunks["location"], chunks["encoding"] = FIRST, rows
@@ -248,7 +248,7 @@ def _entries(table: ChunkTable, rows: NDArray[np.intp] | int, shape: tuple[int, 
 
 @functools.lru_cache(maxsize=256)
 def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...]:
-    """Return the codecs that decode chunks that went through these filters, or raise where there are none."""
+    """Return the codecs that decode chunks with these filters, or raise an error if they do not exist."""
     reason = obstacle(filters)
     if reason is not None:
         missing = missing_plugin(filters) if asks_library else None
@@ -259,7 +259,7 @@ def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...
 
 
 def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
-    """Raise `MalformedFileError` where a byte range lies outside of the file."""
+    """Raise `MalformedFileError` if a byte range is not within the file."""
     size = context.location.size
     if size is None or not len(offsets):
         return
@@ -284,7 +284,7 @@ def _damaged(what: str, at: int, context: FileContext) -> MalformedFileError:
 
 
 def _edges(shape: tuple[int, ...], chunks: tuple[int, ...], table: ChunkTable) -> NDArray[np.bool_]:
-    """Tell which chunks reach past the array."""
+    """Return which chunks extend past the array."""
     grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
     scaled = np.unravel_index(table.cell, grid)
     past = [(i + 1) * c > n for i, c, n in zip(scaled, chunks, shape, strict=True)]

@@ -1,4 +1,4 @@
-"""The tree of groups and datasets of a file, each once, whatever its links do."""
+"""Build the tree of groups and datasets of a file, with each object once, whatever its links are."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class DanglingReferenceError(Exception):
 
 
 def reference_paths(references: NDArray[np.uint64], paths: Mapping[int, str], /) -> list[str]:
-    """Give the paths of objects that are referred to; ``""`` for a reference to nothing.
+    """Return the paths of objects that references lead to; ``""`` for a null reference.
 
     Parameters
     ----------
     references
-        Stored elements (HDF5 spec IV.A.2.d, class 7, type 0): little-endian addresses of object headers, counted
-        from the end of the user block; of any shape.
+        Stored elements of any shape (HDF5 spec IV.A.2.d, class 7, type 0): little-endian addresses of object headers,
+        counted from the end of the user block.
     paths
-        Of all objects of the file, by address.
+        Paths of all objects of the file by address.
 
     Raises
     ------
     DanglingReferenceError
-        See there.
+        A reference leads to an address where no object with a path is.
 
     Examples
     --------
@@ -75,12 +75,12 @@ class Attributes:
     Parameters
     ----------
     values
-        By name.
+        Values by name.
     notes
-        On those without a counterpart.
+        Notes on attributes that cannot be shown.
     references
-        Those that are references to objects: shape ``(n,)`` of addresses, 0 for none. `build_tree` makes paths of them,
-        which are then among the values.
+        Attributes that are object references: addresses of shape ``(n,)``, with 0 for a null reference. `build_tree`
+        replaces them by paths, which it adds to the values.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -88,14 +88,14 @@ class Attributes:
     references: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
 
     def with_paths(self, path: str, paths: Mapping[int, str], /) -> Attributes:
-        """Replace references by the paths of objects; those to nothing known are noted.
+        """Replace references by the paths of objects; references to unknown objects become notes.
 
         Parameters
         ----------
         path
-            Of what has the attributes.
+            Path of the object that has the attributes.
         paths
-            Of all objects, by address.
+            Paths of all objects by address.
         """
         if not self.references:
             return self
@@ -119,30 +119,30 @@ class HDF5Variable:
     name
         Name in its group.
     path
-        Absolute.
+        Absolute path.
     raw_path
-        As the links have it.
+        Path as the links store it.
     address
-        Of the object header, from the end of the user block.
+        Address of the object header, from the end of the user block.
     element
-        What its elements are.
+        Interpretation of the elements.
     is_read_by_netcdf
-        Whether netCDF-C reads its datatype; it takes committed ones for such.
+        If true, netCDF-C reads the datatype; this holds for all committed datatypes.
     space
         Shape in elements; ``None`` for a null dataspace.
     shape, maxshape
-        Likewise, with the axes of an array type at the end; ``None`` for unlimited.
+        Shape and maximum shape, with the axes of an array type at the end; a length is ``None`` for an unlimited axis.
     layout, filters, fill, external
-        How its values are stored.
+        How and where the values are stored.
     attributes, scale
-        What else it says.
+        Attributes and dimension scale of the dataset.
     list_chunks
-        Gives the allocated chunks, with offsets from the start of the file.
+        Function that returns the allocated chunks, with offsets from the start of the file.
     list_mappings
-        Gives the mappings of a virtual dataset.
+        Function that returns the mappings of a virtual dataset.
     read_texts
-        Gives the strings that stored elements of variable length point to, of so many bytes at most; ``None`` where
-        only the HDF5 library can.
+        Function that returns the strings that stored elements of variable length point to, up to a number of bytes;
+        ``None`` if only the HDF5 library can read them.
     """
 
     name: str
@@ -167,20 +167,20 @@ class HDF5Variable:
 
 @dataclass(slots=True, kw_only=True)
 class HDF5Group:
-    """A group, its datasets and child groups in the order in which netCDF-C numbers them.
+    """A group with its datasets and child groups in the order in which netCDF-C numbers them.
 
     Parameters
     ----------
     path
-        Absolute; ``""`` for the root.
+        Absolute path; ``""`` for the root.
     address
-        Of the object header, from the end of the user block.
+        Address of the object header, from the end of the user block.
     attributes
-        Of the group.
+        Attributes of the group.
     variables, groups
-        By name.
+        Variables and child groups by name.
     notes
-        Links that lead nowhere, outside of the file, or to what was seen before.
+        Notes on links that lead nowhere, out of the file, or to an object that was visited before.
     """
 
     path: str
@@ -191,13 +191,13 @@ class HDF5Group:
     notes: list[Refusal] = field(default_factory=list)
 
     def walk(self) -> Iterator[HDF5Group]:
-        """Give this group and all below it, parents first."""
+        """Yield this group and all groups below, parents first."""
         yield self
         for child in self.groups.values():
             yield from child.walk()
 
     def paths(self) -> dict[int, str]:
-        """Give the first path of each object below by its address."""
+        """Return the first path of each object of this tree by its address."""
         paths: dict[int, str] = {}
         for group in self.walk():
             paths.setdefault(group.address, group.path or "/")
@@ -206,26 +206,27 @@ class HDF5Group:
         return paths
 
     def note(self, path: str, reason: str, /) -> None:
-        """Write down a link that is left out."""
+        """Add a note about a link that is left out, or another remark about a path."""
         self.notes.append(Refusal(path=path, reason=reason, kind="noted"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTarget:
-    """What a link leads to.
+    """The target of a link.
 
     Parameters
     ----------
     kind
-        ``"nothing"``: it leads nowhere, or out of the file. ``"lost"``: the object cannot be opened.
+        Kind of the target. ``"nothing"``: the link leads nowhere, or out of the file. ``"lost"``: the object cannot be
+        opened.
     address
-        Of the object header.
+        Address of the object header.
     reason
-        Why there is nothing, or what is wrong with it.
+        Reason why there is no object, or why it cannot be opened.
     is_soft
-        Whether the link is a path, so that the object has another name in the file.
+        If true, the link is a path, so that the object has another name in the file.
     handle
-        The object, for the one that gave this.
+        Data of the view that made this target.
     """
 
     kind: Literal["group", "dataset", "datatype", "nothing", "lost"]
@@ -236,17 +237,17 @@ class LinkTarget:
 
 
 class FileView(Protocol):
-    """The objects of a file, as the parsers here or the HDF5 library see them."""
+    """A view of the objects of a file, by the parsers or by the HDF5 library."""
 
     @property
     def root(self) -> LinkTarget:
         """The root group."""
 
     def links(self, group: LinkTarget, node: HDF5Group, /) -> Iterable[tuple[bytes, LinkTarget]]:
-        """Give the links of a group in netCDF-C's order: of creation where it is tracked, else of names."""
+        """Return the links of a group in netCDF-C's order: of creation if it is tracked, else of names."""
 
     def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
-        """Give the attributes of a group."""
+        """Return the attributes of a group."""
 
     def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset, or raise `LostObjectError`."""
@@ -257,7 +258,7 @@ class LostObjectError(Exception):
 
 
 def build_tree(view: FileView, /) -> HDF5Group:
-    """Follow all links from the root; no chunk index is looked at."""
+    """Follow all links from the root, and return the tree; no chunk index is read."""
     root = HDF5Group(path="", address=view.root.address, attributes=view.attributes(view.root, b"/", "/"))
     names = _Names({view.root.address: "/"})
     _fill(root, view.root, b"", names, view, depth=0)
@@ -274,14 +275,14 @@ def build_tree(view: FileView, /) -> HDF5Group:
 
 @dataclass(slots=True)
 class _Names:
-    """The first path of each object that hard links alone lead to, and where soft links are."""
+    """The first path of each object that hard links alone lead to, and the positions of soft links."""
 
     first: dict[int, str]
     soft: list[tuple[HDF5Group, str, int]] = field(default_factory=list)
 
 
 def _fill(node: HDF5Group, target: LinkTarget, raw_path: bytes, names: _Names, view: FileView, *, depth: int) -> None:
-    """Add what the links of a group lead to, then what those of its children do."""
+    """Add the targets of the links of a group, then the targets of the links of its children."""
     children: list[tuple[HDF5Group, LinkTarget, bytes]] = []
     for raw, found in view.links(target, node):
         name = decode_text(raw)

@@ -1,4 +1,4 @@
-"""Values that have no byte-range form, read through the HDF5 library and put into the manifest."""
+"""Read values that have no byte ranges, and put them into the manifest."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _POINTER_BYTES = 16  # bytes that a dataset keeps for each string of variable le
 
 
 class NotInlinedError(Exception):
-    """The values are more than the limit, or the HDF5 library cannot read them; the message is half a sentence.
+    """The values are larger than the limit, or cannot be read; the message is half a sentence.
 
     Parameters
     ----------
     size
-        Bytes that the values take, where the limit is what stands in the way; of strings, at least so many.
+        Number of bytes of the values if the limit is the obstacle, or a lower bound for strings; else 0.
     """
 
     def __init__(self, message: str, *, size: int = 0) -> None:
@@ -50,7 +50,7 @@ class NotInlinedError(Exception):
 
 
 def check_size(size: int, limit: int, /, *, of: str = "") -> None:
-    """Raise `NotInlinedError` where values take more bytes than the limit.
+    """Raise `NotInlinedError` if values have more bytes than the limit.
 
     >>> check_size(8, 8)
     """
@@ -59,7 +59,7 @@ def check_size(size: int, limit: int, /, *, of: str = "") -> None:
 
 
 def one_cell(shape: tuple[int, ...]) -> ChunkGrid:
-    """Give the grid of one cell over an array (none where it is empty)."""
+    """Return the grid of one cell over an array; no cells for an empty array."""
     return ChunkGrid.regular(shape, (max(n, 1) for n in shape))
 
 
@@ -77,20 +77,20 @@ def inline_values(
     Parameters
     ----------
     variable
-        Read as a whole.
+        Variable that is read as a whole.
     library
-        Of its file.
+        HDF5 library's view of the file.
     dtype, shape
-        Of the values; the shape of an array type included.
+        Data type and shape of the values, including the shape of an array type.
     fill
-        Of the array.
+        Fill value of the array.
     limit
-        Bytes.
+        Largest number of bytes.
 
     Raises
     ------
     NotInlinedError
-        See there.
+        The values are larger than the limit, or cannot be read.
     """
     check_size(math.prod(shape) * dtype.itemsize, limit)
     if not math.prod(shape):
@@ -100,7 +100,7 @@ def inline_values(
 
 
 def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
-    """Put values, in native byte order, into the manifest as one INLINE chunk."""
+    """Return a manifest that has values, in native byte order, as one INLINE chunk."""
     encoding = ChunkEncoding.c_order(values.dtype, values.shape)
     return ChunkManifest.from_bytes(
         [values.tobytes()], shape=one_cell(values.shape).shape, encoding=encoding, fill=fill
@@ -113,7 +113,7 @@ def inline_text(variable: HDF5Variable, library: Library, fill: Fill, limit: int
     Raises
     ------
     NotInlinedError
-        See there; or a string is not UTF-8.
+        The strings are larger than the limit, cannot be read, or are not UTF-8.
     """
     shape = variable.space or ()
     if not math.prod(shape):
@@ -128,7 +128,7 @@ def inline_text(variable: HDF5Variable, library: Library, fill: Fill, limit: int
 
 
 def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
-    """Raise `NotInlinedError` where strings alone are too many for so many bytes, however short they are."""
+    """Raise `NotInlinedError` if the number of strings alone exceeds the limit of bytes, however short they are."""
     n = math.prod(shape)
     if n * _POINTER_BYTES > max(limit, _POINTER_BYTES):
         raise NotInlinedError(
@@ -139,25 +139,25 @@ def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
 def inline_paths(
     variable: HDF5Variable, library: Library, paths: Mapping[int, str], fill: Fill, limit: int, /
 ) -> ChunkManifest:
-    """Read all references to objects as one INLINE chunk of the paths of these.
+    """Read all object references as one INLINE chunk of the paths of the objects.
 
     Parameters
     ----------
     variable
-        Read as a whole.
+        Variable that is read as a whole.
     library
-        Of its file.
+        HDF5 library's view of the file.
     paths
-        Of all objects of the file, by address.
+        Paths of all objects of the file by address.
     fill
-        Of the array.
+        Fill value of the array.
     limit
-        Bytes.
+        Largest number of bytes.
 
     Raises
     ------
     NotInlinedError
-        See there; or a reference leads nowhere.
+        The values are larger than the limit, cannot be read, or a reference leads nowhere.
     """
     shape = variable.space or ()
     if not math.prod(shape):
@@ -176,25 +176,25 @@ def inline_stored(
 ) -> ChunkManifest:
     """Read all values as one INLINE chunk, with our own conversion of stored elements.
 
-    h5py itself reads neither bitfields nor opaque elements with a tag: the HDF5 library converts them to no others.
+    h5py itself reads neither bitfields nor opaque elements with a tag, because the HDF5 library does not convert them.
 
     Parameters
     ----------
     variable
-        Read as a whole, of elements of kind ``"bytes"``.
+        Variable that is read as a whole, with elements of the kind ``"bytes"``.
     library
-        Of its file.
+        HDF5 library's view of the file.
     shape
-        Of the values; that of an array type included.
+        Shape of the values, including the shape of an array type.
     fill
-        Of the array.
+        Fill value of the array.
     limit
-        Bytes.
+        Largest number of bytes.
 
     Raises
     ------
     NotInlinedError
-        See there.
+        The values are larger than the limit, cannot be read, or do not decode.
     """
     found = variable.element
     if found.stored is None or not math.prod(shape):
@@ -210,7 +210,7 @@ def inline_stored(
 
 
 def _all_paths(library: Library, references: NDArray[np.uint64], paths: Mapping[int, str]) -> list[str]:
-    """Return the paths of any objects, committed datatypes too, by a walk over all links of the file."""
+    """Return the paths of objects, including committed datatypes, by following all links of the file."""
     try:
         return reference_paths(references, {**library.linked(), **paths})
     except (DanglingReferenceError, LibraryError) as error:
@@ -218,12 +218,12 @@ def _all_paths(library: Library, references: NDArray[np.uint64], paths: Mapping[
 
 
 def inline_strings(raw: Sequence[bytes | str], shape: tuple[int, ...], fill: Fill, limit: int, /) -> ChunkManifest:
-    """Put strings into the manifest as one INLINE chunk of zarr's ``vlen-utf8``.
+    """Return a manifest that has strings as one INLINE chunk of zarr's ``vlen-utf8``.
 
     Raises
     ------
     NotInlinedError
-        There are more bytes than ``limit``, or one string is not UTF-8.
+        The strings have more bytes than ``limit``, or a string is not UTF-8.
     """
     try:
         texts = [x.decode() if isinstance(x, bytes) else x for x in raw]

@@ -1,4 +1,4 @@
-"""A dataset as a virtual array, or the reason why it is none: its fill value, strings, and records that it lacks."""
+"""Make a virtual array of a dataset, with its fill value, strings and missing records, or say why it is refused."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ _MAX_TEXT_BYTES = 1 << 20
 
 
 def fill_value(variable: HDF5Variable, dtype: np.dtype[Any], library: Library, /) -> Fill:
-    """Give what never-written chunks of a dataset read as.
+    """Return the value that chunks which were never written read as.
 
     Parameters
     ----------
     variable
         The dataset.
     dtype
-        Of its values.
+        Data type of its values.
     library
-        Converts what only the HDF5 library can.
+        The HDF5 library's view of the file, for fill values that only the library can convert.
 
     Raises
     ------
     LibraryError
-        It cannot.
+        The library cannot convert the fill value, or the fill value is damaged.
     """
     # Where filling is turned off (H5Pset_fill_time), what was never written is undefined, and h5py gives zeros.
     given = declared_fill(variable, dtype, library) if variable.fill.is_written else None
@@ -61,7 +61,7 @@ def fill_value(variable: HDF5Variable, dtype: np.dtype[Any], library: Library, /
 
 
 def declared_fill(variable: HDF5Variable, dtype: np.dtype[Any], library: Library, /) -> Fill | None:
-    """Give the fill value that a dataset was made with, used or not; ``None`` where it was given none."""
+    """Return the fill value with which a dataset was created, used or not; ``None`` if no value was given."""
     raw, element = variable.fill.raw, variable.element
     if raw is None:
         return None
@@ -91,20 +91,20 @@ def inline_own_text(
     Parameters
     ----------
     variable
-        Of strings of variable length, with a dataspace.
+        Variable of strings of variable length, with a dataspace.
     read_texts
-        Gives the strings that stored elements point to, of so many bytes at most.
+        Function that returns the strings that stored elements point to, up to a number of bytes.
     fill
-        Of the array.
+        Fill value of the array.
     context
-        Of its file.
+        Properties of the file.
 
     Raises
     ------
     NotInlinedError
-        There are more bytes than the limit, one is not UTF-8, or the pointers or heaps are damaged.
+        The strings are larger than the limit, a string is not UTF-8, or the pointers or heaps are damaged.
     NoReferencesError, LostValuesError
-        The pointers are out of reach.
+        The stored elements that point to the strings cannot be referenced.
     """
     shape, limit = variable.space or (), context.inline_limit
     if not math.prod(shape):
@@ -142,20 +142,20 @@ def extend_records(
 ) -> ManifestArray:
     """Extend an array to the lengths of its dimensions with EMPTY chunks.
 
-    In netCDF-4 a dataset reaches as far as it was written; its unlimited dimensions are as long as the longest
-    dataset along them. What lies between reads as the fill value that the dataset was given, and where it was given
-    none (NC_NOFILL) as netCDF's default for the type; the dataset itself keeps the fill value of HDF5.
+    In netCDF-4 a dataset is only as long as it was written. Its unlimited dimensions are as long as the longest dataset
+    along them. The elements between read as the fill value that the dataset was given. If it was given no fill value
+    (NC_NOFILL), they read as netCDF's default for the type; the dataset itself keeps the fill value of HDF5.
 
     Parameters
     ----------
     array
-        As long as the dataset.
+        Array with the length of the dataset.
     variable
-        Where the array is from.
+        Variable of the array.
     lengths
-        Of the unlimited dimensions, by name, in elements.
+        Lengths of the unlimited dimensions in elements, by name.
     library
-        Of the file.
+        HDF5 library's view of the file.
     """
     names = array.dimension_names or ()
     shape = tuple(max(n, lengths.get(name, n)) for n, name in zip(array.shape, names, strict=True))
@@ -178,7 +178,7 @@ def extend_records(
 
 
 def _missing_records(array: ManifestArray, variable: HDF5Variable, library: Library) -> Fill:
-    """Give what records past the end of a dataset read as."""
+    """Return the fill value of records past the end of a dataset."""
     fill = array.in_memory().fill
     if array.dtype.kind not in "iuf" or variable.element.subshape:
         return fill
@@ -190,7 +190,7 @@ def _missing_records(array: ManifestArray, variable: HDF5Variable, library: Libr
 
 
 def _is_prefix(array: ManifestArray, chunks: tuple[int, ...]) -> bool:
-    """Whether the cells of an array are whole chunks from its first element on; inlined ones are not."""
+    """Return whether the cells of an array are whole chunks from its first element on; INLINE values are not."""
     return array.grid == ChunkGrid.regular(array.shape, chunks) and all(
         encoding.shape == chunks for encoding in array.in_memory().encodings
     )
@@ -223,14 +223,14 @@ def _with_holes(array: ManifestArray, shape: tuple[int, ...], missing: Fill) -> 
 def read_variable(
     variable: HDF5Variable, dims: tuple[str, ...], context: FileContext, /
 ) -> tuple[ManifestArray | None, Refusal | None]:
-    """Describe a dataset.
+    """Make the array of a dataset.
 
     Returns
     -------
     array
-        ``None`` where it is refused.
+        Virtual array; ``None`` if the dataset is refused.
     refusal
-        Why it was refused, or inlined, or what is odd about it; ``None`` for the usual dataset.
+        Reason why the dataset was refused or inlined, or a note about it; ``None`` for most datasets.
     """
     found = variable.element
     if found.kind == "refused":
@@ -272,7 +272,7 @@ def read_variable(
 
 
 def _nothing(dtype: np.dtype[Any]) -> ChunkManifest:
-    """Give the manifest of an array that has no value: one ABSENT cell."""
+    """Return the manifest of an array that has no value: one ABSENT cell."""
     entry = np.zeros((), ENTRY)
     entry["location"] = ABSENT
     fill = Fill.from_value(np.nan, dtype) if dtype.kind in "fc" else Fill.zero(dtype)
@@ -282,7 +282,7 @@ def _nothing(dtype: np.dtype[Any]) -> ChunkManifest:
 def _inlined(
     variable: HDF5Variable, dtype: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> ChunkManifest:
-    """Read all values, which have no byte-range form."""
+    """Read all values of a variable that has no byte ranges."""
     found, limit = variable.element, context.inline_limit
     if found.kind == "text" and variable.read_texts is not None and not isinstance(variable.layout, VirtualLayout):
         with contextlib.suppress(NoReferencesError, LostValuesError):  # the library may have the filters
@@ -301,7 +301,7 @@ def _inlined(
 def _references(
     variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    """Refer to stored bytes, and put the codecs of elements before those of filters."""
+    """Return references to stored bytes, with the codecs of elements before the codecs of filters."""
     found = variable.element
     if not found.codecs or found.stored is None or isinstance(variable.layout, CompactLayout | VirtualLayout):
         return references(variable, shape, fill, context)

@@ -1,4 +1,4 @@
-"""Virtual datasets (VDS): references to the datasets that their mappings name, cut and placed as they say."""
+"""Make references for virtual datasets (VDS): select and place the datasets that their mappings name."""
 
 from __future__ import annotations
 
@@ -46,35 +46,35 @@ def virtual_chunks(
     subshape: tuple[int, ...] = (),
     is_source: bool = False,
 ) -> Chunks:
-    """Cut the sources of a virtual dataset and place them in it; no values are read.
+    """Place the selected parts of the sources of a virtual dataset in it; no values are read.
 
-    Of mappings that overlap, the HDF5 library shows the last one.
+    If mappings overlap, the last mapping is used, as in the HDF5 library.
 
     Parameters
     ----------
     mappings
-        Of the dataset.
+        Mappings of the dataset.
     shape
-        Of the virtual dataset, in elements, as the HDF5 library shows it, without the axes of an array type.
+        Shape of the virtual dataset in elements as the HDF5 library shows it, without the axes of an array type.
     dtype
-        Of its values.
+        Data type of its values.
     fill
-        Of what no mapping covers.
+        Fill value of elements that no mapping covers.
     open_source, url, inline_limit
-        See :class:`Sources`.
+        Function that opens a source, URL of the file of the virtual dataset, and limit for INLINE values of sources.
     subshape
-        Of an array type.
+        Shape of an array type.
     is_source
-        Whether it is itself a source of a virtual dataset.
+        If true, the dataset is itself a source of a virtual dataset.
 
     Raises
     ------
     LostValuesError
-        A source is not there, is refused or damaged, or has not the elements that are mapped: the HDF5 library shows
-        fill values, an error, or what happens to be in memory; or fails to notice that a dataset is its own source.
+        A source does not exist, is refused or damaged, or lacks mapped elements. The HDF5 library then shows fill
+        values, an error, or arbitrary memory. The error is also raised if a dataset is its own source.
     NoReferencesError
-        All sources are well, and the HDF5 library may read it; but it is no union of boxes of them, or not of their
-        dtype.
+        All sources are valid, and the HDF5 library may read the dataset. But the dataset is no union of boxes of its
+        sources, or has another dtype.
     """
     try:
         if is_source and any(mapping.growing_axis is not None for mapping in mappings):
@@ -102,7 +102,7 @@ def virtual_chunks(
 def _all_pieces(
     mappings: Sequence[VirtualMapping], shape: tuple[int, ...], subshape: tuple[int, ...], sources: Sources
 ) -> list[_Piece]:
-    """Open all sources, whatever stands in the way, before the HDF5 library may be asked to read any of them."""
+    """Open all sources, even after an error, before the HDF5 library may be used to read any of them."""
     obstacle: NoReferencesError | None = None
     pieces: list[_Piece] = []
     n_runs = 0
@@ -134,12 +134,12 @@ def virtual_shape(
     url: str,
     inline_limit: int,
 ) -> tuple[int, ...]:
-    """Give the shape of a virtual dataset that may grow with its sources, from the shape stored in its file.
+    """Return the shape of a virtual dataset that may grow with its sources, from the stored shape.
 
     Raises
     ------
     LostValuesError
-        See :func:`virtual_chunks`.
+        A source does not exist, is refused or damaged, or has a selection that does not fit.
     """
     growing = [mapping for mapping in mappings if mapping.growing_axis is not None]
     sources = Sources(open_source, url, inline_limit)
@@ -152,18 +152,18 @@ def virtual_shape(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """A source and what of it stands where.
+    """A source and the position of its elements in the virtual dataset.
 
     Parameters
     ----------
     name
         Path of the source.
     array
-        The source.
+        Array of the source.
     place, source
         Elements along each axis of the virtual dataset and of the source, without the axes of an array type.
     grows
-        Axis along which the virtual dataset grows with it, and how far.
+        Axis along which the virtual dataset grows with the source, and its extent there; ``None`` if it does not grow.
     """
 
     name: str
@@ -173,7 +173,7 @@ class _Piece:
     grows: tuple[int, int] | None = None
 
     def check(self, shape: tuple[int, ...], subshape: tuple[int, ...]) -> None:
-        """Raise `SelectionError` where the selections do not fit each other, or the datasets."""
+        """Raise `SelectionError` if the selections do not fit each other, or the datasets."""
         if self.array.shape[len(self.array.shape) - len(subshape) :] != subshape:
             raise SelectionError(f"a source '{self.name}' of another array type than {subshape}")
         for runs, whole in ((self.place, shape), (self.source, self.array.shape[: self.array.ndim - len(subshape)])):
@@ -185,7 +185,7 @@ class _Piece:
             raise SelectionError(f"{n_place} elements mapped to {n_source} of the source '{self.name}'")
 
     def tile(self, dtype: np.dtype[Any], subshape: tuple[int, ...]) -> Tile:
-        """Cut the source, and give it the axes of the virtual dataset: both go through their elements in C order."""
+        """Select the source's elements, and return them with the axes of the virtual dataset; both are in C order."""
         place, source = (tuple(x.size for x in runs) for runs in (self.place, self.source))
         inner = tuple(Runs.one(0, n) for n in subshape)
         chunks = self.array.as_chunks()
@@ -207,7 +207,7 @@ class _Piece:
 
 
 def _pieces(mapping: VirtualMapping, shape: tuple[int, ...], sources: Sources, n_inner: int) -> Iterator[_Piece]:
-    """Open the source of a mapping, or the sources, and write what is unlimited as what is there."""
+    """Open the source or sources of a mapping, and yield its pieces, with selections limited to existing elements."""
     place, source, axis = mapping.place, mapping.source, mapping.growing_axis
     names = mapping.file, mapping.dataset
     if axis is None or not isinstance(place, Hyperslab):
@@ -228,7 +228,7 @@ def _piece(
 def _growing_piece(
     array: ManifestArray, names: tuple[str, str], place: Hyperslab, source: Hyperslab, axis: int
 ) -> _Piece:
-    """Take as much as the source has along the axis of which its selection is unlimited."""
+    """Return a piece with all elements of the source along the axis of its unlimited selection."""
     along = source.unlimited_axis
     if along is None or along >= array.ndim:
         raise SelectionError(f"a selection on {len(source.axes)} axes where the shape is {array.shape}")
@@ -245,7 +245,7 @@ def _growing_piece(
 def _numbered_pieces(
     names: tuple[str, str], place: Hyperslab, source: MappedSelection, axis: int, sources: Sources, n_inner: int
 ) -> Iterator[_Piece]:
-    """Open sources by number until one is not there, as without gaps (H5Pset_virtual_printf_gap)."""
+    """Yield pieces of sources by number until a source does not exist: without gaps (H5Pset_virtual_printf_gap)."""
     along = place.axes[axis]
     if (
         along.block is None
@@ -265,7 +265,7 @@ def _numbered_pieces(
 
 
 def _named(names: tuple[str, str], number: int | None = None) -> tuple[str, str]:
-    """Put a number into the names of a file and a dataset."""
+    """Replace ``%b`` by a number in the names of a file and a dataset."""
 
     def fill_in(found: re.Match[str]) -> str:
         if found.group() == "%%":
@@ -278,7 +278,7 @@ def _named(names: tuple[str, str], number: int | None = None) -> tuple[str, str]
 
 
 def _grown(pieces: Iterable[_Piece], mappings: Sequence[VirtualMapping], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the shape of a dataset that grows: to where the last data end (H5D_VDS_LAST_AVAILABLE), or fixed places."""
+    """Return the shape of a growing dataset: it ends with the last data (H5D_VDS_LAST_AVAILABLE) or fixed selection."""
     growing = {mapping.growing_axis for mapping in mappings if mapping.growing_axis is not None}
     grown = list(shape)
     for axis in growing:

@@ -1,4 +1,4 @@
-"""The datasets that a virtual dataset names, where the HDF5 library looks for them, and the files that hold them."""
+"""Find the sources of virtual datasets where the HDF5 library looks for them, and open the files that hold them."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from virtualstack.storage import Source
 __all__ = ["Chain", "Datasets", "OpenSource", "OpenSourceFile", "ReadDataset", "SourceFiles", "Sources"]
 
 type OpenSource = Callable[[str, str], ManifestArray | None]
-"""Opens a dataset by the URL of its file and its path in it; ``None`` where there is none in the file.
+"""Function that opens a dataset by file URL and path; it returns ``None`` if the file has no such dataset.
 
-Raises what readers raise, `SourceNotFoundError` where there is no file, and `LostValuesError` where the dataset is
-refused, or is on the way of its own sources.
+It raises the errors of readers, `SourceNotFoundError` if the file does not exist, and `LostValuesError` if the dataset
+is refused, or depends on itself.
 """
 
 type Chain = tuple[tuple[str, str], ...]
-"""URL and path of the virtual datasets whose sources are looked for, outermost first."""
+"""URL and path of the virtual datasets whose sources are being opened, outermost first."""
 
 type ReadDataset = Callable[[str, str, Chain], ManifestArray | None]
-"""As `OpenSource`, with the datasets that ask for it: to be given on where it is virtual itself."""
+"""Function like `OpenSource`, which also takes the chain of virtual datasets that need the dataset."""
 
 _MAX_DEPTH = 16  # virtual datasets of virtual datasets
 _MIN_INLINE_BYTES = 1 << 16  # bytes of values in the manifest that are within any limit: a compact dataset
 
 
 class Datasets:
-    """Datasets of any files, each read once, whatever virtual datasets refer to it.
+    """Datasets of any files, each read once, however many virtual datasets refer to it.
 
-    Without that, a few datasets that refer to each other in layers could be read billions of times.
+    Otherwise a few datasets that refer to each other in layers could be read billions of times.
 
     Parameters
     ----------
     read
-        See there.
+        Function that reads a dataset.
     """
 
     def __init__(self, read: ReadDataset) -> None:
@@ -53,7 +53,7 @@ class Datasets:
         self._known: dict[tuple[str, str], ManifestArray | LostValuesError | SourceNotFoundError | None] = {}
 
     def open_sources(self, url: str, path: str, chain: Chain, /) -> OpenSource:
-        """Give what opens the sources of a dataset; ``chain`` holds those that ask for the dataset itself."""
+        """Return a function that opens sources of a dataset; ``chain`` has the virtual datasets that need it."""
         chain = (*chain, (url, _normal(path)))
 
         def open_source(url: str, path: str) -> ManifestArray | None:
@@ -89,11 +89,12 @@ class Sources:
     Parameters
     ----------
     open_source
-        See there.
+        Function that opens a dataset.
     url
-        Of the file of the virtual dataset.
+        URL of the file of the virtual dataset.
     inline_limit
-        Bytes of values that sources without references may put into the manifest.
+        Number of bytes of values that sources without references may put into the manifest; at least 64 KiB are
+        allowed.
     """
 
     def __init__(self, open_source: OpenSource, url: str, inline_limit: int) -> None:
@@ -105,12 +106,12 @@ class Sources:
         self._inline = 0
 
     def need(self, file: str, dataset: str) -> ManifestArray:
-        """Open a dataset.
+        """Open a dataset that must exist.
 
         Raises
         ------
         LostValuesError
-            It is not there, or cannot be opened.
+            The dataset does not exist, or cannot be opened.
         """
         array = self.find(file, dataset)
         if array is not None:
@@ -120,19 +121,19 @@ class Sources:
         raise LostValuesError(f"a virtual dataset (VDS) whose source {what}; the HDF5 library would show fill values")
 
     def find(self, file: str, dataset: str) -> ManifestArray | None:
-        """Open a dataset; ``None`` where it is not there.
+        """Open a dataset; return ``None`` if it does not exist.
 
         Raises
         ------
         LostValuesError
-            It cannot be opened, or must not be looked for.
+            The dataset cannot be opened, or its file may not be read.
         """
         if (file, dataset) not in self._arrays:
             self._arrays[file, dataset] = self._look(file, dataset)
         return self._arrays[file, dataset]
 
     def _look(self, file: str, dataset: str) -> ManifestArray | None:
-        """Open a dataset in the first file of that name that there is: storage is asked, which may take note of it."""
+        """Open a dataset in the first existing file of this name; the storage may record each request."""
         if file in self._files:
             known = self._files[file]
             return None if known is None else self._open(known, dataset)
@@ -166,9 +167,9 @@ class Sources:
 
 
 def _urls(name: str, url: str) -> Iterator[str]:
-    """Give the URLs where a source file may be, in the order in which the HDF5 library looks.
+    """Yield the URLs where a source file may be, in the order in which the HDF5 library looks.
 
-    A file that is no local one may name files beside and below it, and never a local one.
+    A file that is not local may name files beside and below it, and never a local file.
     """
     if name == ".":
         yield url
@@ -186,7 +187,7 @@ def _urls(name: str, url: str) -> Iterator[str]:
 
 
 def _candidates(name: str, main: Path) -> Iterator[Path]:
-    """Give the places where the HDF5 library looks for a source file, in its order (H5F_prefix_open_file)."""
+    """Yield the paths where the HDF5 library looks for a source file, in its order (H5F_prefix_open_file)."""
     prefix = os.environ.get("HDF5_VDS_PREFIX", "")
     if Path(name).is_absolute():
         yield Path(name)
@@ -200,8 +201,10 @@ def _candidates(name: str, main: Path) -> Iterator[Path]:
 
 
 _MAX_OPEN_FILES = 64
-"""Files of which the metadata are kept, usually 1 MiB at most; those of all sources of a large virtual dataset are too
-much for memory."""
+"""Largest number of files whose metadata are kept, usually at most 1 MiB each: all sources of a large dataset do not
+
+fit in memory.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -213,9 +216,9 @@ class OpenSourceFile:
     source, metadata, library
         The file, its metadata, and the HDF5 library's view of it.
     finder
-        Of its datasets.
+        Finder of its datasets.
     n_users
-        How many read it now: a virtual dataset may be in the file of its sources.
+        Number of current readers of the file: a virtual dataset may be in the file of its sources.
     """
 
     source: Source
@@ -226,12 +229,12 @@ class OpenSourceFile:
 
 
 class SourceFiles:
-    """Opens files by URL, and keeps the last ones.
+    """Files that were opened by URL; the most recently used files are kept.
 
     Parameters
     ----------
     open_file
-        Does it.
+        Function that opens a file.
     """
 
     def __init__(self, open_file: Callable[[str], OpenSourceFile]) -> None:
@@ -240,7 +243,7 @@ class SourceFiles:
 
     @contextmanager
     def use(self, url: str, /) -> Iterator[OpenSourceFile]:
-        """Give an open file. What the HDF5 library has open is closed when nobody uses it any more."""
+        """Yield an open file; the HDF5 library closes it when it has no more users."""
         file = self._known.get(url) or self._open_file(url)
         self._known[url] = file
         self._known.move_to_end(url)

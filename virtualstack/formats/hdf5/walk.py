@@ -1,4 +1,4 @@
-"""A walk over the objects of a file, level by level, so that what lies far apart is fetched together."""
+"""Read the objects of a file level by level, so that bytes that are far apart are fetched together."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ type Heaps = Mapping[int, Mapping[int, bytes] | StructureError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetHeader:
-    """What the header of a dataset says, but for its attributes.
+    """The header of a dataset without its attributes.
 
     Parameters
     ----------
     datatype
-        Of its elements.
+        Datatype of the elements.
     is_committed
-        Whether that is a committed datatype.
+        If true, the datatype is a committed datatype.
     space, layout, filters, fill
-        Its messages.
+        Messages of the header.
     external
-        Name, offset and bytes of the files that hold its values; 2^64 - 1 bytes are as many as there are.
+        Name, offset and size in bytes of each external file that holds values; 2^64 - 1 bytes mean up to the end.
     """
 
     datatype: Datatype
@@ -82,15 +82,15 @@ class FileObject:
     Parameters
     ----------
     kind
-        Which of them.
+        Kind of the object.
     links
-        Of a group.
+        Links of a group.
     header
-        Of a dataset; the reason where it cannot be read here.
+        Header of a dataset, or the error if it cannot be parsed.
     attributes
-        The reason where they cannot be read here.
+        Attributes, or the error if they cannot be parsed.
     chunks
-        Of a chunked dataset, where they were asked for; the reason where they cannot be read here.
+        Chunks of a chunked dataset if they were requested, or the error if they cannot be parsed.
     """
 
     kind: Literal["group", "dataset", "datatype"]
@@ -107,11 +107,11 @@ class FileObjects:
     Parameters
     ----------
     superblock
-        Of the file.
+        Superblock of the file.
     by_address
-        The objects.
+        Objects by address.
     heaps
-        Values of attributes of variable length, and mappings of virtual datasets.
+        Global heap collections, with values of variable length of attributes, and mappings of virtual datasets.
     """
 
     superblock: Superblock
@@ -125,25 +125,25 @@ def walk(metadata: MetadataSource, wants_chunks: Callable[[bytes], bool], /) -> 
     Parameters
     ----------
     metadata
-        Bytes of the file; its ``base`` is set.
+        Metadata of the file; its ``base`` and ``end`` are set.
     wants_chunks
-        Told the path of a dataset as its links have it, whether its chunk index is to be read.
+        Function that decides from the path of a dataset, as its links store it, whether to read its chunk index.
 
     Raises
     ------
     StructureError
-        A group or an object header cannot be read here.
+        A group or an object header cannot be parsed.
     """
     return _Walk(metadata, find_objects(metadata), wants_chunks).run()
 
 
 def find_objects(metadata: MetadataSource, /) -> FileObjects:
-    """Find where the objects of a file begin, and read none of them.
+    """Read the superblock of a file, and return a collection without objects.
 
     Raises
     ------
     StructureError
-        It is no HDF5 file, or one that is not read here.
+        The file is no HDF5 file, or has an unknown form.
     """
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
@@ -152,12 +152,12 @@ def find_objects(metadata: MetadataSource, /) -> FileObjects:
 
 
 def read_object(metadata: MetadataSource, objects: FileObjects, address: int, /) -> FileObject:
-    """Read one object with its links, or its header and chunk index; no attributes.
+    """Read one object with its links, or its header and chunk index; attributes are not read.
 
     Raises
     ------
     StructureError
-        It is no group that is read here, or no object.
+        The object is no known object, or a group that cannot be parsed.
     """
     if address not in objects.by_address:
         one = _Walk(metadata, objects, lambda _: True)
@@ -173,7 +173,7 @@ def read_object(metadata: MetadataSource, objects: FileObjects, address: int, /)
 
 
 class _Walk:
-    """Starts the parsers that the results of others ask for."""
+    """A walk that starts parsers as the results of other parsers require."""
 
     def __init__(self, metadata: MetadataSource, found: FileObjects, wants_chunks: Callable[[bytes], bool]) -> None:
         self.found = found
@@ -263,7 +263,7 @@ def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"
 
 
 def _check_unread(messages: Sequence[Message]) -> None:
-    """Check what the HDF5 library reads of any object, and nothing here needs: it would not open a damaged one."""
+    """Check messages that are unused here, but that the HDF5 library reads: it fails if they are damaged."""
     for kind, is_shared, body, _ in messages:
         if (kind == _TIME and body[:1] != b"\1") or (kind == _OLD_TIME and not body[:14].isdigit()):
             raise StructureError("a time of modification that is none")
@@ -327,7 +327,7 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
 
 
 def _check_usual(datatype: Datatype) -> None:
-    """Leave numbers that do not use half of their bits to the HDF5 library, which refuses them (2.0) by default."""
+    """Leave numbers that use less than half of their bits to the HDF5 library, which by default (2.0) refuses them."""
     is_number = datatype.kind in ("integer", "float", "bitfield")
     if is_number and datatype.size > 1 and 8 * datatype.size > 2 * (datatype.bit_offset + datatype.precision):
         raise StructureError(
@@ -339,7 +339,7 @@ _DATASET_MESSAGES = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNA
 
 
 def read_chunks(header: DatasetHeader, layout: ChunkedLayout, superblock: Superblock) -> Parse[ChunkTable]:
-    """Read the chunk index of a dataset, whose layout is given apart; it has a dataspace."""
+    """Read the chunk index of a dataset that has a dataspace; its layout is passed separately."""
     space = header.space
     return (
         yield from read_chunk_index(

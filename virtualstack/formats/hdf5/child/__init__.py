@@ -1,1 +1,1 @@
-"""What of h5py runs in a child process. Modules here import nothing else of virtualstack."""
+"""Code that calls h5py in a child process; it imports only `virtualstack.child` from outside of this folder."""

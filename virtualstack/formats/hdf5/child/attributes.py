@@ -1,4 +1,4 @@
-"""Attributes and dimension scales as the HDF5 library reads them, for the child process."""
+"""Read attributes and dimension scales with the HDF5 library, in the child process."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SCALE = b"DIMENSION_SCALE"
 
 
 def identity(oid: Any, /) -> tuple[tuple[int, ...], int]:
-    """Return the numbers of file and object header; unlike `h5o.get_info`, this does not walk a chunk index."""
+    """Return the numbers of file and object header. Unlike `h5o.get_info`, this does not read a chunk index."""
     info = h5g.get_objinfo(oid)
     return tuple(map(int, info.fileno)), int(info.objno[0])
 
 
 def plain(dtype: np.dtype[Any], /) -> np.dtype[Any]:
-    """Return a dtype without h5py's metadata, which name classes of h5py; the base of an array type."""
+    """Return a dtype without h5py's metadata, which names classes of h5py; for an array type, return its base."""
     if dtype.subdtype is not None:
         return plain(dtype.subdtype[0])
     if dtype.hasobject:
@@ -46,7 +46,7 @@ def _plain_fields(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def read_attributes(oid: Any, /) -> Iterator[FoundAttribute]:
-    """Read the attributes of an object, in order of creation where it is tracked, else of names."""
+    """Yield the attributes of an object in order of creation if the object tracks it, else in order of names."""
     names: list[bytes] = []
     for order in (h5py.h5.INDEX_CRT_ORDER, h5py.h5.INDEX_NAME):
         names.clear()
@@ -58,7 +58,7 @@ def read_attributes(oid: Any, /) -> Iterator[FoundAttribute]:
 
 
 def read_attribute(oid: Any, name: bytes, /) -> FoundAttribute:
-    """Read one attribute of an object; where that fails, the result says why."""
+    """Read one attribute of an object; if this fails, the result says why."""
     found = FoundAttribute(name=name)
     try:
         with library_errors():
@@ -118,7 +118,7 @@ def _texts(attribute: h5a.AttrID, tid: h5t.TypeID, shape: tuple[int, ...]) -> li
 
 
 def read_scale(dataset: h5py.Dataset, /) -> Scale:
-    """Read what a dataset says of dimension scales."""
+    """Read the dimension scale that the attributes of a dataset describe."""
     number = _integers(dataset, b"_Netcdf4Dimid")
     attached, fault = _attached(dataset)
     return Scale(
@@ -132,7 +132,7 @@ def read_scale(dataset: h5py.Dataset, /) -> Scale:
 
 
 def _is_scale(dataset: h5py.Dataset) -> bool:
-    """Tell whether ``H5DSis_scale`` takes a dataset for a scale."""
+    """Return whether ``H5DSis_scale`` accepts a dataset as a scale."""
     text = _one_text(dataset, b"CLASS")
     return text is not None and text[1] == h5t.STR_NULLTERM and text[0] == _SCALE + b"\0"
 
@@ -143,7 +143,7 @@ def _scale_name(dataset: h5py.Dataset) -> bytes:
 
 
 def _one_text(dataset: h5py.Dataset, name: bytes) -> tuple[bytes, int] | None:
-    """Return the one text of fixed length that an attribute holds, and its padding; ``None`` where it holds another."""
+    """Return the single text of fixed length in an attribute, and its padding; ``None`` for other attributes."""
     with contextlib.suppress(LibraryError), library_errors():
         if h5a.exists(dataset.id, name):
             attribute = h5a.open(dataset.id, name)
@@ -169,7 +169,7 @@ def _integers(dataset: h5py.Dataset, name: bytes) -> tuple[int, ...]:
 
 
 def _attached(dataset: h5py.Dataset) -> tuple[tuple[tuple[int, ...], ...] | None, str]:
-    """Return the addresses of the scales attached to each axis, and what is wrong with them."""
+    """Return the addresses of the scales attached to each axis, and a description of any damage."""
     rank = len(dataset.shape or ())
     nothing: tuple[tuple[int, ...], ...] = ((),) * rank
     try:
@@ -190,7 +190,7 @@ def _attached(dataset: h5py.Dataset) -> tuple[tuple[tuple[int, ...], ...] | None
 
 
 def _addresses(dataset: h5py.Dataset, references: Any) -> tuple[int, ...]:
-    """Return the addresses of objects; of none where a reference leads nowhere."""
+    """Return the addresses of objects; no addresses if a reference leads nowhere."""
     with contextlib.suppress(LibraryError), library_errors():
         return tuple(identity(h5r.dereference(x, dataset.id))[1] for x in references)
     return ()

@@ -1,4 +1,4 @@
-"""A file as the HDF5 library sees it, for the child process: on damaged files it may crash, or never return."""
+"""Read a file with the HDF5 library in the child process: on a damaged file the library may crash or hang."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _LAYOUTS: dict[int, Literal["virtual", "compact", "contiguous", "chunked"]] = {
 class OpenFile:
     """An open file, whose objects are found by their paths.
 
-    All methods raise `LibraryError` where the library cannot do what they are for.
+    All methods raise `LibraryError` if the library fails.
 
     Parameters
     ----------
     place
         A path, or a Python file.
     is_alone
-        Whether the library must open no other file, as it would by links.
+        If true, the library must open no other file, which it would do for a link to another file.
     """
 
     def __init__(self, place: Any, is_alone: bool, /) -> None:
@@ -67,8 +67,9 @@ class OpenFile:
     def close(self) -> None:
         """Close the file.
 
-        The library takes a file for one that it has open by its device and inode, whatever is in it now. So where a
-        damaged one does not close, the process ends: the next file at its place would be read as it was.
+        The library identifies an open file by its device and inode, even if the content has changed. If a damaged file
+        does not close, the process ends. Otherwise the library would read the next file at the same place with the old
+        content.
         """
         try:
             self._file.close()
@@ -76,11 +77,11 @@ class OpenFile:
             os._exit(1)
 
     def base(self) -> int:
-        """Return the bytes of the user block."""
+        """Return the size of the user block in bytes."""
         return int(self._file.userblock_size)
 
     def sizes(self) -> tuple[int, int]:
-        """Return how many bytes an address and a length have."""
+        """Return the number of bytes of an address and of a length."""
         with library_errors():
             address, length = self._id.get_create_plist().get_sizes()
             return int(address), int(length)
@@ -90,9 +91,9 @@ class OpenFile:
         return self._root
 
     def links(self, path: bytes, /) -> tuple[list[FoundLink], str]:
-        """Return the links of a group, in order of creation where it is tracked, else of names, as netCDF-C does.
+        """Return the links of a group in order of creation if it is tracked, else in order of names, as in netCDF-C.
 
-        The second value says why these are not all, or is empty.
+        The second value is empty, or says why links are missing.
         """
         found: list[tuple[bytes, int]] = []
         error = ""
@@ -143,7 +144,7 @@ class OpenFile:
         return h5py.Dataset(h5d.open(self._id, path))
 
     def find(self, path: str, /) -> FoundDataset | None:
-        """Describe the dataset at a path; ``None`` where there is none, or where it is in another file."""
+        """Describe the dataset at a path; return ``None`` if no dataset exists there, or if it is in another file."""
         with library_errors():
             if path not in self._file:
                 return None
@@ -184,17 +185,17 @@ class OpenFile:
             )
 
     def dtype(self, path: bytes, /) -> np.dtype[Any]:
-        """Return the dtype of values as h5py has them; that of Python objects where it makes these of elements."""
+        """Return the dtype of values in h5py; the dtype ``object`` if h5py makes Python objects of the elements."""
         with library_errors():
             return plain(self._dataset(path).dtype)
 
     def scale(self, path: bytes, /) -> Scale:
-        """Return what a dataset says of dimension scales."""
+        """Return the dimension scale that the attributes of a dataset describe."""
         with library_errors():
             return read_scale(self._dataset(path))
 
     def fill(self, path: bytes, dtype: np.dtype[Any] | None, /) -> NDArray[Any]:
-        """Return the fill value of a dataset, converted to a dtype or to that of h5py."""
+        """Return the fill value of a dataset, converted to a dtype, or to h5py's dtype if none is given."""
         with library_errors():
             dataset = self._dataset(path)
             cell = np.zeros((), dataset.dtype if dtype is None else dtype)
@@ -207,7 +208,7 @@ class OpenFile:
             return self._dataset(path).fillvalue or b""
 
     def chunks(self, path: bytes, /) -> FoundChunks:
-        """List the allocated chunks of a dataset; the chunk index is read, no chunk is."""
+        """List the allocated chunks of a dataset. This reads the chunk index, but no chunks."""
         numbers = array("Q")
 
         def add(chunk: Any) -> None:
@@ -263,7 +264,7 @@ class OpenFile:
         return raw
 
     def texts(self, path: bytes, /) -> tuple[tuple[int, ...], list[bytes]]:
-        """Read all values of a dataset of strings; its shape, and the strings in order."""
+        """Read all values of a dataset of strings; return its shape and the strings in order."""
         _enable_plugins()
         with library_errors():
             dataset = self._dataset(path)
@@ -285,27 +286,28 @@ class OpenFile:
             return read_attribute(h5o.open(self._id, path), name)
 
     def elsewhere(self) -> str | None:
-        """Say what in the file is in another one, values of datasets too; see `names_elsewhere`."""
+        """Describe a part of the file that is in another file, including values of datasets: see `names_elsewhere`."""
         with library_errors():
             return names_elsewhere(self._file, values=True)
 
 
 def names_elsewhere(file: h5py.File, /, *, values: bool) -> str | None:
-    """Say what in a file is in another one, for the HDF5 library: a link, or where the values of a dataset are.
+    """Describe a part of a file that the HDF5 library would read from another file: a link, or values of a dataset.
 
-    The library opens local files by such names whatever the file itself is read from. Nothing of that happens here.
+    The library opens local files by such names, wherever the file itself is read from. This function opens none of
+    them.
 
     Parameters
     ----------
     file
-        All of it is looked at.
+        File whose groups are all searched.
     values
-        Whether to look for datasets with external or virtual storage too, which matter where values are read.
+        If true, also search for datasets with external or virtual storage. They matter if values are read.
 
     Returns
     -------
-    str
-        Half a sentence; ``None`` where there is nothing.
+    str or None
+        Half a sentence; ``None`` if no part is in another file.
     """
     seen: set[int] = set()
     todo: list[tuple[str, h5g.GroupID]] = [("", h5g.open(file.id, b"/"))]
@@ -332,7 +334,7 @@ def names_elsewhere(file: h5py.File, /, *, values: bool) -> str | None:
 
 
 def has_filter(number: int, /) -> bool:
-    """Tell whether the HDF5 library has a filter, of its own or from ``hdf5plugin``."""
+    """Return whether the HDF5 library has a filter, either its own or one of ``hdf5plugin``."""
     _enable_plugins()
     with library_errors():
         return bool(h5z.filter_avail(number))
@@ -340,10 +342,10 @@ def has_filter(number: int, /) -> bool:
 
 @functools.cache
 def _enable_plugins() -> None:
-    """Let the HDF5 library find the filters of the package ``hdf5plugin``, where it is installed.
+    """Enable the filters of the package ``hdf5plugin`` in the HDF5 library, if the package is installed.
 
-    The package ``netCDF4`` has filters, too, built for the HDF5 library that it brings along; on import it names their
-    folder in the environment. In that of h5py they fail or crash, and ``hdf5plugin`` makes way for them.
+    The package ``netCDF4`` also has filters, built for its own HDF5 library. On import it names their folder in the
+    environment. In h5py's library these filters fail or crash, but ``hdf5plugin`` gives way to them.
     """
     for i in reversed(range(h5pl.size())):
         if b"netCDF4" in h5pl.get(i):
@@ -362,9 +364,10 @@ def _link_target(group: h5g.GroupID, name: bytes) -> tuple[bytes, ...]:
 
 
 def _read_texts(dataset: h5py.Dataset) -> Any:
-    """Read strings; chunk by chunk where the HDF5 library cannot make fill values of a chunk that was never written.
+    """Read strings, chunk by chunk if the HDF5 library cannot make the fill values of a chunk that was never written.
 
-    Making a fill value of variable length, it tries to put it into the heap of the file, which is open for reading.
+    To make a fill value of variable length, the library tries to write to the heap of the file, which is open for
+    reading.
     """
     maxshape = dataset.maxshape
     is_listed_right = maxshape is None or None not in maxshape[1:]  # see `_lists_moved_axes`
@@ -387,7 +390,7 @@ def _read_texts(dataset: h5py.Dataset) -> Any:
 
 @functools.cache
 def _lists_moved_axes() -> bool:
-    """Tell whether this HDF5 library has a fault: it is asked to list one chunk of a file in memory."""
+    """Return whether this HDF5 library lists moved axes: it lists one chunk of a file in memory as a test."""
     with h5py.File("listing", "w", driver="core", backing_store=False, libver="latest") as file:
         dataset = file.create_dataset("x", (2, 2), "u1", chunks=(1, 1), maxshape=(2, None))
         dataset[1, 0] = 1
@@ -398,7 +401,7 @@ def _lists_moved_axes() -> bool:
 
 @functools.cache
 def _counts_user_block() -> bool:
-    """Tell whether this HDF5 library counts the user block in offsets of chunks, which older ones (1.14.1) do not."""
+    """Return whether this HDF5 library counts the user block in offsets of chunks; older releases (1.14.1) do not."""
     with h5py.File("listing", "w", driver="core", backing_store=False, userblock_size=512) as file:
         dataset = file.create_dataset("x", data=np.frombuffer(b"a chunk to find again", np.uint8), chunks=(21,))
         file.flush()

@@ -1,4 +1,4 @@
-"""What the child reports about an HDF5 file, as plain records; the parent converts most of them."""
+"""Plain records in which the child describes an HDF5 file; the parent converts most of them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class FoundAttribute:
     Parameters
     ----------
     name
-        As stored.
+        Name as stored.
     kind
-        ``"text"``, ``"references"`` to objects, ``"numbers"``, or ``"unread"``: of a datatype that is not read.
+        ``"text"``, ``"references"`` to objects, ``"numbers"``, or ``"unread"`` for a datatype that is not read.
     datatype
-        As ``H5Tencode`` gives it.
+        Datatype as ``H5Tencode`` encodes it.
     shape
-        ``None`` for a null dataspace.
+        Shape; ``None`` for a null dataspace.
     value
-        Texts: a list of bytes. References: shape ``(n,)`` of addresses. Numbers: an array.
+        Texts are a list of bytes, references are an array of addresses of shape ``(n,)``, and numbers are an array.
     is_fixed
-        Whether texts are stored in place, all of one length.
+        If true, texts are stored in place and have equal lengths.
     error
-        Why it cannot be read, or ``""``.
+        Reason why the attribute cannot be read, or ``""``.
     """
 
     name: bytes
@@ -44,22 +44,22 @@ class FoundAttribute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What a dataset says of dimension scales.
+    """The dimension scale that the attributes of a dataset describe.
 
     Parameters
     ----------
     is_scale
-        Whether the dataset is a dimension scale.
+        If true, the dataset is a dimension scale.
     name
-        Name of the scale, as stored.
+        Name of the scale as stored.
     number
-        Number of the dimension, by netCDF-4 (``_Netcdf4Dimid``).
+        Number of the dimension in netCDF-4 (``_Netcdf4Dimid``).
     coordinates
-        Numbers of the dimensions of its axes, by netCDF-4 (``_Netcdf4Coordinates``).
+        Numbers of the dimensions of the axes in netCDF-4 (``_Netcdf4Coordinates``).
     attached
-        Addresses of the scales that are attached to each axis; ``None`` if there are none.
+        Addresses of the scales attached to each axis; ``None`` if the attribute does not exist.
     fault
-        What is wrong with that list, or ``""``.
+        Description of damage in the list of attached scales, or ``""``.
     """
 
     is_scale: bool = False
@@ -77,18 +77,18 @@ class FoundLink:
     Parameters
     ----------
     name
-        As stored.
+        Name as stored.
     kind
-        What it leads to. ``"nothing"``: a soft link that leads nowhere. ``"elsewhere"``: to another file. ``"lost"``:
-        the object cannot be opened.
+        Kind of the target. ``"nothing"``: a soft link that leads nowhere. ``"elsewhere"``: a link to another file.
+        ``"lost"``: an object that cannot be opened.
     address
-        Of the object header.
+        Address of the object header.
     is_soft
-        Whether it is a path.
+        If true, the link is a path.
     target
-        That path, and the file before it; empty where it is unknown.
+        The path, after the file for a link to another file; empty if it is unknown.
     error
-        Why an object cannot be opened.
+        Reason why the object cannot be opened.
     """
 
     name: bytes
@@ -106,27 +106,27 @@ class FoundDataset:
     Parameters
     ----------
     address
-        Of the object header.
+        Address of the object header.
     datatype
-        As ``H5Tencode`` gives it.
+        Datatype as ``H5Tencode`` encodes it.
     is_committed
-        Whether that is a committed datatype.
+        If true, the datatype is a committed datatype.
     shape, maxshape
-        In elements; ``None`` for a null dataspace, and for unlimited.
+        Lengths in elements. The shape is ``None`` for a null dataspace; a length is ``None`` for an unlimited axis.
     layout
-        How its values are stored.
+        Layout of the values in the file.
     offset
-        Of contiguous values, in bytes from the start of the file; ``None`` where there are none.
+        Offset of contiguous values in bytes from the start of the file; ``None`` if the dataset has no such values.
     chunks
         Shape of a chunk.
     filters
-        Number, name and parameters of each.
+        Number, name and parameters of each filter.
     has_fill, is_fill_undefined, is_fill_written
-        Whether a fill value was given, or that there is none; and whether chunks are filled with it.
+        If true: the user gave a fill value; the fill value is undefined; chunks are filled with it.
     external
-        Name, offset and bytes of the files that hold its values.
+        Name, offset and size in bytes of each external file that holds values.
     attributes, scale
-        What else it says.
+        Attributes and dimension scale of the dataset.
     """
 
     address: int
@@ -153,12 +153,12 @@ class FoundChunks:
     Parameters
     ----------
     rows
-        Shape ``(chunks, rank + 3)``: the first element of each, its offset in the file and its length in bytes, and
-        its filter mask.
+        One row for each chunk, of shape ``(chunks, rank + 3)``: the first element of the chunk, its offset in the file,
+        its length in bytes, and its filter mask.
     chunks, shape, maxshape
-        Of the dataset.
+        Shape of a chunk, shape and maximum shape of the dataset.
     lists_moved_axes, counts_user_block
-        Peculiarities of this release of the library.
+        Properties of this release of the library.
     """
 
     rows: NDArray[np.uint64]
@@ -176,13 +176,13 @@ class FoundSelection:
     Parameters
     ----------
     kind
-        ``"boxes"`` are too many where ``boxes`` is ``None``.
+        Kind of the selection. If it is ``"boxes"`` and ``boxes`` is ``None``, there are too many boxes.
     axes
-        Of a regular hyperslab: start, stride, count and block of each axis; ``None`` for unlimited.
+        Start, stride, count and block of each axis of a regular hyperslab; ``None`` for an unlimited count or block.
     boxes
-        Shape ``(n, 2, rank)``: first and last element.
+        First and last element of each box, of shape ``(n, 2, rank)``.
     n_boxes
-        Their number.
+        Number of boxes.
     """
 
     kind: Literal["all", "points", "regular", "boxes"]
@@ -193,7 +193,7 @@ class FoundSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundMapping:
-    """One mapping of a virtual dataset: the file and dataset of the source, and the places in both."""
+    """One mapping of a virtual dataset: file and dataset of the source, and the selections in both datasets."""
 
     file: str
     dataset: str

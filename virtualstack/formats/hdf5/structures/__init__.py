@@ -1,1 +1,1 @@
-"""The structures of the HDF5 file format, read from raw bytes; no input or output here."""
+"""Parsers for the structures of the HDF5 file format, from raw bytes; modules here do no input or output."""

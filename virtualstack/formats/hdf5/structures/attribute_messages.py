@@ -1,4 +1,4 @@
-"""The attributes of an object as stored: name, datatype, dataspace, and bytes."""
+"""Parse the attributes of an object as stored: name, datatype, dataspace, and bytes."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, messa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttributeMessage:
-    """An attribute; equal ones of an archive are one object, most often.
+    """An attribute; equal attributes of an archive are usually one object.
 
     Parameters
     ----------
     name
-        As stored.
+        Name as stored.
     datatype
-        Of its elements.
+        Datatype of the elements.
     space
-        Its shape.
+        Dataspace of the attribute.
     data
-        Its elements as stored; those of variable length are `pointers`.
+        Elements as stored; elements of variable length are `pointers`.
     is_committed
-        Whether the datatype is a committed one.
+        If true, the datatype is a committed datatype.
     """
 
     name: bytes
@@ -49,12 +49,12 @@ class AttributeMessage:
 
 
 def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Parse[list[AttributeMessage]]:
-    """Read the attributes of an object, in order of creation where it is tracked, else as they stand, or by name.
+    """Read the attributes of an object in order of creation if it is tracked, else as stored, or by name.
 
     Raises
     ------
     StructureError
-        They contradict the format, or two have one name.
+        The attributes contradict the format, or two attributes have one name.
     """
     stored = [(message.order, message.body) for message in messages if message.kind == _ATTRIBUTE]
     check(not any(m.is_shared for m in messages if m.kind in (_ATTRIBUTE, _ATTRIBUTE_INFO)), "an attribute is shared")
@@ -74,7 +74,7 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
 
 
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, bytes]]]:
-    """Read the attributes that a fractal heap holds (HDF5 spec IV.A.2.v)."""
+    """Read the attributes in a fractal heap (HDF5 spec IV.A.2.v)."""
     check(unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4, "a version of the attribute info that is not known")
     found = yield from read_dense(body, 2 + (2 if body[1] & 1 else 0), superblock, kind=_BY_NAME, key=slice(8))
     check(not any(record[8] & 2 for record, _ in found), "an attribute is shared")
@@ -93,7 +93,7 @@ class _Parts:
 
 
 def _parse(body: bytes, superblock: Superblock) -> Parse[AttributeMessage]:
-    """Read an attribute message (HDF5 spec IV.A.2.m)."""
+    """Parse an attribute message (HDF5 spec IV.A.2.m)."""
     if len(body) > _MAX_CACHED_BYTES or body[1:2] not in (b"\0", b"\2"):
         parts = _split(body)
         datatype = yield from read_datatype(parts.datatype, superblock, is_shared=parts.is_committed)
@@ -103,7 +103,7 @@ def _parse(body: bytes, superblock: Superblock) -> Parse[AttributeMessage]:
 
 @lru_cache(maxsize=4096)
 def _cached(body: bytes, widths: Widths) -> AttributeMessage:
-    """Parse an attribute of a plain datatype; the objects and files of an archive share many."""
+    """Parse an attribute with a datatype that is not committed; objects and files of an archive share many of them."""
     parts = _split(body)
     return _attribute(parts, parse_datatype(parts.datatype)[0], widths)
 
@@ -134,7 +134,7 @@ def _attribute(parts: _Parts, datatype: Datatype, widths: Widths) -> AttributeMe
 
 
 def read_datatype(body: bytes, superblock: Superblock, *, is_shared: bool) -> Parse[Datatype]:
-    """Read a datatype message, following it to a committed datatype where it is shared."""
+    """Parse a datatype message; if it is shared, read the committed datatype."""
     if not is_shared:
         return parse_datatype(body)[0]
     messages = yield from read_object_header(parse_shared(body, superblock), superblock.widths)
@@ -144,16 +144,16 @@ def read_datatype(body: bytes, superblock: Superblock, *, is_shared: bool) -> Pa
 
 
 class Pointer(NamedTuple):
-    """Where an element of variable length is.
+    """Position of an element of variable length.
 
     Parameters
     ----------
     length
-        Elements.
+        Number of elements.
     heap
-        Address of the global heap collection; ``None`` where there is none, and so no elements.
+        Address of the global heap collection; ``None`` for no elements.
     number
-        Of the object in it.
+        Number of the object in the collection.
     """
 
     length: int
@@ -165,12 +165,12 @@ _FORMATS = {2: "<IHI", 4: "<III", 8: "<IQI"}
 
 
 def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer]:
-    """Read elements of variable length as they are stored (HDF5 spec IV.A.2.d, class 9, "data storage").
+    """Parse stored elements of variable length (HDF5 spec IV.A.2.d, class 9, "data storage").
 
     Raises
     ------
     StructureError
-        There are fewer bytes, or one points past the end of the file.
+        There are too few bytes, or an element points past the end of the file.
     """
     width = superblock.widths.address
     size = count * (8 + width)

@@ -1,4 +1,4 @@
-"""Version 1 B-trees of chunks (HDF5 spec III.A.1): the index of layout messages up to version 3; no checksums."""
+"""Read version 1 B-trees of chunks (HDF5 spec III.A.1), the index of layout messages up to version 3; no checksums."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
     Parameters
     ----------
     space
-        Of the dataset.
+        Chunk space of the dataset.
     address
-        Of the root node.
+        Address of the root node.
     k
-        Half of the most entries of a node.
+        Half of the largest number of entries of a node.
 
     Raises
     ------
     StructureError
-        A node is none of such a tree or lies outside of the file, or a chunk is wrong.
+        A node is no node of such a tree or lies outside of the file, or a chunk is wrong.
     """
     nodes = _Nodes(space, k)
     root = yield from read_span(address, nodes.size)
@@ -80,14 +80,14 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
 
 
 class _Bounds(NamedTuple):
-    """The keys left and right of some nodes, in the node above: all that is in a node lies between them.
+    """The keys left and right of some nodes in the node above: all keys of a node lie between them.
 
-    The HDF5 library finds a chunk by these keys, and takes it for one that was never written where they lead elsewhere.
+    The HDF5 library finds a chunk by these keys. If they lead elsewhere, it treats the chunk as never written.
 
     Parameters
     ----------
     left, right
-        Shape ``(n, axes + 1)``, in elements; the last number is an offset within an element.
+        Keys in elements, of shape ``(n, axes + 1)``; the last number is an offset within an element.
     """
 
     left: NDArray[np.int64]
@@ -95,14 +95,15 @@ class _Bounds(NamedTuple):
 
 
 class _Edges(NamedTuple):
-    """The keys at the edges of leaves: they are checked all at once, as a slice of leaves has few.
+    """The keys at the edges of leaves; they are checked together, because a slice of leaves has few of them.
 
     Parameters
     ----------
     keys
-        Of the first and of the last chunk, and behind it: each of shape ``(3, n, axes + 1)``.
+        Keys of the first chunk, of the last chunk, and behind the last chunk: each array has shape ``(3, n, axes +
+        1)``.
     counts
-        Chunks of each leaf: each of shape ``(n,)``.
+        Number of chunks of each leaf: each array has shape ``(n,)``.
     """
 
     keys: list[NDArray[np.int64]]
@@ -125,12 +126,14 @@ def _read_children(
 
 
 def _check_order(before: NDArray[np.int64], after: NDArray[np.int64], *, may_be_equal: bool = False) -> None:
-    """Check that keys come before others, row by row: by the first axis along which they differ.
+    """Check row by row that keys come before other keys, by the first axis along which they differ.
 
     Parameters
     ----------
     before, after
-        Shape ``(n, axes + 1)``.
+        Keys of shape ``(n, axes + 1)``.
+    may_be_equal
+        If true, equal keys are allowed.
     """
     differ = before != after
     axis = differ.argmax(axis=1)
@@ -142,14 +145,14 @@ def _check_order(before: NDArray[np.int64], after: NDArray[np.int64], *, may_be_
 
 
 class _Nodes:
-    """The form of the nodes of one tree.
+    """Parser of the nodes of one tree.
 
     Attributes
     ----------
     most
-        Entries that a node has room for.
+        Largest number of entries of a node.
     entry, size
-        Bytes of an entry, and of a node.
+        Size of an entry and of a node in bytes.
     """
 
     def __init__(self, space: ChunkSpace, k: int) -> None:
@@ -170,7 +173,7 @@ class _Nodes:
         self.size = self._head + self.most * self.entry + self._key
 
     def children(self, raw: NDArray[np.uint8], level: int, bounds: _Bounds | None) -> tuple[NDArray[np.int64], _Bounds]:
-        """Give the addresses of the nodes below some nodes, and the keys beside them."""
+        """Return the addresses of the nodes below some nodes, and the keys beside them."""
         entries, counts = self._entries(raw, level)
         check(int(counts.min()) > 0, "a node of a B-tree that is no leaf has no entries")
         for _ in self._places(entries):
@@ -188,7 +191,7 @@ class _Nodes:
         return self._column(entries, self._key, self._space.widths.address), _Bounds(left, right)
 
     def few_children(self, body: bytes) -> tuple[list[int], list[tuple[int, ...]]]:
-        """Give the addresses of the leaves below a node, and the keys between them; as `children` does."""
+        """Return the addresses of the leaves below a node, and the keys between them, with the checks of `children`."""
         check(body[:_COUNT_AT] == _ABOVE_LEAVES, "a node of a B-tree of chunks does not begin as one")
         count = unsigned(body, _COUNT_AT, 2)
         check(0 < count <= self.most, f"a node of a B-tree has {count} entries, at most {self.most}")
@@ -207,7 +210,7 @@ class _Nodes:
         return key
 
     def add_chunks(self, raw: NDArray[np.uint8], edges: _Edges, builder: TableBuilder) -> None:
-        """Add the chunks of some leaves; the keys at their edges are left to `check_edges`."""
+        """Add the chunks of some leaves; `check_edges` checks the keys at their edges."""
         (entries, counts), space = self._entries(raw, 0), self._space
         last = np.maximum(counts - 1, 0)
         edges.keys.append(self._keys_at(raw, np.stack([np.zeros_like(last), last, counts])))
@@ -228,7 +231,7 @@ class _Nodes:
             builder.add(cell, is_inside, offset, None, None)
 
     def check_edges(self, edges: _Edges, bounds: _Bounds | None) -> None:
-        """Check the keys at the edges of leaves against each other, and against those of the nodes above."""
+        """Check the keys at the edges of leaves against each other, and against the keys of the nodes above."""
         first, last, behind = np.concatenate(edges.keys, axis=1)
         self._check_places(behind)
         used = np.flatnonzero(np.concatenate(edges.counts))
@@ -238,16 +241,16 @@ class _Nodes:
             _check_order(last[used], bounds.right[used])
 
     def some_chunks(self, leaves: Sequence[bytes], keys: Sequence[tuple[int, ...]] | None = None) -> ChunkTable:
-        """List the chunks of a tree of some leaves, with entries of whole 8 bytes; the rules are those of `add_chunks`.
+        """List the chunks of some leaves whose entries are multiples of 8 bytes, with the checks of `add_chunks`.
 
-        For some hundred chunks, calls of numpy cost more than what they do: these are fewer.
+        For some hundred chunks, calls of numpy cost more than their work; this method makes fewer calls.
 
         Parameters
         ----------
         leaves
             Bytes of the nodes.
         keys
-            Between them, one more than there are leaves.
+            Keys around the leaves, one more than there are leaves.
         """
         parts = []
         for number, leaf in enumerate(leaves):
@@ -271,7 +274,7 @@ class _Nodes:
         return builder.finish()
 
     def _add_rows(self, table: NDArray[np.int64], builder: TableBuilder) -> None:
-        """Add chunks given as rows of 8-byte numbers: size and mask, starts, address."""
+        """Add chunks from rows of 8-byte numbers: size and mask, starts, address."""
         space, columns = self._space, np.ascontiguousarray(table.T)  # operations on rows of numbers are the fast ones
         starts = columns[1:-1].view(np.uint64)  # negative ones are the greatest
         places = starts // self._divisors
@@ -294,7 +297,7 @@ class _Nodes:
             builder.add(cell, is_inside, columns[-1], None, None)
 
     def few_chunks(self, body: bytes) -> ChunkTable:
-        """List the chunks of a tree of one leaf, number by number; the rules are those of `add_chunks`."""
+        """List the chunks of a tree of one leaf, number by number, with the checks of `add_chunks`."""
         space = self._space
         check(body[:6] == _LEAF, "a node of a B-tree of chunks does not begin as one")
         axes = f"{len(space.grid) + 1}Q"
@@ -327,7 +330,7 @@ class _Nodes:
         return ChunkTable(cell=table[0], offset=table[1], length=table[2], mask=table[3].astype(np.uint32))
 
     def _places(self, entries: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
-        """Give where chunks begin, in chunks."""
+        """Yield the position of each chunk along each axis, in chunks."""
         for axis, n in enumerate(self._space.layout.chunk):
             start = self._column(entries, 8 + 8 * axis, 8)
             if n & (n - 1):
@@ -343,13 +346,13 @@ class _Nodes:
         return read_column(entries, at, width, (len(entries),), (self.entry,))
 
     def _keys(self, entries: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Give where chunks begin: shape ``(n, axes + 1)``, in elements."""
+        """Return the first elements of chunks, of shape ``(n, axes + 1)``."""
         n = len(self._steps)
         columns = [self._column(entries, 8 + 8 * axis, 8) for axis in range(n)]
         return np.stack(columns, axis=1)
 
     def _entries(self, raw: NDArray[np.uint8], level: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Check the heads of nodes; give their entries, shape ``(n, bytes of an entry)``, and how many each holds."""
+        """Check the heads of nodes; return their entries, of shape ``(n, entry size)``, and the number in each node."""
         head = np.ndarray((len(raw),), "<u8", raw, 0, (self.size,))
         expected = int.from_bytes(b"TREE" + bytes([_CHUNKS, level]), "little")
         check(bool((head & 0xFFFF_FFFF_FFFF == expected).all()), "a node of a B-tree of chunks does not begin as one")
@@ -361,7 +364,7 @@ class _Nodes:
         return np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self.entry), counts
 
     def _keys_at(self, raw: NDArray[np.uint8], number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give keys of nodes by their numbers: of shape ``(..., n)`` for n nodes, the axes come last."""
+        """Return keys of nodes by their numbers; for numbers of shape ``(..., n)`` of n nodes, the axes come last."""
         width = self._key - 8
         windows = np.ndarray((raw.size - width + 1,), f"V{width}", raw, 0, (1,))
         keys = windows[number * self.entry + (np.arange(len(raw)) * self.size + self._head + 8)]

@@ -1,4 +1,4 @@
-"""Version 2 B-trees: records of one size, sorted, in nodes of one size (HDF5 spec III.A.2)."""
+"""Read version 2 B-trees: sorted records of one size, in nodes of one size (HDF5 spec III.A.2)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_OFFSET = (1 << 63) - 1
 
 
 class _Level(NamedTuple):
-    """Nodes of one level: how many records fit, and bytes of the two numbers of records behind each address."""
+    """Nodes of one level: number of records that fit, and widths of the two record counts behind each address."""
 
     most: int
     count_width: int
@@ -41,20 +41,20 @@ class _Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BTree2:
-    """What the header of a version 2 B-tree says.
+    """The header of a version 2 B-tree.
 
     Parameters
     ----------
     kind
         Type of the records.
     node_size, record_size
-        Bytes.
+        Size of a node and of a record in bytes.
     root
-        Address of the root node; ``None`` where there are no records.
+        Address of the root node; ``None`` if the tree has no records.
     n_root, n_records
-        Records in the root node, and in the whole tree.
+        Number of records in the root node, and in the whole tree.
     levels
-        From the leaves to the root.
+        Levels from the leaves to the root.
     """
 
     kind: int
@@ -67,14 +67,16 @@ class BTree2:
 
 
 def read_records(address: int, kind: int, widths: Widths) -> Parse[list[bytes]]:
-    """Read all records of a tree of little size.
+    """Read all records of a small tree.
 
     Parameters
     ----------
     address
-        Of the header.
+        Address of the header.
     kind
-        Type of the records that there must be.
+        Required type of the records.
+    widths
+        Widths of addresses and lengths.
 
     Raises
     ------
@@ -104,7 +106,7 @@ def _read_leaf(tree: BTree2, root: int) -> Parse[list[bytes]]:
 
 
 def read_btree2(address: int, kind: int, widths: Widths) -> Parse[BTree2]:
-    """Read the header of a tree; see `read_records`."""
+    """Read the header of a tree whose records have the type ``kind``."""
     body = verified((yield from read_span(address, 22 + widths.address + widths.length)))
     check_signature(body, b"BTHD", 0)
     check(body[5] == kind, f"a B-tree has records of type {body[5]}, where they should be of type {kind}")
@@ -151,21 +153,23 @@ def _byte_width(number: int) -> int:
 
 
 def scan_records(tree: BTree2, widths: Widths, end: int, use: Callable[[NDArray[np.uint8]], None]) -> Parse[None]:
-    """Hand all records of a tree to a function, piece by piece, in no order.
+    """Pass all records of a tree to a function, in pieces, in no fixed order.
 
     Parameters
     ----------
     tree
-        Its header.
+        Header of the tree.
+    widths
+        Widths of addresses and lengths.
     end
-        Bytes of the file after the user block.
+        Number of bytes of the file after the user block.
     use
-        Is given an array of shape ``(n, record_size)``, C-contiguous, n at least 1.
+        Function that takes a C-contiguous array of shape ``(n, record_size)``, with n at least 1.
 
     Raises
     ------
     StructureError
-        A node is damaged or lies outside of the file, or there are more or fewer records than the header says.
+        A node is damaged or lies outside of the file, or the number of records is not the number in the header.
     """
     if tree.root is None:
         return
@@ -188,7 +192,7 @@ def scan_records(tree: BTree2, widths: Widths, end: int, use: Callable[[NDArray[
 
 
 class _LevelNodes:
-    """Reads the nodes of one level."""
+    """Reader of the nodes of one level."""
 
     def __init__(
         self,
@@ -238,7 +242,7 @@ class _LevelNodes:
         self._children.append((addresses, below))
 
     def children(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give the addresses of the nodes below, and how many records each has."""
+        """Return the addresses of the nodes below, and the number of records of each."""
         addresses, counts = zip(*self._children, strict=True) if self._children else ((), ())
         none = np.zeros(0, np.int64)
         return np.concatenate([none, *addresses]), np.concatenate([none, *counts])

@@ -1,4 +1,4 @@
-"""Where the chunks of a dataset lie, from the bytes of its chunk index of any kind."""
+"""Find the chunks of a dataset in the bytes of its chunk index, of any kind."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def read_btree2_chunks(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     Parameters
     ----------
     space
-        Of the dataset.
+        Chunk space of the dataset.
     address
-        Of the header.
+        Address of the header.
 
     Raises
     ------
@@ -75,26 +75,28 @@ def read_chunk_index(
 ) -> Parse[ChunkTable]:
     """List the allocated chunks of a dataset.
 
-    Chunks outside of the current shape are left out, as are those that were never allocated.
+    Chunks outside of the current shape and chunks that were never allocated are left out.
 
     Parameters
     ----------
     layout
-        Of the dataset.
+        Layout of the dataset.
     shape, maxshape
-        Elements; ``None`` in `maxshape` is an unlimited axis.
+        Shape and maximum shape in elements; a length of ``None`` in `maxshape` is an unlimited axis.
     is_filtered
-        Whether the dataset has a filter pipeline.
+        If true, the dataset has a filter pipeline.
     btree1_k
-        Half of the most entries in a node of a version 1 B-tree of chunks: the "indexed storage internal node K" of
-        the superblock.
+        Half of the largest number of entries of a node of a version 1 B-tree of chunks: the "indexed storage internal
+        node K" of the superblock.
+    widths
+        Widths of addresses and lengths.
     end
-        Bytes of the file after the user block.
+        Number of bytes of the file after the user block.
 
     Raises
     ------
     StructureError
-        The index contradicts the format, the layout or the size of the file, or is of a form not known here.
+        The index contradicts the format, the layout or the size of the file, or has an unknown form.
     """
     space = chunk_space(layout, shape, maxshape, is_filtered=is_filtered, widths=widths, end=end)
     address = layout.address
@@ -116,7 +118,7 @@ def read_chunk_index(
 
 
 def _single_chunk(space: ChunkSpace, address: int) -> ChunkTable:
-    """Give the one chunk that the layout message itself points to (HDF5 spec VII.A)."""
+    """Return the single chunk to which the layout message points (HDF5 spec VII.A)."""
     size, mask = space.layout.single_size, space.layout.single_mask
     check(space.max_grid == (1,) * len(space.grid), f"a single chunk is for a grid of {space.max_grid} chunks")
     check((size is not None) == space.is_filtered, "a single chunk has a size without filters, or filters and no size")
@@ -134,7 +136,7 @@ def _bounded(number: int) -> NDArray[np.int64]:
 
 
 def _implicit_index(space: ChunkSpace, address: int) -> ChunkTable:
-    """Give chunks that follow each other in the order of the maximum grid (HDF5 spec VII.B)."""
+    """Return chunks that follow one another in the order of the maximum grid (HDF5 spec VII.B)."""
     check(not space.is_filtered, "a dataset with filters has an implicit chunk index")
     n, size = math.prod(space.limited_grid("an implicit chunk index")), space.layout.chunk_bytes
     check(address + n * size <= space.end, "the chunks of an implicit chunk index lie past the end of the file")

@@ -1,4 +1,4 @@
-"""The chunks of a dataset: what every kind of chunk index says, and the rules that hold for all."""
+"""Hold the chunks of a dataset, and check the rules that all kinds of chunk index share."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["ChunkSpace", "ChunkTable", "TableBuilder", "chunk_space", "empty_tab
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTable:
-    """Allocated chunks of a dataset, in any order, no two for one cell; all arrays of shape ``(n_chunks,)``.
+    """Allocated chunks of a dataset in any order, at most one for each cell; all arrays have the shape ``(n_chunks,)``.
 
     Parameters
     ----------
     cell
         C-order index in the chunk grid of the current shape.
     offset, length
-        Bytes, the offset from the end of the user block.
+        Offset from the end of the user block, and length, in bytes.
     mask
-        Bit i is set where filter i was left out.
+        Filter mask: bit i is set if filter i was skipped.
     """
 
     cell: NDArray[np.int64]
@@ -38,22 +38,22 @@ class ChunkTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkSpace:
-    """What is known of the chunks of a dataset before their index is read.
+    """Facts about the chunks of a dataset that are known before the index is read.
 
     Parameters
     ----------
     layout
-        Of the dataset.
+        Layout of the dataset.
     shape
-        Elements.
+        Shape in elements.
     grid, max_grid
-        Chunks along each axis, of the current and of the maximum shape; ``None`` for an unlimited axis.
+        Number of chunks along each axis, for the current and the maximum shape; ``None`` for an unlimited axis.
     is_filtered
-        Whether there is a filter pipeline.
+        If true, the dataset has a filter pipeline.
     widths
-        Of addresses and lengths.
+        Widths of addresses and lengths.
     end
-        Bytes of the file after the user block.
+        Number of bytes of the file after the user block.
     """
 
     layout: ChunkedLayout
@@ -66,15 +66,15 @@ class ChunkSpace:
 
     @property
     def n_cells(self) -> int:
-        """Cells of the current grid."""
+        """Number of cells of the current grid."""
         return math.prod(self.grid)
 
     @property
     def size_width(self) -> int:
-        """Bytes of the size of a filtered chunk, in all indexes but version 1 B-trees.
+        """Width in bytes of the size of a filtered chunk, in all indexes except for version 1 B-trees.
 
-        Layout messages of version 4 take one byte more than the size of an unfiltered chunk needs; version 5 takes
-        the width of lengths.
+        Layout messages of version 4 use one byte more than the size of an unfiltered chunk needs. Version 5 uses the
+        width of lengths.
         """
         if self.layout.version >= 5:
             return self.widths.length
@@ -82,35 +82,35 @@ class ChunkSpace:
 
     @property
     def entry_size(self) -> int:
-        """Bytes of an element of a fixed or extensible array: an address; if filtered, the size and the mask too."""
+        """Size in bytes of an element of a fixed or extensible array: an address; if filtered, also size and mask."""
         return self.widths.address + (self.size_width + 4 if self.is_filtered else 0)
 
     def limited_grid(self, index: str) -> tuple[int, ...]:
-        """Give the maximum grid; `StructureError`, naming the kind of index, where an axis is unlimited."""
+        """Return the maximum grid, or raise `StructureError` with the kind of index if an axis is unlimited."""
         limited = tuple(n for n in self.max_grid if n is not None)
         if len(limited) < len(self.max_grid):
             raise StructureError(f"a dataset with {index} has an unlimited axis")
         return limited
 
     def cells_at(self, coordinates: Iterable[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.bool] | None]:
-        """Give the cells of chunks from their places in the grid.
+        """Return the cells of chunks from their positions in the grid.
 
         Parameters
         ----------
         coordinates
-            For each axis, shape ``(n,)``, n at least 1, in chunks.
+            Positions in chunks for each axis, of shape ``(n,)``, with n at least 1.
 
         Returns
         -------
         cell
-            Shape ``(n,)``.
+            Cells of shape ``(n,)``.
         is_inside
-            Which of them lie in the current shape; ``None`` for all.
+            Which cells are within the current shape; ``None`` if all are.
 
         Raises
         ------
         StructureError
-            One lies outside of the maximum shape.
+            A chunk lies outside of the maximum shape.
         """
         cell: NDArray[np.int64] | None = None
         is_inside: NDArray[np.bool] | None = None
@@ -131,14 +131,14 @@ class ChunkSpace:
     def cells_numbered(
         self, number: NDArray[np.int64], order: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool] | None]:
-        """Give the cells of chunks from their numbers in the maximum grid; see `cells_at`.
+        """Return the cells of chunks from their numbers in the maximum grid, with the results of `cells_at`.
 
         Parameters
         ----------
         number
-            Shape ``(n,)``, n at least 1, not negative, and inside of the maximum shape.
+            Numbers of shape ``(n,)``, with n at least 1; not negative, and within the maximum shape.
         order
-            The axes, from the one that varies slowest, the others in order.
+            The axes: first the axis that varies slowest, then the other axes in order.
         """
         if order[0] == 0 and self.max_grid[1:] == self.grid[1:]:
             return number, (number < self.n_cells if int(number.max()) >= self.n_cells else None)
@@ -161,12 +161,13 @@ def chunk_space(
     widths: Widths,
     end: int,
 ) -> ChunkSpace:
-    """Put together what is known of chunks, and check that it does not contradict itself.
+    """Return the chunk space of a dataset, and check that its parts do not contradict each other.
 
     Raises
     ------
     StructureError
-        The layout has other axes than the shape, or the grid 2^63 cells or more.
+        The layout, shape and maximum shape contradict each other, a width is not supported, or the grid has 2^63 cells
+        or more.
     """
     if not len(layout.chunk) == len(shape) == len(maxshape):
         raise StructureError(f"chunks have {len(layout.chunk)} axes, the dataset has {len(shape)}")
@@ -189,20 +190,20 @@ def chunk_space(
 
 
 def empty_table() -> ChunkTable:
-    """Give the table of a dataset without chunks."""
+    """Return the table of a dataset without chunks."""
     none = np.zeros(0, np.int64)
     return ChunkTable(cell=none, offset=none, length=none, mask=np.zeros(0, np.uint32))
 
 
 class TableBuilder:
-    """Collects chunks as they are found.
+    """Builder of a chunk table, to which chunks are added as they are found.
 
     Parameters
     ----------
     space
-        Of the dataset.
+        Chunk space of the dataset.
     capacity
-        The greatest number of chunks that there may be; memory is taken as they come.
+        Largest possible number of chunks; memory is allocated as needed.
     """
 
     def __init__(self, space: ChunkSpace, capacity: int) -> None:
@@ -224,16 +225,16 @@ class TableBuilder:
         Parameters
         ----------
         cell, offset
-            Shape ``(n,)``.
+            Cells and offsets of shape ``(n,)``.
         is_inside
-            Shape ``(n,)``, which ones are to be added; ``None`` for all.
+            Which chunks to add, of shape ``(n,)``; ``None`` for all.
         length, mask
-            Shape ``(n,)``; ``None`` where there are no filters.
+            Lengths and masks of shape ``(n,)``; ``None`` if there are no filters.
 
         Raises
         ------
         StructureError
-            One has no bytes, or reaches past the end of the file, or there are more chunks than cells.
+            A chunk has no bytes, or extends past the end of the file, or there are more chunks than cells.
         """
         if is_inside is not None:
             cell, offset = cell[is_inside], offset[is_inside]
@@ -286,13 +287,13 @@ class TableBuilder:
                     raise StructureError("the chunk index has a chunk without filters of another size than chunks have")
 
     def check_increasing(self) -> None:
-        """Raise `StructureError` unless each cell lies behind the one before it."""
+        """Raise `StructureError` unless each cell comes after the cell before it."""
         cell = self._cells()
         if (cell[1:] <= cell[:-1]).any():
             raise StructureError("the chunk index has chunks out of order, or two for one place")
 
     def check_distinct(self) -> None:
-        """Raise `StructureError` where two chunks are for one cell."""
+        """Raise `StructureError` if two chunks belong to one cell."""
         cell, n_cells = self._cells(), self._space.n_cells
         if n_cells <= 8 * self._n:  # no more bytes than `cell` has
             seen = np.zeros(n_cells, np.bool)
@@ -305,7 +306,7 @@ class TableBuilder:
             raise StructureError("the chunk index has two chunks for one place")
 
     def finish(self) -> ChunkTable:
-        """Give the table; nothing may be added after that."""
+        """Return the table; no chunks may be added afterwards."""
         n, space = self._n, self._space
         if not n:
             return empty_table()

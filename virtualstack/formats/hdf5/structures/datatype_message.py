@@ -1,8 +1,9 @@
-"""The datatype message: what an element of a dataset or attribute is.
+"""Parse the datatype message, which describes an element of a dataset or attribute.
 
-HDF5 File Format Specification, IV.A.2.d. Versions 1 to 5 of the message are known: 1 has arrays only as members of
-compounds, 2 has array types, 3 packs names and offsets, 4 has the references of HDF5 1.12, 5 the complex numbers of
-HDF5 2.0. What contradicts the specification, or is odd, is an error: the HDF5 library is asked then.
+HDF5 File Format Specification, IV.A.2.d. Versions 1 to 5 of the message are supported. Version 1 has arrays only as
+members of compounds. Version 2 has array types. Version 3 packs names and offsets. Version 4 has the references of
+HDF5 1.12. Version 5 has the complex numbers of HDF5 2.0. A message that contradicts the specification, or is unusual,
+is an error: the HDF5 library then reads it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _MAX_DEPTH = 32
 _MAX_RANK = 32  # H5S_MAX_RANK
 _MAX_CACHED_BYTES = 4096
 _POINTERS = frozenset({8, *(4 + n + 4 for n in (2, 4, 8, 16))})
-"""Bytes of an element of variable length: its length, the address of a heap, and a number there; in memory 8 or 16."""
+"""Sizes of an element of variable length: length, address of a heap, and number in the heap; in memory 8 or 16."""
 _ORDERS: tuple[Order, ...] = ("<", ">", "", "vax")
 _PADDINGS: tuple[Padding, ...] = ("nullterm", "nullpad", "spacepad")
 _CHARSETS: tuple[Charset, ...] = ("ascii", "utf-8")
@@ -52,20 +53,21 @@ _NORMALISATIONS: tuple[Normalisation, ...] = ("none", "msbset", "implied")
 
 
 class FloatLayout(NamedTuple):
-    """Where the parts of a floating-point number lie; bit 0 is the least significant of the element.
+    """Positions of the parts of a floating-point number; bit 0 is the least significant bit of the element.
 
     Parameters
     ----------
     sign
         Position of the sign bit.
     exponent, exponent_size
-        Position of the lowest bit, and number of bits.
+        Position of the lowest bit of the exponent, and its number of bits.
     mantissa, mantissa_size
-        Likewise.
+        Position of the lowest bit of the mantissa, and its number of bits.
     bias
-        Of the exponent.
+        Bias of the exponent.
     normalisation
-        ``"implied"``: the highest bit of the mantissa is 1 and not stored; ``"msbset"``: it is 1 and stored.
+        ``"implied"``: the highest bit of the mantissa is 1 and not stored. ``"msbset"``: it is 1 and stored.
+        ``"none"``: the mantissa is not normalised.
     """
 
     sign: int
@@ -83,11 +85,11 @@ class Member(NamedTuple):
     Parameters
     ----------
     name
-        UTF-8, or latin-1 where it is not.
+        Name, decoded as UTF-8, or as latin-1 if it is no UTF-8.
     offset
-        Bytes from the beginning of the compound.
+        Offset in bytes from the beginning of the compound.
     datatype
-        Of the member.
+        Datatype of the member.
     """
 
     name: str
@@ -97,37 +99,37 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Datatype:
-    """What an element is, in the words of the format.
+    """The datatype of an element, in the words of the format.
 
     Parameters
     ----------
     kind
-        The class.
+        Class of the datatype.
     size
-        Bytes of an element.
+        Size of an element in bytes.
     order
-        Byte order of integers, floats, bitfields and times; ``""`` where there is none.
+        Byte order of integers, floats, bitfields and times; ``""`` for other classes.
     is_signed
-        Whether integers are in two's complement.
+        If true, integers are in two's complement.
     bit_offset, precision
         Lowest bit, and number of bits, of integers, floats and bitfields; the other bits are padding.
     layout
-        Of floats.
+        Layout of floats.
     padding, charset
-        Of strings, those of variable length too.
+        Padding and character set of strings, including strings of variable length.
     tag
-        Of opaque elements.
+        Tag of opaque elements.
     members
-        Of compounds, in the order of the file.
+        Members of compounds, in the order of the file.
     base
-        Of enumerations, arrays, complex numbers and what has variable length.
+        Base of enumerations, arrays, complex numbers and elements of variable length.
     dims
-        Of arrays, in elements of ``base``.
+        Shape of arrays, in elements of ``base``.
     names, values
-        Of enumerations: the names, and the values one after the other, as elements of ``base``.
+        Names of enumerations, and their values one after another as elements of ``base``.
     variant
-        Of ``vlen``: ``"sequence"`` or ``"string"``. Of references: what they refer to; a 2 at the end, and
-        ``"attribute"``, are the forms of HDF5 1.12.
+        For ``vlen``, ``"sequence"`` or ``"string"``. For references, the kind of their target; ``"object2"``,
+        ``"region2"`` and ``"attribute"`` are the forms of HDF5 1.12.
     """
 
     kind: Kind
@@ -154,19 +156,19 @@ def parse_datatype(body: bytes, /) -> tuple[Datatype, int]:
     Parameters
     ----------
     body
-        The message without its header; bytes may follow.
+        The message without its header; further bytes may follow.
 
     Returns
     -------
     datatype
-        The same object for equal bytes, most often: the datasets of a file share few types.
+        The datatype; usually the same object for equal bytes, because the datasets of a file share few types.
     length
-        Bytes that it took.
+        Number of bytes that were parsed.
 
     Raises
     ------
     StructureError
-        See the module.
+        The message contradicts the specification, or has an unknown form.
 
     Examples
     --------
@@ -188,7 +190,7 @@ _cached = lru_cache(maxsize=512)(_checked)
 
 
 def _parse(body: bytes, at: int, depth: int) -> tuple[Datatype, int]:
-    """Parse what begins at a byte; give where it ends."""
+    """Parse the datatype at an offset; return it and the offset of its end."""
     if depth > _MAX_DEPTH:
         raise StructureError(f"datatypes are nested more than {_MAX_DEPTH} deep")
     first, low, high, size = struct.unpack_from("<BBHI", body, at)
@@ -202,7 +204,7 @@ def _parse(body: bytes, at: int, depth: int) -> tuple[Datatype, int]:
 
 
 def _only(flags: int, known: int, what: str) -> None:
-    """Raise where bits are set that the specification reserves."""
+    """Raise `StructureError` if bits are set that the specification reserves."""
     if flags & ~known:
         raise StructureError(f"{what} have reserved bits set: {flags:#x}")
 
@@ -337,7 +339,7 @@ def _check_members(members: list[Member], size: int) -> None:
 
 
 def _member_dims(body: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Read the shape of a member, which version 1 keeps beside it."""
+    """Read the shape of a member, which version 1 stores beside the member."""
     # rank, 3 bytes reserved, permutation (never used), 4 bytes reserved, 4 lengths
     rank = body[at]
     if rank > 4:

@@ -1,4 +1,4 @@
-"""Extensible arrays of chunks (HDF5 spec VII.D): the index of datasets with one unlimited axis."""
+"""Read extensible arrays of chunks (HDF5 spec VII.D), the index of datasets with one unlimited axis."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class _Group(NamedTuple):
     Parameters
     ----------
     n_blocks, n_elements
-        How many there may be, and elements of each.
+        Largest number of blocks, and number of elements of each block.
     first
-        Number of the very first element.
+        Number of the first element of the first block.
     is_direct
-        Whether the index block points to them.
+        If true, the index block points to the blocks.
     """
 
     n_blocks: int
@@ -54,7 +54,7 @@ class _Group(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def _groups(p: ExtensibleArrayParameters) -> tuple[tuple[_Group, ...], tuple[_Group, ...]]:
-    """Give the groups of data blocks that the index block points to, and those of super blocks."""
+    """Return the groups of data blocks to which the index block points, and the groups of super blocks."""
     # HDF5 spec VII.D: super block u has 2^floor(u/2) data blocks of 2^ceil(u/2) times the least elements.
     sizes = [(1 << u // 2, p.n_data_block << (u + 1) // 2) for u in range(p.n_bits - _log2(p.n_data_block) + 1)]
     groups, first, n_direct = [], p.n_index_block, 2 * _log2(p.n_pointers)
@@ -65,14 +65,16 @@ def _groups(p: ExtensibleArrayParameters) -> tuple[tuple[_Group, ...], tuple[_Gr
 
 
 class _DataBlocks(NamedTuple):
-    """Those of a group that are there.
+    """The data blocks of a group that exist.
 
     Parameters
     ----------
+    group
+        Group of the blocks.
     addresses, first
-        Shape ``(n,)``; `first` is the number of the first element of each.
+        Address, and number of the first element, of each block; both have the shape ``(n,)``.
     is_written
-        Shape ``(n, n_pages)``: which pages hold something. No pages where all elements fit in one.
+        Which pages were written, of shape ``(n, n_pages)``; without pages if all elements fit in one.
     """
 
     group: _Group
@@ -82,16 +84,16 @@ class _DataBlocks(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """What requested blocks are.
+    """The content of requested blocks.
 
     Parameters
     ----------
     group
-        Of data blocks; ``None`` for pages.
+        Group of data blocks; ``None`` for pages.
     first
-        Shape ``(n,)``: the number of the first element of each.
+        Number of the first element of each block, of shape ``(n,)``.
     at, n_elements
-        Where elements begin, in bytes, and how many there are; none in data blocks that have pages.
+        Offset of the elements in bytes, and their number; 0 elements in data blocks that have pages.
     """
 
     group: _Group | None
@@ -102,18 +104,20 @@ class _Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Array:
-    """What the header says.
+    """The header of an extensible array.
 
     Parameters
     ----------
     space, address
-        Of the dataset, and of the header.
+        Chunk space of the dataset, and address of the header.
+    parameters
+        Parameters that divide the array into blocks.
     order
-        The axes, from the one that varies slowest in the numbers of elements.
+        The axes: first the axis that varies slowest in the numbers of elements.
     n_set
-        Elements of this number and more were never set.
+        Elements with this number or a larger number were never set.
     index_block
-        Its address; ``None`` where there are no elements.
+        Address of the index block; ``None`` if the array has no elements.
     """
 
     space: ChunkSpace
@@ -125,25 +129,25 @@ class _Array:
 
     @property
     def page(self) -> int:
-        """Elements of a page."""
+        """Number of elements of a page."""
         return 1 << self.parameters.n_page_bits
 
     @property
     def head(self) -> int:
-        """Bytes before the content of all blocks: signature, version, client, address of the header."""
+        """Number of bytes before the content of each block: signature, version, client, address of the header."""
         return 6 + self.space.widths.address
 
     @property
     def offset_width(self) -> int:
-        """Bytes of the number of an element, which follows the head of super blocks and data blocks."""
+        """Width in bytes of an element number, which follows the head of super blocks and data blocks."""
         return (self.parameters.n_bits + 7) // 8
 
     def n_pages(self, n_elements: int) -> int:
-        """Give how many pages a data block has."""
+        """Return the number of pages of a data block."""
         return n_elements // self.page if n_elements > self.page else 0
 
     def data_block_size(self, n_elements: int) -> int:
-        """Give the bytes of a data block."""
+        """Return the size of a data block in bytes."""
         n_checksums = 1 + self.n_pages(n_elements)
         return self.head + self.offset_width + n_elements * self.space.entry_size + n_checksums * _CHECKSUM_BYTES
 
@@ -151,16 +155,16 @@ class _Array:
 def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     """List the chunks in an extensible array.
 
-    Its elements are numbered in the maximum grid with the unlimited axis moved to the slowest place. The first few are
-    in the index block, the others in data blocks; the first data blocks are found by the index block, the others by
-    super blocks.
+    The elements are numbered in the maximum grid with the unlimited axis moved to the slowest place. The first few
+    elements are in the index block, and the other elements are in data blocks. The index block points to the first data
+    blocks, and super blocks point to the other data blocks.
 
     Parameters
     ----------
     space
-        Of the dataset.
+        Chunk space of the dataset.
     address
-        Of the header.
+        Address of the header.
 
     Raises
     ------
@@ -238,7 +242,7 @@ def _log2(n: int) -> int:
 
 
 def _present(array: _Array, group: _Group, addresses: NDArray[np.int64], is_written: NDArray[np.bool]) -> _DataBlocks:
-    """Leave out data blocks that were never made, or hold nothing that was set."""
+    """Return the data blocks of a group that exist and begin before the last element that was set."""
     undefined = -1 if array.space.widths.address == 8 else array.space.widths.undefined
     n_begun = max(0, -(-(array.n_set - group.first) // group.n_elements))
     there = np.flatnonzero(addresses[:n_begun] != undefined)
@@ -278,9 +282,10 @@ def _parse_super_block(array: _Array, group: _Group, raw: bytes) -> _DataBlocks:
 
 
 def _check_heads(array: _Array, blocks: NDArray[np.uint8], signature: bytes, first: NDArray[np.int64] | None) -> None:
-    """Check how blocks begin; the number of the first element is another one in data blocks of the index block.
+    """Check the heads of blocks, including the number of the first element unless ``first`` is ``None``.
 
-    There the library (H5EA__lookup_elmt) counts the data blocks of all groups before as if they were in this group.
+    In data blocks of the index block, the stored number differs. There the library (H5EA__lookup_elmt) counts the data
+    blocks of all groups before as if they were in this group.
     """
     check_head(blocks, signature, array.space, array.address)
     if first is None:

@@ -1,6 +1,6 @@
-"""Fixed arrays of chunks (HDF5 spec VII.C), the index of datasets whose greatest shape is limited.
+"""Read fixed arrays of chunks (HDF5 spec VII.C), the index of datasets without an unlimited axis.
 
-Their elements, an address each and with filters the size and the filter mask, are those of extensible arrays, too.
+An element is an address, and with filters also size and filter mask. Extensible arrays have the same elements.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ __all__ = ["add_elements", "check_head", "read_fixed_array"]
 
 
 def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, array: int | None) -> None:
-    """Check how some blocks begin.
+    """Check the heads of some blocks.
 
     Parameters
     ----------
     blocks
-        Shape ``(n, size)``.
+        Blocks of shape ``(n, size)``.
     signature
-        Four letters.
+        Signature of four letters.
+    space
+        Chunk space of the dataset.
     array
-        Address of the header of the array, which follows in all blocks but the header itself.
+        Address of the header of the array, which all blocks except for the header contain; ``None`` for the header.
 
     Raises
     ------
     StructureError
-        Signature, version, the kind of elements, or the address is another one.
+        The signature, version, kind of elements, or address is wrong.
     """
     # HDF5 spec VII.C and VII.D: signature, version 0, client id (0 without, 1 with filters)
     head = signature + bytes([0, int(space.is_filtered)])
@@ -68,17 +70,21 @@ def add_elements(
     Parameters
     ----------
     blocks
-        Shape ``(n, size)``, C-contiguous.
+        Blocks of shape ``(n, size)``, C-contiguous.
     at
-        Byte of each block where the first element begins.
+        Offset of the first element in each block, in bytes.
     first
-        Shape ``(n,)``: the number of the first element of each block.
+        Number of the first element of each block, of shape ``(n,)``.
     n_elements
-        Elements of each block.
+        Number of elements of each block.
+    space
+        Chunk space of the dataset.
     order
-        The axes of the dataset, from the one that varies slowest in the numbers of elements.
+        The axes of the dataset: first the axis that varies slowest in the numbers of elements.
     n_set
-        Elements of this number and more were never set.
+        Elements with this number or a larger number were never set.
+    builder
+        Builder of the chunk table.
     """
     shape, strides = (len(blocks), n_elements), (blocks.shape[1], space.entry_size)
     width = space.widths.address
@@ -108,16 +114,14 @@ _MAX_SET_ELEMENTS = (1 << 63) - 1  # all elements may be set
 
 
 def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
-    """List the chunks in a fixed array.
-
-    It has an element for each cell of the maximum grid.
+    """List the chunks in a fixed array, which has an element for each cell of the maximum grid.
 
     Parameters
     ----------
     space
-        Of the dataset.
+        Chunk space of the dataset.
     address
-        Of the header.
+        Address of the header.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Heaps of three kinds.
+"""Read the three kinds of heaps.
 
-Local heaps hold the names of old groups. Global heaps hold values of variable length. Fractal heaps hold the links of
-large groups and the attributes of objects that have many.
+Local heaps have the names of old groups. Global heaps have values of variable length. Fractal heaps have the links of
+large groups, and the attributes of objects with many attributes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["name_in_heap", "read_dense", "read_global_heap", "read_local_heap"]
 _MAX_HEAP_BYTES = 1 << 28
 _NO_FREE_BLOCK = 1  # H5HL_FREE_NULL
 _MIN_COLLECTION_BYTES = 4096
-"""Bytes of a global heap collection at least (H5HG_MINSIZE)."""
+"""Smallest size of a global heap collection in bytes (H5HG_MINSIZE)."""
 
 
 def read_local_heap(address: int, superblock: Superblock) -> Parse[bytes]:
@@ -47,7 +47,7 @@ def read_local_heap(address: int, superblock: Superblock) -> Parse[bytes]:
 
 
 def _check_free_list(heap: bytes, free: int, superblock: Superblock) -> None:
-    """Check that the free blocks lie in the heap; each says where the next one is, and how long it is."""
+    """Check that the free blocks are within the heap; each has the position of the next block, and its length."""
     left = len(heap) // superblock.widths.length
     while free != _NO_FREE_BLOCK:
         following, length = superblock.length(heap, free), superblock.length(heap, free + superblock.widths.length)
@@ -57,7 +57,7 @@ def _check_free_list(heap: bytes, free: int, superblock: Superblock) -> None:
 
 
 def name_in_heap(heap: bytes, at: int, /) -> bytes:
-    """Give the text that ends with a NUL at an offset of a local heap."""
+    """Return the text at an offset of a local heap, up to its NUL."""
     end = heap.find(b"\0", at)
     check(0 <= at < len(heap) and end >= 0, "a name lies outside of its heap")
     return heap[at:end]
@@ -100,9 +100,9 @@ class FractalHeap:
     Parameters
     ----------
     offset_width, length_width
-        Bytes of these fields in the identifier of an object.
+        Widths in bytes of offset and length in the identifier of an object.
     starts, blocks
-        Where each direct block begins in the space of the heap, ascending, and its bytes.
+        Offset of each direct block in the space of the heap, ascending, and its bytes.
     huge
         Objects outside of the blocks, by number.
     """
@@ -114,12 +114,12 @@ class FractalHeap:
     huge: dict[int, bytes] = field(default_factory=dict)
 
     def object(self, identifier: bytes, /) -> bytes:
-        """Give the object with an identifier (HDF5 spec III.G, "fractal heap ID").
+        """Return the object with an identifier (HDF5 spec III.G, "fractal heap ID").
 
         Raises
         ------
         StructureError
-            There is none.
+            The heap has no such object.
         """
         kind = identifier[0]  # version, kind, and the length of tiny ones
         if kind:
@@ -134,7 +134,7 @@ class FractalHeap:
         return found
 
     def _special(self, identifier: bytes, first: int) -> bytes:
-        """Give an object that lies in no block."""
+        """Return an object that is in no block."""
         check(not first >> 6, "an identifier of a heap object of another version")
         if first >> 4 == _TINY:
             return identifier[1 : 2 + (first & 15)]
@@ -146,7 +146,7 @@ class FractalHeap:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """The fields of the header that say where blocks are."""
+    """Fields of the header that determine where blocks are."""
 
     address: int
     has_checksums: bool
@@ -163,23 +163,25 @@ class _Header:
         return self.max_direct.bit_length() - self.start.bit_length() + 2
 
     def n_rows(self, size: int) -> int:
-        """Give the rows of an indirect block that covers ``size`` bytes."""
+        """Return the number of rows of an indirect block that covers ``size`` bytes."""
         return size.bit_length() - (self.start * self.width).bit_length() + 1
 
 
 def read_dense(
     body: bytes, at: int, superblock: Superblock, *, kind: int, key: slice
 ) -> Parse[list[tuple[bytes, bytes]]]:
-    """Read all objects of a fractal heap that has a B-tree of version 2 as index, and the record of each.
+    """Read all objects of a fractal heap whose index is a version 2 B-tree, and the record of each object.
 
     Parameters
     ----------
     body, at
-        A message, and where it has the addresses of the heap and of the index by name.
+        A message, and the offset in it of the addresses of the heap and of the index by name.
+    superblock
+        Superblock of the file.
     kind
-        Type of the records of that index.
+        Type of the records of the index.
     key
-        Where a record has the identifier of its object in the heap.
+        Position in a record of the identifier of its object in the heap.
     """
     heap_address = superblock.address(body, at)
     if heap_address is None:
@@ -280,7 +282,7 @@ def _indirect_size(header: _Header, n_rows: int, superblock: Superblock) -> int:
 def _children(
     body: bytes, n_rows: int, offset: int, header: _Header, superblock: Superblock
 ) -> Iterator[tuple[int, int, int]]:
-    """Give address, row and offset of each child of an indirect block."""
+    """Yield address, row and offset of each child of an indirect block."""
     body = _checked_head(verified(body), b"FHIB", offset, header, superblock)
     at = 5 + superblock.widths.address + header.offset_width
     for row in range(n_rows):
@@ -293,7 +295,7 @@ def _children(
 
 
 def _checked(block: bytes, offset: int, header: _Header, superblock: Superblock) -> bytes:
-    """Check the head, and the checksum where there is one, of a direct block."""
+    """Check the head of a direct block, and its checksum if it has one."""
     _checked_head(block, b"FHDB", offset, header, superblock)
     if header.has_checksums:
         at = 5 + superblock.widths.address + header.offset_width

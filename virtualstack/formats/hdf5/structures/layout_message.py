@@ -1,4 +1,4 @@
-"""The data layout message: how the values of a dataset are stored, and where."""
+"""Parse the data layout message: how and where the values of a dataset are stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CompactLayout:
     Parameters
     ----------
     data
-        Unfiltered.
+        Values without filters.
     """
 
     data: bytes
@@ -37,14 +37,14 @@ class CompactLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContiguousLayout:
-    """Values in one stretch of the file, or of other files where there is a message that names them.
+    """Values in one byte range of the file, or in external files if another message names them.
 
     Parameters
     ----------
     address
-        Bytes from the end of the user block; ``None`` where nothing was written.
+        Offset in bytes from the end of the user block; ``None`` if no values were written.
     size
-        Bytes; ``None`` where the message (versions 1 and 2) does not say.
+        Size in bytes; ``None`` if the message (versions 1 and 2) does not contain it.
     """
 
     address: int | None
@@ -53,18 +53,18 @@ class ContiguousLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensibleArrayParameters:
-    """How an extensible array is divided; its header must say the same.
+    """Parameters that divide an extensible array into blocks; its header must have the same parameters.
 
     Parameters
     ----------
     n_bits
         Width of the number of elements in bits.
     n_index_block, n_data_block
-        Elements in the index block, and in the smallest data block.
+        Number of elements in the index block, and in the smallest data block.
     n_pointers
-        Data blocks of the smallest super block.
+        Number of data blocks of the smallest super block.
     n_page_bits
-        A page has two to the power of this elements.
+        Binary logarithm of the number of elements of a page.
     """
 
     n_bits: int
@@ -76,30 +76,30 @@ class ExtensibleArrayParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedLayout:
-    """Values in chunks of one shape, found by an index.
+    """Values in chunks of one shape, with a chunk index.
 
     Parameters
     ----------
     version
-        Of the message; the width of sizes in the index depends on it.
+        Version of the message, which determines the width of sizes in the index.
     chunk
-        Elements.
+        Shape of a chunk in elements.
     element_size
-        Bytes.
+        Size of an element in bytes.
     index
         Kind of chunk index.
     address
-        Of the index, or of the chunk itself where there is one; ``None`` where there is none yet.
+        Address of the index, or of a single chunk; ``None`` if no chunk exists yet.
     leaves_edges_unfiltered
-        Whether chunks that reach past the array are stored without filters.
+        If true, chunks that extend past the array are stored without filters.
     single_size, single_mask
-        Bytes and filter mask of a filtered single chunk; ``None`` and 0 for all others.
+        Size in bytes and filter mask of a single chunk with filters; ``None`` and 0 for all other layouts.
     n_page_bits
-        Of a fixed array: a page has two to the power of this elements.
+        Binary logarithm of the number of elements of a page of a fixed array.
     array
-        Of an extensible array.
+        Parameters of an extensible array.
     node_size
-        Bytes of a node of a version 2 B-tree.
+        Size in bytes of a node of a version 2 B-tree.
     """
 
     version: int
@@ -116,20 +116,20 @@ class ChunkedLayout:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of a chunk without filters."""
+        """Size of a chunk without filters in bytes."""
         return math.prod(self.chunk) * self.element_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualLayout:
-    """Values in datasets of other files; which ones, an object in the global heap says.
+    """Values in datasets of other files, which an object in the global heap lists.
 
     Parameters
     ----------
     address
-        Of the heap collection; ``None`` where there are no mappings.
+        Address of the heap collection; ``None`` if there are no mappings.
     index
-        Of the object in the collection.
+        Index of the object in the collection.
     """
 
     address: int | None
@@ -140,17 +140,19 @@ type Layout = CompactLayout | ContiguousLayout | ChunkedLayout | VirtualLayout
 
 
 def parse_layout(body: bytes, widths: Widths) -> Layout:
-    """Read a data layout message of version 1 to 5.
+    """Parse a data layout message of version 1 to 5.
 
     Parameters
     ----------
     body
-        Of the message; bytes behind its last field do not matter, as old object headers pad messages.
+        Body of the message. Bytes behind its last field are ignored, because old object headers pad messages.
+    widths
+        Widths of addresses and lengths.
 
     Raises
     ------
     StructureError
-        It is too short, or of an unknown form.
+        The message is too short, or has an unknown form.
     """
     fields = _Fields(body, widths)
     version = fields.number(1)
@@ -172,7 +174,7 @@ def parse_layout(body: bytes, widths: Widths) -> Layout:
 
 
 class _Fields:
-    """Little-endian fields, one after another."""
+    """Reader of little-endian fields, one after another."""
 
     def __init__(self, body: bytes, widths: Widths) -> None:
         if widths.address not in (2, 4, 8) or widths.length not in (2, 4, 8):
@@ -201,7 +203,7 @@ class _Fields:
         return None if address == self._widths.undefined else address
 
     def dimensions(self, n_dims: int, width: int) -> tuple[tuple[int, ...], int]:
-        """Give the shape of a chunk in elements, and the bytes of an element."""
+        """Return the shape of a chunk in elements, and the size of an element in bytes."""
         if not 2 <= n_dims <= _MAX_DIMENSIONS:
             raise StructureError(f"the data layout message says that chunks have {n_dims - 1} dimensions")
         lengths = [self.number(width) for _ in range(n_dims)]

@@ -1,4 +1,4 @@
-"""The links of a group, in the three forms that the format has."""
+"""Read the links of a group, in the three forms of the format."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Link:
     Parameters
     ----------
     name
-        As stored.
+        Name as stored.
     kind
-        ``"other"`` is one that a user defined.
+        Kind of the link; ``"other"`` is a kind that a user has defined.
     address
-        Of the object header, of hard links.
+        Address of the object header, for a hard link.
     target
-        Path of soft links; file and path of external ones.
+        Path of a soft link; file and path of an external link.
     order
-        Of creation; 0 where it is not tracked.
+        Order of creation; 0 if it is not tracked.
     """
 
     name: bytes
@@ -59,12 +59,12 @@ class Link:
 
 
 def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[list[Link]]:
-    """Read the links of a group: in order of creation where the group tracks it, else of names.
+    """Read the links of a group in order of creation if the group tracks it, else in order of names.
 
     Raises
     ------
     StructureError
-        They contradict the format, or two have one name.
+        The links contradict the format, or two links have one name.
     """
     links: list[Link] = []
     is_tracked = False
@@ -84,7 +84,7 @@ def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[lis
 
 
 def _parse_link(body: bytes, superblock: Superblock) -> Link:
-    """Read a link message (HDF5 spec IV.A.2.g)."""
+    """Parse a link message (HDF5 spec IV.A.2.g)."""
     flags = unsigned(body, 1, 1)
     check(body[0] == 1 and flags < 0x20, f"version {body[0]} of a link, flags {flags:#x}")
     at = 2
@@ -125,7 +125,7 @@ def _tracks_order(body: bytes) -> bool:
 
 
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
-    """Read the links that a fractal heap holds (HDF5 spec IV.A.2.c)."""
+    """Read the links in a fractal heap (HDF5 spec IV.A.2.c)."""
     at = 2 + (8 if body[1] & 1 else 0)
     found = yield from read_dense(body, at, superblock, kind=_LINKS_BY_NAME, key=slice(4, None))
     return [_parse_link(stored, superblock) for _, stored in found]
@@ -137,9 +137,10 @@ class _TreeNode(NamedTuple):
     Parameters
     ----------
     address
-        Of the node.
+        Address of the node.
     bounds
-        Where the names are in the heap that those in this node come after, and do not come after.
+        Pairs of positions of names in the heap: all names of the node come after the first name of a pair, and not
+        after the second.
     """
 
     address: int

@@ -1,4 +1,4 @@
-"""Header messages of datasets: dataspace, fill value, filters, external files; and where shared ones are."""
+"""Parse header messages: dataspace, fill value, filters, external files, and references to shared messages."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Dataspace:
     Parameters
     ----------
     shape
-        In elements; ``None`` for a null dataspace.
+        Shape in elements; ``None`` for a null dataspace.
     maxshape
-        Likewise; ``None`` along an unlimited axis.
+        Maximum shape in elements; a length is ``None`` along an unlimited axis.
     """
 
     shape: tuple[int, ...] | None
@@ -44,7 +44,7 @@ class Dataspace:
 
 
 def parse_dataspace(body: bytes, widths: Widths, /) -> Dataspace:
-    """Read a dataspace message (HDF5 spec IV.A.2.b)."""
+    """Parse a dataspace message (HDF5 spec IV.A.2.b)."""
     return _dataspace(body, widths.length)
 
 
@@ -75,16 +75,16 @@ def _dataspace(body: bytes, width: int) -> Dataspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillMessage:
-    """What never-written elements are.
+    """The fill value of elements that were never written.
 
     Parameters
     ----------
     raw
-        The fill value as an element of the dataset's datatype; ``None`` where none was given (zeros).
+        Fill value as an element of the dataset's datatype; ``None`` if no value was given (zeros).
     is_written
-        Whether chunks are filled when allocated (H5Pset_fill_time).
+        If true, chunks are filled when they are allocated (H5Pset_fill_time).
     is_defined
-        ``False`` where the dataset was made with an undefined fill value.
+        If false, the dataset was created with an undefined fill value.
     """
 
     raw: bytes | None = None
@@ -94,7 +94,7 @@ class FillMessage:
 
 @lru_cache(maxsize=512)
 def parse_fill(body: bytes, /) -> FillMessage:
-    """Read a fill value message (HDF5 spec IV.A.2.f)."""
+    """Parse a fill value message (HDF5 spec IV.A.2.f)."""
     version = body[0] if body else 0
     if version in (1, 2):
         check(len(body) >= 4 and body[1] in (0, 1, 2, 3) and body[2] in (0, 1, 2), "a fill value that is filled oddly")
@@ -112,7 +112,7 @@ def parse_fill(body: bytes, /) -> FillMessage:
 
 
 def parse_old_fill(body: bytes, /) -> FillMessage:
-    """Read an old fill value message (HDF5 spec IV.A.2.e)."""
+    """Parse an old fill value message (HDF5 spec IV.A.2.e)."""
     return FillMessage(raw=_sized(body, 0))
 
 
@@ -132,9 +132,9 @@ class FilterMessage:
     id
         Registered number.
     name
-        As the file gives it.
+        Name in the file.
     values
-        Client data.
+        Client data values.
     """
 
     id: int
@@ -144,7 +144,7 @@ class FilterMessage:
 
 @lru_cache(maxsize=512)
 def parse_filters(body: bytes, /) -> tuple[FilterMessage, ...]:
-    """Read a filter pipeline message, in the order of encoding (HDF5 spec IV.A.2.l)."""
+    """Parse a filter pipeline message; return the filters in the order of encoding (HDF5 spec IV.A.2.l)."""
     if len(body) < 2:
         raise StructureError("a filter pipeline ends before its fields do")
     version, n_filters = body[0], body[1]
@@ -170,14 +170,15 @@ def parse_filters(body: bytes, /) -> tuple[FilterMessage, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalFiles:
-    """Files that hold the values of a dataset, one after the other.
+    """Files that hold the values of a dataset, one after another.
 
     Parameters
     ----------
     heap
-        Address of the local heap with their names.
+        Address of the local heap with the names of the files.
     slots
-        Offset of the name in the heap, offset in the file, and bytes there (2^64 - 1: as many as there are).
+        For each file: offset of the name in the heap, offset in the file, and number of bytes (2^64 - 1: up to the
+        end).
     """
 
     heap: int
@@ -185,7 +186,7 @@ class ExternalFiles:
 
 
 def parse_external_files(body: bytes, superblock: Superblock, /) -> ExternalFiles:
-    """Read an external data files message (HDF5 spec IV.A.2.h)."""
+    """Parse an external data files message (HDF5 spec IV.A.2.h)."""
     check(len(body) >= 8 and body[0] == 1, "a version of the list of external files that is not known")
     n_slots = unsigned(body, 6, 2)
     heap = superblock.known_address(body, 8)
@@ -200,12 +201,12 @@ def parse_external_files(body: bytes, superblock: Superblock, /) -> ExternalFile
 
 
 def parse_shared(body: bytes, superblock: Superblock, /) -> int:
-    """Give the address of the object header that holds a shared message (HDF5 spec IV.A.2, "shared message").
+    """Return the address of the object header with a shared message (HDF5 spec IV.A.2, "shared message").
 
     Raises
     ------
     StructureError
-        It lies in the heap of shared messages instead.
+        The message is in the heap of shared messages instead.
     """
     if len(body) < 2:
         raise StructureError("a shared message ends before its fields do")

@@ -1,4 +1,4 @@
-"""Object headers: the messages that describe a group, dataset or committed datatype."""
+"""Read object headers: the messages that describe a group, dataset or committed datatype."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from virtualstack.formats.hdf5.structures.requests import (
 __all__ = ["Message", "read_object_header"]
 
 _FIRST_READ_BYTES = 512
-"""Bytes to ask for first: the headers of most datasets are shorter."""
+"""Size of the first read in bytes: the headers of most datasets are shorter."""
 _CONTINUATION = 0x10
 _REFERENCE_COUNT = 0x16
 _LAST_KNOWN = 0x18
@@ -39,11 +39,11 @@ class Message(NamedTuple):
     kind
         Type number (HDF5 spec IV.A.2).
     is_shared
-        Whether the body only says where the message is.
+        If true, the body is only a reference to the message.
     body
-        As stored.
+        Body as stored.
     order
-        Of creation, or 0 where it is not tracked.
+        Order of creation; 0 if it is not tracked.
     """
 
     kind: int
@@ -53,12 +53,12 @@ class Message(NamedTuple):
 
 
 def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
-    """Read all messages of an object header, whatever blocks it has (HDF5 spec IV.A.1).
+    """Read all messages of an object header from all of its blocks (HDF5 spec IV.A.1).
 
     Raises
     ------
     StructureError
-        It contradicts the format.
+        The header contradicts the format.
     """
     head = yield from read_span(address, _FIRST_READ_BYTES, is_clipped=True)
     if head[:4] == b"OHDR":
@@ -68,7 +68,7 @@ def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
 
 
 def _read_old(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]:
-    """Read version 1: no signatures, no checksums."""
+    """Read a header of version 1, which has no signatures and no checksums."""
     if len(head) < 16:
         raise StructureError("an object header ends before its fields do")
     # prefix of 12 bytes, padded to 16
@@ -112,7 +112,7 @@ def _split_old(block: bytes, messages: list[Message], following: list[tuple[int,
 
 
 def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]:
-    """Read version 2: every block with a signature and a checksum."""
+    """Read a header of version 2, in which each block has a signature and a checksum."""
     if len(head) < 16:
         raise StructureError("an object header ends before its fields do")
     flags = head[5]
@@ -163,7 +163,7 @@ def _split_new(
 
 
 def _continuation(body: bytes, widths: Widths) -> tuple[int, int]:
-    """Give address and length of another block (HDF5 spec IV.A.2.q)."""
+    """Return address and length of a further block (HDF5 spec IV.A.2.q)."""
     return unsigned(body, 0, widths.address), unsigned(body, widths.address, widths.length)
 
 
@@ -180,7 +180,7 @@ def _check_flags(kind: int, flags: int) -> None:
 
 
 def _check_blocks(blocks: list[tuple[int, int]], seen: set[int]) -> int:
-    """Refuse blocks that were read before; give the bytes of all."""
+    """Check that no block was read before; return the number of bytes of all blocks."""
     for where, length in blocks:
         check(
             where not in seen and 0 < length <= _MAX_HEADER_BYTES,

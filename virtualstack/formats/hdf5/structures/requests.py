@@ -1,7 +1,7 @@
-"""How parsers ask for bytes: they are generators that yield what they need next, and are sent it.
+"""Requests of parsers for bytes: parsers are generators that yield requests and receive the answers.
 
-So one parser serves local files, where each request is a `pread`, and object stores, where those of many parsers are
-fetched at once.
+Thus one parser serves local files and object stores. On local files each request is a `pread`. From object stores the
+requests of many parsers are fetched at once.
 """
 
 from __future__ import annotations
@@ -42,24 +42,25 @@ __all__ = [
 
 
 class StructureError(Exception):
-    """The bytes contradict the file format, or are of a form that is not known here; the message is half a sentence."""
+    """The bytes contradict the file format, or have an unknown form; the message is half a sentence."""
 
 
 class OutsideError(StructureError):
-    """Bytes would lie past the end of the file: it is cut short, or an address is wrong."""
+    """Bytes are past the end of the file: the file is truncated, or an address is wrong."""
 
 
 class Span(NamedTuple):
-    """A request for one stretch of bytes; the answer is `bytes`.
+    """A request for one byte range; the answer is `bytes`.
 
     Parameters
     ----------
     address
-        Bytes from the end of the user block.
+        Offset in bytes from the end of the user block.
     size
-        Bytes.
+        Number of bytes.
     is_clipped
-        Whether it may reach past the end of the file; the answer is shorter then. Else that is an error.
+        If true, the range may extend past the end of the file, and the answer is then shorter. Otherwise this is an
+        error.
     """
 
     address: int
@@ -68,14 +69,14 @@ class Span(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """A request for blocks of one size; the answer is an array of dtype uint8 and shape ``(n, size)``, C-contiguous.
+    """A request for blocks of one size; the answer is a C-contiguous array of dtype uint8 and shape ``(n, size)``.
 
     Parameters
     ----------
     addresses
-        Shape ``(n,)``, bytes from the end of the user block.
+        Offsets in bytes from the end of the user block, of shape ``(n,)``.
     size
-        Bytes of each block.
+        Size of each block in bytes.
     """
 
     addresses: NDArray[np.int64]
@@ -83,39 +84,39 @@ class Blocks(NamedTuple):
 
 
 type Parse[T] = Generator[Sequence[Span | Blocks], Sequence[Any], T]
-"""A parser: yields requests that do not depend on each other, is sent the answers, and returns a value.
+"""A parser: it yields requests that do not depend on each other, receives the answers, and returns a value.
 
-Where bytes cannot be had because an address or a size is none of the file, `StructureError` is thrown into it.
+If a request has an address or a size that is not within the file, `StructureError` is thrown into the parser.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """Bytes of an address and of a length in a file, as its superblock says ("size of offsets", "size of lengths")."""
+    """Widths in bytes of addresses and lengths ("size of offsets" and "size of lengths" in the superblock)."""
 
     address: int = 8
     length: int = 8
 
     @property
     def undefined(self) -> int:
-        """The address that says that there is nothing: all bits set."""
+        """The undefined address: all bits set."""
         return (1 << 8 * self.address) - 1
 
 
 def read_span(address: int, size: int, *, is_clipped: bool = False) -> Parse[bytes]:
-    """Ask for one stretch of bytes."""
+    """Request one byte range."""
     (answer,) = yield (Span(address, size, is_clipped),)
     return answer  # type: ignore[no-any-return]
 
 
 def read_blocks(addresses: NDArray[np.int64], size: int) -> Parse[NDArray[np.uint8]]:
-    """Ask for blocks of one size."""
+    """Request blocks of one size."""
     (answer,) = yield (Blocks(addresses, size),)
     return answer  # type: ignore[no-any-return]
 
 
 def read_both[A, B](first: Parse[A], second: Parse[B]) -> Parse[tuple[A, B]]:
-    """Run two parsers to their ends; an error of one is an error of both.
+    """Run two parsers to their ends; an error of one parser ends both.
 
     Examples
     --------
@@ -151,15 +152,15 @@ SLICE_BYTES = 1 << 18  # worked on at once: what is computed from it stays in th
 
 
 def read_in_rounds(requests: Sequence[Blocks], use: Callable[[int, int, NDArray[np.uint8]], None]) -> Parse[None]:
-    """Ask for blocks, as many at once as is good for memory, and hand them to a function piece by piece.
+    """Request blocks, as many at once as memory should hold, and pass them to a function in pieces.
 
     Parameters
     ----------
     requests
-        Independent of each other.
+        Requests that do not depend on each other.
     use
-        Is given the number of the request, the number of the first block in it, and some blocks, which it must not
-        keep: an array of shape ``(n, size)``, C-contiguous, n at least 1.
+        Function that takes the number of the request, the number of the first block in it, and some blocks as a
+        C-contiguous array of shape ``(n, size)``, with n at least 1. It must not keep the array.
     """
     if sum(len(addresses) * size for addresses, size in requests) <= SLICE_BYTES:  # one round, each in one piece
         for number, answer in enumerate((yield requests)):
@@ -195,18 +196,23 @@ def _packed(pieces: list[tuple[int, int, Blocks]]) -> list[list[tuple[int, int, 
 
 
 def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
-    """Refuse blocks that reach past the end of a file, or into each other.
+    """Raise an error if blocks extend past the end of a file, or overlap.
 
-    So no number in a file makes a parser read more than the file has, and no loop of references is without an end.
+    Thus no number in a file makes a parser read more than the file has, and no loop of references is endless.
 
     Parameters
     ----------
     places
-        Addresses as read from the file, those of 2^63 bytes and more as negative numbers.
+        Addresses as read from the file; addresses of 2^63 and more are negative numbers.
     end
-        Bytes of the file after the user block.
+        Number of bytes of the file after the user block.
     what
         Name of the structures, for the error.
+
+    Raises
+    ------
+    StructureError
+        Blocks extend past the end of the file, or overlap.
     """
     if sum(len(addresses) * size for addresses, size in places) > end:
         raise OutsideError(f"{what} have more bytes than the file")
@@ -224,7 +230,7 @@ def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
 
 
 def _check_few(places: list[tuple[int, int]], end: int, what: str) -> None:
-    """Do the same with numbers of Python, which are faster for a few blocks."""
+    """Make the same checks with Python's numbers, which are faster for a few blocks."""
     if places and (places[0][0] < 0 or any(address > end - size for address, size in places)):
         raise OutsideError(f"{what} lie past the end of the file")
     if any(following - address < size for (address, size), (following, _) in pairwise(places)):
@@ -232,20 +238,20 @@ def _check_few(places: list[tuple[int, int]], end: int, what: str) -> None:
 
 
 def check(is_true: bool, what: str, /) -> None:
-    """Raise `StructureError` unless a rule of the format holds; ``what`` is half a sentence on what is wrong."""
+    """Raise `StructureError` unless a rule of the format holds; ``what`` is half a sentence about the fault."""
     if not is_true:
         raise StructureError(what)
 
 
 def unsigned(body: bytes, at: int, width: int, /) -> int:
-    """Read a little-endian number of ``width`` bytes; `StructureError` where the bytes end before it does."""
+    """Read a little-endian number of ``width`` bytes; raise `StructureError` if there are too few bytes."""
     if at + width > len(body):
         raise StructureError("a structure ends before its fields do")
     return int.from_bytes(body[at : at + width], "little")
 
 
 def check_signature(body: bytes, signature: bytes, version: int, /) -> None:
-    """Check the four letters that a structure begins with, and the version behind them."""
+    """Check the signature of four letters at the beginning of a structure, and the version behind it."""
     if body[:4] != signature:
         raise StructureError(f"there is no '{signature.decode()}' where one should be")
     if body[4] != version:
@@ -253,9 +259,9 @@ def check_signature(body: bytes, signature: bytes, version: int, /) -> None:
 
 
 def verified(body: bytes, /) -> bytes:
-    """Give a structure without the checksum at its end, after checking it.
+    """Check the checksum at the end of a structure, and return the structure without it.
 
-    HDF5 spec: Jenkins' lookup3 of all bytes before it, in 4 bytes.
+    HDF5 spec: Jenkins' lookup3 of all bytes before the checksum, in 4 bytes.
     """
     if len(body) < 4 or jenkins_lookup3(body[:-4], 0) != int.from_bytes(body[-4:], "little"):
         raise StructureError(f"the checksum of '{body[:4].decode('latin-1')}' is wrong")
@@ -263,7 +269,7 @@ def verified(body: bytes, /) -> bytes:
 
 
 def decode_text(raw: bytes, /) -> str:
-    """Read text as UTF-8, and as latin-1 where it is not, so that no letter is lost."""
+    """Decode text as UTF-8, or as latin-1 if it is no UTF-8, so that no letter is lost."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -273,23 +279,24 @@ def decode_text(raw: bytes, /) -> str:
 def read_column(
     raw: NDArray[np.uint8], at: int, width: int, shape: tuple[int, ...], strides: tuple[int, ...], /
 ) -> NDArray[np.int64]:
-    """Read unsigned little-endian numbers of any width up to 8 bytes; those of 2^63 and more come out negative.
+    """Read unsigned little-endian numbers of up to 8 bytes; numbers of 2^63 and more become negative.
 
     Parameters
     ----------
     raw
-        C-contiguous; where `width` is none of 1, 2, 4, 8, with at least 8 bytes from the start of each number.
+        C-contiguous bytes. If `width` is not 1, 2, 4 or 8, there must be at least 8 bytes from the start of each
+        number.
     at
-        Of the first number, in bytes.
+        Offset of the first number in bytes.
     width
-        Bytes of a number.
+        Width of a number in bytes.
     shape, strides
-        How many numbers there are along each axis, and bytes from one to the next.
+        Number of numbers along each axis, and distance in bytes from one number to the next.
 
     Returns
     -------
     NDArray[np.int64]
-        Shape ``(n,)``, in C order, contiguous.
+        Numbers of shape ``(n,)``, in C order, contiguous.
 
     Examples
     --------
@@ -309,14 +316,14 @@ def read_column(
 def verify_blocks(blocks: NDArray[np.uint8], sizes: NDArray[np.int64] | int, what: str, /) -> None:
     """Check the checksum behind the first bytes of each block.
 
-    HDF5 spec, "checksum" of every structure since version 1.8: Jenkins' lookup3 of all bytes before it, in 4 bytes.
+    HDF5 spec, "checksum" of each structure since version 1.8: Jenkins' lookup3 of all bytes before it, in 4 bytes.
 
     Parameters
     ----------
     blocks
-        Shape ``(n, size)``, C-contiguous.
+        Blocks of shape ``(n, size)``, C-contiguous.
     sizes
-        Bytes before the checksum: shape ``(n,)``, or one number for all.
+        Number of bytes before the checksum: an array of shape ``(n,)``, or one number for all blocks.
     what
         Name of the structure, for the error.
 
@@ -337,8 +344,8 @@ def verify_blocks(blocks: NDArray[np.uint8], sizes: NDArray[np.int64] | int, wha
 
 
 class NoReferencesError(Exception):
-    """The bytes of a dataset are no byte ranges of a source, but the HDF5 library reads it; the message is why."""
+    """The values have no byte ranges in a source, but the HDF5 library can read them; the message says why."""
 
 
 class LostValuesError(Exception):
-    """The values are out of reach of the HDF5 library, or it gives others, or it must not be asked."""
+    """The values cannot be read: the HDF5 library fails, returns other values, or must not be used."""

@@ -1,4 +1,4 @@
-"""The superblock: where a file begins, ends, and has its root group."""
+"""Read the superblock: where a file begins and ends, and where its root group is."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _GROUP_LEAF_K, _GROUP_INTERNAL_K = 4, 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superblock:
-    """What holds for a whole file.
+    """Facts about a whole file.
 
     Parameters
     ----------
     base
-        Bytes of the user block: where addresses are counted from.
+        Size of the user block in bytes; addresses are counted from its end.
     end
-        Bytes of the file behind the user block, as the file says: nothing that it refers to lies behind them.
+        Number of bytes of the file after the user block, according to the file. All addresses lie before this end.
     widths
-        Of addresses and lengths.
+        Widths of addresses and lengths.
     root
         Address of the object header of the root group.
     group_leaf_k, group_internal_k, chunk_k
-        Half of the greatest number of entries: of symbol table nodes, and of nodes of version 1 B-trees of groups and
-        of chunks.
+        Half of the largest number of entries: of symbol table nodes, and of nodes of version 1 B-trees of groups and of
+        chunks.
     """
 
     base: int
@@ -55,7 +55,7 @@ class Superblock:
     chunk_k: int = _BTREE_K
 
     def address(self, body: bytes, at: int, /) -> int | None:
-        """Read an address; ``None`` for the undefined one."""
+        """Read an address; return ``None`` for the undefined address."""
         value = unsigned(body, at, self.widths.address)
         return None if value == self.widths.undefined else value
 
@@ -77,7 +77,7 @@ def find_superblock(size: int) -> Parse[int]:
     Raises
     ------
     StructureError
-        Nowhere.
+        The file has no signature at any of these offsets.
     """
     at = 0
     while at + len(SIGNATURE) <= size:
@@ -88,7 +88,7 @@ def find_superblock(size: int) -> Parse[int]:
 
 
 def read_superblock(base: int, size: int) -> Parse[Superblock]:
-    """Read the superblock of a file of ``size`` bytes, addresses being counted from ``base``.
+    """Read the superblock of a file of ``size`` bytes; addresses are counted from ``base``.
 
     HDF5 spec II.A, versions 0 to 3.
     """
@@ -158,10 +158,10 @@ def _widths(address: int, length: int) -> Widths:
 
 
 def _end(end: int, base: int, size: int, found: int) -> int:
-    """Give the bytes behind the user block, and check that the file is no shorter than it says.
+    """Return the number of bytes after the user block, and check that the file is not truncated.
 
-    Both its end and its beginning (``found``) are counted from where the file began when it was written; the superblock
-    may have been moved since, with all behind it (H5F__super_read).
+    The stored end and the stored beginning (``found``) are counted from the beginning of the file when it was written.
+    The superblock, and all bytes behind it, may have been moved since then (H5F__super_read).
     """
     end += base - found
     check(base <= end <= size, f"the file should have {end} bytes and has {size}: it is truncated")

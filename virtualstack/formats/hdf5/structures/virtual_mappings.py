@@ -1,4 +1,4 @@
-"""The mappings of a virtual dataset, as an object of the global heap has them, and the selections in them."""
+"""Parse the mappings of a virtual dataset from an object of the global heap, and their selections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_RUNS = 1 << 24  # along an axis: 256 MB
 
 
 class SelectionError(Exception):
-    """A selection is none that arrays can be cut by; the message is half a sentence."""
+    """Arrays cannot be divided by this selection; the message is half a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class HyperslabAxis:
     Parameters
     ----------
     start, stride
-        Of the first block, and from one block to the next; elements.
+        Start of the first block, and distance from one block to the next, in elements.
     count, block
-        Blocks, and elements of each; ``None`` for unlimited.
+        Number of blocks, and number of elements of each block; ``None`` for unlimited.
     """
 
     start: int
@@ -52,21 +52,21 @@ class HyperslabAxis:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether it goes on for as long as the dataset does."""
+        """If true, the selection extends as far as the dataset does."""
         return self.count is None or self.block is None
 
     @property
     def is_one_run(self) -> bool:
-        """Whether its elements follow one another."""
+        """If true, the elements of the selection follow one another."""
         return self.block is None or self.count == 1 or self.block == self.stride
 
     def n_below(self, extent: int) -> int:
-        """Count the elements below an extent, where it is unlimited (H5S__hyper_get_num_slices).
+        """Return the number of elements of an unlimited selection below an extent (H5S__hyper_get_num_slices).
 
         Raises
         ------
         SelectionError
-            Only a part of the first block is there, of which the HDF5 library (2.0) counts all, and then fails.
+            Only a part of the first block exists. The HDF5 library (2.0) counts the whole block, and then fails.
         """
         reach = max(extent - self.start, 0)
         if self.is_one_run or self.block is None:
@@ -77,7 +77,7 @@ class HyperslabAxis:
         return whole * self.block + min(rest, self.block)
 
     def extent_for(self, n: int) -> int:
-        """Give the end of the first ``n`` elements; 0 where there are none (H5S_hyper_get_clip_extent)."""
+        """Return the end of the first ``n`` elements; 0 if ``n`` is 0 (H5S_hyper_get_clip_extent)."""
         if not n:
             return 0
         if self.is_one_run or self.block is None:
@@ -86,12 +86,12 @@ class HyperslabAxis:
         return self.start + last * self.stride + n - last * self.block
 
     def first(self, n: int) -> Runs:
-        """Give the first ``n`` elements.
+        """Return the first ``n`` elements.
 
         Raises
         ------
         SelectionError
-            They are too many runs, overlap, or reach beyond 2^63.
+            The elements are too many runs, overlap, or extend too far.
         """
         block = self.block
         if self.is_one_run or block is None:
@@ -107,7 +107,7 @@ class HyperslabAxis:
         return _runs(starts, lengths)
 
     def runs(self) -> Runs:
-        """Give all elements of a selection that is not unlimited."""
+        """Return all elements of a selection that is not unlimited."""
         if self.count is None or self.block is None:
             raise SelectionError("an unlimited selection where none may be")
         return self.first(self.count * self.block)
@@ -135,37 +135,37 @@ class Hyperslab:
 
     @property
     def unlimited_axis(self) -> int | None:
-        """The axis along which it is unlimited, of which there is one at most."""
+        """The axis along which the selection is unlimited; ``None`` if there is no such axis."""
         return next((i for i, axis in enumerate(self.axes) if axis.is_unlimited), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxSelection:
-    """A union of boxes that do not overlap; shape ``(n, 2, axes)``: first and last elements of each."""
+    """A union of boxes that do not overlap: first and last element of each, of shape ``(n, 2, axes)``."""
 
     corners: NDArray[np.int64]
 
 
 type MappedSelection = Hyperslab | BoxSelection | None
-"""``None`` selects all elements."""
+"""A selection; ``None`` selects all elements."""
 
 
 def selection_axes(selection: MappedSelection, shape: tuple[int, ...], /) -> tuple[Runs, ...]:
-    """Give the elements along each axis whose outer product is the selection.
+    """Return the elements along each axis whose outer product is the selection.
 
     Parameters
     ----------
     selection
-        Not unlimited.
+        A selection that is not unlimited.
     shape
-        Of the dataset; what is selected may reach outside.
+        Shape of the dataset; the selection may extend outside.
 
     Raises
     ------
     SelectionError
-        It is unlimited or damaged.
+        The selection is unlimited or damaged.
     NoReferencesError
-        It is no outer product.
+        The selection is no outer product.
     """
     if selection is None:
         return tuple(_run(0, n) for n in shape)
@@ -175,7 +175,7 @@ def selection_axes(selection: MappedSelection, shape: tuple[int, ...], /) -> tup
 
 
 def _factors(corners: NDArray[np.int64]) -> tuple[Runs, ...]:
-    """Write a union of boxes as an outer product of runs along each axis."""
+    """Return a union of boxes as an outer product of runs along each axis."""
     axes = []
     for axis in range(corners.shape[2]):
         runs = corners[:, :, axis]
@@ -200,15 +200,16 @@ _MIN_ENTRY_BYTES = 32  # bytes of two selections
 
 @dataclass(frozen=True, slots=True)
 class VirtualMapping:
-    """Which elements of a virtual dataset are which of a source.
+    """A mapping of elements of a source to elements of a virtual dataset.
 
     Parameters
     ----------
     file, dataset
-        Of the source: ``"."`` for the same file. ``%b`` in one of them stands for the number of a block of the
-        virtual dataset, each of which has a source of its own; ``%%`` for ``%`` (H5Pset_virtual).
+        File and dataset of the source; the file ``"."`` is the file of the virtual dataset. In both names, ``%b``
+        stands for the number of a block of the virtual dataset, and each block has a source of its own; ``%%`` stands
+        for ``%`` (H5Pset_virtual).
     place, source
-        Elements of the virtual dataset and of the source, as many, in C order.
+        Elements of the virtual dataset and of the source, equally many, in C order.
     """
 
     file: str
@@ -218,20 +219,20 @@ class VirtualMapping:
 
     @property
     def growing_axis(self) -> int | None:
-        """Axis along which the virtual dataset grows with the source or sources."""
+        """Axis along which the virtual dataset grows with the source or sources; ``None`` if it does not grow."""
         return self.place.unlimited_axis if isinstance(self.place, Hyperslab) else None
 
 
 def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...]:
-    """Read the global heap block of a virtual dataset.
+    """Parse the global heap block of a virtual dataset.
 
-    HDF5 spec III.F, version 0. Version 1, of HDF5 2.0, begins each entry with flags that say of which earlier entry
-    its names are (1: the file, 2: the dataset), or that the file is that of the virtual dataset itself (4).
+    HDF5 spec III.F, version 0. In version 1, of HDF5 2.0, each entry begins with flags. The entry takes the name of the
+    file (1) or of the dataset (2) from an earlier entry, or its file is the file of the virtual dataset (4).
 
     Raises
     ------
     StructureError
-        Its checksum is wrong, or it is of an unknown form.
+        The checksum is wrong, or the block has an unknown form.
     """
     check(len(block) > 4, "they end before their fields do")
     check(jenkins_lookup3(block[:-4], 0) == int.from_bytes(block[-4:], "little"), "their checksum is wrong")
@@ -266,7 +267,7 @@ def _name(fields: _MappingFields, earlier: list[str], widths: Widths, *, is_shar
 
 
 class _MappingFields:
-    """Little-endian fields, one after another."""
+    """Reader of little-endian fields, one after another."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -294,7 +295,7 @@ class _MappingFields:
 
 
 def _selection(fields: _MappingFields) -> MappedSelection:
-    """Read a serialised selection (HDF5 spec, "Dataspace Selection")."""
+    """Parse a serialised selection (HDF5 spec, "Dataspace Selection")."""
     kind, version = fields.number(4), fields.number(4)
     if kind in (_NONE, _ALL):
         check(version == 1, f"a selection of kind {kind} has the unknown version {version}")
@@ -344,7 +345,7 @@ def _boxes(fields: _MappingFields, rank: int, width: int) -> MappedSelection:
 
 
 def _grid(corners: NDArray[np.int64]) -> Hyperslab | None:
-    """Give boxes as a regular selection, where they are all of one; version 1 writes these as boxes, too."""
+    """Return a regular selection if boxes form one, else ``None``; version 1 stores regular selections as boxes."""
     axes = []
     n_cells = 1
     for axis in range(corners.shape[2]):
