@@ -1,6 +1,6 @@
-"""Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, with no byte copied.
+"""Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, without a copy of the data.
 
-The import registers ``vds.virtual`` with xarray. Everything else is imported when it is first used.
+The import registers ``vds.virtual`` and ``tree.virtual`` with xarray. All other names are imported when first used.
 """
 
 import importlib
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if Path(*getattr(sys, "argv", [])[:1]).stem != "virtualstack":
-    # Registers ``vds.virtual``. The command does so itself, once it can be interrupted: this imports xarray.
+    # This import registers ``vds.virtual``, and imports xarray. The command line does it after it handles Ctrl-C.
     importlib.import_module("virtualstack.accessor")
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ _NAMES = {
     "zarr.store": ("ManifestStore",),
     "surveying": ("Survey", "survey"),
 }
-"""Public names by the module that has them."""
+"""Public names by the module that defines them."""
 
 _MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Opening many sources as one virtual dataset or tree."""
+"""Open many sources as one virtual dataset or tree."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _TreeOptions(TypedDict, total=False):
 
 
 class OpenOptions(_TreeOptions, total=False):
-    """How each file is opened: parameters of :func:`open_virtual_dataset`."""
+    """Options for opening each file: parameters of :func:`open_virtual_dataset`."""
 
     loadable_variables: str | Iterable[str] | None
 
@@ -79,63 +79,103 @@ def open_virtual_mfdataset(
     progress: Any = None,
     **open_options: Unpack[OpenOptions],
 ) -> xr.Dataset:
-    """Open many files as one dataset of virtual variables; datasets that are open are joined with them.
+    """Open many files as one dataset of virtual variables.
 
-    Nothing is dropped, filled in or overridden unasked. Reads the metadata of all files, their loadable variables, and
-    the values of variables that must be the same in all and are not provably so.
+    Virtual datasets that are already open may stand among the files, and are joined with them. Data are dropped,
+    filled in or overridden only if you ask for it. The call reads the metadata of all files, and their loadable
+    variables. It also reads the values of variables that must be the same in all files, unless their references
+    already prove it.
 
     Parameters
     ----------
     urls
-        A pattern such as ``"data/*.nc"`` or ``"s3://bucket/2020/**/*.nc"``, or a list of paths, URLs and patterns; or
-        lists of lists, for ``combine="nested"`` along several dimensions. What a pattern matches is in natural order.
-        A virtual dataset may stand in the place of a URL; it is joined as it is, after ``preprocess``.
+        A pattern such as ``"data/*.nc"`` or ``"s3://bucket/2020/**/*.nc"``, or a list of paths, URLs and patterns. Use
+        lists of lists for ``combine="nested"`` along several dimensions. The matches of a pattern are in natural order.
+        A virtual dataset may stand in place of a URL; it is joined as it is, after ``preprocess``.
     combine
-        ``"by_coords"``: dimension coordinates tell the order, whatever that of ``urls``. ``"nested"``: files are joined
-        in the order of ``urls``.
+        ``"by_coords"``: the dimension coordinates decide the order of files. ``"nested"``: files are joined in the
+        order of ``urls``.
     concat_dim
-        With ``combine="nested"``: the dimension that files are joined along, one for each level of lists, outermost
-        first; ``None`` in its place puts files of other variables side by side. A dimension that no file has is new.
+        Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
+        a level with ``None``, files with different variables are merged. A dimension that no file has is new.
     join
-        Of coordinates along other dimensions: ``"exact"`` raises where they differ; ``"outer"``, ``"inner"``,
-        ``"left"``, ``"right"`` as in :func:`xarray.align`. What is not there reads as missing: labels that a file lacks
-        are EMPTY; with ``"outer"``, variables that a file lacks and tiles for which there is no file are ABSENT.
+        Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
+        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Labels that a file
+        lacks are EMPTY. With ``"outer"``, variables that a file lacks, and tiles without a file, are ABSENT.
     tolerance
-        How far coordinates, and floats of other variables that must be the same, may lie apart to be taken for those of
-        the first file; a number, or a timedelta for dates.
+        Largest difference at which coordinates count as equal, and also other floats that must be the same in all
+        files. The values of the first file are used. It is a number, or a timedelta for dates.
     preprocess
-        Applied to the dataset of each file; its URL is ``dataset.encoding["source"]``.
+        Function that is applied to the dataset of each file, and returns a dataset. The URL of the file is
+        ``dataset.encoding["source"]``.
     new_dim
-        Dimensions that the files lack, with where their labels are from: a :class:`FromName`, a :class:`FromAttribute`
-        or a function of the dataset.
+        New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
+        function of the dataset.
     unpack
-        As in :func:`open_virtual_dataset`; ``"differing"`` unpacks the variables that files pack differently.
+        If true, virtual variables are decoded as ``xr.open_dataset`` decodes them: missing values, scale and offset,
+        and times. ``"differing"`` does this only for variables that the files pack differently.
     combine_options
         ``data_vars``, ``coords``, ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``, as in
-        :func:`xarray.concat`. By default attributes that differ are left out, and noted in ``.virtual.report()``;
+        :func:`xarray.concat`. By default attributes that differ are left out, and noted in ``.virtual.report()``.
         ``units`` that differ are an error.
-    executor, cache, progress
-        See :func:`scan`.
+    executor
+        Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
+        ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
     on_error
-        Whether a file that cannot be opened raises, or is left out with one warning and named in
-        ``.virtual.report()`` (``"skip"``).
+        ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
+        and a row in ``.virtual.report()``.
+    cache
+        Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
+    progress
+        ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
     **open_options
-        Other parameters of :func:`open_virtual_dataset`, ``storage`` among them. Like ``unpack=True``, they are about
-        files, and datasets that are open already stay as they were opened.
+        Options for opening each file, as in :func:`open_virtual_dataset`:
+
+        - ``reader``: name of a reader, or a reader with options; detected by default.
+        - ``group``: path of a group in each file; the root by default.
+        - ``storage``: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``.
+        - ``loadable_variables``: names of variables to load; the dimension coordinates by default.
+        - ``drop_variables``: names or paths of variables to leave out.
+        - ``decode_times``: if true, loaded and unpacked times become dates; this is the default.
+        - ``unsupported``: ``"inline"``, ``"raise"`` or ``"skip"`` for variables that cannot be referenced.
+        - ``inline_limit``: largest size of the inlined values of one variable; ``"1 MiB"`` by default.
+        - ``allow``: URLs or paths that files may refer to, in addition to the default places.
+
+        These options and ``unpack=True`` do not change datasets that are already open.
 
     Returns
     -------
     xarray.Dataset
-        With the accessor ``.virtual``.
+        One virtual dataset of all files. Read values with ``.virtual.open()``, or write references with
+        ``.virtual.to_kerchunk()``, ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
 
     Raises
     ------
     CombineError
-        The files do not fit; the message says where, in which files, how far, and what can be done.
+        The files do not fit together. The message names the files, what differs and by how much, and what to do.
     ReaderError, StorageError
-        A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
+        A file cannot be opened and ``on_error`` is ``"raise"``, no file can be opened, or no file matches a pattern.
+    KeyError
+        ``loadable_variables`` names a variable that no file has.
     TypeError
-        An option is not known, or is about opening files, and none is opened.
+        An option is not known, or is about opening files although only open datasets are given.
+
+    See Also
+    --------
+    combine_datasets : Join datasets that are already open.
+    open_virtual_mfdatatree : Join files with groups.
+    survey : Look over files before they are joined.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in range(2):
+    ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+    >>> vds = vs.open_virtual_mfdataset("day*.nc", loadable_variables=["time"])
+    >>> vds.virtual.open()["rain"].values
+    array([1., 2.])
     """
     how = CombineOptions.from_options(
         combine=combine,
@@ -191,28 +231,71 @@ def combine_datasets(
     combine_options: Mapping[str, Any] | None = None,
     storage: StorageLike = None,
 ) -> xr.Dataset:
-    """Combine virtual datasets that are open already, by the rules of :func:`open_virtual_mfdataset`.
+    """Combine virtual datasets that are already open.
 
-    Reads the values of variables that must be the same in all datasets and are not provably so, and nothing else.
+    The rules are those of :func:`open_virtual_mfdataset`. The call reads only the values of variables that must be the
+    same in all datasets, unless their references already prove it.
 
     Parameters
     ----------
     datasets
         A list of datasets, or lists of lists for ``combine="nested"`` along several dimensions.
-    combine, concat_dim, join, tolerance, new_dim, unpack, combine_options
-        See :func:`open_virtual_mfdataset`.
+    combine
+        ``"by_coords"``: the dimension coordinates decide the order. ``"nested"``: datasets are joined in the order of
+        the list.
+    concat_dim
+        Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
+        a level with ``None``, datasets with different variables are merged. A dimension that no dataset has is new.
+    join
+        Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
+        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Labels that a dataset
+        lacks are EMPTY. With ``"outer"``, variables that a dataset lacks, and tiles without a dataset, are ABSENT.
+    tolerance
+        Largest difference at which coordinates count as equal, and also other floats that must be the same. The values
+        of the first dataset are used. It is a number, or a timedelta for dates.
+    new_dim
+        New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
+        function of the dataset.
+    unpack
+        ``"differing"`` unpacks the variables that the datasets pack differently. ``False`` unpacks none.
+    combine_options
+        ``data_vars``, ``coords``, ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``, as in
+        :func:`xarray.concat`. By default attributes that differ are left out, and noted in ``.virtual.report()``.
     storage
-        See :func:`open_virtual_dataset`.
+        Access to the sources if values must be compared, such as ``{"s3://bucket/": {...}}``. By default the storage
+        that the datasets were opened with is used.
 
     Returns
     -------
     xarray.Dataset
-        With the accessor ``.virtual``.
+        One virtual dataset. Read values with ``.virtual.open()``, or write references with ``.virtual.to_kerchunk()``,
+        ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
 
     Raises
     ------
     CombineError
-        The datasets do not fit; the message says where, how far, and what can be done.
+        The datasets do not fit together. The message says what differs and by how much, and what to do.
+    StorageError
+        Values that must be compared cannot be read.
+    TypeError
+        An item is not a dataset.
+    ValueError
+        An option has a value that is not known.
+
+    See Also
+    --------
+    open_virtual_mfdataset : Open files and join them in one call.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in range(2):
+    ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+    >>> days = [vs.open_virtual_dataset(f"day{day}.nc") for day in range(2)]
+    >>> vs.combine_datasets(days).virtual.open()["rain"].values
+    array([1., 2.])
     """
     if unpack not in (False, "differing"):
         raise ValueError(f"unpack={unpack!r}; for datasets that are open it is False or 'differing'")
@@ -253,17 +336,84 @@ def open_virtual_mfdatatree(
     progress: Any = None,
     **open_options: Unpack[_TreeOptions],
 ) -> xr.DataTree:
-    """Open many files with groups as one tree of virtual datasets, combined node by node.
+    """Open many files with groups as one tree of virtual datasets, joined group by group.
 
-    Parameters are those of :func:`open_virtual_mfdataset`, with trees in place of datasets. All files must have the
-    same groups. A group without the dimension that others are joined along must be the same in all files.
+    Virtual trees that are already open may stand among the files. All files must have the same groups. A group without
+    the dimension that others are joined along must be the same in all files.
+
+    Parameters
+    ----------
+    urls
+        A pattern such as ``"data/*.nc"``, or a list of paths, URLs, patterns and virtual trees. Use lists of lists for
+        ``combine="nested"`` along several dimensions.
+    combine
+        ``"by_coords"``: the dimension coordinates decide the order of files. ``"nested"``: files are joined in the
+        order of ``urls``.
+    concat_dim
+        Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
+        a level with ``None``, files with different variables are merged.
+    join
+        Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
+        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`.
+    tolerance
+        Largest difference at which coordinates count as equal, and also other floats that must be the same in all
+        files. It is a number, or a timedelta for dates.
+    preprocess
+        Function that is applied to the tree of each file, and returns a tree. The URL of the file is
+        ``tree.encoding["source"]``.
+    new_dim
+        New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
+        function of the dataset of the root group.
+    unpack
+        If true, virtual variables are decoded as ``xr.open_dataset`` decodes them. ``"differing"`` does this only for
+        variables that the files pack differently.
+    combine_options
+        ``data_vars``, ``coords``, ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``, as in
+        :func:`xarray.concat`.
+    executor
+        Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
+        ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
+    on_error
+        ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
+        and a row in ``.virtual.report()``.
+    cache
+        Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
+    progress
+        ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
+    **open_options
+        Options for opening each file, as in :func:`open_virtual_datatree`: ``reader``, ``group``, ``storage``,
+        ``drop_variables``, ``decode_times``, ``unsupported``, ``inline_limit`` and ``allow``. See
+        :func:`open_virtual_mfdataset` for one line on each.
+
+    Returns
+    -------
+    xarray.DataTree
+        One tree of virtual datasets. Read values with ``.virtual.open()``, or write references with
+        ``.virtual.to_kerchunk()``, ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
 
     Raises
     ------
     CombineError
-        A group is absent in some files, or groups do not fit; a note on the error names the group.
+        A group is absent in some files, or groups do not fit together. A note on the error names the group.
     ReaderError, StorageError
-        A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
+        A file cannot be opened and ``on_error`` is ``"raise"``, no file can be opened, or no file matches a pattern.
+    TypeError
+        An option is not known, or is about opening files although only open trees are given.
+
+    See Also
+    --------
+    open_virtual_mfdataset : Join one group of many files.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in range(2):
+    ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+    ...     xr.DataTree.from_dict({"/gauge": part}).to_netcdf(f"day{day}.nc", engine="netcdf4")
+    >>> tree = vs.open_virtual_mfdatatree("day*.nc")
+    >>> tree.virtual.open()["gauge/rain"].values
+    array([1., 2.])
     """
     how = CombineOptions.from_options(
         combine=combine,
@@ -303,12 +453,12 @@ def open_virtual_mfdatatree(
 
 
 def _opening(function: str, options: Mapping[str, Any], known: Any, unpack: bool, *, is_tree: bool) -> Opening:
-    """Take the options that are not about how files are described, or combined.
+    """Return how files are opened, without the options for describing and combining them.
 
     Raises
     ------
     TypeError
-        One is not known.
+        An option is not known.
     """
     unknown = sorted(options.keys() - known.__optional_keys__)
     if unknown:
@@ -323,13 +473,13 @@ def _opening(function: str, options: Mapping[str, Any], known: Any, unpack: bool
 def _preprocessed[T: (xr.Dataset, xr.DataTree)](
     kind: type[T], opened: T, preprocess: Callable[[T], Any], url: str | None
 ) -> T:
-    """Check what preprocess= gives, and let it know where it is from."""
+    """Return what ``preprocess=`` makes of an item, checked, and with the URL of its source."""
     try:
         made = preprocess(opened)
     except VirtualStackError as error:
         error.add_note(f"in preprocess= for '{url}'")
         raise
-    except Exception as error:  # code of the user's raises what it likes, and does not name the file
+    except Exception as error:  # code of the user may raise any error, and does not name the file
         raise CombineError(
             f"preprocess= raised {type(error).__name__} for '{url}': {error}", property="preprocess", left_url=url
         ) from error
@@ -341,7 +491,7 @@ def _preprocessed[T: (xr.Dataset, xr.DataTree)](
 
 
 def _declared[T: (xr.Dataset, xr.DataTree)](item: T) -> T:
-    """Let edits of CF attributes count before files are joined."""
+    """Return a copy in which edits of CF attributes apply to the arrays, before files are joined."""
     if isinstance(item, xr.Dataset):
         return declared_dataset(item)
     tree: xr.DataTree = item.copy()
@@ -355,7 +505,7 @@ def _declared[T: (xr.Dataset, xr.DataTree)](item: T) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Opened[T]:
-    """What was opened, nested as the URLs were, and notes on what was not."""
+    """Opened datasets or trees, nested as the URLs were, and notes on files that were left out."""
 
     nested: Nested[T]
     left_out: tuple[Refusal, ...]
@@ -378,18 +528,19 @@ def _open_all[T: (xr.Dataset, xr.DataTree)](
     with_children: bool,
     is_one_index: bool,
 ) -> _Opened[T]:
-    """Scan and open all sources; as one, where that is asked for and their reader makes one group of all.
+    """Scan and open all sources.
 
-    What is open already stays in its place.
+    The sources are opened as one where they are parts of one index and their reader assembles such parts. Datasets and
+    trees that are already open keep their positions.
 
     Raises
     ------
     SourceNotFoundError
-        There are none.
+        The list of sources is empty.
     TypeError
-        All are open already, and options are given that are about files.
+        All items are already open, and some options are about opening files.
     ReaderError, StorageError
-        One cannot be opened, and ``on_error`` is "raise"; or none can be.
+        A source cannot be opened and ``on_error`` is "raise", or no source can be opened.
     """
     nested = _expanded(urls, kind, opening.storage)
     items: list[str | T] = list(flatten(cast(Nested[str | T], nested)))
@@ -441,7 +592,7 @@ def _open_all[T: (xr.Dataset, xr.DataTree)](
 
 
 def _given(options: Mapping[str, Any], is_unpacking: bool) -> list[str]:
-    """Name the options that are about how files are opened; storage is about reading values, too."""
+    """Return the given options that only apply to opening files; ``storage`` also applies to reading values."""
     return [*sorted(options.keys() - {"storage", "decode_times"}), *(["unpack=True"] if is_unpacking else [])]
 
 
@@ -450,7 +601,7 @@ def _source(item: xr.Dataset | xr.DataTree) -> str | None:
 
 
 def _expanded(urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: StorageLike) -> list[Any]:
-    """Return lists of URLs, with what patterns match in their places, and of what is open already."""
+    """Return the URLs and open items in lists, with patterns replaced by their matches."""
     if isinstance(urls, str | os.PathLike):
         return find_urls([urls], storage=storage)
     if isinstance(urls, kind):
@@ -473,7 +624,7 @@ def _expanded(urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: 
 
 
 def _check_places(nested: Sequence[Any], errors: Mapping[str, Exception]) -> None:
-    """Raise the first error where each file has its place in lists of lists: the others would move up."""
+    """Raise the first error if the files are in lists of lists, where leaving one out would move the others."""
     if any(isinstance(item, list) for item in nested):
         url, error = next(iter(errors.items()))
         error.add_note(
@@ -494,7 +645,7 @@ def _warn_of_errors(errors: Mapping[str, Exception], *, n: int) -> None:
 
 
 def _warn_of_refused(nodes: Sequence[ManifestGroup], *, with_children: bool) -> None:
-    """Warn once for all files."""
+    """Warn once for all files about variables that were left out."""
     said = [x for node in nodes if (x := what_is_left_out(node, with_children=with_children)) is not None]
     if said:
         warn(f"{said[0]} (and of {len(said) - 1:,} more files)" if said[1:] else said[0])

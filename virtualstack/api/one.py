@@ -32,56 +32,77 @@ def open_virtual_dataset(
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
 ) -> xr.Dataset:
-    """Open a file as a dataset of virtual variables; reads its metadata, no chunk but those of loadable variables.
+    """Open one file as a dataset of virtual variables.
 
-    Characters along the last dimension are text from here on where ``xr.open_dataset`` takes them for it, which depends
-    on all variables of the file.
+    The call reads the metadata of the file and the chunks of the variables that are loaded, and no other chunk.
+    Whether characters along the last dimension are text depends on all variables of the file, as in
+    ``xr.open_dataset``. Characters that are text there stay text in every later step.
 
     Parameters
     ----------
     url
-        Local path or URL.
+        Local path or URL of the file.
     reader
-        Name of a reader (see :func:`list_readers`) or a reader with options; found out by default.
+        Name of a reader (see :func:`list_readers`), or a reader with options. By default the reader is detected.
     group
-        Path of a group in the file, such as ``"science/grids"``; the root by default.
+        Path of a group in the file, such as ``"science/grids"``. By default the root group is opened.
     storage
-        How the source is reached: nothing for local files, http(s), and buckets reachable with the environment's or
-        without credentials; ``{"s3://bucket/": {...}}``, or an obstore or fsspec object otherwise. Remembered by URL
-        prefix for reading values later in this process.
+        Access to the source: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials
+        of the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
+        obstore or fsspec object. This process remembers it for the URL prefix and uses it when values are read later.
     loadable_variables
-        Names of variables to load and decode; by default the dimension coordinates.
+        Names of variables to load and decode. By default the dimension coordinates are loaded.
     drop_variables
-        Variables to leave out, by name in any group, or by path (``"/science/winds"``) in that group alone. They are
-        not looked at but to tell text from single letters.
+        Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
+        variable. A dropped variable is only used to tell text from single letters.
     decode_times
-        Whether loaded and unpacked times become dates; by default they do.
+        If true, loaded and unpacked times become dates. This is the default.
     unpack
-        Let the chunks of virtual variables decode to what ``xr.open_dataset`` makes of them, bit by bit: missing
-        values, scale and offset, ``_Unsigned``, times. Files that pack differently can be joined then. What has no
-        fixed dtype once decoded (text, dates of other calendars) stays as it is stored, and is ``packed`` in
-        ``report()``. Reading a date outside of 1677 to 2262 raises.
+        If true, the chunks of virtual variables decode to exactly the values of ``xr.open_dataset``: missing values,
+        scale and offset, ``_Unsigned`` and times are applied. Files that pack differently can then be joined. A
+        variable without a fixed dtype after decoding (text, dates of other calendars) stays as it is stored, and is
+        ``packed`` in ``report()``. Reading a date outside the years 1677 to 2262 then raises an error.
     unsupported
-        What to do with a variable that has no byte-range form: ``"inline"`` its values in the manifest up to
-        ``inline_limit``, and raise beyond; ``"raise"``; or ``"skip"`` it, named in one warning and in ``report()``.
+        Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
+        manifest if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the
+        variable out, and names it in one warning and in ``report()``.
     inline_limit
-        Bytes of values a variable, as a number or such as ``"1 MiB"``.
+        Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths, of files and folders, that the source may refer to beyond what it may without. References that
-        come over a network may refer to the web server or bucket that they come from, to any bucket, and to public
-        web servers. They may refer to local files and private hosts only where this allows it.
+        URLs or paths of files and folders that the source may refer to, in addition to the default places. By default,
+        references that come over a network may refer to their own web server or bucket, to any bucket, and to public
+        web servers. They may refer to local files and private hosts only if ``allow`` names these.
 
     Returns
     -------
     xarray.Dataset
-        With the accessor ``.virtual``.
+        A dataset whose variables are virtual, except the loaded ones. Join it with others by ``xr.concat`` or
+        :func:`combine_datasets`, read values with ``.virtual.open()``, or write references with
+        ``.virtual.to_kerchunk()``, ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
 
     Raises
     ------
     ReaderError
-        No reader knows the file, it is damaged, or a variable is refused; the message says which and what to do.
+        No reader knows the file, the file is damaged, or a variable cannot be referenced. The message names the
+        variable and what to do.
     StorageError
         The source cannot be read.
+
+    See Also
+    --------
+    open_virtual_datatree : Open all groups of a file.
+    open_virtual_mfdataset : Open many files as one dataset.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+    >>> vds = vs.open_virtual_dataset("day.nc")
+    >>> vds.virtual
+    <virtual: 1 virtual and 1 loaded variables, 1 references>
+    >>> vds.virtual.open()["rain"].values
+    array([1., 2.])
     """
     opening = Opening.from_options(
         group=group,
@@ -112,16 +133,67 @@ def open_virtual_datatree(
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
 ) -> xr.DataTree:
-    """Open a file with groups as a tree of virtual datasets; dimension coordinates are loaded.
+    """Open one file with groups as a tree of virtual datasets.
 
-    Parameters are those of :func:`open_virtual_dataset`; ``group`` names the group that becomes the root.
+    The dimension coordinates of all groups are loaded; the other variables are virtual.
+
+    Parameters
+    ----------
+    url
+        Local path or URL of the file.
+    reader
+        Name of a reader (see :func:`list_readers`), or a reader with options. By default the reader is detected.
+    group
+        Path of the group that becomes the root of the tree. By default it is the root group of the file.
+    storage
+        Access to the source: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``, or an obstore or
+        fsspec object. This process remembers it for the URL prefix and uses it when values are read later.
+    drop_variables
+        Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
+        variable.
+    decode_times
+        If true, loaded and unpacked times become dates. This is the default.
+    unpack
+        If true, the chunks of virtual variables decode to exactly the values of ``xr.open_datatree``: missing values,
+        scale and offset, ``_Unsigned`` and times are applied.
+    unsupported
+        Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
+        manifest if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the
+        variable out, and names it in one warning and in ``report()``.
+    inline_limit
+        Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
+    allow
+        URLs or paths of files and folders that the source may refer to, in addition to the default places. See
+        :func:`open_virtual_dataset` for these.
+
+    Returns
+    -------
+    xarray.DataTree
+        A tree of virtual datasets. Read values with ``.virtual.open()``, or write references with
+        ``.virtual.to_kerchunk()``, ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
 
     Raises
     ------
     ReaderError
-        As for :func:`open_virtual_dataset`.
+        No reader knows the file, the file is damaged, its groups do not form one tree, or a variable cannot be
+        referenced. The message says what to do.
     StorageError
         The source cannot be read.
+
+    See Also
+    --------
+    open_virtual_dataset : Open one group of a file.
+    open_virtual_mfdatatree : Open many files as one tree.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+    >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+    >>> tree = vs.open_virtual_datatree("day.nc")
+    >>> tree.virtual.open()["gauge/rain"].values
+    array([1., 2.])
     """
     opening = Opening.from_options(
         group=group,
