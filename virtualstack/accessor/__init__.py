@@ -1,6 +1,6 @@
-"""``vds.virtual`` and ``tree.virtual``: what virtual datasets and trees can do beyond xarray.
+"""The accessors ``vds.virtual`` and ``tree.virtual``: what virtual datasets and trees can do beyond xarray.
 
-``import virtualstack`` imports this package to register the accessors. What they call is imported when it is called.
+``import virtualstack`` imports this package, which registers the accessors. Their methods import what they call.
 """
 
 from virtualstack.accessor.dataset import VirtualAccessor

@@ -1,4 +1,4 @@
-"""``vds.virtual`` of a dataset."""
+"""The accessor ``vds.virtual`` of a dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,22 @@ __all__ = ["VirtualAccessor", "require_dask"]
 
 @xr.register_dataset_accessor("virtual")  # type: ignore[no-untyped-call]
 class VirtualAccessor(Targets, AccessorFacts):
-    """``vds.virtual``: values, writers and facts of a dataset with virtual variables."""
+    """The accessor ``vds.virtual``: values, changes, writers and facts of a dataset with virtual variables.
+
+    When to use: import :mod:`virtualstack`, and every :class:`xarray.Dataset` has it. It reads values (:meth:`open`,
+    :meth:`load`), and changes references (:meth:`reindex`, :meth:`set_encoding`, :meth:`write`,
+    :meth:`rename_locations`). It writes them (:meth:`to_vstack`, :meth:`to_kerchunk`, :meth:`to_icechunk`) and
+    describes them (:meth:`report`). Alternatives: :class:`virtualstack.ManifestStore` serves a group to any zarr
+    client.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+    >>> vs.open_virtual_dataset("day.nc").virtual
+    <virtual: 1 virtual and 1 loaded variables, 1 references>
+    """
 
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
@@ -42,20 +57,41 @@ class VirtualAccessor(Targets, AccessorFacts):
     ) -> xr.Dataset:
         """Return an ordinary lazy dataset with values, decoded as ``xr.open_dataset`` decodes the source.
 
-        No chunk is read until values are asked for.
+        No chunk is read until values are used.
 
         Parameters
         ----------
         chunks
-            As in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks.
+            Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks. By
+            default no dask arrays are made.
         storage
-            See :func:`virtualstack.open_virtual_dataset`; what an open was given is remembered.
+            Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. By default
+            the storage is used that the sources were opened with in this process.
         absent
-            Whether ABSENT chunks read as the fill value, or ``"raise"``.
+            Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         **decoding
-            ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`. Variables that were
-            opened with ``unpack=True`` are decoded whatever they say, and characters are text, or are not, since then:
-            ``concat_characters=False`` leaves out ``_Encoding`` alone.
+            Decoding options of :func:`xarray.open_dataset`, such as ``mask_and_scale`` and ``decode_times``. Variables
+            that were opened with ``unpack=True`` are always decoded. Whether characters are text was decided when the
+            file was opened: ``concat_characters=False`` only leaves out ``_Encoding``.
+
+        Returns
+        -------
+        xarray.Dataset
+            A lazy dataset. Compute with it as with any other; chunks are read when values are needed.
+
+        Raises
+        ------
+        MissingDependencyError
+            ``chunks`` is given and dask is not installed.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vds = vs.open_virtual_dataset("day.nc")
+        >>> vds.virtual.open()["rain"].sum().item()
+        3.0
         """
         from virtualstack.dataset import to_group
         from virtualstack.engine import OpenedGroupEntrypoint
@@ -72,12 +108,35 @@ class VirtualAccessor(Targets, AccessorFacts):
         )
 
     def load(self, names: str | Iterable[str], /, *, storage: StorageLike = None) -> xr.Dataset:
-        """Return the dataset with some virtual variables loaded and decoded; the others stay virtual.
+        """Return the dataset with some virtual variables loaded and decoded.
+
+        Parameters
+        ----------
+        names
+            Name of a variable, or several names. Variables that are already loaded stay as they are.
+        storage
+            Access to the sources, such as ``{"s3://bucket/": {...}}``. By default the storage is used that the sources
+            were opened with in this process.
+
+        Returns
+        -------
+        xarray.Dataset
+            A virtual dataset in which these variables are in memory. The other variables stay virtual.
 
         Raises
         ------
         KeyError
-            There is no such variable.
+            A variable does not exist.
+        StorageError
+            Values cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_dataset("day.nc").virtual.load("rain")["rain"].values
+        array([1., 2.])
         """
         from virtualstack.dataset import loaded_variable, to_group, virtual_array
         from virtualstack.storage import Storage
@@ -95,7 +154,26 @@ class VirtualAccessor(Targets, AccessorFacts):
         return dataset.assign_coords({k: v for k, v in changed.items() if k in self._dataset.coords})
 
     def to_group(self) -> ManifestGroup:
-        """Return the dataset as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
+        """Return the dataset as a plain group.
+
+        Returns
+        -------
+        ManifestGroup
+            A group for :class:`virtualstack.ManifestStore` and for writers.
+
+        Raises
+        ------
+        WriterError
+            A variable holds letters that xarray would join to text when it reads what is written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> sorted(vs.open_virtual_dataset("day.nc").virtual.to_group().arrays)
+        ['rain', 'time']
+        """
         from virtualstack.dataset import to_group
 
         return checked_letters(to_group(self._dataset))
@@ -103,29 +181,35 @@ class VirtualAccessor(Targets, AccessorFacts):
     # -- changes ----------------------------------------------------------------------------------------------
 
     def set_encoding(self, encodings: Mapping[str, Mapping[str, Any]], /) -> xr.Dataset:
-        """Return a dataset that says otherwise how stored numbers become values; the bytes of files stay as they are.
+        """Return the dataset with other CF attributes, which decode the stored numbers to other values.
 
-        Values are those that xarray decodes from the stored numbers by these attributes. Say it before files are
-        joined: each keeps its own. Editing ``vds["a"].attrs`` says the same, but ``xr.concat`` takes the attributes of
-        the first dataset for all.
+        The source files do not change. Values are decoded from the stored numbers as xarray decodes them with these
+        attributes. Call this before files are joined: each file then keeps its own attributes. Editing
+        ``vds["a"].attrs`` has the same effect on one file, but ``xr.concat`` applies the attributes of the first
+        dataset to all.
 
         Parameters
         ----------
         encodings
-            By the name of a variable, some of ``_FillValue``, ``missing_value``, ``scale_factor``, ``add_offset``,
-            ``_Unsigned``, ``_Encoding``, ``units`` and ``calendar``; ``None`` takes one away. Those that are not named
-            stay. Bounds of times that have no units of their own follow their coordinate. A loaded variable is decoded
-            anew from the stored numbers that its encoding gives back.
+            Attributes by the name of a variable: ``_FillValue``, ``missing_value``, ``scale_factor``, ``add_offset``,
+            ``_Unsigned``, ``_Encoding``, ``units`` and ``calendar``. ``None`` removes an attribute, and others are
+            kept. Bounds of times without units of their own follow their coordinate. A loaded variable is decoded again
+            from the stored numbers that its encoding gives.
+
+        Returns
+        -------
+        xarray.Dataset
+            A virtual dataset with the new attributes. Read its values with ``.virtual.open()``, or join it with others.
 
         Raises
         ------
         KeyError
-            There is no such variable.
+            A variable does not exist.
         ValueError
-            An attribute is none that says how stored numbers become values.
+            An attribute is not one that decodes values.
         WriterError
-            It cannot be said of all chunks of a variable: some were opened with ``unpack=True`` and are packed in
-            several ways, or an earlier join or ``reindex`` has filled in what would not be missing any more.
+            The attributes cannot apply to all chunks of a variable. Some chunks were opened with ``unpack=True`` and
+            are packed in several ways, or a join or ``reindex`` has filled in values that would no longer be missing.
 
         Examples
         --------
@@ -153,25 +237,38 @@ class VirtualAccessor(Targets, AccessorFacts):
     ) -> xr.Dataset:
         """Return the dataset with other labels; variables stay virtual, and no mask of their elements is made.
 
-        Values are those that :meth:`xarray.Dataset.reindex` gives on the dataset that :meth:`open` gives, where
-        variables are decoded.
+        Values equal those of :meth:`xarray.Dataset.reindex` on the dataset that :meth:`open` returns.
 
         Parameters
         ----------
         indexers, **indexers_kwargs
-            Labels by dimension.
+            New labels by dimension. Indexes of these dimensions must be loaded.
         fill_value
-            Of decoded values where there is none; one, or one a variable. By default missing values: for packed
-            numbers a stored one that decodes to NaN is looked for, plain integers become floats.
+            Decoded value of elements with a new label, or a map from variable to such a value. By default they are
+            missing: packed numbers get a stored number that decodes to NaN, and plain integers become floats.
         method, tolerance
-            How labels that are not there are looked up, as in :meth:`xarray.Dataset.reindex`.
+            Rule for labels without an exact match, as in :meth:`xarray.Dataset.reindex`.
+
+        Returns
+        -------
+        xarray.Dataset
+            A virtual dataset with the new labels.
 
         Raises
         ------
         CombineError
-            A variable has no missing value; give it one with ``fill_value``.
+            A variable has no missing value, and needs a ``fill_value``; or a coordinate to reindex is virtual.
         ValueError
-            The labels cannot be looked up.
+            xarray cannot look up the labels.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vds = vs.open_virtual_dataset("day.nc")
+        >>> vds.virtual.reindex(time=[1, 2]).virtual.open()["rain"].values
+        array([ 2., nan])
         """
         from virtualstack.combine import reindex_dataset
 
@@ -189,43 +286,59 @@ class VirtualAccessor(Targets, AccessorFacts):
         raw: bool = False,
         storage: StorageLike = None,
     ) -> xr.Dataset:
-        """Return the dataset with other values of a virtual variable; the files that it refers to stay as they are.
+        """Return the dataset with other values in a region of a virtual variable.
 
-        New chunks go into a file beside them. Save the dataset that this gives under a new name, and the references
-        there were go on giving the old values.
+        The source files do not change. New chunks go into a file of their own. Save the returned dataset under a new
+        name; existing references keep the old values.
 
-        They are stored as the variable's chunks are, so that kerchunk takes them, where these are all stored alike and
-        can hold the values without loss; else they are compressed with zstd. Chunks that the region covers in part are
-        read and written whole.
+        New chunks have the encoding of the variable's chunks if all of these have the same one and it can hold the
+        values without loss; kerchunk can then refer to them. Otherwise new chunks are compressed with zstd. Chunks that
+        the region covers in part are read and written whole.
 
         Parameters
         ----------
         name
             Name of the variable.
         region
-            What is overwritten: ``{"time": slice(10, 20), "lat": 3}``, all of other dimensions, or a tuple of slices
-            and integers, or ``...``.
+            Part of the variable to overwrite: ``{"time": slice(10, 20), "lat": 3}`` (dimensions that are not named are
+            covered in full), a tuple of slices and integers, or ``...``.
         values
-            Of the region, as ``xr.open_dataset`` gives them, or one value. They are packed as the variable is: numbers
-            with a ``scale_factor`` are rounded to the nearest that it has, floats to their dtype, and what has no place
-            is an error.
+            Values of the region as ``xr.open_dataset`` returns them, or one value for all. They are packed like the
+            variable: with a ``scale_factor``, numbers are rounded to the nearest number that can be stored, and floats
+            to their dtype. A value that the variable cannot store is an error.
         to
-            Local path or URL of a new file for the chunks; anything but one that is there.
+            Local path or URL of a new file for the chunks. The file must not exist.
         raw
-            Whether values are stored numbers, not to be packed.
+            If true, ``values`` are stored numbers, and are not packed.
         storage
-            See :func:`virtualstack.open_virtual_dataset`.
+            Access to the sources and to the new file, such as ``{"s3://bucket/": {...}}``. By default the storage is
+            used that the sources were opened with in this process.
+
+        Returns
+        -------
+        xarray.Dataset
+            A virtual dataset with the new values. Write its references, for example with ``.virtual.to_kerchunk()``.
 
         Raises
         ------
         KeyError
-            There is no such variable.
+            The variable does not exist.
         ValueError, IndexError
-            The region is none of the variable's, or its values are loaded: change these as xarray does.
+            The region does not fit the variable, or the variable is loaded. Change loaded values as in any xarray
+            dataset.
         WriterError
-            Values have another shape, or no place in the variable; or there is a file already.
+            The values have another shape, the variable cannot store them, or the new file already exists.
         StorageError
-            Chunks cannot be read, or the file not be written.
+            Chunks cannot be read, or the file cannot be written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vds = vs.open_virtual_dataset("day.nc")
+        >>> vds.virtual.write("rain", {"time": 1}, 9.0, to="new_chunks.bin").virtual.open()["rain"].values
+        array([1., 9.])
         """
         from virtualstack.dataset import declared_dataset
         from virtualstack.vstack import overwrite
@@ -243,12 +356,27 @@ class VirtualAccessor(Targets, AccessorFacts):
         return dataset
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.Dataset:
-        """Return the dataset with other URLs of its sources; chunks are not touched.
+        """Return the dataset with other URLs of its sources. No chunk is read.
 
         Parameters
         ----------
         change
-            A map from old URL to new, or a function of the URL.
+            A map from old URL to new URL, or a function that returns the new URL for an old one.
+
+        Returns
+        -------
+        xarray.Dataset
+            A virtual dataset that refers to the new URLs.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vds = vs.open_virtual_dataset("day.nc")
+        >>> vds = vds.virtual.rename_locations(lambda url: "s3://bucket/" + url.rpartition("/")[2])
+        >>> vds.virtual.locations["url"].tolist()
+        ['s3://bucket/day.nc']
         """
         dataset = self._dataset.copy()
         for name, array in self._arrays().items():
@@ -265,7 +393,7 @@ class VirtualAccessor(Targets, AccessorFacts):
 
 
 def require_dask(chunks: object, /) -> None:
-    """Raise `MissingDependencyError` where chunks are asked for and dask is not installed."""
+    """Raise `MissingDependencyError` if ``chunks`` is given and dask is not installed."""
     from virtualstack.errors import MissingDependencyError
 
     if chunks is not None and find_spec("dask") is None:

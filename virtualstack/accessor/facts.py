@@ -1,4 +1,4 @@
-"""Facts about a dataset or a tree that need no chunk, and its group."""
+"""Facts about a dataset or a tree that need no chunk, and conversion to a group."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 
 
 class AccessorFacts:
-    """Facts of a dataset, which is one group, or of a tree of groups."""
+    """Base of both accessors: facts of a dataset, which is one group, or of a tree of groups."""
 
     @abstractmethod
     def _groups(self) -> Mapping[str, xr.Dataset]:
-        """Return the datasets by path, without the variables that they inherit; the path of the root is empty."""
+        """Return the datasets by path, without the variables that they inherit. The path of the root is empty."""
 
     def _arrays(self) -> dict[str, ManifestArray]:
         """Return the virtual variables by path."""
@@ -42,13 +42,35 @@ class AccessorFacts:
 
     @property
     def nrefs(self) -> int:
-        """Number of chunks that point into sources; counting them reads the pages of references opened lazily."""
+        """Number of chunks that refer to sources.
+
+        Counting reads the pages of references that were opened lazily.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_dataset("day.nc").virtual.nrefs
+        1
+        """
         counts = [(array.manifest.summary() or array.in_memory().summary()) for array in self._arrays().values()]
         return sum(count.n_references for count in counts)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the manifests take in memory; pages of references opened lazily are kept apart, in a cache."""
+        """Size of the manifests in memory, in bytes.
+
+        Pages of references that were opened lazily are in a cache of their own, and are not counted.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_dataset("day.nc").virtual.nbytes
+        24
+        """
         from virtualstack.manifests import ChunkManifest
 
         manifests = [x for array in self._arrays().values() if isinstance(x := array.manifest, ChunkManifest)]
@@ -56,7 +78,19 @@ class AccessorFacts:
 
     @property
     def locations(self) -> pd.DataFrame:
-        """Sources: columns ``url``, ``size`` (bytes, if known), ``refs`` and ``bytes`` used of it."""
+        """Table of the sources, one row for each.
+
+        Columns: ``url``; ``size`` in bytes, if it is known; ``refs``, the number of references; and ``bytes``, the sum
+        of their lengths. References that were opened lazily are read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_dataset("day.nc").virtual.locations[["refs", "bytes"]].values.tolist()
+        [[1, 16]]
+        """
         from virtualstack.manifests import FIRST
 
         refs: dict[str, int] = {}
@@ -82,27 +116,41 @@ class AccessorFacts:
         )
 
     def report(self) -> pd.DataFrame:
-        """Account for every variable; reads no chunk, but the pages of references opened lazily.
+        """Return a table with one row for each variable, and one for each variable that the reader left out.
 
-        Columns:
+        No chunk is read; references that were opened lazily are.
 
-        ``variable``
-            Its name, or its path in a tree.
-        ``state``
-            ``virtual``, ``loaded``, ``inlined`` where the reader put values into the manifest, ``packed`` where
-            ``unpack=True`` has no form for them, or what the reader did with what it could not take over: ``refused``
-            or ``noted``, by its path in the source.
-        ``form``
-            What its chunks are: ``plain``, which any target takes as it is, or some of ``rectilinear`` (lengths
-            differ along an axis), ``mixed encodings``, ``unaligned`` (cut, seen with steps, reversed or repeated) and
-            ``mixed fills``.
-        ``chunks``
-            Their number.
-        ``kerchunk``
-            What ``to_kerchunk`` does with it: ``as it is``, ``inline``, or which ``rewrite`` budget it needs for how
-            many chunks.
-        ``detail``
-            Shape, sources and codecs, and the differences with the number of chunks concerned.
+        Returns
+        -------
+        pandas.DataFrame
+            Look at ``state`` to see what was left out, and at ``kerchunk`` before you call :meth:`to_kerchunk`.
+            Columns:
+
+            ``variable``
+                Name of the variable, or its path in a tree.
+            ``state``
+                ``virtual``, ``loaded``, ``inlined`` (the reader put values into the manifest), or ``packed``
+                (``unpack=True`` could not decode the variable). For what the reader could not take over it is
+                ``refused`` or ``noted``, and ``variable`` is then the path in the source.
+            ``form``
+                ``plain`` if every target can express the chunks as they are. Otherwise some of ``rectilinear`` (lengths
+                differ along an axis), ``mixed encodings``, ``unaligned`` (cut, strided, reversed or repeated) and
+                ``mixed fills``.
+            ``chunks``
+                Number of chunks.
+            ``kerchunk``
+                What ``to_kerchunk`` does with the variable: ``as it is``, ``inline``, or the ``rewrite`` budget that it
+                needs and for how many chunks.
+            ``detail``
+                Shape, sources and codecs, and the differences between chunks with the number of chunks concerned.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_dataset("day.nc").virtual.report()[["variable", "state"]].values.tolist()
+        [['rain', 'virtual'], ['time', 'loaded']]
         """
         rows = [row for path, dataset in self._groups().items() for row in _report_rows(path, dataset)]
         return pd.DataFrame(rows, columns=_REPORT_COLUMNS).astype({"chunks": "Int64"})
@@ -147,12 +195,12 @@ def tree_to_group(tree: xr.DataTree, /) -> ManifestGroup:
 
 
 def checked_letters(group: ManifestGroup) -> ManifestGroup:
-    """Return a group without letters that a reader would join to text, as xarray does; text is joined already.
+    """Return the group if a reader would not join any of its letters to text, as xarray does. Text is joined already.
 
     Raises
     ------
     WriterError
-        There are such.
+        A variable holds letters that a reader would join.
     """
     from virtualstack.errors import WriterError
     from virtualstack.manifests import text_arrays
@@ -171,6 +219,6 @@ def checked_letters(group: ManifestGroup) -> ManifestGroup:
 
 
 def without_refusals(group: ManifestGroup, /) -> ManifestGroup:
-    """Return a group without refusals, which were told when the files were opened."""
+    """Return the group without refusals, which were reported when the files were opened."""
     groups = {name: without_refusals(child) for name, child in group.groups.items()}
     return replace(group, groups=groups, refusals=())

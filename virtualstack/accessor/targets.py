@@ -1,4 +1,4 @@
-"""What datasets and trees are written to; each method calls one function of the folder of its target."""
+"""Writers of the accessors. Each method calls one function of the folder of its target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Targets"]
 
 
 class Targets:
-    """Writes a dataset or a tree."""
+    """Base of both accessors: writes a dataset or a tree."""
 
     @abstractmethod
     def to_group(self) -> ManifestGroup:
@@ -37,52 +37,81 @@ class Targets:
         join: Literal["exact", "left", "outer"] = "exact",
         combine_options: Mapping[str, Any] | None = None,
     ) -> dict[str, Any] | None:
-        """Write kerchunk references, which ``xr.open_dataset(target, engine="kerchunk")`` opens, or add to some.
+        """Write kerchunk references, or append to existing ones.
+
+        ``xr.open_dataset(target, engine="kerchunk")`` opens the references. Loaded variables and INLINE chunks become
+        text in the references.
 
         Parameters
         ----------
         target
-            ``"refs.json"``, ``"refs.json.gz"``, ``"refs.json.zst"`` or ``"refs.parq"``, a local path or URL: the suffix
-            decides; ``None`` gives the dict.
+            Local path or URL to write to. The suffix decides the format: ``.json``, ``.json.gz``, ``.json.zst`` or
+            ``.parq``. With ``None``, the references are returned as a dict.
         storage
-            See :func:`virtualstack.open_virtual_dataset`.
+            Access to the sources and the target: credentials, endpoint and retries, such as ``{"s3://bucket/":
+            {...}}``. By default the storage is used that the sources were opened with in this process.
         relative
-            Write the locations of sources relative to the folder of the target, so that both can be moved together;
-            only virtualstack reads them so.
+            If true, locations of sources are written relative to the folder of the target, so that both can be moved
+            together. Only virtualstack resolves such locations.
         fill_budget
-            Bytes that absent chunks of one variable may take where kerchunk cannot leave them out, because their fill
-            value is no missing value.
+            Bytes that the EMPTY and ABSENT chunks of one variable may take if they must be written out. Kerchunk cannot
+            leave them out if their fill value is not a missing value.
         inline_limit
-            Bytes of values of a variable that is read and written into the references where kerchunk cannot express
-            its chunks: a time series whose chunks are longer than the files, for example.
+            Largest size in bytes of the values of a variable that is read and written into the references because
+            kerchunk cannot express its chunks. An example is a time series whose chunks are longer than the files.
         rewrite
-            How much of each variable may be read, encoded as most of its chunks are, and written into the references,
-            where kerchunk takes only a part of its chunks as they lie: ``"1%"`` or ``0.01`` of its stored bytes, or
-            bytes as a number or such as ``"64 MiB"``. Counted before anything is read, and nothing is written where
-            it does not suffice. By default chunks are referenced as they lie, or the variable is refused.
+            Budget for each variable of which kerchunk can refer to only a part of the chunks. The others are read,
+            encoded like most chunks of the variable, and written into the references. Use ``"1%"`` or ``0.01`` of the
+            stored bytes, or a size such as ``"64 MiB"``. If the budget does not suffice, nothing is read or written. By
+            default nothing is re-encoded, and such a variable is refused.
         absent
-            Whether chunks that should be there and are not are refused, or left out as those that were never written.
+            Treatment of ABSENT chunks: ``"fill"`` leaves them out like EMPTY chunks, and ``"raise"`` refuses them.
         append_dim
-            Dimension along which this is put behind what the target refers to. Everything is checked before anything
-            is written: what is there must fit, and the two together must have a form in kerchunk. JSON is written anew;
-            record files of parquet that would be the same stay.
-        ordered, join, combine_options
-            As in :meth:`to_vstack`, where this is appended.
+            Dimension to append along. Everything is checked before anything is written: the data must fit to the
+            existing references, and kerchunk must be able to express both together. JSON is written again as a whole.
+            Record files of parquet that do not change are kept.
+        ordered
+            If true, labels along ``append_dim`` must ascend. This is the default.
+        join
+            Alignment of coordinates along other dimensions when appending. ``"exact"`` requires the labels of the
+            existing references. ``"left"`` keeps the existing labels: other labels are left out, and labels that are
+            absent here become missing values. ``"outer"`` also accepts absent labels, and variables that only one side
+            has.
+        combine_options
+            ``compat``, ``combine_attrs`` and ``fill_value`` for appending, as in
+            :func:`virtualstack.open_virtual_mfdataset`.
 
         Returns
         -------
         dict or None
-            The references where ``target`` is ``None``.
+            The references, for ``fsspec.filesystem("reference", fo=...)``, if ``target`` is ``None``. Otherwise
+            ``None``.
 
         Raises
         ------
         WriterError
-            Kerchunk cannot express a variable; the message names it and says why, how many of its chunks and bytes
-            would be rewritten, and which budget would do.
+            Kerchunk cannot express a variable. The message names the variable and the reason, counts the chunks and
+            bytes that would be re-encoded, and names a budget that is large enough.
         CombineError
-            This does not fit to what the target refers to; the message has both.
+            The data do not fit to the existing references. The message shows both.
+        SourceNotFoundError
+            ``append_dim`` is given, and there are no references to append to.
+        StorageError
+            Values cannot be read, or the references cannot be written.
         ValueError
-            ``rewrite`` is no budget, or options of appending are given without ``append_dim``.
+            ``rewrite`` is not a budget, or an option for appending is given without ``append_dim``.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(2):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> vs.open_virtual_dataset("day0.nc").virtual.to_kerchunk("refs.json")
+        >>> vs.open_virtual_dataset("day1.nc").virtual.to_kerchunk("refs.json", append_dim="time")
+        >>> xr.open_dataset("refs.json", engine="virtualstack")["rain"].values
+        array([1., 2.])
         """
         from virtualstack.kerchunk.append import to_kerchunk
 
@@ -118,51 +147,88 @@ class Targets:
         join: Literal["exact", "left", "outer"] = "exact",
         combine_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write references into a session of Icechunk, which ``xr.open_zarr(session.store)`` opens, or add to some.
+        """Write references into a session of Icechunk, or add to a group of the session.
 
-        Commit the session then. Everything is checked before anything is written: an error leaves the session as it
-        was. Each reference has a checksum where one is known (the etag of S3, else the time of the last modification),
-        so that Icechunk does not read from files that changed. Loaded variables become chunks of the repository.
+        Commit the session afterwards; ``xr.open_zarr(session.store)`` opens what was written. Everything is checked
+        before anything is written: after an error the session is as it was. Each reference has a checksum if one is
+        known (the etag on S3, otherwise the modification time), so that Icechunk does not read from files that have
+        changed. Loaded variables become chunks of the repository.
 
-        Files whose chunks differ in length become a rectilinear grid, which zarr opens where
+        Files whose chunks differ in length become a rectilinear grid. zarr opens such an array after
         ``zarr.config.set({"array.rectilinear_chunks": True})``.
 
         Parameters
         ----------
         store
-            ``session.store``, where ``session = repo.writable_session("main")``. The repository needs a virtual chunk
-            container for each place where chunks lie; the error names those that it lacks.
+            The store of a session, ``session.store``, with ``session = repo.writable_session("main")``. The repository
+            needs a virtual chunk container for each folder or bucket of sources. The error names containers that are
+            missing.
         group
-            Path of the group in the repository; the root by default.
+            Path of the group in the repository. By default it is the root.
         mode
-            ``"w-"`` for a new group; ``"w"`` to put this in the place of one, and of all below it.
+            ``"w-"`` writes a new group. ``"w"`` replaces a group and everything below it.
         append_dim
-            Dimension along which this is put behind what the group holds. What is there must fit, and the two together
-            must have a form in Icechunk. Chunks that are there are not written again.
+            Dimension to append along. The data must fit to the existing group, and Icechunk must be able to express
+            both together. Existing chunks are not written again.
         region
-            What this is put over of what the group holds: as in :meth:`to_vstack`.
+            Part of the existing group that the data replace: ``{"time": slice(10, 20)}``, integers or slices by
+            dimension, or ``"auto"`` to find it by labels. Its chunks must begin and end where chunks of the group do.
         storage
-            See :func:`virtualstack.open_virtual_dataset`.
-        inline_limit, rewrite
-            As in :meth:`to_kerchunk`; what is encoded anew is stored in the repository.
+            Access to the sources if values are read, such as ``{"s3://bucket/": {...}}``. By default the storage is
+            used that the sources were opened with in this process.
+        inline_limit
+            Largest size in bytes of the values of a variable that is read and stored in the repository because Icechunk
+            cannot express its chunks.
+        rewrite
+            Budget for each variable of which Icechunk can refer to only a part of the chunks. The others are read,
+            re-encoded and stored in the repository. Use ``"1%"`` or ``0.01`` of the stored bytes, or a size such as
+            ``"64 MiB"``. By default nothing is re-encoded, and such a variable is refused.
         absent
-            ABSENT chunks cannot be told from those that were never written there: they are an error (``"raise"``), or
-            read as the fill value (``"fill"``).
-        ordered, join, combine_options
-            As in :meth:`to_vstack`, where this is appended.
+            Treatment of ABSENT chunks, which Icechunk cannot tell from EMPTY ones: ``"raise"`` is an error, and
+            ``"fill"`` leaves them out, so that they read as the fill value.
+        ordered
+            If true, labels along ``append_dim`` must ascend. This is the default.
+        join
+            Alignment of coordinates along other dimensions when appending. ``"exact"`` requires the labels of the
+            group. ``"left"`` keeps the labels of the group: other labels are left out, and labels that are absent here
+            become missing values. ``"outer"`` also accepts absent labels, and variables that only one side has.
+        combine_options
+            ``compat``, ``combine_attrs`` and ``fill_value`` for appending, as in
+            :func:`virtualstack.open_virtual_mfdataset`.
 
         Raises
         ------
         WriterError
-            Icechunk cannot hold a variable, a container is lacking, or the group is there already.
+            Icechunk cannot express a variable, a virtual chunk container is missing, or the group already exists.
         CombineError
-            This does not fit to what the group holds; the message has both.
+            The data do not fit to the existing group. The message shows both.
         ChunkAlignmentError
-            Its chunks end elsewhere than those of the group, beside or in a region.
+            The chunks end elsewhere than those of the group, along another dimension or in a region.
+        SourceNotFoundError
+            The group to add to does not exist.
         ValueError
-            An option is none of its words, or ``rewrite`` is no budget.
+            An option has a value that is not known, or ``rewrite`` is not a budget.
         MissingDependencyError
             Icechunk is not installed.
+
+        Examples
+        --------
+        >>> import os
+        >>> import icechunk
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> folder = f"file://{os.getcwd()}/"
+        >>> config = icechunk.RepositoryConfig.default()
+        >>> files = icechunk.local_filesystem_store(os.getcwd())
+        >>> config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(folder, files))
+        >>> access = {folder: icechunk.credentials.LocalFileSystemAccess}
+        >>> storage = icechunk.in_memory_storage()
+        >>> repo = icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=access)
+        >>> session = repo.writable_session("main")
+        >>> vs.open_virtual_dataset("day.nc").virtual.to_icechunk(session.store)
+        >>> xr.open_zarr(session.store, consolidated=False)["rain"].values
+        array([1., 2.])
         """
         from virtualstack.icechunk.append import to_icechunk
 
@@ -198,59 +264,84 @@ class Targets:
         message: str | None = None,
         relative: bool = False,
     ) -> None:
-        """Write a vstack, which ``xr.open_dataset(target, engine="virtualstack")`` opens, or add to one.
+        """Write a vstack, or add a snapshot to an existing one.
+
+        ``xr.open_dataset(target, engine="virtualstack")`` opens the store.
 
         Parameters
         ----------
         target
             Local path or URL of the store, such as ``"x.vstack"``.
         storage
-            See :func:`virtualstack.open_virtual_dataset`.
+            Access to the store and the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``.
+            By default the storage is used that the sources were opened with in this process.
         allow
-            What the store that is there may refer to besides, as for :meth:`virtualstack.Repository.open`: local files
-            for one in a bucket, which others may write to.
+            URLs or paths that an existing store may refer to, in addition to the default places, as for
+            :meth:`virtualstack.Repository.open`. A store in a bucket, which others can write to, needs it for local
+            files.
         mode
-            ``"w-"`` for a new store; ``"w"`` makes this the newest snapshot of one that may be there, whose earlier
-            snapshots stay. What lies in the store already is not written again. Where this was opened from its newest
-            snapshot, what others have committed since stays too, or is a `ConflictError` where both change the same;
-            where it was opened by ``at=``, it comes into the place of all since.
+            ``"w-"`` writes a new store. ``"w"`` makes the data the newest snapshot of a store that may exist already,
+            and keeps its earlier snapshots. Chunks that are already in the store are not written again. If the data
+            were opened from the newest snapshot, commits of others since then are kept; if both changed the same
+            variables, the call raises `ConflictError`. If the data were opened with ``at=``, they replace everything
+            since that snapshot.
         append_dim
-            Dimension along which this is put behind what the store holds, in a new snapshot. Everything is checked
-            first; nothing in the store is read or written again but its coordinates. Variables without the dimension
-            must be the same, and attributes stay the store's.
+            Dimension to append along, in a new snapshot. Everything is checked first. Of the store, only coordinates
+            are read or written again. Variables without the dimension must be the same, and the attributes of the store
+            are kept.
         region
-            What this is put over of what the store holds, in a new snapshot: ``{"time": slice(10, 20)}``, integers or
-            slices by dimension, or ``"auto"`` where its labels are; it must begin, end and have chunks where chunks of
-            the store do. Variables that this has not stay, and so do attributes; what has none of the dimensions must
-            be the same.
+            Part of the store that the data replace, in a new snapshot: ``{"time": slice(10, 20)}``, integers or slices
+            by dimension, or ``"auto"`` to find it by labels. Its chunks must begin and end where chunks of the store
+            do. Variables that the data lack are kept, and so are attributes. Variables without any of the dimensions
+            must be the same.
         ordered
-            Whether labels along ``append_dim`` must ascend.
+            If true, labels along ``append_dim`` must ascend. This is the default.
         join
-            What is done, where this is appended, with other labels along other dimensions: none are allowed
-            (``"exact"``), or the store's hold (``"left"``): others are left out, and those that are not there are
-            missing. ``"outer"`` allows for missing ones alone, and for variables that only the store has or only this,
-            which are ABSENT in the other.
+            Alignment of coordinates along other dimensions when appending. ``"exact"`` requires the labels of the
+            store. ``"left"`` keeps the labels of the store: other labels are left out, and labels that are absent here
+            become missing values. ``"outer"`` accepts absent labels, but no others; variables that only one side has
+            are ABSENT on the other side.
         combine_options
-            ``compat``, ``combine_attrs`` and ``fill_value`` as in :func:`virtualstack.open_virtual_mfdataset`; with
-            ``{"compat": "override"}`` values that must be the same are not compared.
+            ``compat``, ``combine_attrs`` and ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`. With
+            ``{"compat": "override"}``, values that must be the same are not compared.
         message
-            What the snapshot is, for its log.
+            Message of the snapshot, for the log.
         relative
-            Write the locations of sources in the folder that holds the store relative to it, so that both can be moved
-            together.
+            If true, locations of sources inside the folder that holds the store are written relative to it, so that
+            both can be moved together.
 
         Raises
         ------
         WriterError
-            There is a store already; or an attribute has no form in it.
+            The store already exists, or cannot store an attribute.
         CombineError
-            This does not fit to what the store holds; the message has both.
+            The data do not fit to the store. The message shows both.
         ChunkAlignmentError
-            Its chunks end elsewhere along another dimension.
+            The chunks end elsewhere than those of the store, along another dimension or in a region.
         ConflictError
-            Another writer has changed the same meanwhile.
+            Another writer has changed the same variables meanwhile.
+        SourceNotFoundError
+            There is no store to add to.
         StorageError
             The store cannot be written.
+        ValueError
+            ``mode`` is not known, or options do not go together.
+
+        See Also
+        --------
+        virtualstack.Repository : History and maintenance of a vstack.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(2):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> vs.open_virtual_dataset("day0.nc").virtual.to_vstack("rain.vstack")
+        >>> vs.open_virtual_dataset("day1.nc").virtual.to_vstack("rain.vstack", append_dim="time")
+        >>> xr.open_dataset("rain.vstack", engine="virtualstack")["rain"].values
+        array([1., 2.])
         """
         from virtualstack.vstack import save
 

@@ -1,4 +1,4 @@
-"""``tree.virtual`` of a tree: the members of a dataset's, for all groups."""
+"""The accessor ``tree.virtual``: the members of the accessor of a dataset, for all groups of a tree."""
 
 from __future__ import annotations
 
@@ -21,9 +21,20 @@ __all__ = ["VirtualTreeAccessor"]
 
 @xr.register_datatree_accessor("virtual")  # type: ignore[no-untyped-call]
 class VirtualTreeAccessor(Targets, AccessorFacts):
-    """``tree.virtual``: values, writers and facts of a tree of virtual datasets.
+    """The accessor ``tree.virtual``: values, changes, writers and facts of a tree of virtual datasets.
 
-    Members are those of `VirtualAccessor`. Variables are named by their path, such as ``"group/name"``.
+    When to use: import :mod:`virtualstack`, and every :class:`xarray.DataTree` has it. It has the members of
+    `VirtualAccessor`. Variables are named by their path, such as ``"group/name"``. Alternatives:
+    ``tree["group"].to_dataset().virtual`` for one group.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+    >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+    >>> vs.open_virtual_datatree("day.nc").virtual
+    <virtual: tree of 2 groups>
     """
 
     def __init__(self, tree: xr.DataTree) -> None:
@@ -33,7 +44,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         return {_path(key): node.to_dataset(inherit=False) for key, node in self._tree.subtree_with_keys}
 
     def _changed(self, groups: Mapping[str, xr.Dataset]) -> xr.DataTree:
-        """Return the tree with some groups changed."""
+        """Return the tree made of changed groups."""
         return xr.DataTree.from_dict({path or "/": x for path, x in groups.items()}, name=self._tree.name)
 
     # -- values -----------------------------------------------------------------------------------------------
@@ -46,7 +57,43 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         absent: Literal["fill", "raise"] = "fill",
         **decoding: Any,
     ) -> xr.DataTree:
-        """Return the tree as ordinary lazy datasets with values: see :meth:`VirtualAccessor.open`."""
+        """Return the tree with ordinary lazy datasets, decoded as ``xr.open_datatree`` decodes the source.
+
+        No chunk is read until values are used.
+
+        Parameters
+        ----------
+        chunks
+            Chunks of dask arrays, as in :func:`xarray.open_datatree`: ``{}`` for dask arrays along stored chunks. By
+            default no dask arrays are made.
+        storage
+            Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. By default
+            the storage is used that the sources were opened with in this process.
+        absent
+            Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
+        **decoding
+            Decoding options of :func:`xarray.open_datatree`, such as ``mask_and_scale`` and ``decode_times``. Variables
+            that were opened with ``unpack=True`` are always decoded.
+
+        Returns
+        -------
+        xarray.DataTree
+            A tree of lazy datasets. Chunks are read when values are needed.
+
+        Raises
+        ------
+        MissingDependencyError
+            ``chunks`` is given and dask is not installed.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_datatree("day.nc").virtual.open()["gauge/rain"].values
+        array([1., 2.])
+        """
         from virtualstack.engine import OpenedGroupEntrypoint
 
         require_dask(chunks)
@@ -61,7 +108,37 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         )
 
     def load(self, names: str | Iterable[str], /, *, storage: StorageLike = None) -> xr.DataTree:
-        """Return the tree with some virtual variables loaded and decoded: see :meth:`VirtualAccessor.load`."""
+        """Return the tree with some virtual variables loaded and decoded.
+
+        Parameters
+        ----------
+        names
+            Path of a variable, such as ``"group/name"``, or several paths.
+        storage
+            Access to the sources, such as ``{"s3://bucket/": {...}}``. By default the storage is used that the sources
+            were opened with in this process.
+
+        Returns
+        -------
+        xarray.DataTree
+            A virtual tree in which these variables are in memory. The other variables stay virtual.
+
+        Raises
+        ------
+        KeyError
+            A group or a variable does not exist.
+        StorageError
+            Values cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_datatree("day.nc").virtual.load("gauge/rain")["gauge/rain"].values
+        array([1., 2.])
+        """
         wanted = dict.fromkeys([names] if isinstance(names, str) else names)
         groups = self._groups()
         for path, its in self._by_group(wanted).items():
@@ -69,13 +146,65 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         return self._changed(groups)
 
     def to_group(self) -> ManifestGroup:
-        """Return the tree as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
+        """Return the tree as a plain group of groups.
+
+        Returns
+        -------
+        ManifestGroup
+            A group for :class:`virtualstack.ManifestStore` and for writers.
+
+        Raises
+        ------
+        WriterError
+            A variable holds letters that xarray would join to text when it reads what is written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> sorted(vs.open_virtual_datatree("day.nc").virtual.to_group()["gauge"].arrays)
+        ['rain', 'time']
+        """
         return checked_letters(tree_to_group(self._tree))
 
     # -- changes ----------------------------------------------------------------------------------------------
 
     def set_encoding(self, encodings: Mapping[str, Mapping[str, Any]], /) -> xr.DataTree:
-        """Return a tree that says otherwise how stored numbers become values: see `VirtualAccessor.set_encoding`."""
+        """Return the tree with other CF attributes, which decode the stored numbers to other values.
+
+        Parameters
+        ----------
+        encodings
+            Attributes by the path of a variable: ``_FillValue``, ``missing_value``, ``scale_factor``, ``add_offset``,
+            ``_Unsigned``, ``_Encoding``, ``units`` and ``calendar``. ``None`` removes an attribute, and others are
+            kept.
+
+        Returns
+        -------
+        xarray.DataTree
+            A virtual tree with the new attributes. The source files do not change.
+
+        Raises
+        ------
+        KeyError
+            A group or a variable does not exist.
+        ValueError
+            An attribute is not one that decodes values.
+        WriterError
+            The attributes cannot apply to all chunks of a variable, as in :meth:`VirtualAccessor.set_encoding`.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> tree = vs.open_virtual_datatree("day.nc").virtual.set_encoding({"gauge/rain": {"scale_factor": 10.0}})
+        >>> tree.virtual.open()["gauge/rain"].values
+        array([10., 20.])
+        """
         groups = self._groups()
         for path, its in self._by_group(encodings).items():
             groups[path] = VirtualAccessor(groups[path]).set_encoding(its)
@@ -90,9 +219,42 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         tolerance: Any = None,
         **indexers_kwargs: Any,
     ) -> xr.DataTree:
-        """Return the tree with other labels, in each group that has the dimensions: see `VirtualAccessor.reindex`.
+        """Return the tree with other labels in each group that has the dimensions.
 
-        Groups that inherit a coordinate are brought to its new labels. ``fill_value`` may name variables by path.
+        Groups that inherit a coordinate get its new labels, too. Variables stay virtual.
+
+        Parameters
+        ----------
+        indexers, **indexers_kwargs
+            New labels by dimension.
+        fill_value
+            Decoded value of elements with a new label, or a map from the path of a variable to such a value. By default
+            they are missing.
+        method, tolerance
+            Rule for labels without an exact match, as in :meth:`xarray.Dataset.reindex`.
+
+        Returns
+        -------
+        xarray.DataTree
+            A virtual tree with the new labels.
+
+        Raises
+        ------
+        CombineError
+            A variable has no missing value, and needs a ``fill_value``; or a coordinate to reindex is virtual.
+        KeyError
+            ``fill_value`` names a group that does not exist.
+        ValueError
+            No group has a dimension, or xarray cannot look up the labels.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_datatree("day.nc").virtual.reindex(time=[1, 2]).virtual.open()["gauge/rain"].values
+        array([ 2., nan])
         """
         labels = {**(indexers or {}), **indexers_kwargs}
         nodes = {_path(key): node.to_dataset() for key, node in self._tree.subtree_with_keys}
@@ -120,24 +282,94 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         raw: bool = False,
         storage: StorageLike = None,
     ) -> xr.DataTree:
-        """Return the tree with other values of the variable ``"group/name"``: see :meth:`VirtualAccessor.write`."""
+        """Return the tree with other values in a region of a virtual variable.
+
+        The source files do not change. New chunks go into a file of their own, as in :meth:`VirtualAccessor.write`.
+
+        Parameters
+        ----------
+        name
+            Path of the variable, such as ``"group/name"``.
+        region
+            Part of the variable to overwrite: ``{"time": slice(10, 20), "lat": 3}`` (dimensions that are not named are
+            covered in full), a tuple of slices and integers, or ``...``.
+        values
+            Values of the region as ``xr.open_datatree`` returns them, or one value for all. They are packed like the
+            variable, and a value that the variable cannot store is an error.
+        to
+            Local path or URL of a new file for the chunks. The file must not exist.
+        raw
+            If true, ``values`` are stored numbers, and are not packed.
+        storage
+            Access to the sources and to the new file, such as ``{"s3://bucket/": {...}}``. By default the storage is
+            used that the sources were opened with in this process.
+
+        Returns
+        -------
+        xarray.DataTree
+            A virtual tree with the new values. Write its references, for example with ``.virtual.to_kerchunk()``.
+
+        Raises
+        ------
+        KeyError
+            The group or the variable does not exist.
+        ValueError, IndexError
+            The region does not fit the variable, or the variable is loaded.
+        WriterError
+            The values have another shape, the variable cannot store them, or the new file already exists.
+        StorageError
+            Chunks cannot be read, or the file cannot be written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> tree = vs.open_virtual_datatree("day.nc")
+        >>> tree = tree.virtual.write("gauge/rain", {"time": 1}, 9.0, to="new_chunks.bin")
+        >>> tree.virtual.open()["gauge/rain"].values
+        array([1., 9.])
+        """
         groups = self._groups()
         ((path, (leaf,)),) = self._by_group({name: None}).items()
         groups[path] = VirtualAccessor(groups[path]).write(leaf, region, values, to=to, raw=raw, storage=storage)
         return self._changed(groups)
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.DataTree:
-        """Return the tree with other URLs of its sources: see :meth:`VirtualAccessor.rename_locations`."""
+        """Return the tree with other URLs of its sources. No chunk is read.
+
+        Parameters
+        ----------
+        change
+            A map from old URL to new URL, or a function that returns the new URL for an old one.
+
+        Returns
+        -------
+        xarray.DataTree
+            A virtual tree that refers to the new URLs.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> tree = vs.open_virtual_datatree("day.nc")
+        >>> tree = tree.virtual.rename_locations(lambda url: "s3://bucket/" + url.rpartition("/")[2])
+        >>> tree.virtual.locations["url"].tolist()
+        ['s3://bucket/day.nc']
+        """
         groups = self._groups()
         return self._changed({path: VirtualAccessor(x).rename_locations(change) for path, x in groups.items()})
 
     def _by_group[T](self, by_path: Mapping[str, T]) -> dict[str, dict[str, T]]:
-        """Sort what is given by the path of a variable by group, and then by name.
+        """Return items that are given by the path of a variable, by group and then by name.
 
         Raises
         ------
         KeyError
-            There is no such group.
+            A group does not exist.
         """
         known = {_path(key) for key, _ in self._tree.subtree_with_keys}
         found: dict[str, dict[str, T]] = {}
@@ -153,5 +385,5 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
 
 
 def _path(key: str) -> str:
-    """Return the path of a group from the key that xarray has for it, which is ``"."`` for the root."""
+    """Return the path of a group from xarray's key for it, which is ``"."`` for the root."""
     return "" if key == "." else key
