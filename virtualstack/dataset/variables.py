@@ -30,9 +30,6 @@ __all__ = [
     "virtual_variable",
 ]
 
-DECODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
-"""Errors that xarray raises for attributes that it cannot decode by, such as text in place of a number."""
-
 
 def expand_dims(variable: xr.Variable, sizes: Mapping[str, int], /) -> xr.Variable:
     """Return a variable with new dimensions of the given sizes in front of its own, and with its encoding."""

@@ -411,7 +411,7 @@ class ChunkPages:
         entries["encoding"][cells] = metadata.encoding_rows().flat[cells]
         return replace(held, entries=entries)
 
-    def _with_read(self, manifest: ChunkManifest) -> ChunkManifest:
+    def _with_inlined_chunks(self, manifest: ChunkManifest) -> ChunkManifest:
         """Return the manifest with all chunks of labels, and small repository chunks, as INLINE chunks.
 
         Icechunk reads labels from files that its user has authorised. A foreign repository that a user adds to

@@ -161,7 +161,7 @@ _COLUMNS = (
 _MAX_BYTES = 1 << 31
 """Largest size in bytes of a file's values, and of its inline chunks: 20,000 bytes for each of 100,000 chunks."""
 
-_MIN_UNPACKED_BYTES = 1 << 26
+_FREE_UNPACKED_BYTES = 1 << 26
 """Unpacked bytes that are accepted for a file of any size."""
 
 _MAX_RATIO = 1000
@@ -268,7 +268,7 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
 
 def _check_ratio(unpacked: int, stored: int, where: str) -> None:
     """Refuse a small file that declares far more bytes: references are never compressed that well."""
-    most = max(_MIN_UNPACKED_BYTES, _MAX_RATIO * stored)
+    most = max(_FREE_UNPACKED_BYTES, _MAX_RATIO * stored)
     if unpacked > most:
         raise MalformedFileError(
             f"'{where}' has {stored} bytes and claims to hold {unpacked}; at most {most} are decoded for its size. "

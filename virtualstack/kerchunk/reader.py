@@ -200,7 +200,7 @@ def _without_caches(url: str) -> str:
 _PARQUET = ".parq", ".parquet"
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT_BYTES = 1 << 33
-_MIN_UNPACKED_BYTES = 1 << 26
+_FREE_UNPACKED_BYTES = 1 << 26
 """Unpacked bytes that are accepted for compressed references of any size."""
 _MAX_RATIO = 1000
 """Unpacked bytes that are accepted for each stored byte of larger references; honest ones have about 100 at most."""
@@ -406,7 +406,7 @@ def _pieces(source: Source) -> Iterator[bytes]:
 
 def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
     """Decompress data piece by piece: pyarrow would otherwise allocate the largest possible size at once."""
-    most = left = min(_MAX_TEXT_BYTES, max(_MIN_UNPACKED_BYTES, _MAX_RATIO * len(data)))
+    most = left = min(_MAX_TEXT_BYTES, max(_FREE_UNPACKED_BYTES, _MAX_RATIO * len(data)))
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
         while left and (

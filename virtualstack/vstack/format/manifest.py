@@ -39,7 +39,7 @@ type Token = tuple[str, int, float, str]
 """URL of the store, number and time of the snapshot, path of the array."""
 
 _COLUMNS = 5
-_BATCH_PAGES = 1 << 17  # maximum number of pages that are read at once
+_MAX_PAGES = 1 << 17  # maximum number of pages that are read at once
 
 
 @dataclass(frozen=True, kw_only=True)

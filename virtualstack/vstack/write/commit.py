@@ -101,8 +101,11 @@ def _now(last: float) -> float:
     return max(round(time.time(), 6), round(last + 1e-6, 6), math.nextafter(last, math.inf))
 
 
-def _readable(made: Snapshot, url: str) -> bytes:
-    """Return the bytes of a snapshot, checked to be readable: an unreadable snapshot would hide those before it."""
+def _encoded(made: Snapshot, url: str) -> tuple[bytes, Snapshot]:
+    """Return the bytes of a snapshot, and the snapshot as readers of the store will have it.
+
+    A snapshot that no reader accepts would hide the snapshots before it.
+    """
     data = made.encode()
     try:
         return data, Snapshot.decode(data, number=made.number, url=url + snapshot_key(made.number))
