@@ -83,7 +83,7 @@ def split_shape(shape: Sequence[int], itemsize: int, chunk_size: int | None, /) 
 
 
 def _chunk_length(n: int, most: int) -> int:
-    """Return the length, at most ``most``, of equal parts of ``n`` elements, or of parts of which the last is shorter."""
+    """Return the length, at most ``most``, of parts of ``n`` elements: equal parts, or only the last one is shorter."""
     if n <= most:
         return n
     if n < 1 << 40:  # the candidates are as many as its square root

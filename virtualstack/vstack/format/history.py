@@ -50,7 +50,7 @@ class ListedObjects(Objects, Protocol):
         """Return the keys in a folder; raise `StorageError` if it cannot be listed."""
 
     def first(self, prefix: str, /) -> str | None:
-        """Return the least key in a folder, or ``None`` if it is empty; raise `StorageError` if the key cannot be found."""
+        """Return the least key in a folder, ``None`` if it is empty; raise `StorageError` if it cannot be found."""
 
 
 def newest(objects: ListedObjects, /) -> int | None:

@@ -309,7 +309,7 @@ def _permutations(n: int) -> list[tuple[int, ...]]:
 
 
 def _breaks(entries: NDArray[np.void]) -> int:
-    """Return a cost of an order of cells: 2 for each pair of neighbours, less 1 if they are adjacent, less 1 if ascending."""
+    """Return the cost of an order of cells: 2 for each pair of neighbours, less 1 if adjacent, less 1 if ascending."""
     flat = np.ascontiguousarray(entries).reshape(-1)
     before, after = flat[:-1], flat[1:]
     follows = (before["location"] == after["location"]) & (
