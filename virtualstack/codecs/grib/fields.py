@@ -253,7 +253,7 @@ def _are_safe_groups(n_values: int, packing: bytes, data: bytes) -> bool:
     widths = least_width + _numbers(data[at:lengths_at], n_groups, width_bits)
     lengths = least_length + increment * _numbers(data[lengths_at:values_at], n_groups, length_bits)
     lengths[-1] = last_length
-    _check_room(8 * values_at + int(widths.astype(np.float64) @ lengths), data)
+    _check_room(8 * values_at + int(np.multiply(widths, lengths, dtype=np.float64).sum()), data)
     return widths.max() <= _MAX_BITS and lengths.max() <= n_values and int(lengths.sum()) == n_values
 
 
