@@ -118,9 +118,7 @@ def _folder(folder: str | os.PathLike[str]) -> str:
 def _check_used(old: str, archive: Archive) -> None:
     """Check that sources lie in a folder; if prefixes do not show it, sources are read until one is found."""
     prefixes = archive.prefixes
-    begins = [
-        begin for begin in prefixes.begins() if not begin.startswith(STORE)
-    ]  # the store's own values stay in the store
+    begins = [begin for begin in prefixes.begins() if not begin.startswith(STORE)]  # its own values stay in it
     if any(begin.startswith(old) for begin in begins):
         return
     if any(old.startswith(begin) for begin in begins) and any(x.startswith(old) for x in _written(archive)):

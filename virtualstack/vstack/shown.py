@@ -147,7 +147,7 @@ def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_
         is_hidden[:-1] = is_met[:-1] = True
         return is_hidden, is_met
     begins, ends = placements.begins, placements.ends
-    # Two placements that meet do so on each axis. On the axis with the most begins, few others begin within one.
+    # Two placements that meet do so on each axis. On the axis with the most distinct begins, few others begin in one.
     axis = int(np.argmax([len(np.unique(column)) for column in begins.T]))
     order = np.argsort(begins[:, axis], kind="stable")
     first = begins[order, axis]

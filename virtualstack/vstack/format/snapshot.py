@@ -27,14 +27,7 @@ from virtualstack.vstack.format.names import FORMAT, format_time
 
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "decode_uses", "group_tree", "read_document"]
 
-_RAISED = (
-    ManifestError,
-    KeyError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-)  # errors that forged JSON causes
+_RAISED = ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError  # by forged JSON
 MAX_DEPTH = 100
 """Maximum number of parts of the path of a group or array."""
 

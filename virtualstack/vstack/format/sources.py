@@ -310,8 +310,8 @@ class Prefixes:
     def rows(self, locations: Collection[Location], /, *, relative: bool) -> tuple[tuple[str, ...], list[SourceRow]]:
         """Choose prefixes for sources, and return the prefixes and the rows of the sources.
 
-        Existing prefixes are used if they fit. A new prefix becomes the common folder with an existing one in the same
-        bucket.
+        An existing prefix is used if it fits. Otherwise the new prefix is the common folder of the sources, widened to
+        contain an existing prefix if both have a folder in common in one bucket.
 
         Parameters
         ----------

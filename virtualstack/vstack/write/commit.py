@@ -175,7 +175,7 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
 
 
 def _signatures(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> tuple[str, ...]:
-    """Sign the locations that a snapshot names, unless all are buckets; keep other signatures of the same ones.
+    """Sign the locations that a snapshot names, unless all are buckets, and keep signatures of the same locations.
 
     Locations that others have named are signed only if all of them may be read: the signature makes them trusted.
     """

@@ -309,7 +309,10 @@ def _permutations(n: int) -> list[tuple[int, ...]]:
 
 
 def _breaks(entries: NDArray[np.void]) -> int:
-    """Return the cost of an order of cells: 2 for each pair of neighbours, less 1 if adjacent, less 1 if ascending."""
+    """Return a cost of an order of cells: 2 for each cell but the first, less 1 if it follows, less 1 if it is behind.
+
+    A cell follows if its bytes begin where those of the cell before end; it is behind if they begin at a larger offset.
+    """
     flat = np.ascontiguousarray(entries).reshape(-1)
     before, after = flat[:-1], flat[1:]
     follows = (before["location"] == after["location"]) & (
