@@ -57,6 +57,15 @@ class VStack:
     allow
         URLs of folders and files that chunks may be read from, beyond those that every store may name: see
         :mod:`~virtualstack.storage.permission`.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0])}))
+    >>> repo = repo.append(xr.Dataset({"rain": ("time", [2.0])}), "time")
+    >>> vs.open_virtual_dataset("rain.vstack", reader=vs.readers.VStack(at=0)).sizes["time"]
+    1
     """
 
     name: ClassVar[str] = "vstack"

@@ -109,8 +109,13 @@ def refresh(
     Returns
     -------
     tuple
-        The new snapshot, or that of the store if nothing changed; then the URLs of sources whose new chunks are in the
-        store, of sources whose chunks are ABSENT now, and of sources that were left, each with the reason.
+        First the new snapshot, or that of the store if nothing changed. Then the URLs of sources whose new chunks are
+        in the store, and of sources whose chunks are ABSENT now. Last the sources that were left, each with the reason.
+
+    Raises
+    ------
+    ValueError
+        ``missing`` is neither ``"keep"`` nor ``"mask"``.
     """
     if missing not in ("keep", "mask"):
         raise ValueError(f"missing={missing!r}; it is 'keep' or 'mask'")

@@ -470,8 +470,8 @@ class Repository(StoredSnapshot):
         Parameters
         ----------
         missing
-            Treatment of missing sources: they are left (``"keep"``), or their chunks become ABSENT and read as missing
-            values, or as fill values if the variable has no missing value (``"mask"``).
+            Treatment of missing sources: they are left (``"keep"``), or their chunks become ABSENT (``"mask"``). Such
+            chunks read as missing values, or as fill values if the variable has no missing value.
         reader, executor
             The same as in :func:`virtualstack.scanning.scan`.
         unpack

@@ -178,6 +178,11 @@ class StoredSnapshot:
         limit
             Number of the newest snapshots to return; all by default.
 
+        Returns
+        -------
+        Log
+            Sequence of entries with ``number``, ``time``, ``message`` and ``changes``; ``print`` shows it.
+
         Raises
         ------
         StorageError
@@ -203,6 +208,11 @@ class StoredSnapshot:
         ----------
         before, after
             Snapshots in the form that ``at=`` of :meth:`Repository.open` takes. ``after`` is this snapshot by default.
+
+        Returns
+        -------
+        Diff
+            The differences: ``added``, ``removed``, ``changed`` and ``relocated``. It is false if there are none.
 
         Raises
         ------
@@ -242,6 +252,11 @@ class StoredSnapshot:
             without a source and cells in changed sources are left out.
         seed
             Seed of the random choice.
+
+        Returns
+        -------
+        StoreVerification
+            The result: ``is_good`` is true without problems, ``table`` lists sources, and ``chunk_table`` chunks.
 
         Raises
         ------

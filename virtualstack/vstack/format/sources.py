@@ -173,7 +173,7 @@ class Prefixes:
 
         A relative or relocated source has no times, because a copy of a file has other times. The fingerprint of a
         local file counts instead. Fingerprint and etag are left out if the source was relocated to another kind of
-        service, or moved with the store to a web server, because each service has its own etags.
+        service, or moved with the store to a web server. Each service has its own etags.
 
         Raises
         ------
@@ -310,8 +310,8 @@ class Prefixes:
     def rows(self, locations: Collection[Location], /, *, relative: bool) -> tuple[tuple[str, ...], list[SourceRow]]:
         """Choose prefixes for sources, and return the prefixes and the rows of the sources.
 
-        An existing prefix is used if it fits. Otherwise the new prefix is the common folder of the sources, widened to
-        contain an existing prefix if both have a folder in common in one bucket.
+        An existing prefix is used if it fits. Otherwise the new prefix is the common folder of the sources. It is
+        widened to contain an existing prefix if both share a folder in one bucket.
 
         Parameters
         ----------

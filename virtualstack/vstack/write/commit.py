@@ -193,7 +193,7 @@ def _is_in_bucket(url: str) -> bool:
 
 
 def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> bool:
-    """Return whether all locations that a snapshot names were named by this account, or may be read."""
+    """Return whether this account has signed the locations of ``head``, or may read all of them after relocation."""
     before = Prefixes(store=url, table=head.prefixes, moved=head.moved).signed()
     if any(is_signed(before, signature) for signature in head.signatures):
         return True

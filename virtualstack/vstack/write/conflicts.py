@@ -59,9 +59,10 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
 
 
 def _check_places(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive) -> None:
-    """Check that the edit names or relocates no source in a folder that another writer relocated.
+    """Check that the edit names no source in a folder from which another writer relocated sources.
 
-    Rows of ``base`` that are written again, as compaction does, would undo the relocation.
+    The edit must not relocate sources from a folder from which, or to which, another writer relocated some. Rows of
+    ``base`` that are written again, as compaction does, would undo the relocation.
     """
     for old, new, _ in head.moved[len(base.moved) :]:
         moves = any(_meet(x, place) for x, _ in edit.moved for place in (old, new))

@@ -36,9 +36,9 @@ def write_view(
 ) -> None:
     """Write the zarr view of a snapshot that was committed after another one.
 
-    If the view shows the snapshot ``head``, only differences are written. Each of several concurrent writers checks at
-    the end whether its snapshot is the newest, so the last one leaves the view of the newest snapshot. If the view
-    cannot be written, a warning is issued, because the snapshot is committed.
+    If the view shows the snapshot ``head``, only differences are written. At the end each writer checks whether a newer
+    snapshot exists, and if so writes its view. So the last of several concurrent writers leaves the view of the newest
+    one. If the view cannot be written, a warning is issued, because the snapshot is committed.
     """
     try:
         shown = _shown(objects)
