@@ -83,7 +83,7 @@ def split_shape(shape: Sequence[int], itemsize: int, chunk_size: int | None, /) 
 
 
 def _chunk_length(n: int, most: int) -> int:
-    """Return the length, at most ``most``, of parts of ``n`` elements: equal parts, or only the last one is shorter."""
+    """Return the length, at most ``most``, of equal parts of ``n`` elements; else the last part is shorter."""
     if n <= most:
         return n
     if n < 1 << 40:  # the candidates are as many as its square root
@@ -340,8 +340,7 @@ def external_segments(
     Raises
     ------
     LostValuesError
-        An external file does not exist, the files hold fewer bytes than the values need, or the file that names them is
-        not a local file.
+        An external file does not exist, the files are too short, or the file that names them is not a local file.
     NoReferencesError
         An external file is shorter than its values; the HDF5 library reads zeros there.
     """

@@ -105,7 +105,7 @@ class ChunkSpace:
         cell
             Cells of shape ``(n,)``.
         is_inside
-            Which cells are within the current shape; ``None`` if all are.
+            Mask of the cells within the current shape; ``None`` if all cells are.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class TableBuilder:
         cell, offset
             Cells and offsets of shape ``(n,)``.
         is_inside
-            Which chunks to add, of shape ``(n,)``; ``None`` for all.
+            Mask of the chunks to add, of shape ``(n,)``; ``None`` for all chunks.
         length, mask
             Lengths and masks of shape ``(n,)``; ``None`` if there are no filters.
 

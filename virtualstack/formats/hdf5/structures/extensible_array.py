@@ -74,7 +74,7 @@ class _DataBlocks(NamedTuple):
     addresses, first
         Address, and number of the first element, of each block; both have the shape ``(n,)``.
     is_written
-        Which pages were written, of shape ``(n, n_pages)``; without pages if all elements fit in one.
+        Mask of the written pages, of shape ``(n, n_pages)``; ``n_pages`` is 0 if all elements fit in one page.
     """
 
     group: _Group
