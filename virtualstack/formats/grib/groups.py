@@ -355,7 +355,7 @@ def _warn_if_sparse(variable: GribVariable, url: str | None) -> None:
 
 _KIND = "dataType", "gridType", "numberOfPoints", "md5GridSection"
 _OPTIONAL = "number", "directionNumber", "frequencyNumber"
-_N_DIGITS = 6  # of the digest of a grid, in names
+_N_DIGITS = 6  # digits of the digest of a grid in names
 
 
 def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:

@@ -228,11 +228,11 @@ _OF_LEVEL, _OF_MEMBER, _OF_PARAMETER = ("level:float", "typeOfLevel"), ("number"
 # Octets, from 0, of section 4 of GRIB 2: the parameter, types of surface, both surfaces, their values, and the member
 _PARAMETER, _TYPES, _LEVEL, _VALUES = slice(9, 11), (22, 28), slice(22, 34), (slice(23, 28), slice(29, 34))
 _MEMBERS, _MEMBER = frozenset({1, 11}), slice(35, 36)
-_HEIGHTS = 150  # a type of surface with which section 4 goes on behind its template
+_HEIGHTS = 150  # a type of surface for which section 4 continues behind its template
 
 _VALUE_1 = slice(10, 12)  # of section 1 of GRIB 1
 _ECMWF = 98
-_LABEL = slice(40, 49)  # the number of its local definition, and class, type, stream and version, ahead of the member
+_LABEL = slice(40, 49)  # number of the local definition, class, type, stream and version, before the member
 _MEMBERS_1 = dict.fromkeys((1, 26, 30, 36), slice(49, 50)) | dict.fromkeys((12, 15, 16), slice(49, 51))
 
 

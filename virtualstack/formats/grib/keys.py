@@ -205,7 +205,7 @@ class _Message:
     def _step(self) -> Any:
         handle = self._handle  # a message that eccodes cannot open has no keys
         from_grib_step = import_cfgrib("cfmessage").from_grib_step
-        # minutes that are no whole hours have no step at first; eccodes then counts in minutes, and cfgrib asks twice
+        # minutes that are no whole hours have no step at first; eccodes then counts in minutes, so cfgrib asks twice
         for _ in range(2):
             try:
                 return from_grib_step(self) if handle is not None else UNDEFINED

@@ -222,7 +222,7 @@ def _section_1(read: Read, at: int, size: int, *, least: int) -> bytes:
 def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Field]:
     """Parse WMO FM 92 GRIB 2: sections 2 to 7, 3 to 7, or 4 to 7 may be repeated, with one field each time."""
     at, end = offset + 16, offset + length - 4
-    front = read(offset, min(_FRONT_BYTES, length))  # most often all that is needed
+    front = read(offset, min(_FRONT_BYTES, length))  # usually all that is needed
     now: list[bytes] = [b""] * 5
     has_bitmap = False
     number = last = described = 0

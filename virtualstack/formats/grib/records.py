@@ -29,7 +29,7 @@ from virtualstack.manifests.inline import inline_array
 __all__ = ["FIELD", "NO_TIME", "Column", "FieldTable", "Records", "describe_fields", "is_plain"]
 
 _MISSING = 9999.0
-_TOLERANCE = 1e-3  # of the distance of two packed numbers; eccodes' arithmetic is off by far less
+_TOLERANCE = 1e-3  # part of the distance of two packed numbers; eccodes' rounding error is far smaller
 
 _PACKING_2 = Struct(">fHHB")
 _SIMPLE_2 = frozenset({0, 40, 41, 42})  # WMO FM 92 GRIB2 code table 5.0: simple, JPEG 2000, PNG, CCSDS
@@ -378,7 +378,7 @@ class FieldTable:
     def ranks(self) -> NDArray[np.int64]:
         """Number of the entry of each field in cfgrib's index: fields with equal keys and times are one entry."""
         values: dict[Any, int] = {}
-        # cfgrib knows nothing of the qualifier; the times are those of fields, whether their headers have them or not
+        # cfgrib does not know the qualifier; times come from the fields, whether or not their headers have them
         at = [i for i, name in enumerate(self.names) if name not in (QUALIFIER, "time", "step")]
         of_header = [values.setdefault(tuple(repr(row[i]) for i in at), len(values)) for row in self.headers]
         step = np.where(np.isnan(self.fields["step"]), -np.inf, self.fields["step"])

@@ -71,7 +71,7 @@ def sidecar_urls(url: str, /) -> list[str]:
     >>> sidecar_urls("https://host/gfs.t00z.pgrb2.0p25.f000?x=1")
     ['https://host/gfs.t00z.pgrb2.0p25.f000.idx?x=1', 'https://host/gfs.t00z.pgrb2.0p25.f000.index?x=1']
     """
-    is_web = url.startswith(("http://", "https://"))  # elsewhere '?' is a letter
+    is_web = url.startswith(("http://", "https://"))  # in other URLs '?' is an ordinary character
     path, mark, query = url.partition("?") if is_web else (url, "", "")
     replaced = _GRIB.sub(".index", path)
     names = [f"{path}.idx", *([replaced] if replaced != path else []), f"{path}.index"]
@@ -187,10 +187,10 @@ def _json_lines(data: bytes, url: str) -> dict[int, int | None]:
     return lengths
 
 
-_PREVIOUS_END_BYTES = 1 << 7  # the end of the message before, and a heading
+_PREVIOUS_END_BYTES = 1 << 7  # the end of the previous message, and a heading
 _HEADER_BYTES = 1 << 10
-_NEXT_HEADING_BYTES = 1 << 5  # looking for sections of short messages reaches into the next one
-_MAX_BYTES_PER_MESSAGE = 1 << 16  # bytes that one message may ask for at a time, besides
+_NEXT_HEADING_BYTES = 1 << 5  # the search for sections of a short message extends into the next message
+_MAX_BYTES_PER_MESSAGE = 1 << 16  # further bytes that one message may request at a time
 _MAX_ROUNDS = 8
 
 
@@ -263,7 +263,7 @@ class HeaderPrefetch:
         if length <= 0:
             return b""
         i = bisect_right(self._begins, offset) - 1
-        # the piece that begins last may be short, and the one before it reach further
+        # the piece that begins last may be shorter than the piece before
         for j in (i, i - 1):
             if j >= 0 and offset + length <= self._begins[j] + len(self._pieces[j]):
                 begin = offset - self._begins[j]
@@ -297,13 +297,13 @@ _REMOTE_BLOCK_BYTES = (1 << 10) + (
     1 << 7
 )  # from a remote file: the end of a message, and the headers of the next message
 _MAX_REMOTE_BLOCK_BYTES = 1 << 14
-_SECTIONS_BEHIND_BYTES = 1 << 7  # sections 6 and 7 begin behind the grid and the packing
+_SECTIONS_BEHIND_BYTES = 1 << 7  # the heads of sections 6 and 7, behind grid and packing
 _SMALL_MESSAGE_BYTES = 1 << 14  # a message up to this size is read, not skipped
 _RUN_BYTES = 1 << 16, 1 << 20  # read at once from a sequence of small messages
-_JUNK_BYTES = 1 << 20  # bytes that are searched at once for the next message, at most
-_MAX_MESSAGES_AHEAD = 1 << 11  # messages whose headers are read side by side
+_JUNK_BYTES = 1 << 20  # largest number of bytes searched at once for the next message
+_MAX_MESSAGES_AHEAD = 1 << 11  # largest number of messages whose headers are fetched at once
 _MAX_GUESSES = 1 << 8
-_MIN_GUESS_BYTES = 1 << 16  # bytes of messages from which on wrong guesses cost nothing
+_MIN_GUESS_BYTES = 1 << 16  # size of messages from which wrong guesses cost nothing
 
 
 @dataclass(frozen=True, slots=True)
