@@ -125,7 +125,7 @@ class AttributeReader:
                 notes.append(Refusal(path=f"{path}@{name}", reason=reason, kind="noted"))
             else:
                 if name == "_FillValue" and isinstance(value, str) and is_of_characters:
-                    value = value.encode()  # as netCDF4 gives that of characters
+                    value = value.encode()  # netCDF4 returns bytes for the fill value of characters
                 values[name] = value
         return Attributes(values=values, notes=tuple(notes), references=references)
 
@@ -149,7 +149,7 @@ class AttributeReader:
         if isinstance(heap, StructureError):
             raise heap
         raw = heap.get(pointer.number)
-        if raw is None or len(raw) != pointer.length * width:  # the HDF5 library (2.0) checks that, too
+        if raw is None or len(raw) != pointer.length * width:  # the HDF5 library (2.0) checks this too
             raise StructureError("an element of variable length is not in its heap, or has another length there")
         return raw
 
@@ -215,7 +215,7 @@ def _value_in_place(attribute: AttributeMessage) -> Any:
 
 def _text_in_place(attribute: AttributeMessage, shape: tuple[int, ...]) -> Any:
     data, size, count = attribute.data, attribute.datatype.size, math.prod(shape)
-    if not shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
+    if not shape:  # NC_CHAR: netCDF4 removes all NULs
         return decode_text(data.replace(b"\0", b""))
     texts = [data[at : at + size].split(b"\0")[0] for at in range(0, count * size, size)]
     return decode_texts(texts, shape) if texts else []

@@ -23,7 +23,7 @@ from virtualstack.storage.coalesce import gather, read_blocks
 
 try:
     import fcntl
-except ModuleNotFoundError:  # there is none on Windows, where an open file cannot be read by others anyway
+except ModuleNotFoundError:  # not on Windows, where other programs cannot read an open file
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
@@ -161,14 +161,14 @@ def subtract_ranges(wanted: NDArray[np.int64], held: NDArray[np.int64], /) -> ND
     points = points[order]
     steps = np.repeat([1, -1, 0], [n, n, 2 * m])[order], np.repeat([0, 1, -1], [2 * n, m, m])[order]
     is_missing = (np.cumsum(steps[0]) > 0) & (np.cumsum(steps[1]) == 0)
-    is_last = np.append(points[1:] != points[:-1], True)[: len(points)]  # of the steps at one point
+    is_last = np.append(points[1:] != points[:-1], True)[: len(points)]  # the last of the steps at one point
     points, is_missing = points[is_last], is_missing[is_last]
     edges: NDArray[np.int64] = points[np.flatnonzero(np.diff(is_missing, prepend=False))]
     return edges.reshape(-1, 2)
 
 
-_LATENCY_BYTES = 64 * 1024  # an answer up to this long tells of latency, a longer one of bandwidth
-_FREE_GAP_BYTES = 16 * 1024  # gaps up to this long are fetched whatever they cost: storage does so too
+_LATENCY_BYTES = 64 * 1024  # a response up to this size measures latency, a larger response measures bandwidth
+_FREE_GAP_BYTES = 16 * 1024  # gaps up to this size are always fetched, as in `storage`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ def merge_ranges(edges: NDArray[np.int64], speed: ServerSpeed, /, *, max_waste: 
     if len(edges) < 2:
         return edges
     gaps = edges[1:, 0] - edges[:-1, 1]
-    waste = np.append(0, np.cumsum(np.sort(gaps)))  # where the k smallest gaps are fetched
+    waste = np.append(0, np.cumsum(np.sort(gaps)))  # bytes wasted if the k smallest gaps are fetched
     n_requests = len(edges) - np.arange(len(edges))
     seconds = speed.seconds(n_requests, waste + int((edges[:, 1] - edges[:, 0]).sum()))
     least = int(np.count_nonzero(gaps <= _FREE_GAP_BYTES))
@@ -243,9 +243,9 @@ def merge_ranges(edges: NDArray[np.int64], speed: ServerSpeed, /, *, max_waste: 
 
 
 _PAGE_BITS = 13
-_PAGE_BYTES = 1 << _PAGE_BITS  # reading one costs little more than reading a few bytes
+_PAGE_BYTES = 1 << _PAGE_BITS  # reading a page costs little more than reading a few bytes
 _MAX_PAGES = 1024
-_FEW_BLOCKS = 16  # blocks, for which it does not pay to look for near ones
+_FEW_BLOCKS = 16  # up to this number of blocks, looking for neighbours is not worthwhile
 
 
 class NotFetchedError(Exception):
@@ -345,10 +345,10 @@ class PageReader:
         return page
 
 
-_WHOLE_FILE_BYTES = 4 * 1024 * 1024  # a file up to this long is fetched whole
-_OPENING_BYTES = 16 * 1024  # come with opening a remote source, at no request of their own
+_WHOLE_FILE_BYTES = 4 * 1024 * 1024  # a file up to this size is fetched as a whole
+_OPENING_BYTES = 16 * 1024  # fetched when a remote source is opened, without an extra request
 _HEAD_BYTES = 256 * 1024  # most files begin with metadata
-_MIN_REQUEST_BYTES = 4 * 1024  # where there is metadata, there is more
+_MIN_REQUEST_BYTES = 4 * 1024  # more metadata usually follows
 _MIN_ALLOWED_WASTE_BYTES = 4 * 1024 * 1024
 _MAX_METADATA_BYTES = 1 << 30
 

@@ -26,8 +26,8 @@ __all__ = ["MAX_CHUNKS", "UNLIMITED", "FileSegment", "contiguous_chunks", "exter
 MAX_CHUNKS = 1 << 24
 """Largest number of chunks into which a dataset is divided: their entries take 400 MB."""
 
-_CELLS_PER_SEGMENT = 16  # cells for each segment where segments end within rows
-_SMALL_GRID_CELLS = 1 << 12  # cells that are no matter in any case
+_CELLS_PER_SEGMENT = 16  # largest number of cells for each segment if segments end within rows
+_SMALL_GRID_CELLS = 1 << 12  # number of cells that is always allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _chunk_length(n: int, most: int) -> int:
     """Return the length, at most ``most``, of equal parts of ``n`` elements; else the last part is shorter."""
     if n <= most:
         return n
-    if n < 1 << 40:  # the candidates are as many as its square root
+    if n < 1 << 40:  # the number of candidates is the square root of n
         small = np.arange(1, math.isqrt(n) + 1)
         small = small[n % small == 0]
         divisors = np.concatenate([small, n // small])
@@ -129,7 +129,7 @@ def contiguous_chunks(
         A segment ends within an element, or there would be too many cells.
     """
     length = math.prod(shape) * stored.itemsize
-    if chunk_size is None and segments[0].length >= length:  # most of all
+    if chunk_size is None and segments[0].length >= length:  # the usual case
         return _one_chunk(segments[0], length, shape, stored, fill)
     parts, ends = _clip(segments, length)
     if (ends % stored.itemsize).any():

@@ -61,7 +61,7 @@ _IEEE = {
     8: FloatLayout(63, 52, 11, 0, 52, 1023, "implied"),
 }
 _FLOATS = {size: np.finfo(f"f{size}") for size in _IEEE}
-_MAX_ELEMENT_BYTES = (1 << 31) - 1  # of a numpy element
+_MAX_ELEMENT_BYTES = (1 << 31) - 1  # largest size of a numpy element
 _MAX_AXES = 32
 _MAX_CACHED_NAMES = 64  # names of an enumeration
 _MAX_ARRAY_ELEMENTS = 16  # elements of an array type in a compound
@@ -137,7 +137,7 @@ def parse_library_datatype(encoded: bytes, /) -> Datatype:
     StructureError
         `parse_datatype` does not know the form of the datatype.
     """
-    # H5Tencode: the type of the message and the version of the encoding, then the message
+    # H5Tencode: type of the message, version of the encoding, and the message
     return parse_datatype(encoded[2:])[0]
 
 
@@ -174,7 +174,7 @@ class _NotBytesError(Exception):
 
 
 def _interpret(datatype: Datatype) -> ElementType:
-    # A file may have any number of compounds of any size; they are not kept.
+    # A file may have any number of compounds of any size; they are not cached.
     is_small = datatype.base is None and not datatype.members
     is_enum = datatype.kind == "enum" and len(datatype.names) <= _MAX_CACHED_NAMES
     return _cached(datatype) if is_small or is_enum else _uncached(datatype)
@@ -346,7 +346,7 @@ def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> 
             if number:
                 yield {"offset": offset, **number}
         case "string":
-            # HDF5 spec IV.A.2.d, class 3: what comes after the first NUL is no part of the string, and may be anything
+            # HDF5 spec IV.A.2.d, class 3: bytes after the first NUL are not part of the string, and arbitrary
             if datatype.padding == "spacepad" or (datatype.padding == "nullterm" and datatype.size > 1):
                 yield {"offset": offset, "kind": datatype.padding, "size": datatype.size}
         case "enum":

@@ -12,7 +12,7 @@ __all__ = ["NON_COORDINATE", "Dimensions", "HDF5Dimension", "resolve_dimensions"
 NON_COORDINATE = "_nc4_non_coord_"
 """Prefix of a dataset whose variable has the name of a dimension, but is not its coordinate."""
 
-# netCDF-4 on HDF5, "dimension without a coordinate variable": the NAME of such a scale begins so
+# netCDF-4 on HDF5, "dimension without a coordinate variable": beginning of the NAME of such a scale
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
 
 
@@ -79,7 +79,7 @@ def resolve_dimensions(root: HDF5Group, of_product: Mapping[str, Sequence[str]],
                 if not dims[-1].has_variable:
                     found.not_variables.add(variable.path)
     namer = _Namer(found, next_number, of_product)
-    for read_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
+    for read_by_netcdf in (True, False):  # variables that netCDF-C skips must not change its numbers
         namer.name_group(root, (), read_by_netcdf=read_by_netcdf)
     _find_lengths(root, found)
     return found
@@ -164,7 +164,7 @@ class _Namer:
                 continue
             if dim.is_of_product:
                 dim.is_unlimited |= longest is None
-            if dim.is_of_product or not dim.is_unlimited:  # one that grows would make records of the fill value
+            if dim.is_of_product or not dim.is_unlimited:  # a growing dimension would add records of the fill value
                 chosen[axis] = dim
         return chosen
 
@@ -185,7 +185,7 @@ class _Namer:
         for dim, length, longest in zip(chosen, variable.shape or (), variable.maxshape, strict=True):
             if dim is None:
                 # netCDF-C, create_phony_dims: any dimension of the group with this length that the variable
-                # does not have yet, also one that is declared
+                # does not have yet, including declared dimensions
                 dim = next(
                     (
                         x
@@ -212,7 +212,7 @@ def _find_lengths(root: HDF5Group, found: Dimensions) -> None:
                 dim.length = 0
     for group in root.walk():
         for variable in group.variables.values():
-            axes = found.axes.get(variable.path, ())  # none for what is no variable
+            axes = found.axes.get(variable.path, ())  # no axes for a dataset that is no variable
             for dim, length in zip(axes, variable.shape or (), strict=False):
                 if dim.is_unlimited:
                     dim.length = max(dim.length, length)

@@ -26,10 +26,10 @@ from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, So
 __all__ = ["MetadataSource", "Scheduler"]
 
 _MAX_REQUEST_BYTES = 1 << 30
-_WHOLE_LOCAL_BYTES = 1 << 18  # reading as much costs less than 10 pages of it
+_WHOLE_LOCAL_BYTES = 1 << 18  # reading this much costs less than reading 10 pages
 _BLOCK_BYTES = 64 * 1024
 _MAX_BLOCK_BYTES = 4 * 1024 * 1024
-_MAX_UNREQUESTED_BYTES = 256 * 1024 * 1024  # kept of what parsers did not ask for
+_MAX_UNREQUESTED_BYTES = 256 * 1024 * 1024  # largest number of bytes kept that no parser requested
 
 type OnResult[T] = Callable[[T | StructureError], None]
 
@@ -195,7 +195,7 @@ class _Job:
     def __init__(self, parser: Parse[Any], then: OnResult[Any]) -> None:
         self.parser = parser
         self.then = then
-        self.requests: Sequence[Span | Blocks] | None = None  # not started yet
+        self.requests: Sequence[Span | Blocks] | None = None  # None until the parser has started
 
 
 class Scheduler:

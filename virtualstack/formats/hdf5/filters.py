@@ -75,7 +75,7 @@ def _blosc(values: Sequence[int]) -> Codec:
 
 def _bitshuffle(values: Sequence[int]) -> Codec:
     number = values[4] if len(values) > 4 else 0
-    # a compressed chunk says itself how long its blocks are
+    # a compressed chunk contains the size of its blocks
     block = 0 if number else values[3]
     options = {"elementsize": values[2], "blocksize": block, "compressor": _COMPRESSORS.get(number, number)}
     bitshuffle_settings(options)
@@ -101,7 +101,7 @@ _CODECS: Mapping[int, Callable[[Sequence[int]], Codec | None]] = {
     32008: _bitshuffle,
     32013: _zfp,
     32015: lambda values: Codec.from_config("numcodecs.zstd", level=values[0] if values else 3),
-    # what rounds values when they are written leaves them alone when they are read
+    # filters that round values on writing leave them unchanged on reading
     32022: lambda values: None,
     32023: lambda values: None,
     32026: lambda values: Codec.from_config(BLOSC2),

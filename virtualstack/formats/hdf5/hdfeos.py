@@ -17,7 +17,7 @@ from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable, decode_text
 __all__ = ["EosStructure", "axis_names", "parse_structures", "read_struct_metadata"]
 
 _INFORMATION = "HDFEOS INFORMATION"
-_MAX_TEXT_BYTES = 1 << 20  # products have some 100 KB
+_MAX_TEXT_BYTES = 1 << 20  # products have about 100 KB
 _TOKEN = re.compile(r'"[^"]*"|[^\s=(),"]+|[=(),"]')
 
 # ESDS-RFC-008 (HDF-EOS5 data model), 5: groups of each kind of structure, and of its fields

@@ -298,7 +298,7 @@ class Library:
     def _fill(self, found: FoundDataset, raw_path: bytes, element: ElementType) -> FillMessage:
         raw = None
         if found.has_fill:
-            raw = b""  # there is one; of types that are converted, the library gives the value later
+            raw = b""  # marks a fill value; for converted types, the library reads it later
             if element.stored is not None and not element.subshape and not element.codecs:
                 raw = self._ask("fill", raw_path, None).astype(element.stored).tobytes()
         return FillMessage(raw=raw, is_written=found.is_fill_written, is_defined=not found.is_fill_undefined)
@@ -441,7 +441,7 @@ def _attributes(found: Sequence[FoundAttribute], path: str, *, is_of_characters:
             notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
         else:
             if name == "_FillValue" and isinstance(value, str) and is_of_characters:
-                value = value.encode()  # as netCDF4 gives that of characters
+                value = value.encode()  # netCDF4 returns bytes for the fill value of characters
             values[name] = value
     return Attributes(values=values, notes=tuple(notes), references=references)
 
@@ -470,6 +470,6 @@ def _text(attribute: FoundAttribute) -> Any:
         return [] if attribute.shape else ""
     if not attribute.is_fixed:
         return decode_texts(attribute.value, attribute.shape or ())
-    if not attribute.shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
+    if not attribute.shape:  # NC_CHAR: netCDF4 removes all NULs
         return decode_text(attribute.value[0].replace(b"\0", b""))
     return decode_texts([cell.split(b"\0")[0] for cell in attribute.value], attribute.shape)

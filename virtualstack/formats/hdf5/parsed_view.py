@@ -47,7 +47,7 @@ __all__ = ["OUTSIDE", "DatasetFinder", "FindExtent", "ParsedView", "follow"]
 OUTSIDE = -1
 """Address that stands for an object in another file."""
 
-_MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: soft links that lead to soft links
+_MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: largest number of soft links in a chain
 
 
 def follow(
@@ -220,7 +220,7 @@ class ParsedView:
         found = pointers(data, len(data) // (8 + superblock.widths.address), superblock)
         length = sum(pointer.length for pointer in found if pointer.heap is not None)
         if length > limit:
-            check_size(length + 4 * (len(found) + 1), limit, of=" of strings")  # as zarr's vlen-utf8 has them
+            check_size(length + 4 * (len(found) + 1), limit, of=" of strings")  # the size in zarr's vlen-utf8
         heaps = self._objects.heaps
         missing = sorted({x.heap for x in found if x.heap is not None} - heaps.keys())
         read = self._metadata.run_all([read_global_heap(address, superblock) for address in missing])
@@ -237,7 +237,7 @@ class ParsedView:
             except StructureError as error:
                 found = error
         if isinstance(found, StructureError):
-            # The HDF5 library lists chunks that it does not find when it reads: its search goes by all keys of a tree.
+            # The HDF5 library lists chunks that it does not find on reading, as its search uses all keys of a tree.
             if layout.index == "btree1" and not isinstance(found, OutsideError):
                 raise LostValuesError(f"its chunk index is damaged: {found}")
             return self._library.chunks(raw_path, layout)

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _TEXT_DTYPE = np.dtypes.StringDType()
-_POINTER_BYTES = 16  # bytes that a dataset keeps for each string of variable length: length, heap address, index
+_POINTER_BYTES = 16  # stored for each string of variable length: length, heap address, index
 
 
 class NotInlinedError(Exception):

@@ -55,7 +55,7 @@ def fill_value(variable: HDF5Variable, dtype: np.dtype[Any], library: Library, /
     LibraryError
         The library cannot convert the fill value, or the fill value is damaged.
     """
-    # Where filling is turned off (H5Pset_fill_time), what was never written is undefined, and h5py gives zeros.
+    # If filling is off (H5Pset_fill_time), elements that were never written are undefined, and h5py returns zeros.
     given = declared_fill(variable, dtype, library) if variable.fill.is_written else None
     return Fill.zero(dtype) if given is None else given
 
@@ -76,9 +76,9 @@ def declared_fill(variable: HDF5Variable, dtype: np.dtype[Any], library: Library
             raise LibraryError(f"its fill value is damaged: {error}") from error
     if element.kind == "text":
         return Fill.from_value(library.text_fill(variable.raw_path), dtype)
-    if raw and len(raw) != element.size:  # the library gives what lies behind it in memory
+    if raw and len(raw) != element.size:  # the library would return the memory behind it
         raise LibraryError(f"its fill value has {len(raw)} bytes, and its elements {element.size}")
-    # integers of odd sizes have a dtype here alone
+    # only virtualstack has a dtype for integers of odd sizes
     cell = library.fill(variable.raw_path, dtype if element.codecs else None)
     return Fill(dtype, cell.astype(dtype).tobytes())
 
@@ -122,7 +122,7 @@ def inline_own_text(
     return inline_strings(found, shape, fill, limit)
 
 
-# netCDF-C, netcdf.h: NC_FILL_BYTE and so on; that of characters is 0, as HDF5's
+# netCDF-C, netcdf.h: NC_FILL_BYTE and so on; for characters it is 0, as in HDF5
 _DEFAULT_FILLS = {
     "i1": -127,
     "u1": 255,
@@ -164,8 +164,8 @@ def extend_records(
     missing = _missing_records(array, variable, library)
     chunks = variable.layout.chunk if isinstance(variable.layout, ChunkedLayout) else None
     manifest = array.in_memory()
-    # What a stored chunk holds past the end of its dataset is fill values: HDF5 itself relies on it when a
-    # dataset grows (H5Dset_extent). Only where filling is switched off it is anything.
+    # A stored chunk has fill values past the end of its dataset: HDF5 itself relies on them when a
+    # dataset grows (H5Dset_extent). Only if filling is off, these values are arbitrary.
     is_filled = missing == manifest.fill and variable.fill.is_written
     if missing != manifest.fill and not manifest.holes.any():
         array = replace(array, manifest=replace(manifest, fills=(missing, *manifest.fills[1:])))
@@ -285,7 +285,7 @@ def _inlined(
     """Read all values of a variable that has no byte ranges."""
     found, limit = variable.element, context.inline_limit
     if found.kind == "text" and variable.read_texts is not None and not isinstance(variable.layout, VirtualLayout):
-        with contextlib.suppress(NoReferencesError, LostValuesError):  # the library may have the filters
+        with contextlib.suppress(NoReferencesError, LostValuesError):  # the library may have the missing filters
             return inline_own_text(variable, variable.read_texts, fill, context)
     if context.library.is_alone and (variable.external or isinstance(variable.layout, VirtualLayout)):
         raise NotInlinedError("they are in other files, which the HDF5 library may not open")

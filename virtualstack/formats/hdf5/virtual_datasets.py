@@ -28,8 +28,8 @@ from virtualstack.manifests.indexing import drop_axis, insert_axis
 
 __all__ = ["virtual_chunks", "virtual_shape"]
 
-_MAX_RUNS = 1 << 24  # of all mappings together
-_MAX_SOURCES = 1 << 20  # of the sources of one mapping: a server may have an answer to every name
+_MAX_RUNS = 1 << 24  # runs of all mappings together
+_MAX_SOURCES = 1 << 20  # sources of one mapping: a server may return a file for every name
 _NUMBER = re.compile("%[%b]")
 
 
@@ -88,7 +88,7 @@ def virtual_chunks(
     except (CombineError, NoReferencesError) as error:
         reason = f"a virtual dataset (VDS): {error}"
         if local_path(url) is None and any(mapping.file != "." for mapping in mappings):
-            # The HDF5 library takes what it has open for every file, or looks on this machine.
+            # The HDF5 library would use the file that it has open for each name, or look on this machine.
             raise LostValuesError(f"{reason}; the HDF5 library reads other files beside local ones only") from error
         raise NoReferencesError(reason) from error
     n_placed = sum(math.prod(runs.size for runs in piece.place) for piece in pieces) * math.prod(subshape)

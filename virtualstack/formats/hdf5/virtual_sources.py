@@ -33,8 +33,8 @@ type Chain = tuple[tuple[str, str], ...]
 type ReadDataset = Callable[[str, str, Chain], ManifestArray | None]
 """Function like `OpenSource`, which also takes the chain of virtual datasets that need the dataset."""
 
-_MAX_DEPTH = 16  # virtual datasets of virtual datasets
-_MIN_INLINE_BYTES = 1 << 16  # bytes of values in the manifest that are within any limit: a compact dataset
+_MAX_DEPTH = 16  # levels of virtual datasets of virtual datasets
+_MIN_INLINE_BYTES = 1 << 16  # always allowed, so that a compact dataset fits
 
 
 class Datasets:
@@ -79,7 +79,7 @@ class Datasets:
 
 
 def _normal(path: str) -> str:
-    # as the HDF5 library reads it, to which ".." is a name
+    # as in the HDF5 library, for which ".." is an ordinary name
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 

@@ -254,7 +254,7 @@ class _Walk:
 
 def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"]:
     kinds = {message.kind for message in messages}
-    # in the order in which the HDF5 library asks (H5O_obj_class_g)
+    # in the order in which the HDF5 library checks (H5O_obj_class_g)
     if SYMBOL_TABLE in kinds or LINK_INFO in kinds:
         return "group"
     if _DATATYPE in kinds:
@@ -312,7 +312,9 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
             raise StructureError("chunks have elements of another size, or more or fewer axes, than their dataset")
     elif isinstance(layout, ContiguousLayout) and layout.address is not None and not external:
         size = n_bytes if layout.size is None else layout.size
-        is_odd = space.shape is not None and not n_bytes and layout.size != 0  # a place for no elements
+        is_odd = (
+            space.shape is not None and not n_bytes and layout.size != 0
+        )  # an address although there are no elements
         if size < n_bytes or layout.address + size > superblock.end or is_odd:
             raise StructureError("the values of a dataset are others than it has, or lie past the end of the file")
     return DatasetHeader(

@@ -50,7 +50,7 @@ def read_attributes(oid: Any, /) -> Iterator[FoundAttribute]:
     names: list[bytes] = []
     for order in (h5py.h5.INDEX_CRT_ORDER, h5py.h5.INDEX_NAME):
         names.clear()
-        with contextlib.suppress(LibraryError), library_errors():  # creation order may not be tracked
+        with contextlib.suppress(LibraryError), library_errors():  # the object may not track the order of creation
             h5a.iterate(oid, names.append, index_type=order)
             break
     for name in names:
@@ -96,7 +96,7 @@ def _read_attribute(attribute: h5a.AttrID, tid: h5t.TypeID, found: FoundAttribut
     if shape is None:
         values = np.empty(0, base)
     else:
-        values = np.empty(shape, tid.dtype)  # where elements are arrays, numpy appends their shape
+        values = np.empty(shape, tid.dtype)  # if elements are arrays, numpy appends their shape
         if values.size:
             attribute.read(values)
         values = values.astype(base, copy=False)
@@ -114,7 +114,7 @@ def _texts(attribute: h5a.AttrID, tid: h5t.TypeID, shape: tuple[int, ...]) -> li
 
 
 # -- dimension scales -----------------------------------------------------------------------------------------
-# The functions of the library for them (h5ds) trust the types and shapes of the attributes, and crash on others.
+# The library's functions for scales (h5ds) trust the types and shapes of attributes, and crash on unexpected ones.
 
 
 def read_scale(dataset: h5py.Dataset, /) -> Scale:

@@ -102,14 +102,14 @@ class OpenFile:
                 group = h5o.open(self._id, path)
                 tracked = group.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
                 order = h5py.h5.INDEX_CRT_ORDER if tracked else h5py.h5.INDEX_NAME
-                # h5py hands over one information object, changed for each link
+                # h5py passes one information object, which it changes for each link
                 group.links.iterate(lambda name, info: found.append((name, int(info.type))), idx_type=order, info=True)
         except LibraryError as raised:
             error = str(raised)
         return [self._link(group, name, kind) for name, kind in found], error
 
     def _link(self, group: h5g.GroupID, name: bytes, kind: int) -> FoundLink:
-        # The address in `objno` comes without a walk of the chunk index, which `h5o.get_info` would make.
+        # `objno` has the address without reading the chunk index, which `h5o.get_info` would read.
         try:
             with library_errors():
                 oid = None if kind == h5l.TYPE_EXTERNAL else h5o.open(group, name)
@@ -131,10 +131,10 @@ class OpenFile:
 
         def add(name: bytes, link: Any) -> None:
             if link.type == h5l.TYPE_HARD:
-                found.setdefault(int(link.u), b"/" + name)  # from the end of the user block, as references
+                found.setdefault(int(link.u), b"/" + name)  # counted from the end of the user block, as in references
 
         with library_errors():
-            root = self._file["/"]  # its links do not keep it open
+            root = self._file["/"]  # `links` does not keep the group open
             root.id.links.visit(add, info=True)
         return found
 
@@ -162,7 +162,7 @@ class OpenFile:
             defined = dcpl.fill_value_defined()
             offset = dataset.id.get_offset() if layout == "contiguous" else None
             if offset is not None and int(offset) - self.base() == _UNDEFINED:
-                offset = None  # the library adds the user block to "undefined", too (2.0)
+                offset = None  # the library (2.0) adds the user block even to the undefined address
             return FoundDataset(
                 address=identity(dataset.id)[1],
                 datatype=tid.encode(),
@@ -407,7 +407,7 @@ def _counts_user_block() -> bool:
         file.flush()
         listed: list[Any] = []
         dataset.id.chunk_iter(listed.append)
-        image = file.id.get_file_image()  # begins with the superblock: the user block is no part of it
+        image = file.id.get_file_image()  # the image begins with the superblock, without the user block
         after = image.find(b"a chunk to find again") - image.find(b"\x89HDF\r\n\x1a\n")
         return bool(listed[0].byte_offset == after + 512)
 

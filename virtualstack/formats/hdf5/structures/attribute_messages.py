@@ -69,7 +69,7 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
     for _, body in stored:
         attributes.append((yield from _parse(body, superblock)))
     check(len({x.name for x in attributes}) == len(attributes), "two attributes of an object have one name")
-    # a heap without order of creation has them by a hash of their names
+    # without order of creation, a heap orders attributes by a hash of their names
     return sorted(attributes, key=lambda attribute: attribute.name) if is_by_name else attributes
 
 

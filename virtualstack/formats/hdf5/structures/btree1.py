@@ -30,8 +30,8 @@ from virtualstack.manifests.encoding import c_strides
 __all__ = ["read_btree1"]
 
 _CHUNKS = 1  # the type of a tree
-_LEVEL_AT, _COUNT_AT = 5, 6  # where a node says its level, and the number of its entries
-_FEW_NODES = 8  # chunks or nodes for which numbers of Python are faster than arrays
+_LEVEL_AT, _COUNT_AT = 5, 6  # offsets in a node of its level and of its number of entries
+_FEW_NODES = 8  # up to this number of chunks or nodes, Python's numbers are faster than arrays
 _NODES = "nodes of a B-tree"
 _NO_PLACE = "a key of a B-tree of chunks is no place of a chunk"
 _LEAF, _ABOVE_LEAVES = b"TREE" + bytes([_CHUNKS, 0]), b"TREE" + bytes([_CHUNKS, 1])
@@ -162,7 +162,7 @@ class _Nodes:
         self._steps = (*space.layout.chunk, space.layout.element_size)
         self._divisors = np.array(self._steps, np.uint64)[:, None]
         self._weights = np.array(c_strides(space.grid))
-        # an unlimited axis has no more elements than numbers of 64 bits with a sign count
+        # an unlimited axis has fewer than 2^63 elements
         self._limits = [
             -(-(1 << 63) // n) if most is None else most
             for n, most in zip(space.layout.chunk, space.max_grid, strict=True)
@@ -177,7 +177,7 @@ class _Nodes:
         entries, counts = self._entries(raw, level)
         check(int(counts.min()) > 0, "a node of a B-tree that is no leaf has no entries")
         for _ in self._places(entries):
-            pass  # keys are checked as they are read
+            pass  # the iteration checks the keys
         left = self._keys(entries)
         ends = np.cumsum(counts)
         right = np.empty_like(left)
@@ -221,7 +221,7 @@ class _Nodes:
         if not space.is_filtered:
             check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
         cell, is_inside = space.cells_at(self._places(entries))
-        if is_inside is not None:  # the builder sees only those inside
+        if is_inside is not None:  # the builder checks only the chunks inside
             keys = self._keys(entries)
             _check_order(keys[:-1], keys[1:])
         offset = self._column(entries, self._key, space.widths.address)
@@ -275,8 +275,8 @@ class _Nodes:
 
     def _add_rows(self, table: NDArray[np.int64], builder: TableBuilder) -> None:
         """Add chunks from rows of 8-byte numbers: size and mask, starts, address."""
-        space, columns = self._space, np.ascontiguousarray(table.T)  # operations on rows of numbers are the fast ones
-        starts = columns[1:-1].view(np.uint64)  # negative ones are the greatest
+        space, columns = self._space, np.ascontiguousarray(table.T)  # operations on contiguous rows are fast
+        starts = columns[1:-1].view(np.uint64)  # negative numbers become the largest
         places = starts // self._divisors
         lasts = places[:-1].max(axis=1).tolist()
         check(all(map(lt, lasts, self._limits)), "a chunk lies outside of the greatest shape")

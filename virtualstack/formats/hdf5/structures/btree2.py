@@ -27,7 +27,10 @@ from virtualstack.formats.hdf5.structures.requests import (
 
 __all__ = ["BTree2", "read_btree2", "read_records", "scan_records"]
 
-_PREFIX_BYTES, _CHECKSUM_BYTES = 6, 4  # of a node: signature, version and type; and behind its records and pointers
+_PREFIX_BYTES, _CHECKSUM_BYTES = (
+    6,
+    4,
+)  # before and behind the records and pointers of a node: signature, version and type; checksum
 _MAX_OFFSET = (1 << 63) - 1
 
 
@@ -118,7 +121,7 @@ def read_btree2(address: int, kind: int, widths: Widths) -> Parse[BTree2]:
         unsigned(body, at + 2, widths.length),
     )
     check(record_size > 0, "a B-tree has records of no bytes")
-    # Every node above the leaves has a record and two children at least.
+    # Each node above the leaves has at least a record and two children.
     check(depth <= (n_records + 1).bit_length() - 1, f"a B-tree of {n_records} records has a depth of {depth}")
     is_empty = root == widths.undefined
     check(is_empty == (n_records == 0), f"a B-tree of {n_records} records is {'' if is_empty else 'not '}empty")
@@ -138,7 +141,7 @@ def _levels(node_size: int, record_size: int, depth: int, widths: Widths) -> tup
     leaf = room // record_size
     levels, most_below, total_width = [_Level(leaf, 0, 0)], leaf, 0
     for _ in range(depth):
-        # HDF5 spec III.A.2, internal node: the numbers have as many bytes as the greatest one that may be there needs
+        # HDF5 spec III.A.2, internal node: counts are as wide as their largest possible value needs
         pointer = widths.address + _byte_width(leaf) + total_width
         most = (room - pointer) // (record_size + pointer)
         check(most > 0 and total_width <= 8, f"a B-tree with nodes of {node_size} bytes has a depth of {depth}")
@@ -206,7 +209,7 @@ class _LevelNodes:
         self._level, self._address = tree.levels[depth], widths.address
         self._pointer = widths.address + self._level.count_width + self._level.total_width if depth else 0
         self._children: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        # No more than is used by the fullest node.
+        # The size that the fullest node uses.
         self.size = int(self._used(counts).max()) + _CHECKSUM_BYTES
 
     def _used(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -227,7 +230,7 @@ class _LevelNodes:
             self._use(np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self._record))
 
     def _read_pointers(self, nodes: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
-        places = []  # of the pointers, in order
+        places = []  # positions of the pointers, in order
         for row, count in enumerate(counts.tolist()):
             at = row * nodes.shape[1] + _PREFIX_BYTES + count * self._record
             places.append(at + np.arange(count + 1) * self._pointer)

@@ -251,7 +251,7 @@ class TableBuilder:
             self._check_edges(cell, length)
             columns = cell, offset, length, mask.astype(np.uint32, copy=False)
         if not self._n:
-            self._columns = columns  # as they are: most often there are no others
+            self._columns = columns  # not copied: usually no further chunks are added
         else:
             if len(self._columns[0]) == self._n:
                 self._columns = tuple(map(self._enlarged, self._columns))

@@ -55,7 +55,7 @@ class _Group(NamedTuple):
 @functools.lru_cache(maxsize=8)
 def _groups(p: ExtensibleArrayParameters) -> tuple[tuple[_Group, ...], tuple[_Group, ...]]:
     """Return the groups of data blocks to which the index block points, and the groups of super blocks."""
-    # HDF5 spec VII.D: super block u has 2^floor(u/2) data blocks of 2^ceil(u/2) times the least elements.
+    # HDF5 spec VII.D: super block u has 2^floor(u/2) data blocks of 2^ceil(u/2) times the smallest number of elements.
     sizes = [(1 << u // 2, p.n_data_block << (u + 1) // 2) for u in range(p.n_bits - _log2(p.n_data_block) + 1)]
     groups, first, n_direct = [], p.n_index_block, 2 * _log2(p.n_pointers)
     for i, (n_blocks, n_elements) in enumerate(sizes):
@@ -217,7 +217,7 @@ def _read_header(space: ChunkSpace, address: int) -> Parse[_Array]:
     is_known = n_bits <= 64 and n_pointers > 1 and _is_power(n_pointers) and _is_power(n_data_block)
     is_known = is_known and 2 * _log2(n_pointers) <= n_bits - _log2(n_data_block) + 1
     check(is_known, f"an extensible array is divided in an unknown way: {found}")
-    # Statistics: super blocks, their bytes, data blocks, their bytes, elements up to the last one set, all elements
+    # Statistics: super blocks, their bytes, data blocks, their bytes, elements up to the last set element, all elements
     n_set = unsigned(head, 12 + 4 * widths.length, widths.length)
     check(n_set < 1 << 62, f"an extensible array has {n_set} elements")
     index_block = unsigned(head, 12 + 6 * widths.length, widths.address)
@@ -246,7 +246,7 @@ def _present(array: _Array, group: _Group, addresses: NDArray[np.int64], is_writ
     undefined = -1 if array.space.widths.address == 8 else array.space.widths.undefined
     n_begun = max(0, -(-(array.n_set - group.first) // group.n_elements))
     there = np.flatnonzero(addresses[:n_begun] != undefined)
-    first = group.first + there * group.n_elements if len(there) else there  # numbers past 2^63 are not there
+    first = group.first + there * group.n_elements if len(there) else there  # no block has a number past 2^63
     return _DataBlocks(group, addresses[there], first, is_written[there])
 
 
@@ -275,7 +275,7 @@ def _parse_super_block(array: _Array, group: _Group, raw: bytes) -> _DataBlocks:
     n_pages, width = array.n_pages(group.n_elements), array.space.widths.address
     at = array.head + array.offset_width
     n_map = group.n_blocks * ((n_pages + 7) // 8)
-    # The bits of all data blocks follow each other; what is left over is at the end.
+    # The bits of all data blocks follow one another; unused bits are at the end.
     bits = np.unpackbits(body[at : at + n_map], count=group.n_blocks * n_pages).view(np.bool)
     addresses = read_column(body, at + n_map, width, (group.n_blocks,), (width,))
     return _present(array, group, addresses, bits.reshape(group.n_blocks, n_pages))

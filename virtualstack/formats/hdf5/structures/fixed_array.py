@@ -140,7 +140,7 @@ def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
         return empty_table()
     check(n * entry_size <= space.end, f"a fixed array of {n} elements is longer than the file")
     page = 1 << n_page_bits
-    # HDF5 spec VII.C, data block: there are no pages where all elements fit in one
+    # HDF5 spec VII.C, data block: there are no pages if all elements fit in one page
     return (
         yield from (_read_pages(space, address, block, n, page) if n > page else _read_whole(space, address, block, n))
     )
@@ -167,7 +167,7 @@ def _read_pages(space: ChunkSpace, array: int, block: int, n: int, page: int) ->
         block + size + n * space.entry_size + n_pages * _CHECKSUM_BYTES,
     )
     check(end <= space.end, "a fixed array reaches past the end of the file")
-    pages = np.flatnonzero(np.unpackbits(head[at:], count=n_pages))  # those that hold something
+    pages = np.flatnonzero(np.unpackbits(head[at:], count=n_pages))  # the pages that were written
     n_last = n - (n_pages - 1) * page
     whole = pages[:-1] if n_last < page and len(pages) and pages[-1] == n_pages - 1 else pages
     last = pages[len(whole) :]

@@ -77,7 +77,7 @@ def read_global_heap(address: int, superblock: Superblock) -> Parse[Mapping[int,
     prefix = -(-(8 + width) // 8) * 8
     while at + prefix <= size:
         index, length = unsigned(body, at, 2), unsigned(body, at + 8, width)
-        if not index:  # the free space, at the end; its length counts what stands before it, too
+        if not index:  # the free space at the end; its length includes its prefix
             check(length == size - at, "the free space of a global heap is out of bounds")
             break
         check(index not in objects and length <= size - at - prefix, "an object of a global heap is out of bounds")
@@ -121,7 +121,7 @@ class FractalHeap:
         StructureError
             The heap has no such object.
         """
-        kind = identifier[0]  # version, kind, and the length of tiny ones
+        kind = identifier[0]  # version, kind, and the length of a tiny object
         if kind:
             return self._special(identifier, kind)
         split = 1 + self.offset_width

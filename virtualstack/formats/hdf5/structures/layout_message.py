@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
-_MAX_DIMENSIONS = 33  # with that of the bytes of an element
+_MAX_DIMENSIONS = 33  # including a dimension for the bytes of an element
 _LEAVES_EDGES_UNFILTERED, _SINGLE_WITH_FILTER = 0x01, 0x02
 
 
@@ -273,7 +273,7 @@ def _parse_chunked(fields: _Fields, version: int) -> ChunkedLayout:
         )
     elif kind == 5:
         index, node_size = "btree2", fields.number(4)
-        fields.take(2)  # when nodes are split and merged
+        fields.take(2)  # percentages at which nodes are split and merged
     else:
         raise StructureError(f"the data layout message has the unknown chunk index type {kind}")
     return ChunkedLayout(

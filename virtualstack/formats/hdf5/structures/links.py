@@ -113,7 +113,7 @@ def _parse_link(body: bytes, superblock: Superblock) -> Link:
     check(0 < size == len(value), "a link that leads to no name")
     if kind == 1:
         return Link(name=name, kind="soft", target=(value,), order=order)
-    # external: version and flags, then two texts that end with a NUL each
+    # external: version and flags, then two texts, each with a final NUL
     parts = value[1:].split(b"\0")
     check(value[0] == 0 and len(parts) >= 3, "an external link that is not known")
     return Link(name=name, kind="external", target=(parts[0], parts[1]), order=order)
@@ -158,7 +158,7 @@ def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]
     for node, table in tables:
         found = _symbols(table, heap, superblock)
         names = [link.name for link in found]
-        # the HDF5 library finds a name by halving, and none that stands in another place
+        # the HDF5 library finds a name by binary search, and misses a name at another position
         is_sorted = all(a < b for a, b in pairwise(names))
         keys = [(name_in_heap(heap, after), name_in_heap(heap, until)) for after, until in node.bounds]
         is_sorted &= all(after < names[0] and names[-1] <= until for after, until in keys if names)

@@ -24,7 +24,7 @@ __all__ = [
 
 _MAX_RANK = 32  # H5S_MAX_RANK
 _MAX_FILTERS = 32  # H5Z_MAX_NFILTERS
-_FIRST_REGISTERED = 256  # filters below have no name in version 2 of the message
+_FIRST_REGISTERED = 256  # filters with smaller numbers have no name in version 2 of the message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ def parse_filters(body: bytes, /) -> tuple[FilterMessage, ...]:
             name_size = unsigned(body, at, 2)
             at += 2
         check(version == 2 or name_size % 8 == 0, "the name of a filter is not padded")
-        n_values = unsigned(body, at + 2, 2)  # flags stand before
+        n_values = unsigned(body, at + 2, 2)  # behind the flags
         at += 4
         end = at + name_size + 4 * n_values
         check(end <= len(body), "a filter pipeline ends before its fields do")

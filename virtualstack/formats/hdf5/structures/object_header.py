@@ -28,7 +28,7 @@ _SHARED = 0x42  # shared, or may be
 _MAY_BE_SHARED = frozenset({0x01, 0x03, 0x04, 0x05, 0x0B, 0x0C})
 _OLD_PREFIX = struct.Struct("<HHB").unpack_from
 _NEW_PREFIX = struct.Struct("<BHB").unpack_from
-_MAX_HEADER_BYTES = 1 << 26  # of all blocks of a header; messages have at most 64 KiB
+_MAX_HEADER_BYTES = 1 << 26  # all blocks of a header together; a message has at most 64 KiB
 
 
 class Message(NamedTuple):
@@ -148,7 +148,7 @@ def _split_new(
 ) -> None:
     at, end = 0, len(block)
     prefix = 6 if has_order else 4
-    while at + prefix <= end:  # what is shorter is a gap
+    while at + prefix <= end:  # fewer bytes are a gap
         kind, size, flags = _NEW_PREFIX(block, at)
         first = at + prefix
         at = first + size

@@ -146,9 +146,9 @@ def read_both[A, B](first: Parse[A], second: Parse[B]) -> Parse[tuple[A, B]]:
     return results[0], results[1]
 
 
-ROUND_BYTES = 1 << 24  # at most in memory; on a fast network it takes longer to come than a round trip does
+ROUND_BYTES = 1 << 24  # largest round in memory; even a fast network needs longer for it than for a round trip
 _FEW_BLOCKS = 16
-SLICE_BYTES = 1 << 18  # worked on at once: what is computed from it stays in the caches of the processor
+SLICE_BYTES = 1 << 18  # processed at once, so that intermediate results stay in the processor's caches
 
 
 def read_in_rounds(requests: Sequence[Blocks], use: Callable[[int, int, NDArray[np.uint8]], None]) -> Parse[None]:
@@ -179,7 +179,7 @@ def read_in_rounds(requests: Sequence[Blocks], use: Callable[[int, int, NDArray[
             step = max(1, SLICE_BYTES // blocks.size)
             for at in range(0, len(answer), step):
                 use(number, first + at, answer[at : at + step])
-        del answers, answer  # before the next ones are asked for
+        del answers, answer  # freed before the next request
 
 
 def _packed(pieces: list[tuple[int, int, Blocks]]) -> list[list[tuple[int, int, Blocks]]]:

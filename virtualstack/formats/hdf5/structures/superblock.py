@@ -20,7 +20,7 @@ __all__ = ["SIGNATURE", "Superblock", "find_superblock", "read_superblock"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FIRST_USER_BLOCK_BYTES = 512
-_BTREE_K = 32  # HDF5 spec III.A.1 and H5Bprivate.h: "indexed storage internal node K" where no superblock says it
+_BTREE_K = 32  # HDF5 spec III.A.1 and H5Bprivate.h: default of the "indexed storage internal node K"
 _BTREE_K_VALUES = 0x13
 _STATUS_FLAGS = 7  # H5F_SUPER_ALL_FLAGS
 _HARMLESS = frozenset({0x00, 0x0F, 0x17})  # NIL, shared message table, file space info
@@ -99,7 +99,7 @@ def read_superblock(base: int, size: int) -> Parse[Superblock]:
         return _parse_old(body, version, base, size)
     check(version in (2, 3), f"version {version} of the superblock is not known")
     widths = _widths(body[9], body[10])
-    # flags of version 2 say nothing; those of version 3 are set while a writer has the file open
+    # flags of version 2 have no meaning; flags of version 3 are set while a writer has the file open
     check(body[11] <= (_STATUS_FLAGS if version == 2 else 0), "the file was not closed by its writer")
     n_bytes = 12 + 4 * widths.address
     fields = verified(body[: n_bytes + 4])
@@ -120,7 +120,7 @@ def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock
             check(min(chunk_k, internal_k, leaf_k) > 0, "nodes of B-trees have room for no entries")
             superblock = replace(superblock, chunk_k=chunk_k, group_internal_k=internal_k, group_leaf_k=leaf_k)
         else:
-            # what it says of shared messages and of free space is not needed here
+            # facts about shared messages and free space are not needed here
             check(message.kind in _HARMLESS, f"message {message.kind:#x} in the superblock extension")
     return superblock
 

@@ -26,7 +26,7 @@ __all__ = [
     "selection_axes",
 ]
 
-_MAX_RUNS = 1 << 24  # along an axis: 256 MB
+_MAX_RUNS = 1 << 24  # runs along an axis: 256 MB
 
 
 class SelectionError(Exception):
