@@ -39,8 +39,8 @@ class Targets:
     ) -> dict[str, Any] | None:
         """Write kerchunk references, or append to existing ones.
 
-        ``xr.open_dataset(target, engine="kerchunk")`` opens the references. Loaded variables and INLINE chunks become
-        text in the references.
+        ``xr.open_dataset(target, engine="kerchunk")`` opens the references. Loaded variables and INLINE chunks are
+        stored in the references.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Many files at once: each becomes a group of virtual arrays, and none is lost silently."""
+"""Scan of many files: each becomes a group of virtual arrays or a reported error."""
 
 from virtualstack.scanning.many import ScanResult, scan
 

@@ -1,6 +1,6 @@
-"""Groups that were found before, by source and by how it was read; an entry is used while its sources stay the same.
+"""Cache of scanned groups, by source and by how it was read. An entry is used while its files stay the same.
 
-Backends are told apart by hashes that give no secret away.
+Storage options are compared by hashes that reveal no secret.
 """
 
 from __future__ import annotations
@@ -44,22 +44,24 @@ __all__ = [
     "surroundings",
 ]
 
-_HOW = (CLIENT_OPTIONS - {"default_headers"}) | OWN_OPTIONS  # and not where, or who asks
+_HOW = (
+    CLIENT_OPTIONS - {"default_headers"}
+) | OWN_OPTIONS  # options without effect on which server is reached, or as whom
 _CLOUD_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_")
 _PLACES = ("ENDPOINT", "ACCOUNT_NAME", "BASE_URL", "EMULATOR")
-_HASH_ROUNDS = 100_000  # 40 ms: a hash of a short password must not be found by trying
+_HASH_ROUNDS = 100_000  # 40 ms: guessing a short password from its hash must be slow
 
 
 def hash_backends(storage: Storage, /) -> dict[str, str]:
-    """Give a hash of the options, store or filesystem for each URL prefix.
+    """Return a hash of the options, store or filesystem of each URL prefix.
 
-    One whose content cannot be told, as a store in memory, has another hash each time.
+    A backend whose content cannot be compared, such as a store in memory, has another hash each time.
     """
     return {prefix: _mark(prefix, backend) for prefix, backend in (*storage.remembered, *storage.given)}
 
 
 def hash_environment() -> str:
-    """Give a hash of the variables that say which servers the URLs of buckets mean, where ``storage=`` does not."""
+    """Return a hash of the environment variables that decide which servers the URLs of buckets mean."""
     found = [
         item
         for item in os.environ.items()
@@ -73,7 +75,7 @@ def _mark(prefix: str, backend: object) -> str:
         backend = {key: value for key, value in backend.items() if str(key).lower() not in _HOW}
     try:
         text = repr((type(backend).__qualname__, _plain(backend)))
-    except Exception:  # noqa: BLE001 - classes of others raise what they like
+    except Exception:  # noqa: BLE001 - classes of other packages may raise any error
         text = uuid.uuid4().hex
     return _hash(text, prefix)
 
@@ -83,7 +85,7 @@ def _hash(text: str, salt: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """Give what has the same ``repr`` in each process: mappings sorted, objects as what they are made of."""
+    """Return a value with the same ``repr`` in each process: mappings are sorted, and objects are taken apart."""
     if value is None or isinstance(value, str | bytes | int | float | PurePath):
         return value
     if isinstance(value, Mapping):
@@ -96,20 +98,20 @@ def _plain(value: object) -> object:
     return [made[0].__qualname__, *map(_plain, made[1:])]
 
 
-_CLOCK_TICK_SECONDS = 0.02  # seconds; the clock of a local file system moves on every 1 to 10 ms
-_PREFIX_VARIABLES = ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX")  # where the HDF5 library looks for other files
+_CLOCK_TICK_SECONDS = 0.02  # seconds; the clock of a local file system advances every 1 to 10 ms
+_PREFIX_VARIABLES = ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX")  # where the HDF5 library searches for other files
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What tells one version of a file from another; ``None`` where it is unknown.
+    """Facts that identify one version of a file. A fact that is not known is ``None``.
 
     Parameters
     ----------
     size, etag, last_modified
-        See `Location`.
+        Size in bytes, etag and modification time, as in `Location`.
     stamp
-        Of a local file, see `LocalSource`: another file may be put in its place with the same size and time.
+        Stamp of a local file, as in `LocalSource`: another file with the same size and time may take its place.
     """
 
     size: int | None = None
@@ -119,27 +121,27 @@ class Version:
 
     @classmethod
     def from_source(cls, source: Source, /) -> Version:
-        """Give the version that was opened."""
+        """Return the version of the source that was opened."""
         x: Location = source.location
         return cls(x.size, x.etag, x.last_modified, source.stamp if isinstance(source, LocalSource) else None)
 
     @property
     def is_known(self) -> bool:
-        """Whether there is more than a size."""
+        """Whether the size and at least one other fact are known."""
         return self.size is not None and (self.etag, self.last_modified, self.stamp) != (None, None, None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WatchedStorage(Storage):
-    """A storage that notes what was opened: URL and version, ``None`` where there was nothing.
+    """Storage that records the URL and version of each source that was opened.
 
-    What could not be opened has a version that is not known.
+    The version is ``None`` if there was no source, and an unknown version if the source could not be opened.
     """
 
     seen: dict[str, Version | None] = field(default_factory=dict, compare=False)
 
     def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
-        """Open what is at a URL or local path."""
+        """Open the source at a URL or local path, and record its version."""
         key = absolute_url(url)
         try:
             source = Storage.source(self, url, expected=expected)
@@ -156,7 +158,7 @@ class WatchedStorage(Storage):
 
 
 def _let_pass(source: Source) -> None:
-    """Wait where a file has changed just now: a change that is yet to come shall have another time."""
+    """Wait if a file has changed just now, so that a later change gets another modification time."""
     if isinstance(source, LocalSource) and source.stamp is not None:
         age = time.time() - source.stamp[1] / 1e9
         if abs(age) < _CLOCK_TICK_SECONDS:
@@ -164,12 +166,12 @@ def _let_pass(source: Source) -> None:
 
 
 def is_unchanged(versions: Mapping[str, Version | None], main: str, storage: Storage, /) -> bool:
-    """Whether all files are what they were; one request each.
+    """Return whether all files still have these versions, with one request for each file.
 
     Raises
     ------
     StorageError
-        The main file cannot be asked; others count as changed then.
+        The version of the main file cannot be read. Other files count as changed in this case.
     """
     return all(_is_same(url, before, main, storage) for url, before in versions.items())
 
@@ -191,17 +193,20 @@ def _is_same(url: str, before: Version | None, main: str, storage: Storage) -> b
 
 
 def surroundings(main: str, seen: Mapping[str, Any], /) -> list[str] | None:
-    """Give where other local files were looked for, beside what stands in the main one; ``None``: there are none."""
+    """Return the folder and environment variables that local references of a file depend on.
+
+    The result is ``None`` if no other local file was opened.
+    """
     if not any(url != main and local_path(url) is not None for url in seen):
         return None
     try:
         folder = os.getcwd()
-    except OSError:  # it is deleted
+    except OSError:  # the folder was deleted
         folder = ""
     return [folder, *(os.environ.get(name, "") for name in _PREFIX_VARIABLES)]
 
 
-_FORMAT_VERSION = 5  # another number, and entries of this one are not looked at
+_FORMAT_VERSION = 5  # entries with another version are ignored
 _MAGIC = b"vs.scan\n"
 _OPTIONAL = (
     "eccodes",
@@ -210,33 +215,41 @@ _OPTIONAL = (
     "pyproj",
     "rasterio",
     "tifffile",
-)  # without them, readers find less
+)  # optional packages; without them, readers find less
 _MAX_ENTRY_BYTES = 1 << 30  # bytes of an entry, once decompressed
 _TAG_NAME = "CACHEDIR.TAG"
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by virtualstack.scanning; it may be deleted at any time.\n"
-_DAMAGE = ManifestError, CodecError, ValueError, TypeError, LookupError, OverflowError, RecursionError  # of forged JSON
+_DAMAGE = (
+    ManifestError,
+    CodecError,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+)  # errors that forged JSON may cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanCache:
-    """One object for each source, named by a hash of its URL, and of how it was reached and read.
+    """Cache with one object for each source, named by a hash of its URL and of how it was reached and read.
 
-    It holds the version (size, etag, times, inode) of every file that was opened, those that the source points to
-    included, and the group: JSON and packed columns under a checksum, compressed. Nothing in it runs; what is damaged
-    or was written by others is written anew.
+    An object holds the version (size, etag, times, inode) of every file that was opened, including files that the
+    source refers to. It also holds the group, as JSON and packed columns with a checksum, compressed. Nothing in an
+    object can be executed. Objects that are damaged or of another format are written again.
 
     Parameters
     ----------
     target
-        Where the objects are.
+        Folder or bucket of the objects.
     how
-        How sources are read, as text.
+        Description of how sources are read, as text.
     storage, marks
-        How they are reached, and a hash of the options of each URL prefix.
+        Access to the sources, and a hash of the options of each URL prefix.
     environment
-        A hash of what counts for remote sources besides.
+        Hash of the environment variables that matter for remote sources.
     is_checked
-        Whether versions are compared with what is there now.
+        If true, versions are compared with the current ones.
     """
 
     target: Target
@@ -262,13 +275,13 @@ class ScanCache:
         Raises
         ------
         StorageError
-            It can neither be written to, nor is it there.
+            The cache does not exist, and cannot be created.
         """
         target = storage.target(place)
         try:
             target.put_if_absent(_TAG_NAME, _TAG)
         except StorageError as error:
-            if not _has_tag(target):  # with it, this is a cache that may only be read: what is new is not kept
+            if not _has_tag(target):  # with the tag, this is a read-only cache: new results are not stored
                 raise StorageError(
                     f"cache='{os.fspath(place)}' is no place that can be made and written to: "
                     f"{error.__cause__ or error}. Give another one",
@@ -291,13 +304,13 @@ class ScanCache:
         )
 
     def watch(self, storage: Storage, /) -> WatchedStorage:
-        """Give the storage to read a source with that is to be stored."""
+        """Return a storage that records the versions for an entry of the cache."""
         return WatchedStorage(storage.given, storage.remembered, storage.kept, storage.stale, storage.permissions)
 
     def load(self, url: str, storage: Storage, /) -> ManifestGroup | None:
-        """Give the group of a source, or ``None`` where there is none or its files have changed.
+        """Return the group of a source, or ``None`` if the cache has no entry or the files have changed.
 
-        One object of the cache, and one request for each file that was opened to make it.
+        This reads one object of the cache, and makes one request for each file that was opened to make it.
         """
         try:
             data = self.target.get(self._key(url))
@@ -319,7 +332,7 @@ class ScanCache:
             return None
 
     def store(self, url: str, group: ManifestGroup, storage: WatchedStorage, /) -> None:
-        """Keep a group; it is not, where it has attributes without a plain form, or nobody would see a change."""
+        """Store a group, unless its attributes have no plain form, or changes of its files could not be detected."""
         if url not in storage.seen or not all(x is None or x.is_known for x in storage.seen.values()):
             return
         heap = Heap()
@@ -360,13 +373,13 @@ def _has_tag(target: Target) -> bool:
 
 
 def _identify_reader(reader: Reader | None) -> list[str]:
-    """Say which reader it is, with its options; those that it is found among, where it is not given."""
+    """Return text that identifies the reader with its options, or all known readers if none is given."""
     if reader is None:
         return [f"{row.name} {row.target}" for row in list_readers()]
     try:
-        options = hashlib.blake2b(pickle.dumps(reader), digest_size=16).hexdigest()  # `repr` may leave some out
-    except Exception:  # noqa: BLE001 - classes of others raise what they like
-        options = uuid.uuid4().hex  # nothing is found again
+        options = hashlib.blake2b(pickle.dumps(reader), digest_size=16).hexdigest()  # `repr` may omit some options
+    except Exception:  # noqa: BLE001 - classes of other packages may raise any error
+        options = uuid.uuid4().hex  # no later scan finds these entries
     return [type(reader).__module__, type(reader).__qualname__, repr(reader), options]
 
 

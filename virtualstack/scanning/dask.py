@@ -1,4 +1,4 @@
-"""A dask cluster as an executor; the only module that imports ``distributed``, reached by name."""
+"""A dask cluster as an executor. Only this module imports ``distributed``, and it is imported by name."""
 
 from __future__ import annotations
 
@@ -17,21 +17,28 @@ except ModuleNotFoundError as error:
 
 __all__ = ["KilledWorker", "open_executor"]
 
-_EXPECTED_THREADS = 8  # that a cluster is taken to have whose workers are still to come
-_MAX_IDLE_SECONDS = 60.0  # without workers, until that is said
+_EXPECTED_THREADS = 8  # assumed for a cluster whose workers have not started yet
+_MAX_IDLE_SECONDS = 60.0  # without workers, before the warning
 
 
 def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bool]]:
-    """Give an executor that works on a cluster (``None``: of the client in use), its threads, and what watches it.
+    """Return an executor of a cluster, its number of threads, and a function that watches the cluster.
 
-    A client that is closed has no threads, and its executor takes no tasks. What watches is called again and again: it
-    tells whether the client is closed, after which dask may leave futures as they are, and warns, once, when a cluster
-    that had workers has had none for a minute.
+    The function must be called repeatedly. It returns true if the client is closed; dask may then never finish its
+    futures. It warns once if a cluster that had workers has had none for a minute. A closed client has no threads, and
+    its executor accepts no tasks.
+
+    Parameters
+    ----------
+    client
+        Client of the cluster, or ``None`` for the client of this session.
 
     Raises
     ------
     ValueError
-        There is no client.
+        No client is given, and the session has none.
+    TypeError
+        The object is not a synchronous client.
     """
     find: Any = default_client  # distributed has no types for these
     if client is None:
@@ -55,7 +62,7 @@ def _count_threads(cluster: Any) -> int:
         return 0
     try:
         return sum(cluster.nthreads().values())
-    except OSError:  # its scheduler has just gone
+    except OSError:  # its scheduler has just stopped
         return 0
 
 

@@ -1,6 +1,6 @@
-"""What is done with each source, here or in a worker: read, retry where a failure may pass, and end in time.
+"""Work on one source, here or in a worker: read it, retry after temporary failures, and stop at the time limit.
 
-Executors of `concurrent.futures` wait for their work when the interpreter ends; those here do not.
+Executors of `concurrent.futures` wait for their work when the interpreter exits. The executors here do not.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = [
     "with_retries",
 ]
 
-DEFAULT_RETRIES = 5  # what storage does of itself, too
-_MIN_PATIENCE_SECONDS, _MAX_BACKOFF_SECONDS = 10.0, 3.0  # seconds that obstore asks again at all, and waits in between
+DEFAULT_RETRIES = 5  # the default of storage, too
+_MIN_PATIENCE_SECONDS, _MAX_BACKOFF_SECONDS = 10.0, 3.0  # longest time of all retries of obstore, and longest pause
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 10.0
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 _TRANSIENT_ERRNOS = {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
@@ -51,25 +51,25 @@ _BROKEN_CONNECTIONS = {"ClientPayloadError", "IncompleteRead", "ServerDisconnect
 
 
 def retry[T](read: Callable[[], T], retries: int, /) -> T:
-    """Call, and again up to ``retries`` times where storage fails for a reason that may pass."""
+    """Call a function, and repeat the call up to ``retries`` times after temporary failures of storage."""
     for attempt in range(retries):
         try:
             return read()
         except StorageError as error:
             if not is_transient(error):
                 raise
-        # jitter: workers that were turned away together do not come back together
+        # jitter: workers that were rejected at the same time do not repeat at the same time
         time.sleep(min(_FIRST_PAUSE_SECONDS * 2**attempt, _MAX_PAUSE_SECONDS) * random.uniform(0.5, 1.5))
     return read()
 
 
 def is_transient(error: StorageError, /) -> bool:
-    """Return whether the same request may succeed soon, and was not repeated by what made it.
+    """Return whether the same request may succeed soon and was not repeated by the library that made it.
 
-    Statuses such as 503, connections that break and time-outs of object stores are not among them: obstore has asked
-    again, with pauses, as often as its options say, before it gave up. fsspec and file systems have not.
+    Errors of object stores (statuses such as 503, broken connections and time-outs) do not count: obstore has already
+    repeated these requests as its options say. fsspec and file systems have not repeated theirs.
     """
-    if type(error) is not StorageError:  # what is not there, has changed or is forbidden stays so
+    if type(error) is not StorageError:  # a missing, changed or forbidden source stays so
         return False
     return error.is_short or any(_is_transient(cause) for cause in _find_causes(error))
 
@@ -89,9 +89,9 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Storage:
-    """Let requests to the servers of some URLs be repeated so often, unless their options say how often.
+    """Return the storage with a number of retries for the servers of these URLs, unless their options set it.
 
-    Stores and filesystems that a user made keep their own way.
+    Stores and filesystems that a user made keep their own setting.
     """
     roots = {split_url(url)[0]: url for url in urls if is_remote(url)}
     given = dict(storage.given)
@@ -107,17 +107,17 @@ def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Stor
 
 
 class DaemonThreads(Executor):
-    """Make each call in a thread of its own, which ends with the interpreter, whatever it does."""
+    """Executor that makes each call in a new daemon thread, which ends with the interpreter."""
 
     def submit[T](self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
-        """Begin a call now."""
+        """Start a call now, and return its future."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
 
         def call() -> None:
             try:
                 result = function(*arguments, **options)
-            except BaseException as error:  # noqa: BLE001 - the one who waits gets it
+            except BaseException as error:  # noqa: BLE001 - the future hands it to the caller
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -127,18 +127,21 @@ class DaemonThreads(Executor):
 
 
 def call_within[T](seconds: float, function: Callable[[], T], /) -> T:
-    """Call a function in a thread of its own, which is left alone when it takes longer.
+    """Call a function in a new thread, and stop waiting for it after a time limit. The thread is not stopped.
 
     Raises
     ------
     TimeoutError
-        It took longer.
+        The call took longer than the limit.
     """
     return DaemonThreads().submit(function).result(seconds)
 
 
 class _Context(SpawnContext):
-    """Start processes afresh, and remember them: threads of obstore, and locks of others, do not survive a fork."""
+    """Context that spawns processes and remembers them.
+
+    Processes are not forked, because threads of obstore and locks of other libraries do not survive a fork.
+    """
 
     def __init__(self) -> None:
         self.started: list[SpawnProcess] = []
@@ -149,26 +152,26 @@ class _Context(SpawnContext):
 
 
 class _Process(SpawnProcess):
-    """A process that Ctrl-C does not reach while it starts, which would show a traceback for each."""
+    """Process that ignores Ctrl-C while it starts; otherwise each process would print a traceback."""
 
     def start(self) -> None:
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child has the mask of its parent
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits the mask of its parent
             super().start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 class KillablePool(ProcessPoolExecutor):
-    """Processes that can be ended while they work; Ctrl-C is left to the process that has made them."""
+    """Pool of processes that can be killed while they work. Only the parent process handles Ctrl-C."""
 
     def __init__(self, n: int, /) -> None:
         self._context = _Context()
         super().__init__(n, mp_context=self._context, initializer=_ignore_interrupts)
 
     def kill(self) -> None:
-        """End all processes, whatever they do."""
+        """Kill all processes, whether they are idle or not."""
         for process in self._context.started:
             if process.is_alive():
                 process.kill()
@@ -179,7 +182,7 @@ def _ignore_interrupts() -> None:
 
 
 type Outcome = ManifestGroup | BaseException
-"""What is no `Exception` (Ctrl-C, an exit) ends the scan: it is handed on, as workers would swallow it."""
+"""Group or error of one source. Other errors than an `Exception` (Ctrl-C, an exit) end the scan."""
 
 _MAX_THREADS = 16  # remote sources that one worker reads at a time
 _STDERR = 2
@@ -187,22 +190,23 @@ _STDERR = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How sources are read; it pickles.
+    """Settings for reading sources. A job can be pickled.
 
     Parameters
     ----------
     reader, options
-        See :func:`virtualstack.scan`.
+        Reader (``None`` to detect it) and its options, as in :func:`virtualstack.scan`.
     storage
-        How they are reached.
+        Access to the sources.
     retries
-        How often a source is read again after an error that may pass.
+        Number of times a source is read again after a temporary failure.
     cache
-        Where groups are kept, or ``None``.
+        Cache of groups, or ``None``.
     timeout
-        Seconds that a source may take, or ``None``.
+        Largest number of seconds for one source, or ``None``.
     may_exit
-        Whether a source that takes longer may end the process: what hangs in a library may hold its locks for ever.
+        If true, a source that takes longer than ``timeout`` ends the process. A library that hangs may hold its locks
+        forever.
     """
 
     reader: Reader | None
@@ -214,7 +218,7 @@ class Job:
     may_exit: bool = False
 
     def read(self, url: str, /) -> ManifestGroup:
-        """Describe one source."""
+        """Return the group of one source."""
         return retry(lambda: self._read(url), self.retries)
 
     def _read(self, url: str) -> ManifestGroup:
@@ -234,18 +238,18 @@ class Job:
         group = _group(read_permitted(reader, url, storage, self.options), url)
         if not self.options.drop_variables:
             return group
-        group = self.options.without_dropped(group)  # readers may do so themselves, to look at less
+        group = self.options.without_dropped(group)  # readers may drop variables themselves, to read less
         if not any(text_arrays(node) for _, node in group.walk()):
             return group
-        # Whether characters are text depends on all variables, dropped ones too; dropping makes text of more of them.
+        # Whether characters are text depends on all variables, also on dropped ones. Without these, more would be text.
         try:
             whole = _group(read_permitted(reader, url, storage, replace(self.options, drop_variables=frozenset())), url)
         except VirtualStackError:
-            return group  # it opens without the dropped ones alone, also elsewhere
+            return group  # the file opens only without the dropped variables, in xarray too
         return _as_within(group, whole)
 
     def try_read(self, url: str, /) -> Outcome:
-        """Describe one source, or give the error, also one that is none of ours: it loses its file alone."""
+        """Return the group of one source, or its error. No error is raised, so that only this file is lost."""
         if self.timeout is None:
             return self._try(url)
         try:
@@ -266,14 +270,14 @@ class Job:
             return error
 
     def read_all(self, urls: Sequence[str], /) -> list[Outcome]:
-        """Describe several sources, remote ones side by side."""
+        """Return the outcomes of several sources. Remote ones are read in threads at the same time."""
         if len(urls) > 1 and any(map(is_remote, urls)):
             with ThreadPoolExecutor(min(len(urls), _MAX_THREADS)) as pool:
                 return list(pool.map(self.try_read, urls))
         return [self._try_or_exit(url) if self.may_exit and self.timeout else self.try_read(url) for url in urls]
 
     def _try_or_exit(self, url: str) -> Outcome:
-        faulthandler.dump_traceback_later(self.timeout or 0, exit=True, file=_STDERR)  # needs no lock of Python's
+        faulthandler.dump_traceback_later(self.timeout or 0, exit=True, file=_STDERR)  # needs no lock of Python
         try:
             return self._try(url)
         finally:
@@ -281,7 +285,7 @@ class Job:
 
 
 def _as_within(part: ManifestGroup, whole: ManifestGroup) -> ManifestGroup:
-    """Let a group without some of its arrays know which dimensions are the length of no text in the whole."""
+    """Return a group without some arrays, and in ``not_text`` the dimensions whose letters are no text in the whole."""
     names = text_arrays(part) - text_arrays(whole)
     dims = {(part.arrays[name].dimension_names or ())[-1] for name in names}
     return replace(
@@ -295,16 +299,23 @@ def _as_within(part: ManifestGroup, whole: ManifestGroup) -> ManifestGroup:
 
 
 def _group(found: object, url: str) -> ManifestGroup:
-    """Check what a reader gives: what is none would be lost silently."""
+    """Check that a reader returned a group; anything else would be lost silently.
+
+    Raises
+    ------
+    ReaderError
+        The reader returned an object that is not a group.
+    """
     if not isinstance(found, ManifestGroup):
         raise ReaderError(f"'{url}': its reader gave a {type(found).__name__}, not a ManifestGroup", url=url)
     return found
 
 
 def run(job: Job, urls: Sequence[str], /) -> bytes:
-    """Do the job in a worker; each outcome is pickled by itself, so that one that does not loses its file alone.
+    """Run the job in a worker, and return the pickled and compressed outcomes.
 
-    Compressed: of files that are alike, little is left but where their chunks are.
+    Each outcome is pickled by itself, so that an outcome that cannot be pickled loses only its own file. Groups of
+    similar files compress to little more than their chunk positions.
     """
     outcomes = [_pickle(url, outcome) for url, outcome in zip(urls, job.read_all(urls), strict=True)]
     compressed: bytes = zstd.compress(pickle.dumps(outcomes), 1)
@@ -312,7 +323,7 @@ def run(job: Job, urls: Sequence[str], /) -> bytes:
 
 
 def unpack_outcomes(data: bytes, urls: Sequence[str], /) -> list[Outcome]:
-    """Give what a worker has made of each source."""
+    """Return the outcome of each source from the bytes of a worker."""
     return [_unpickle(outcome, url) for outcome, url in zip(pickle.loads(zstd.decompress(data)), urls, strict=True)]
 
 
@@ -320,8 +331,8 @@ def _pickle(url: str, outcome: Outcome) -> bytes:
     try:
         data = pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
         if isinstance(outcome, BaseException):
-            pickle.loads(data)  # one with a constructor of its own may not come back
-    except Exception as error:  # noqa: BLE001 - classes of others raise what they like
+            pickle.loads(data)  # an error with a constructor of its own may not unpickle
+    except Exception as error:  # noqa: BLE001 - classes of other packages may raise any error
         what = repr(outcome) if isinstance(outcome, BaseException) else f"a group that does not pickle: {error!r}"
         return pickle.dumps(ReaderError(f"'{url}': its reader gave {what}", url=url))
     return data

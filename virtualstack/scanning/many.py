@@ -40,14 +40,14 @@ from virtualstack.warning import warn
 __all__ = ["Progress", "ScanResult", "scan", "show_progress"]
 
 type Progress = Callable[[int, int], Any]
-"""Called with the number of sources that are done, and of all."""
+"""Function that is called with the number of finished sources and the number of all sources."""
 
 _BAR_CHARACTERS = 30
-_REDRAW_SECONDS = 0.1  # seconds between two pictures
+_REDRAW_SECONDS = 0.1  # seconds between two drawings of the bar
 
 
 def show_progress(label: str = "scan", /) -> Progress:
-    """Give what draws a bar on stderr, in terminals and notebooks: done, time that went by, and time that is left."""
+    """Return a function that draws a progress bar on stderr: sources done, time elapsed and time left."""
     began = time.monotonic()
     drawn = 0.0
 
@@ -74,18 +74,32 @@ def _clock(seconds: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ScanResult(Sequence[ManifestGroup]):
-    """Groups in the order of the URLs, and what failed.
+    """Result of :func:`scan`: a sequence of groups in the order of the URLs, and the errors of sources that failed.
+
+    When to use: to inspect the groups of many files, or to open and join them later with :meth:`datasets`.
+    Alternatives: :func:`open_virtual_mfdataset` scans and joins in one call.
 
     Parameters
     ----------
     groups
-        One for each source that could be described.
+        One group for each source that could be described.
     errors
-        Pairs of URL and error for those that could not.
+        Pairs of URL and error for sources that could not be described.
     urls
-        One for each group: the URL that was given, made absolute.
+        Absolute URL of the source of each group.
     reader, storage, options
-        What the sources were described with.
+        Reader, storage and options that the sources were scanned with.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0])}).to_netcdf("day.nc", engine="netcdf4")
+    >>> found = vs.scan(["day.nc", "nowhere.nc"], on_error="skip")
+    >>> found
+    ScanResult(1 groups, 1 failed)
+    >>> found.failures["error"].tolist()
+    ['SourceNotFoundError']
     """
 
     groups: tuple[ManifestGroup, ...]
@@ -100,7 +114,7 @@ class ScanResult(Sequence[ManifestGroup]):
     @overload
     def __getitem__(self, index: slice, /) -> ScanResult: ...
     def __getitem__(self, index: int | slice, /) -> ManifestGroup | ScanResult:
-        """Give one group, or the result with some of them and the same errors."""
+        """Return one group, or for a slice a result with those groups and the same errors."""
         if isinstance(index, slice):
             return replace(self, groups=self.groups[index], urls=self.urls[index])
         return self.groups[index]
@@ -122,30 +136,36 @@ class ScanResult(Sequence[ManifestGroup]):
     ) -> list[xr.Dataset]:
         """Open the groups as virtual datasets, which :func:`virtualstack.combine_datasets` joins.
 
-        Values of loadable variables are read, and nothing else. Each dataset names its source in
-        ``dataset.encoding["source"]``.
+        Only the values of loadable variables are read. Each dataset names its source in ``dataset.encoding["source"]``.
+        Which group is opened, what is dropped and how much may be inlined was decided by ``options=`` of the scan.
 
         Parameters
         ----------
-        loadable_variables, decode_times, unpack
-            See :func:`virtualstack.open_virtual_dataset`. Which group is opened, what is dropped and how many bytes of
-            a variable may be inlined was said to the scan, by ``options=``.
+        loadable_variables
+            Names of variables to load and decode. By default the dimension coordinates are loaded.
+        decode_times
+            If true, loaded and unpacked times become dates. This is the default.
+        unpack
+            If true, virtual variables are decoded as ``xr.open_dataset`` decodes them: missing values, scale and
+            offset, and times.
         unsupported
-            What to do with variables that the reader refused: raise, or leave them out with a warning (``"skip"``).
+            Treatment of variables that the reader refused. ``"skip"`` leaves them out with a warning; any other value
+            raises.
         on_error
-            Whether the first group that cannot be opened raises, or is left out with a warning that
-            names it (``"skip"``).
+            Treatment of a group that cannot be opened: ``"raise"`` raises its error, and ``"skip"`` leaves it out with
+            a warning that names it.
 
         Returns
         -------
         list of xarray.Dataset
-            One for each group, in their order; or a single one of all, where the scan asked for the parts of one index
-            (``ReadOptions(is_part=True)``) and the reader puts them together.
+            One dataset for each group, in the same order. If the scan asked for the parts of one index
+            (``ReadOptions(is_part=True)``) and the reader assembles them, the list has one dataset of all.
 
         Raises
         ------
         ReaderError, StorageError
-            A variable was refused, or values cannot be read or decoded; or with ``on_error="skip"``, in all of them.
+            A variable was refused, or values cannot be read or decoded. With ``on_error="skip"``, this holds for all
+            groups.
 
         Examples
         --------
@@ -182,7 +202,7 @@ class ScanResult(Sequence[ManifestGroup]):
 
     @property
     def failures(self) -> pd.DataFrame:
-        """What failed: columns ``url``, ``error`` (its class) and ``message``."""
+        """Table of the sources that failed: columns ``url``, ``error`` (class of the error) and ``message``."""
         rows = [(url, type(error).__name__, str(error)) for url, error in self.errors]
         return pd.DataFrame(rows, columns=["url", "error", "message"])
 
@@ -191,7 +211,7 @@ class ScanResult(Sequence[ManifestGroup]):
         return f"ScanResult({len(self.groups)} groups{failed})"
 
 
-_MAX_CHARACTERS = 1000  # letters of what is no URL
+_MAX_CHARACTERS = 1000  # longest excerpt of a value in messages
 
 
 def scan(
@@ -209,58 +229,80 @@ def scan(
     timeout: float | None = None,
     options: ReadOptions | None = None,
 ) -> ScanResult:
-    """Describe many sources; what a source's reader could not take over is in its ``refusals``.
+    """Describe many sources: read their metadata and chunk indexes, and no chunk.
 
-    Reads metadata and chunk indexes, no chunk.
+    What the reader of a source could not take over is in the ``refusals`` of its group.
 
     Parameters
     ----------
     urls
-        URLs or local paths; ``file://`` URLs may be percent-encoded, as :meth:`pathlib.Path.as_uri` writes them.
+        URLs or local paths. ``file://`` URLs may be percent-encoded, as :meth:`pathlib.Path.as_uri` writes them.
     reader
-        Name of a reader or a reader with options; found out for each source by default.
+        Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each
+        source.
     storage
-        See :func:`open_virtual_dataset`; workers get it too.
+        Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``, or an obstore or
+        fsspec object. Workers get it too, and this process remembers it for the URL prefix.
     executor
-        Who does the work: ``"threads"`` of this process, ``"processes"`` of this machine, ``"dask"`` (the client of
-        this session), a ``distributed.Client``, or any ``concurrent.futures.Executor``. By default, remote sources are
-        read in 64 threads, as that is mostly waiting, and local ones one after the other. What an executor that comes
-        to its end was not given yet has failed. A scan within a task of an executor must not use that one: where all
-        its workers wait for scans, it waits for ever.
+        Executor that runs the work: ``"threads"`` of this process, ``"processes"`` of this machine, ``"dask"`` (the
+        client of this session), a ``distributed.Client``, or any ``concurrent.futures.Executor``. By default, remote
+        sources are read in 64 threads, and local sources one after the other; with ``cache``, local ones use threads
+        too. If the executor is shut down during the scan, sources that were not submitted fail. Do not call ``scan``
+        from a task of the same executor: the scan waits forever if all workers wait for scans.
     on_error
-        ``"raise"`` the first error, in the order of the URLs; or ``"skip"`` the source and keep the error in
-        ``failures``, whatever went wrong.
+        ``"raise"`` raises the first error in the order of the URLs. ``"skip"`` leaves the source out and lists its
+        error in ``failures``, whatever the error is.
     cache
-        Directory or URL of one, where what is found is kept: a later call reads what is new or has changed, which it
-        finds out by one request a source. Workers must reach it, too.
+        Directory or URL that keeps scan results. A later scan reads only sources that are new or have changed, which it
+        checks with one request for each file. Workers must be able to reach it, too.
     recheck
-        Whether to ask sources that are in the cache for their size, etag and times, local ones for their inode too.
-        Without, no request is made for them: for archives that do not change.
+        If true, the size, etag and times of files in the cache are checked, and the inode of local files. If false, no
+        request is made for them; use this for archives that do not change.
     progress
-        ``True`` for a bar on stderr, or what is called with the number done and the number of all, in this thread.
+        ``True`` for a progress bar on stderr, or a function of the number of finished sources and of all sources.
+        It is called in this thread.
     retries
-        How often a request is repeated, after pauses that grow, where it failed for a reason that may pass (the server
-        is busy, an answer is cut short). By default 5 times, or as ``max_retries`` in ``storage=`` says.
+        Number of times a request is repeated, with growing pauses, after a temporary failure (the server is busy, an
+        answer is cut short). By default it is 5, or ``max_retries`` of ``storage``.
     timeout
-        Seconds that one source may take, all requests included; a source that takes longer has failed. With
-        ``executor="processes"`` its process is ended; a thread goes on until it comes to its end or the interpreter
-        does, and may hold up other threads, as no more than one at a time is in the HDF5 library.
+        Largest number of seconds for one source, with all its requests. A source that takes longer fails. With
+        ``executor="processes"`` its process is ended. A thread runs on until it finishes or the interpreter ends. It
+        may delay other threads, because only one thread at a time can be in the HDF5 library.
     options
-        What the readers are told.
+        `ReadOptions` for the readers: group, dropped variables, inline limit and permissions.
 
     Returns
     -------
     ScanResult
-        A sequence of groups in the order of the URLs.
+        A sequence of groups in the order of the URLs. Open them with :meth:`ScanResult.datasets`, and see
+        ``failures`` for sources that were skipped.
 
     Raises
     ------
     ReaderError, StorageError
-        A source cannot be read, and ``on_error`` is ``"raise"``.
+        A source cannot be read and ``on_error`` is ``"raise"``, or the cache cannot be used.
     RuntimeError
         Worker processes do not start.
     KeyboardInterrupt, SystemExit
-        Ctrl-C, and readers that ask to end. What waits is cancelled at once.
+        Ctrl-C was pressed, or a reader asked to exit. Waiting work is cancelled at once.
+    TypeError, ValueError
+        An argument has a wrong type or value, or cannot be pickled for other processes.
+
+    See Also
+    --------
+    open_virtual_mfdataset : Scan files and join them in one call.
+    survey : Compare files before they are joined.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in range(2):
+    ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+    >>> groups = vs.scan(["day0.nc", "day1.nc"], cache="scans")
+    >>> [sorted(group.arrays) for group in groups]
+    [['rain', 'time'], ['rain', 'time']]
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error={on_error!r}; it is 'raise' or 'skip'")
@@ -301,7 +343,13 @@ def scan(
 
 
 def _check_kinds(reader: object, retries: object, timeout: object, options: object) -> None:
-    """Refuse at once what every source would fail by."""
+    """Raise at once for arguments that would make every source fail.
+
+    Raises
+    ------
+    TypeError
+        An argument has a wrong type.
+    """
     if reader is not None and not isinstance(reader, str) and not callable(getattr(reader, "read", None)):
         raise TypeError(
             f"reader={reader!r:.{_MAX_CHARACTERS}} is neither the name of a reader, nor has it a method read()"
@@ -317,7 +365,7 @@ def _check_kinds(reader: object, retries: object, timeout: object, options: obje
 def _absolute(
     urls: Iterable[str | os.PathLike[str]], *, is_raising: bool
 ) -> tuple[list[str], list[tuple[str, Exception]]]:
-    """Give absolute URLs, and the names that cannot be one."""
+    """Return absolute URLs, and the names that cannot be URLs with their errors."""
     if isinstance(urls, str | bytes | os.PathLike):
         raise TypeError(f"scan() takes a list of URLs, not one: [{os.fspath(urls)!r}]")
     listed: list[str] = []
@@ -333,7 +381,13 @@ def _absolute(
 
 
 def _checked(url: object, position: int) -> str:
-    """Give a URL or path as text; bytes are none, and an empty path is the working directory."""
+    """Return a URL or path as text.
+
+    Raises
+    ------
+    StorageError
+        The item is not text or a path, or it is empty, which would be the working directory.
+    """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str) or not text:
         raise StorageError(f"number {position} (from 0) of the URLs is no URL or path: {url!r:.{_MAX_CHARACTERS}}")
@@ -347,7 +401,10 @@ def _collect(
     show: Progress | None,
     on_error: OnError,
 ) -> list[Outcome | None]:
-    """Give what became of each source; raise the first error, if that is asked for."""
+    """Return the outcome of each source.
+
+    With ``on_error="raise"``, the first error in the order of the URLs is raised.
+    """
     outcomes: list[Outcome | None] = [None] * len(urls)
     workers = find_workers(executor, job, urls)
     schedule = None if workers is None else Schedule(urls, workers)
@@ -361,7 +418,7 @@ def _collect(
                 first_failed = i
                 if schedule is None:
                     break
-                schedule.drop_after(i)  # an earlier one may fail still, and that is the one to raise
+                schedule.drop_after(i)  # an earlier source may still fail, and its error is the one to raise
             elif isinstance(outcome, VirtualStackError):
                 forget_frames(outcome)
             if show is not None and first_failed == len(urls):

@@ -1,4 +1,4 @@
-"""Groups as plain bytes: JSON, packed columns and nothing that runs when it is read."""
+"""Groups as plain bytes: JSON and packed columns, with nothing that is executed on reading."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError
 
 __all__ = ["from_group", "to_group"]
 
-_MAX_CELLS = 1 << 27  # of all arrays: 3 GiB of entries; a few bytes can say that there are so many
+_MAX_CELLS = 1 << 27  # in all arrays: 3 GiB of entries; forged data of a few bytes could ask for more
 
 
 def from_group(group: ManifestGroup, heap: Heap, /) -> Json:
-    """Give the JSON of a group; chunks go to the heap in packed columns.
+    """Return the JSON of a group. Chunk references go to the heap in packed columns.
 
     Raises
     ------
     UnstorableError
-        An attribute has no plain form, or there are more than 10^8 chunks.
+        An attribute has no plain form, chunks are in pages, or there are more than 2^27 chunks.
     """
     n_cells = sum(math.prod(array.grid.shape) for _, node in group.walk() for array in node.arrays.values())
     if n_cells > _MAX_CELLS:
@@ -47,18 +47,18 @@ def _from_group(group: ManifestGroup, heap: Heap) -> Json:
 
 
 def to_group(data: Json, heap: memoryview, /) -> ManifestGroup:
-    """Give the group back, every entry checked.
+    """Return the group, with every entry checked.
 
     Raises
     ------
     ManifestError, ValueError, TypeError, KeyError
-        The JSON is none of ours.
+        The JSON does not describe a group.
     """
     return _to_group(data, heap, _Room())
 
 
 class _Room:
-    """For how many more chunks there is memory."""
+    """Counter of the chunks that may still be read into memory."""
 
     def __init__(self) -> None:
         self.n_cells = _MAX_CELLS
@@ -96,7 +96,7 @@ def _to_location(data: Json) -> Location:
 
 def _from_array(array: ManifestArray, heap: Heap) -> Json:
     if not isinstance(array.manifest, ChunkManifest):
-        raise UnstorableError("chunks in pages")  # which are as quickly found again where they are
+        raise UnstorableError("chunks in pages")  # which are read as quickly from their source
     manifest = array.manifest
     return {
         **from_array_header(ArrayHeader.from_array(array), heap),

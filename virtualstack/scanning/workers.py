@@ -1,4 +1,4 @@
-"""Who reads the sources of a scan, in which order they get them, and how one is found that ends a worker."""
+"""Workers of a scan: the executor, the order of sources, and the search for a source that kills its worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from virtualstack.scanning.job import DaemonThreads, Job, KillablePool, Outcome,
 __all__ = ["ExecutorLike", "Schedule", "Workers", "find_workers"]
 
 type ExecutorLike = Literal["threads", "processes", "dask"] | Executor | Any | None
-"""What ``executor=`` takes; ``Any``: a ``distributed.Client``, which is not imported here."""
+"""Values of ``executor=``. ``Any`` is for a ``distributed.Client``, which is not imported here."""
 
 _MAX_THREADS = 64  # remote files at a time: each waits for two to five answers, and computes for 3 ms
 _MAX_TASK_SOURCES = 32
@@ -29,27 +29,27 @@ _PROBE_SECONDS = 120
 
 @dataclass(slots=True)
 class Workers:
-    """An executor, and how it is fed.
+    """An executor with settings for its tasks.
 
     Parameters
     ----------
     job
-        What is done with each source.
+        Work to do for each source.
     executor
-        Does it.
+        Executor that does the work.
     make
-        Makes another executor where this one breaks down; ``None`` where it is the user's.
+        Function that makes another executor if this one breaks; ``None`` for an executor of the user.
     n_tasks
-        Tasks that are submitted at a time.
+        Largest number of tasks that are submitted at the same time.
     task_length
-        Sources a task.
+        Number of sources in a task.
     is_here
-        Whether tasks run in threads of this process, so that nothing is pickled.
+        If true, tasks run in threads of this process, and nothing is pickled.
     watch
-        Called now and then while nothing comes back: tells whether nothing will any more, and warns where nobody is
-        left to do it.
+        Function that is called from time to time while no result arrives. It returns true if none will arrive any more,
+        and warns if no workers are left.
     deaths
-        Classes of errors of a task whose worker died.
+        Error classes of a task whose worker died.
     """
 
     job: Job
@@ -62,25 +62,25 @@ class Workers:
     deaths: tuple[type[Exception], ...] = (BrokenExecutor,)
 
     def submit(self, urls: Sequence[str], /) -> Future[Any]:
-        """Start a task."""
+        """Submit a task, and return its future."""
         if self.is_here:
             return self.executor.submit(self.job.read_all, urls)
         return self.executor.submit(run, self.job, tuple(urls))
 
     def outcomes(self, future: Future[Any], urls: Sequence[str], /) -> list[Outcome]:
-        """Give what a task has made of each of its sources."""
+        """Return the outcome of each source of a task."""
         if self.is_here:
             outcomes: list[Outcome] = future.result()
             return outcomes
         return unpack_outcomes(future.result(), urls)
 
     def renew(self) -> None:
-        """Go on with another executor after one has broken down; processes of our own where it was the user's.
+        """Replace an executor that broke. An executor of the user is replaced by processes of this machine.
 
         Raises
         ------
         RuntimeError
-            Its processes do not even start.
+            The new processes do not start.
         """
         self.close(is_idle=True)
         if self.make is None:
@@ -96,7 +96,7 @@ class Workers:
             ) from error
 
     def close(self, *, is_idle: bool) -> None:
-        """Let go of an executor of ours; what waits does not begin, processes that are not idle are ended."""
+        """Shut down an executor that was made here. Waiting tasks are cancelled, and busy processes are killed."""
         if self.make is not None:
             self.executor.shutdown(wait=False, cancel_futures=True)
         if isinstance(self.executor, KillablePool) and not is_idle:
@@ -104,19 +104,19 @@ class Workers:
 
 
 def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Workers | None:
-    """Give the workers for some sources; ``None``: one after the other, here.
+    """Return the workers for some sources, or ``None`` to read them one after the other in this thread.
 
     Raises
     ------
     ValueError, TypeError
-        There is no such executor.
+        ``executor`` is not a known name or executor, or the job cannot be pickled.
     MissingDependencyError
-        dask is asked for, and not installed.
+        A dask executor is asked for, and dask is not installed.
     """
     n = len(urls)
     any_remote = any(map(is_remote, urls))
     if executor is None:
-        if n < 2 or not (any_remote or job.cache):  # writing an entry of the cache is waiting for the disk
+        if n < 2 or not (any_remote or job.cache):  # writing an entry of the cache waits for the disk
             return None
         executor = "threads"
     if executor == "threads":
@@ -148,12 +148,12 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
 
 
 def _task_length(n: int, n_tasks: int) -> int:
-    """Give how many sources a task has: enough to cost little, and few enough for all workers to end together."""
+    """Return the number of sources in a task: large for low overhead, and small enough that workers finish together."""
     return min(max(n // max(n_tasks, 1), 1), _MAX_TASK_SOURCES)
 
 
 def _n_cpus() -> int:
-    # Those that this process may use; Windows waits for 61 processes at most.
+    # CPUs that this process may use; Windows waits for at most 61 processes.
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, 61)
 
@@ -168,25 +168,25 @@ def _check_pickles(job: Job) -> None:
         ) from error
 
 
-_WATCH_SECONDS = 10.0  # between two looks at who works, while nothing comes back
+_WATCH_SECONDS = 10.0  # between two checks of the workers, while no result arrives
 
 type _Task = tuple[int, ...]
-"""Indexes of sources."""
+"""Indexes of the sources of a task."""
 
 
 class Schedule:
-    """Tasks of some sources each, of which a few are submitted at a time.
+    """Tasks of some sources each, of which a limited number is submitted at the same time.
 
-    A worker that dies takes along what was under way, of others too. All of that is done again, one task at a time,
-    and a task that ends its worker again, one source at a time: so the source that does it is found, and nothing else
-    is lost. An executor that takes no tasks has come to its end: what it was not given yet is listed as lost.
+    If a worker dies, all running tasks are lost, also those of other workers. They are repeated one task at a time. A
+    task that kills its worker again is repeated one source at a time, so that only the source at fault is lost. If an
+    executor accepts no more tasks, the sources that were not submitted are reported as lost.
 
     Parameters
     ----------
     urls
-        The sources.
+        URLs of the sources.
     workers
-        Who reads them.
+        Workers that read the sources.
     """
 
     def __init__(self, urls: Sequence[str], workers: Workers, /) -> None:
@@ -204,7 +204,7 @@ class Schedule:
         self._refusal: Exception | None = None
 
     def outcomes(self) -> Generator[tuple[int, Outcome]]:
-        """Return the index and the outcome of each source, as they finish; closing this ends the work."""
+        """Yield the index and the outcome of each source as they finish. Closing this generator ends the work."""
         try:
             while self._pending or self._suspects or self._running:
                 self._submit()
@@ -223,7 +223,7 @@ class Schedule:
             self._workers.close(is_idle=is_idle)
 
     def drop_after(self, index: int, /) -> None:
-        """Drop the sources after one of them, without waiting for those that are being read."""
+        """Drop all sources after an index. Tasks that are running are not waited for."""
         self._pending = deque(task for task in self._pending if task[0] <= index)
         self._suspects = deque(task for task in self._suspects if task[0] <= index)
         for future, task in list(self._running.items()):
@@ -267,7 +267,7 @@ class Schedule:
         except BrokenExecutor:
             tasks.appendleft(task)
             self._is_broken = True
-        except Exception as error:  # noqa: BLE001 - executors of others raise what they like
+        except Exception as error:  # noqa: BLE001 - executors of other packages may raise any error
             tasks.appendleft(task)
             self._refusal = error
         else:
@@ -284,7 +284,7 @@ class Schedule:
         if error is None:
             try:
                 found = self._workers.outcomes(future, [self._urls[i] for i in task])
-            except Exception as odd:  # noqa: BLE001 - executors of others give what they like
+            except Exception as odd:  # noqa: BLE001 - executors of other packages may return anything
                 error = odd
             else:
                 yield from zip(task, found, strict=True)
