@@ -1,4 +1,4 @@
-"""Archives at a glance: what many files share before they are joined, and what stands in the way."""
+"""Survey of an archive: what its files share, and what prevents joining them."""
 
 from virtualstack.surveying.archive import survey
 from virtualstack.surveying.result import Survey

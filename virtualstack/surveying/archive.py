@@ -1,4 +1,4 @@
-"""From files to a survey: scan, find the dimension along which files follow each other, compare."""
+"""Survey of files: scan them, find the dimension along which they follow each other, and compare them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from virtualstack.surveying.sequence import FileSequence, find_url, read_version
 __all__ = ["common_dimension", "data_variables", "survey"]
 
 _NOT_DATA = ("bounds", "climatology", "grid_mapping", "ancillary_variables", "cell_measures", "coordinates")
-"""Attributes that name variables which are about others."""
+"""Attributes that name variables which describe other variables."""
 
 _MIN_SHARE = 0.9
-"""Of the files in which data variables have the commonest dimension, those that must have another one."""
+"""Smallest share of files that must have a dimension, relative to the files with the most common one."""
 
 
 def data_variables(group: ManifestGroup, /) -> dict[str, ManifestArray]:
-    """Give the variables that a file is about, by path: no coordinates, bounds or the like."""
+    """Return the data variables of a file by path, without coordinates, bounds and similar variables."""
     found: dict[str, ManifestArray] = {}
     helpers = set(group.coordinates)
     for path, node in group.walk():
@@ -46,12 +46,13 @@ def data_variables(group: ManifestGroup, /) -> dict[str, ManifestArray]:
 
 
 def common_dimension(groups: Sequence[ManifestGroup], /) -> str | None:
-    """Find the dimension along which files follow each other; ``None`` where there is none.
+    """Return the dimension along which files follow each other, or ``None`` if there is none.
 
-    That is a dimension that data variables have in most files: one that is unlimited and whose coordinate has times,
-    else one that is unlimited and has a coordinate, else one that has times, else one that is unlimited. Of several the
-    one that most files have so, and then the one that comes first among the axes of their data variables. Where there
-    is none, it is a time that most files have one of, as a scalar coordinate; of several the one named ``time``.
+    Candidates are dimensions that the data variables of most files have. The first of these kinds that has a candidate
+    decides: an unlimited dimension with times, an unlimited one with a coordinate, any dimension with times, any
+    unlimited one. Among several, the one that is of this kind in most files is taken, then the one that comes first
+    among the axes of data variables. Without a candidate, it is a scalar time coordinate that most files have. Among
+    several of these, ``time`` is preferred.
     """
     files: Counter[str] = Counter()
     in_data: Counter[str] = Counter()
@@ -105,40 +106,61 @@ def survey(
     dim: str | None = None,
     allow: Allow = (),
 ) -> Survey:
-    """Look over many files before they are joined: what they share, where that changes, and what stands out.
+    """Compare many files before they are joined: what they share, where that changes, and which files stand out.
 
-    Reads what :func:`virtualstack.scan` reads, and the coordinate of one dimension. A file that fails does not stop
-    the others.
+    The call reads what :func:`virtualstack.scan` reads, and the coordinate of one dimension. It may also read small
+    coordinates of files that overlap. A file that fails does not stop the others.
 
     Parameters
     ----------
     files
         A pattern such as ``"data/*.nc"`` or ``"s3://bucket/2020/**/*.nc"``, or paths, URLs and patterns in any order.
-    reader, storage, executor, cache, progress
-        As in :func:`virtualstack.scan`.
+    reader
+        Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
+    storage
+        Access to the files: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``, or an obstore or
+        fsspec object.
+    executor
+        Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
+        ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
+    cache
+        Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
+    progress
+        ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
     dim
-        Dimension along which the files follow each other; by default one that the data variables of most files have:
-        the unlimited one with times, else an unlimited one with a coordinate, else one with times, else an unlimited
-        one without a coordinate.
+        Dimension along which the files follow each other. By default it is the first of these that the data variables
+        of most files have: an unlimited dimension with times, an unlimited one with a coordinate, any dimension with
+        times, an unlimited one without a coordinate.
     allow
-        URLs or paths that the files may refer to, besides those that are always allowed: see
+        URLs or paths that the files may refer to, in addition to the default places of
         :func:`virtualstack.open_virtual_dataset`.
 
     Returns
     -------
     Survey
-        Tables, and a text to print.
+        Tables of eras, outliers, duplicates, gaps and failures. Print it for a summary.
 
     Raises
     ------
     CombineError
         No file has a dimension ``dim``.
     SourceNotFoundError, StorageError
-        Nothing matches a pattern, or its folder cannot be listed.
+        No file matches a pattern, or its folder cannot be listed.
+
+    See Also
+    --------
+    open_virtual_mfdataset : Join the files.
 
     Examples
     --------
-    >>> survey(["/nowhere/a.nc"]).failures["error"].tolist()
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in (0, 1, 2, 4):
+    ...     part = xr.Dataset({"rain": ("time", [1.0])}, {"time": [day]})
+    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4", unlimited_dims=["time"])
+    >>> vs.survey("day*.nc").gaps[["after", "before", "steps"]].values.tolist()
+    [['2', '4', 1]]
+    >>> vs.survey(["/nowhere/a.nc"]).failures["error"].tolist()
     ['SourceNotFoundError']
     """
     scanned = scan(
@@ -214,7 +236,7 @@ class _Comparison:
     # -- order --------------------------------------------------------------------------------------------
 
     def _ordered(self, members: Sequence[int]) -> list[int]:
-        """Sort files by their first coordinate value; those without one come last, in the order given."""
+        """Return files sorted by their least coordinate value. Files without one come last, in the order given."""
         first = {i: x.least for i in members if (x := self.lines[i]) is not None and not np.isnan(x.least)}
         return sorted(first, key=first.__getitem__) + [i for i in members if i not in first]
 
@@ -223,7 +245,7 @@ class _Comparison:
         return ("", "") if line is None else line.labels
 
     def _span(self, members: Sequence[int]) -> tuple[str, str]:
-        """Give the least and the greatest value of files; of what has no order the first and the last."""
+        """Return the least and greatest value of files, or the first and last label of values without an order."""
         lines = [x for i in members if (x := self.lines[i]) is not None]
         numbers = [x for x in lines if not np.isnan(x.least)]
         if numbers:
@@ -322,7 +344,7 @@ class _Comparison:
 def _expanded(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], storage: StorageLike
 ) -> list[str | os.PathLike[str]]:
-    """Put what patterns match in their places; what is none stays as it is, that it may fail alone."""
+    """Return files with patterns replaced by their matches. Other items are kept, so that each fails alone."""
     found: list[str | os.PathLike[str]] = []
     for file in [files] if isinstance(files, str | os.PathLike) else files:
         found += find_urls([file], storage=storage) if is_pattern(file) else [file]
@@ -340,7 +362,7 @@ def _lengths(group: ManifestGroup) -> dict[str, int]:
 
 
 def _split(groups: Sequence[ManifestGroup], dim: str | None) -> dict[str, list[int]]:
-    """Part files that have no data variable in common; each part is named by its variables."""
+    """Return files by series, which share no data variable. A series is named by its variables."""
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -367,13 +389,13 @@ def _split(groups: Sequence[ManifestGroup], dim: str | None) -> dict[str, list[i
 
 
 def _names_of_data(group: ManifestGroup, dim: str | None) -> list[str]:
-    """Name the variables that a file is about: those with the dimension, if there are any."""
+    """Return the names of data variables with the dimension, or of all data variables if none has it."""
     data = data_variables(group)
     return sorted(name for name, x in data.items() if dim in (x.dimension_names or ())) or sorted(data)
 
 
 def _changes(facts: Facts, changed: NDArray[np.bool_], old: NDArray[np.int32], new: NDArray[np.int32]) -> str:
-    """Say what has changed, variables with the same change together."""
+    """Return text that describes changed properties; variables with the same change are listed together."""
     said: dict[tuple[str, str], list[str]] = {}
     for column in np.flatnonzero(changed).tolist():
         variable, name = facts.keys[column]

@@ -1,4 +1,4 @@
-"""Values of the dimension coordinate in each file, read and decoded so that they can be compared."""
+"""Values of the dimension coordinate of each file, read and decoded so that they can be compared."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ __all__ = ["TEXT", "CoordinateLine", "read_line", "read_values"]
 
 _MAX_FILE_BYTES = 1 << 26
 _MAX_TOTAL_BYTES = 1 << 29
-"""Bytes of the coordinate that are read of one file, and of all."""
+"""Bytes of the coordinate that are read from one file, and from all files."""
 _BATCH_BYTES = 1 << 24
 _EPOCH = "days since 1850-01-01"
 _DAYS_TO_1970 = 43829
 _YEAR_DAYS = {"standard": 365.2425, "noleap": 365.0, "all_leap": 366.0, "360_day": 360.0, "julian": 365.25}
 _DAY_NANOSECONDS = 86_400_000_000_000
 _YEARS_OF_DATETIME64 = 1678, 2261
-"""First and last year of which nanoseconds since 1970 have all dates."""
+"""First and last year in which every date can be expressed in nanoseconds since 1970."""
 
 TEXT = "text"
-"""Unit of values that have no order."""
+"""Unit of values that are text and have no order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoordinateLine:
-    """The coordinate of one file along the dimension.
+    """Coordinate of one file along the dimension.
 
     Parameters
     ----------
     numbers
-        Its values, missing and infinite ones left out, as numbers that can be subtracted: int64 nanoseconds of dates
-        and durations, days since 1850 of dates of other calendars, or the values in 64 bits; or text. ``None`` where
-        there are none, or neither numbers nor text.
+        Values without missing and infinite ones, as numbers that can be subtracted. Dates and durations are int64
+        nanoseconds, dates of other calendars are days since 1850, and other numbers have 64 bits. Text stays text.
+        ``None`` if there are no values, or they are neither numbers nor text.
     labels
-        The first and the last value as text.
+        First and last value, as text.
     ends
-        The least and the greatest value as text; empty where there are no numbers.
+        Least and greatest value, as text; empty if there are no numbers.
     unit
-        What numbers are: ``"M8"`` or ``"m8"``, the name of a calendar where they are no ``datetime64``, :data:`TEXT`,
-        or ``None`` for the values.
+        Meaning of the numbers: ``"M8"`` or ``"m8"``, the name of a calendar for dates that have no ``datetime64``,
+        :data:`TEXT`, or ``None`` if the numbers are the values.
     """
 
     numbers: NDArray[Any] | None
@@ -64,15 +64,15 @@ class CoordinateLine:
 
     @property
     def least(self) -> float:
-        """The least number, NaN where there is none.
+        """Least number, or NaN if there is none.
 
-        Of dates it is years since 1850 in their calendar, so that two calendars can be compared.
+        Dates are in years since 1850 of their calendar, so that two calendars can be compared.
         """
         return np.nan if self.numbers is None or self.unit == TEXT else self._comparable(float(self.numbers.min()))
 
     @property
     def greatest(self) -> float:
-        """The greatest number, likewise."""
+        """Greatest number, or NaN if there is none. Dates are in years since 1850 of their calendar."""
         return np.nan if self.numbers is None or self.unit == TEXT else self._comparable(float(self.numbers.max()))
 
     def _comparable(self, number: float) -> float:
@@ -85,17 +85,17 @@ class CoordinateLine:
 
     @property
     def key(self) -> tuple[str | None, bytes | None]:
-        """What is equal where the values are."""
+        """Key that is equal for files with equal values."""
         return self.unit, None if self.numbers is None else self.numbers.tobytes()
 
     @property
     def kind(self) -> str:
-        """What its values are, for people."""
+        """Kind of the values, in words for messages."""
         usual = {None: "numbers", "M8": "dates", "m8": "durations", TEXT: TEXT}
         return usual.get(self.unit) or f"dates that have no datetime64 ({self.unit})"
 
     def label(self, number: float, /) -> str:
-        """Write a number as the value that it stands for."""
+        """Return a number as text of the value that it encodes."""
         match self.unit:
             case None:
                 return label(np.float64(number) if isinstance(number, float) else number)
@@ -107,7 +107,7 @@ class CoordinateLine:
 def read_values(
     arrays: Iterable[ManifestArray | None], storage: Storage, /
 ) -> Iterator[NDArray[Any] | VirtualStackError | None]:
-    """Read arrays whole, remote ones many at a time; an error stands for what cannot be read."""
+    """Yield the values of each array, or its error. Remote arrays are read at the same time."""
 
     def read(array: ManifestArray | None) -> NDArray[Any] | VirtualStackError | None:
         if array is None:
@@ -124,7 +124,7 @@ def read_values(
 def read_line(
     groups: Sequence[ManifestGroup], dim: str | None, storage: Storage, /
 ) -> list[CoordinateLine | VirtualStackError | ValueError | None]:
-    """Read and decode the coordinate of every file; ``None`` where it has none, or an error."""
+    """Read and decode the coordinate of every file. A file without one has ``None``, or the error."""
     arrays: list[ManifestArray | None] = []
     errors: dict[int, ValueError] = {}
     n_bytes = 0
@@ -147,7 +147,7 @@ def read_line(
             key = (array.dtype.str, *sorted((name, repr(value)) for name, value in array.cf.items()))
             batches.setdefault((key, sizes[key] // _BATCH_BYTES), []).append(i)
             sizes[key] += array.nbytes
-    for members in batches.values():  # files that encode alike are decoded at once
+    for members in batches.values():  # files with the same encoding are decoded together
         array = arrays[members[0]]
         if array is not None:
             for i, line in zip(members, _decoded(str(dim), array, [found[i] for i in members]), strict=True):
@@ -161,13 +161,16 @@ def _coordinate(group: ManifestGroup, dim: str) -> ManifestArray | None:
 
 
 def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> list[CoordinateLine | ValueError]:
-    """Decode what files that encode alike have; as each would be alone, and errors where they belong."""
+    """Decode the coordinates of files with the same encoding, with the result that each would have alone.
+
+    Errors are in the positions of the files that cause them.
+    """
     raw = np.concatenate(parts)
     if raw.dtype.kind == "T":
         raw = raw.astype(object)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", xr.SerializationWarning)  # of what is seen in the labels
+            warnings.simplefilter("ignore", xr.SerializationWarning)  # dates beyond datetime64 show in the labels
             values = conventions.decode_cf_variable(dim, xr.Variable((dim,), raw, dict(array.cf))).values
         numbers = _numbers(values)
     except (ValueError, TypeError, OverflowError, KeyError) as error:
@@ -182,14 +185,14 @@ def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> l
     ]
     if getattr(values[0], "calendar", None) in ("standard", "gregorian", "proleptic_gregorian"):
         near = [i for i, span in enumerate(spans) if _has_datetime64(values[span])]
-        if len(near) < len(parts):  # else it is xarray's choice
+        if len(near) < len(parts):  # otherwise xarray has chosen cftime for all of them
             for i, line in zip(near, _decoded(dim, array, [parts[i] for i in near]) if near else (), strict=True):
                 lines[i] = line
     return lines
 
 
 def _line(values: NDArray[Any], numbers: NDArray[Any] | None) -> CoordinateLine:
-    """Describe values, given what they are as numbers."""
+    """Return the coordinate of a file from its values and their numbers."""
     unit = {"M": "M8", "m": "m8", "O": getattr(values[0], "calendar", TEXT)}.get(values.dtype.kind)
     ends = ("", "")
     if numbers is not None:
@@ -225,7 +228,7 @@ def _numbers(values: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def label(value: Any, /) -> str:
-    """Write a coordinate value; a date without the parts that are zero.
+    """Return a coordinate value as text; a date is shortened by the parts that are zero.
 
     >>> label(np.datetime64("2000-01-31T00:00:00", "ns")), label(np.datetime64("2000-01-31T06:30:00", "ns"))
     ('2000-01-31', '2000-01-31T06:30')

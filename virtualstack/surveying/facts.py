@@ -1,4 +1,4 @@
-"""Facts of each file as numbers that are compared by whole columns, and runs of files that are alike."""
+"""Facts of each file as numbers, which are compared by whole columns, and eras of files that agree."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ type Key = tuple[str, str]
 """Path of a variable (``""`` for the file itself) and name of one of its properties."""
 
 STRUCTURE = ("present", "dims", "dtype", "chunks", "codecs", "packing", "time units", "calendar", "fill")
-"""Properties that decide how files join and are read; in the order in which they are told."""
+"""Properties that decide how files are joined and read, in the order in which they are shown."""
 
 ATTRIBUTE = "attribute "
-"""Property of an attribute: this, and its name."""
+"""Prefix of a property that is an attribute; the name of the attribute follows."""
 
 UNKNOWN = -1
 NONE = "none"
@@ -44,17 +44,17 @@ _TIMES = ("units", "calendar")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """Properties of variables in files.
+    """Properties of the variables of files.
 
     Parameters
     ----------
     keys
-        One a column.
+        Variable and property of each column.
     codes
-        Shape ``(files, keys)``: number of the value; ``-1`` where a file has nothing to say, such as the codecs of a
-        variable that it does not have, or has no chunk of.
+        Numbers of the values, with shape ``(files, keys)``. The number is ``-1`` if a file has no such property: the
+        variable is absent from the file, or has no chunk there.
     values
-        For each column the values by their number.
+        Values of each column by their number.
     """
 
     keys: tuple[Key, ...]
@@ -63,7 +63,7 @@ class Facts:
 
 
 def collect_facts(groups: Sequence[ManifestGroup], dim: str | None, /) -> Facts:
-    """Compare groups; lengths along ``dim``, along which files are joined, are no facts."""
+    """Return the facts of groups. Lengths along ``dim``, along which files are joined, are not facts."""
     columns: dict[Key, dict[Hashable, int]] = {}
     order: dict[Key, int] = {}
     known: dict[Hashable, tuple[tuple[int, int], ...]] = {}
@@ -83,7 +83,7 @@ def collect_facts(groups: Sequence[ManifestGroup], dim: str | None, /) -> Facts:
             row += numbered(((at, ATTRIBUTE + name), _hashable(x)) for name, x in node.attributes.items())
             for name, array in node.arrays.items():
                 signature = (at, name, _signature(array))
-                if signature not in known:  # most arrays are what they are in another file
+                if signature not in known:  # most arrays are the same in another file
                     known[signature] = numbered(_facts_of_array(f"{at}/{name}" if at else name, name, array, dim))
                 row += known[signature]
         rows.append(row)
@@ -100,7 +100,7 @@ def collect_facts(groups: Sequence[ManifestGroup], dim: str | None, /) -> Facts:
 
 
 def _whole_chunks(facts: Facts) -> Facts:
-    """Call chunks that are as long as their file, whatever its length, ``"all"``; other lengths are no facts."""
+    """Replace the length of chunks that are always as long as their file by ``"all"``; lengths of files are dropped."""
     codes, values = facts.codes.copy(), list(facts.values)
     for column, (_, name) in enumerate(facts.keys):
         if name != "chunks":
@@ -122,7 +122,7 @@ def _whole_chunks(facts: Facts) -> Facts:
 
 
 def _signature(array: ManifestArray) -> Hashable:
-    """Give all that the facts of an array depend on."""
+    """Return everything that the facts of an array depend on."""
     tables = array.manifest.tables
     attributes = array.attributes
     return (
@@ -148,7 +148,7 @@ def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | N
     yield (variable, "calendar"), _hashable(cf.get("calendar", "standard")) if "units" in cf else NONE
     manifest = array.manifest.tables
     encodings = manifest.encodings
-    if dims == (name,):  # loaded and decoded file by file: how it is stored is of no account
+    if dims == (name,):  # coordinates are decoded file by file, so that their storage does not matter
         yield (variable, "dtype"), (array.dtype.str,)
         return
     yield (variable, "time units"), _hashable(cf.get("units", NONE))
@@ -172,18 +172,18 @@ def _chunks(array: ManifestArray, encoding: ChunkEncoding, dim: str | None) -> H
 
 @lru_cache(maxsize=4096)
 def _codecs(codecs: tuple[Codec, ...], itemsize: int) -> tuple[Codec, ...]:
-    """Leave out what does not change decoding, or says the size of elements again."""
+    """Return the codecs without those that do not affect decoding, and without repeated sizes of elements."""
     usual = Codec.from_config(_SHUFFLE, elementsize=itemsize)
     return tuple(Codec(_SHUFFLE) if codec == usual else codec for codec in decoding_part(codecs))
 
 
 def _number(value: Any) -> str:
-    """Write a fill value; of two dtypes alike, where it is one number."""
+    """Return a fill value as text that is the same for the same number in two dtypes."""
     return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
 def _hashable(value: Any) -> Hashable:
-    """Give what is equal where values are, dtype and shape included."""
+    """Return a key that is equal for equal values of the same dtype and shape."""
     if isinstance(value, str):
         return value
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -197,7 +197,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 def describe_fact(name: str, value: Any, /) -> str:
-    """Write the value of a property for people."""
+    """Return the value of a property as text for people."""
     match name:
         case "present":
             return "there" if value else "absent"
@@ -226,7 +226,7 @@ def _codec(codec: Codec) -> str:
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], bytes):  # of _hashable
+    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], bytes):  # made by _hashable
         dtype = np.dtype(value[0])
         numbers = np.frombuffer(value[2], dtype) if dtype.itemsize else np.zeros(1, dtype)
         if value[1] is None:
@@ -242,27 +242,27 @@ def _shortened(text: str, most: int = 60) -> str:
 
 
 _MAX_OUTLIERS = 2
-"""Files that make no era between two parts of another one."""
+"""Largest number of files between two parts of an era that make no era of their own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Periods:
-    """How files in an order follow each other.
+    """Eras of a sequence of files.
 
     Parameters
     ----------
     era
-        Shape ``(files,)``: number of the era that each lies in, from 0 on.
+        Number of the era of each file, from 0, with shape ``(files,)``.
     is_outlier
-        Shape ``(files,)``: unlike the others of its era.
+        If true, the file differs from the others of its era; shape ``(files,)``.
     varies
-        Shape ``(columns,)``: changes so often that it makes no era.
+        If true, the property changes too often to make eras; shape ``(columns,)``.
     n_changes
-        Shape ``(columns,)``: how often neighbours differ.
+        Number of times that neighbours differ, with shape ``(columns,)``.
     codes
-        Shape ``(files, columns)``: numbers of values; where a file says nothing, those of the file before it.
+        Numbers of values, with shape ``(files, columns)``. An unknown value is replaced by that of the file before.
     typical
-        Shape ``(eras, columns)``: what most files of an era have.
+        Values of most files of an era, with shape ``(eras, columns)``.
     """
 
     era: NDArray[np.intp]
@@ -274,21 +274,21 @@ class Periods:
 
 
 def find_periods(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -> Periods:
-    """Cut files into eras.
+    """Divide files into eras.
 
     Parameters
     ----------
     codes
-        Shape ``(files, columns)``, files in their order; at least one file.
+        Numbers of values, with shape ``(files, columns)``. Files are in their order, and there is at least one.
     is_structure
-        Shape ``(columns,)``: which columns make eras.
+        If true, the column makes eras; shape ``(columns,)``.
     """
     codes = _filled(codes)
     n = len(codes)
     n_changes = np.count_nonzero(codes[1:] != codes[:-1], axis=0)
     varies = n_changes > max(8, n // 5)
     used = codes[:, is_structure & ~varies]
-    kinds: dict[bytes, int] = {}  # of whole rows: there may be 10^4 columns and more
+    kinds: dict[bytes, int] = {}  # by whole rows, which may have 10^4 columns and more
     kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in used], np.intp)
     smooth = _without_outliers(kind)
     era = np.concatenate([[0], np.cumsum(smooth[1:] != smooth[:-1])])
@@ -297,7 +297,7 @@ def find_periods(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -
 
 
 def _filled(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Let files that say nothing say what the one before them says, or at the beginning the first one after."""
+    """Replace unknown values by the value of the file before, or at the beginning by the first known value."""
     for turn in (1, -1):
         rows = np.where(codes[::turn] != UNKNOWN, np.arange(len(codes))[:, None], -1)
         last = np.maximum.accumulate(rows, axis=0)
@@ -306,7 +306,7 @@ def _filled(codes: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _without_outliers(kind: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Give one or two files that stand between at least as many of another kind, on both sides, that kind."""
+    """Replace the kind of up to two files by the kind around them, if at least as many files of it are on both sides."""
     smooth = kind.tolist()
     n, i, n_before = len(smooth), 1, 1
     while i < n:

@@ -1,4 +1,4 @@
-"""A survey: tables of what files share, and the text that a person reads first."""
+"""Result of a survey: tables of what files share, and a text that summarises them."""
 
 from __future__ import annotations
 
@@ -14,50 +14,79 @@ _MAX_LINES = 12
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Survey:
-    """What many files share, where that changes, and which of them stand out.
+    """Result of :func:`survey`: what many files share, where that changes, and which of them stand out.
 
-    Files that hold other data variables (temperature in some, rain in others) are separate *series*; each is put in the
-    order of its dimension coordinate and cut into *eras*, in which files are alike in all that joining and reading
-    depends on: variables, dimensions, dtype, chunks, codecs, packing, fill values. ``print(survey)`` tells most of it.
+    Files with different data variables (temperature in some, rain in others) are separate *series*. The files of a
+    series are sorted by their dimension coordinate and divided into *eras*. Within an era, files agree in everything
+    that joining and reading depends on: variables, dimensions, dtype, chunks, codecs, packing and fill values.
+    ``print(survey)`` shows the first lines of each part.
+
+    When to use: before many files are joined. Alternatives: :func:`scan` only reads them, and
+    :func:`open_virtual_mfdataset` joins them and raises the first conflict.
 
     Parameters
     ----------
     dim
-        Dimension along which files follow each other; ``None`` where none was found, and files are in the order given.
+        Dimension along which files follow each other. If it is ``None``, none was found, and files are in the order
+        given.
     table
-        One row a file: ``url``, ``series``, ``era``, ``is_outlier``, ``steps`` (length along ``dim``), ``first`` and
-        ``last`` (its first and last coordinate value as text), ``size`` (bytes, if known), ``variables`` (how many).
+        One row for each file: ``url``, ``series``, ``era``, ``is_outlier``, ``steps`` (length along ``dim``), ``first``
+        and ``last`` (first and last coordinate value as text), ``size`` (bytes, if known), and ``variables`` (their
+        number).
     eras
-        One row an era: ``series``, ``era``, ``first`` and ``last`` (the least and the greatest coordinate value; of
-        text, the first of the first file and the last of the last one), ``files``, ``outliers``, ``first_url``,
-        ``last_url`` and ``changes``, what is new in it.
+        One row for each era: ``series``, ``era``, ``first`` and ``last`` (least and greatest coordinate value),
+        ``files`` and ``outliers`` (their numbers), ``first_url``, ``last_url``, and ``changes`` since the era before.
+        For text coordinates, ``first`` is from the first file, and ``last`` from the last file.
     variables
-        One row a property of a variable (of the file, where ``variable`` is empty): ``values``, how many there are;
-        ``most``, the most frequent one; ``files`` that have it; ``changes``, how often neighbours differ; ``varies``,
-        whether these are too many to make eras; and ``first_url``, the first file that has another value.
+        One row for each ``property`` of a ``variable`` (empty for the file itself): ``values`` (how many different
+        ones), ``most`` (the most frequent value), ``files`` (how many have it), ``changes`` (how often neighbours
+        differ), ``varies`` (if true, these are too many to make eras), and ``first_url`` (the first file with another
+        value).
     outliers
-        One row a file that is unlike its neighbours: ``url``, ``first`` (its least coordinate value), and ``differs``,
-        in what.
+        One row for each file that differs from its neighbours: ``url``, ``first`` (its least coordinate value), and
+        ``differs`` (the differences).
     duplicates
-        One row a pair of files: ``url``, ``other``, ``values``, how many both have, and ``kind``: ``"same values"`` of
-        the coordinate, or ``"same values, size and etag"`` (a copy, most probably), each with the first that has its
-        values, and in no other pair; ``"overlap"`` where they have some; with ``", other place"`` where another
-        coordinate tells them apart (tiles, members), and ``", place unknown"`` where one that might could not be read.
-        ``"repeats"``: the file, which is ``other`` too, has values more than once. ``"same size and etag"``: that is
-        all that is known, as neither has values.
+        One row for each pair of files with common values: ``url``, ``other``, ``kind``, and ``values`` (how many both
+        have). ``kind`` is one of:
+
+        - ``"same values"``: all values of the coordinate are the same. A file is paired with the first file that has
+          its values, and is in no other pair. ``"same values, size and etag"`` is most probably a copy.
+        - ``"overlap"``: the files share some values.
+        - ``"repeats"``: the file, which is also ``other``, has values more than once.
+        - ``"same size and etag"``: neither file has values, so that nothing else is known.
+
+        ``", other place"`` is added if another coordinate differs (tiles, members), and ``", place unknown"`` if a
+        coordinate that may differ could not be read.
     has_all_pairs
-        Whether all files that overlap are a pair in ``duplicates``. Of very many, each is there with the nearest before
-        and the nearest after it that it overlaps.
+        If true, ``duplicates`` has all pairs of files that overlap. If these are very many, each file is only paired
+        with the nearest file before it, and the nearest file after it, that it overlaps.
     interleaved
-        One row a pair of files, ``url`` and ``other``, of which the second begins before the first has ended, with no
-        value that both have (even days, odd days). The first is the one that ends last of those before.
+        One row for each pair of files, ``url`` and ``other``, whose ranges overlap without a common value (even days,
+        odd days). The second file begins before the first has ended. The first is the one of those before that ends
+        last.
     gaps
-        One row a gap in regular steps: ``series``, ``after``, ``before``, ``steps`` missing.
+        One row for each gap in regular steps: ``series``, ``after``, ``before``, and ``steps`` (how many are missing).
     irregular
-        One row a reason why gaps of a series are not known, or not all: ``series``, ``reason``.
+        One row for each reason why the gaps of a series are not known, or not all known: ``series``, ``reason``.
     failures
-        One row a file that could not be described, or whose coordinate could not be read: ``url``, ``error``,
+        One row for each file that could not be described, or whose coordinate could not be read: ``url``, ``error``,
         ``message``.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in (0, 1, 2, 4):
+    ...     part = xr.Dataset({"rain": ("time", [1.0])}, {"time": [day]})
+    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4", unlimited_dims=["time"])
+    >>> found = vs.survey("day*.nc")
+    >>> found.dim, len(found.eras)
+    ('time', 1)
+    >>> print(found)
+    4 files, along 'time'; 0 failed
+    ...
+    missing
+      1 step between 2 and 4
     """
 
     dim: str | None
@@ -82,7 +111,7 @@ class Survey:
         return str(self)
 
     def text(self, *, most_lines: int | None = None) -> str:
-        """Tell it all, or so many lines of each part."""
+        """Return the text of the survey, with at most ``most_lines`` lines of each part, or all lines."""
         return "\n".join(self._lines(most_lines))
 
     def _lines(self, most: int | None) -> Iterator[str]:
@@ -155,7 +184,7 @@ def _gap(row: pd.Series) -> str:
 
 
 def _differing(variables: pd.DataFrame) -> pd.DataFrame:
-    """Give the properties with several values, variables of which all is the same together."""
+    """Return the properties with several values; variables for which everything is the same share a row."""
     alike = ["property", "values", "most", "files", "changes", "varies"]
     rows = variables[variables["values"] > 1]
     return rows.groupby(alike, sort=False)["variable"].agg(list).reset_index()
@@ -173,7 +202,7 @@ def _property(row: pd.Series) -> str:
 
 
 def shortened(names: Sequence[str], /, most: int = 4) -> str:
-    """List the first names, and say how many more there are.
+    """Return the first names as text, and how many more there are.
 
     >>> shortened(["a", "b", "c"], most=2)
     'a, b and 1 more'

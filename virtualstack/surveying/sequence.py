@@ -1,4 +1,4 @@
-"""Files along the dimension: values that are missing, values that are there twice, and files that interleave."""
+"""Files along the dimension: missing values, duplicates, and files that interleave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["FileSequence", "Gap", "Shared", "count_shared", "find_gaps", "find_i
 _MIN_REGULAR_SHARE = 0.9
 _MAX_DEVIATION = 0.15
 _MAX_PAIRS = 1 << 19
-"""Pairs of parts that are told, each as often as they have a value in common."""
+"""Largest number of pairs of parts that are counted, each once for every value that both have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Gap:
     Parameters
     ----------
     after, before
-        Numbers of the values.
+        Numbers of the two values.
     n_steps
-        Steps that are missing, about where steps are not all equal (months).
+        Number of missing steps; an estimate if steps are not all equal (months).
     """
 
     after: float
@@ -42,10 +42,10 @@ class Gap:
 
 
 def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
-    """Find missing steps in regularly spaced numbers of any order.
+    """Return the missing steps in regularly spaced numbers, which may be in any order.
 
-    ``None`` where they are not regularly spaced, or two, whose one step may be any. Months of 28 to 31 days count as
-    regular.
+    The result is ``None`` if the numbers are not regularly spaced, or are only two, which define no usual step. Months
+    of 28 to 31 days count as regular.
 
     >>> find_gaps(np.array([0, 1, 2, 3, 6, 7, 8]))
     [Gap(after=3, before=6, n_steps=2)]
@@ -70,7 +70,7 @@ def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
 
 
 def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Subtract neighbours in rising order; integers modulo 2^64, which is right however far they lie apart."""
+    """Return differences of neighbours in rising order; integers are subtracted modulo 2^64, which is always exact."""
     if values.dtype.kind in "iu":
         whole = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
         return np.diff(whole).astype(np.float64)
@@ -85,11 +85,11 @@ class Shared:
     Parameters
     ----------
     counts
-        How many different values two parts have in common, by the numbers of the parts, the lower one first. Of a part
-        with itself: how many values it has again.
+        Number of different values that two parts have in common, by the numbers of the parts, the lower one first. For
+        a part with itself, it is the number of values that the part repeats.
     has_all
-        Whether all pairs are there; else each part is with the nearest one before it, and the nearest one after it,
-        that it has values in common with.
+        If true, all pairs are counted. If false, each part is paired only with the nearest part before it, and the
+        nearest part after it, that shares a value with it.
     """
 
     counts: dict[tuple[int, int], int]
@@ -112,7 +112,7 @@ def count_shared(parts: Sequence[NDArray[Any]], /, most: int = _MAX_PAIRS) -> Sh
     is_same = numbers[1:] == numbers[:-1]
     is_again = is_same & (part[1:] == part[:-1])
     again = np.bincount(part[1:][is_again], minlength=n).tolist()
-    is_first = np.append(True, ~is_again)  # of its part
+    is_first = np.append(True, ~is_again)  # the first of equal values of a part
     value, part = np.append(0, np.cumsum(~is_same))[is_first], part[is_first]
     is_shared = value[1:] == value[:-1]
     is_shared = np.append(is_shared, False) | np.append(False, is_shared)
@@ -128,7 +128,7 @@ def count_shared(parts: Sequence[NDArray[Any]], /, most: int = _MAX_PAIRS) -> Sh
 
 
 def _count_pairs(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> dict[tuple[int, int], int]:
-    """Count how often two parts have the same value, given both in the order of values, then of parts."""
+    """Count how often two parts have the same value. Both arrays are in the order of values, then of parts."""
     pairs = []
     at = np.arange(len(value))
     for lag in range(1, len(value)):
@@ -142,7 +142,7 @@ def _count_pairs(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> dic
 
 
 def _nearest(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> list[tuple[int, int]]:
-    """Pair each part with the nearest before, and after it, that has one of its values."""
+    """Return pairs of each part with the nearest part before it, and after it, that has one of its values."""
     is_pair = value[1:] == value[:-1]
     left, right = part[:-1][is_pair], part[1:][is_pair]
     before, after = np.full(n, -1), np.full(n, n)
@@ -153,24 +153,25 @@ def _nearest(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> list[tu
 
 
 def _count_common(a: NDArray[Any], b: NDArray[Any]) -> int:
-    """Count what two rising arrays have in common, in the time of the shorter one."""
+    """Count the values that two rising arrays have in common, in the time of the shorter one."""
     few, many = (a, b) if len(a) < len(b) else (b, a)
     at = np.minimum(np.searchsorted(many, few), len(many) - 1)
     return int(np.count_nonzero(many[at] == few))
 
 
 def find_interleaved(parts: Sequence[NDArray[Any]], /) -> list[tuple[int, int]]:
-    """Find parts, in the order of their least numbers, that begin before an earlier one has ended, with none in both.
+    """Return pairs of parts that overlap in range and share no value.
 
-    Each is paired with the one that ends last.
+    Parts are in the order of their least numbers. A part that begins before an earlier part has ended is paired with
+    the earlier part that ends last.
 
     >>> find_interleaved([np.array([0, 9]), np.array([1, 2]), np.array([4, 12]), np.array([13])])
     [(0, 1), (0, 2)]
     """
     spans = sorted((_plain(part.min()), i, _plain(part.max())) for i, part in enumerate(parts))
     found: list[tuple[int, int]] = []
-    latest: tuple[Any, int] | None = None  # the greatest end so far, and whose it is
-    risen: tuple[int, NDArray[Any]] = -1, np.zeros(0)  # values of that one
+    latest: tuple[Any, int] | None = None  # the greatest end so far, and the number of its part
+    risen: tuple[int, NDArray[Any]] = -1, np.zeros(0)  # number and sorted values of that part
     for begin, i, end in spans:
         if latest is not None and begin < latest[0]:
             if risen[0] != latest[1]:
@@ -187,21 +188,23 @@ def _plain(number: Any) -> Any:
 
 
 _MAX_PLACE_BYTES = 1 << 24
-"""Bytes of another coordinate that are read of a file, to tell it from those with the same values."""
+"""Bytes of another coordinate that are read from a file, to distinguish it from files with the same values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileSequence:
-    """Files, and what they have of the coordinate along which they follow each other.
+    """Files with the values of the coordinate along which they follow each other.
 
     Parameters
     ----------
     dim
-        The dimension, if there is one.
-    groups, lines
-        One for each file; a line is ``None`` where the file has none that could be read.
+        Name of the dimension, or ``None``.
+    groups
+        Group of each file.
+    lines
+        Coordinate of each file; ``None`` for a file without a coordinate that could be read.
     storage
-        How other coordinates are read.
+        Access to the values of other coordinates.
     """
 
     dim: str | None
@@ -210,7 +213,7 @@ class FileSequence:
     storage: Storage
 
     def _by_unit(self, files: Iterable[int]) -> dict[str | None, list[tuple[int, CoordinateLine]]]:
-        """Give files that have values, those together whose values can be compared."""
+        """Return files that have values, grouped so that the values in a group can be compared."""
         found: dict[str | None, list[tuple[int, CoordinateLine]]] = {}
         for i in files:
             if (line := self.lines[i]) is not None and line.numbers is not None:
@@ -218,7 +221,7 @@ class FileSequence:
         return found
 
     def gaps(self, series: Mapping[str, Sequence[int]], /) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Give the tables of missing steps, and of why they cannot be known."""
+        """Return the table of missing steps, and the table of reasons why gaps cannot be known."""
         rows, unknown = [], []
         for name, files in series.items():
             by_unit = self._by_unit(files)
@@ -239,9 +242,9 @@ class FileSequence:
         return pd.DataFrame(rows, columns=["series", "after", "before", "steps"]), irregular
 
     def duplicates(self, series: Mapping[str, Sequence[int]], /) -> tuple[pd.DataFrame, pd.DataFrame, bool]:
-        """Give the tables of files with the same values, and of files that interleave, and whether all pairs are told.
+        """Return the tables of duplicates and of files that interleave, and whether all pairs are listed.
 
-        Files without any but the values of an earlier one are paired with that one alone.
+        A file with exactly the values of an earlier file is paired only with the first such file.
         """
         rows: list[tuple[int, int, str, int | None]] = []
         interleaved: list[tuple[int, int]] = []
@@ -270,7 +273,7 @@ class FileSequence:
         return duplicates, pd.DataFrame(urls, columns=["url", "other"]), has_all
 
     def _told_apart(self, pairs: Sequence[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int | None]]:
-        """Say of files that share values along the dimension whether another coordinate, or their size, differs."""
+        """Return pairs of files that share values, with a note if another coordinate, or their size, differs."""
         files = sorted({i for a, b, *_ in pairs if a != b for i in (a, b)})
         asked = [
             (i, name, array)
@@ -294,12 +297,12 @@ class FileSequence:
 
 
 def _digest(values: NDArray[Any]) -> bytes:
-    """Give what is equal where values are, whatever their dtype."""
+    """Return a hash that is equal for equal values of any dtype."""
     return hashlib.blake2b(repr(values.tolist()).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _compare_places(a: dict[str, bytes | None], b: dict[str, bytes | None]) -> str:
-    """Say whether other coordinates tell files apart; ``None`` stands for one that was not read."""
+    """Return text on how other coordinates distinguish two files; ``None`` is a coordinate that was not read."""
     if a.keys() != b.keys():
         return "other place"
     pairs = [(x, b[name]) for name, x in a.items()]
@@ -313,7 +316,7 @@ def _values(line: CoordinateLine) -> NDArray[Any]:
 
 
 def _comparable(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Give parts one dtype that holds all their numbers: objects, where integers are too large for float64."""
+    """Return the parts in one dtype that holds all their numbers: objects if integers are too large for float64."""
     dtype = np.result_type(*parts)
     if dtype.kind == "f" and any(x.dtype.kind in "iu" and max(-int(x.min()), int(x.max())) > 1 << 53 for x in parts):
         dtype = np.dtype(object)
@@ -327,7 +330,7 @@ def _why_no_gaps(line: CoordinateLine, values: NDArray[Any]) -> str:
 
 
 def _pairs(keys: Iterable[Any]) -> list[tuple[int, int]]:
-    """Give the pairs of the first of several equal keys, and each other one; ``None`` is equal to nothing."""
+    """Return pairs of the first of several equal keys with each other one. ``None`` is equal to nothing."""
     first: dict[Any, int] = {}
     found = []
     for i, key in enumerate(keys):
@@ -340,12 +343,12 @@ def _pairs(keys: Iterable[Any]) -> list[tuple[int, int]]:
 
 
 def find_url(group: ManifestGroup, /) -> str:
-    """Give the URL of the file."""
+    """Return the URL of the file."""
     return group.url or next((x.a_url() or "" for x in group.arrays.values()), "")
 
 
 def read_version(group: ManifestGroup, /) -> tuple[int | None, str | None]:
-    """Give size and etag of the file, where an array points into it."""
+    """Return the size and etag of the file, if an array refers to it."""
     for array in group.arrays.values():
         for location in array.manifest.tables.locations:
             if location.url == group.url:
