@@ -51,18 +51,18 @@ from virtualstack.verify import require_library, verify_against_files
 __all__ = ["SAMPLES", "add_commands", "sample_files"]
 
 SAMPLES: Mapping[str, str] = {"nemo": "NEMO/nemo_1m_*_grid-T.nc"}
-"""Names of samples, and which files of the package iris-sample-data each one is."""
+"""Names of samples, and the files of the package iris-sample-data that each one means."""
 
 _PREFIX = "sample:"
 
 
 def sample_files(text: str, /) -> tuple[str, ...] | None:
-    """Give the local paths behind ``sample:<name>``, in order of their names; ``None`` where it is no sample.
+    """Return the local paths of ``sample:<name>``, sorted by name, or ``None`` if the text names no sample.
 
     Raises
     ------
     SourceNotFoundError
-        There is no such sample; the message lists those that there are.
+        The sample does not exist. The message lists the samples.
     MissingDependencyError
         The package with the files is not installed.
     """
@@ -85,7 +85,7 @@ def sample_files(text: str, /) -> tuple[str, ...] | None:
 
 
 def add_commands(add: AddCommand, /) -> None:
-    """Add ``build``."""
+    """Add the command ``build``."""
     build = add("build", _build, help="make references of files, joined to one cube", parents=[scanning()])
     samples = ", ".join(f"sample:{name}" for name in SAMPLES)
     build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples})")
@@ -150,7 +150,7 @@ def _build(options: argparse.Namespace) -> int:
     _check_output(urls, options)
     if options.verify:
         for url in urls:
-            require_library(url)  # before anything is written
+            require_library(url)  # raise before anything is written
     urls, datasets, is_one = _open_all(urls, options)
     if options.verify and is_one:
         raise UnsupportedFeatureError(
@@ -197,12 +197,14 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[str], list[xr.Dataset], bool]:
-    """Open files, all that can be opened where others are to be skipped; as one, where their reader makes one of all.
+    """Open the files. They are opened as one dataset if their reader makes one of all.
+
+    With ``--on-error skip``, files that cannot be opened are left out.
 
     Returns
     -------
     tuple
-        URLs of the files that were opened, the dataset of each, or one of all, and whether it is that.
+        URLs of the opened files; the dataset of each file, or one dataset of all; and whether there is one of all.
     """
     found = scan(
         urls,
@@ -240,7 +242,7 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[st
 
 
 def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
-    """Refuse an output that is there, unless it is to be replaced or added to, and one that is an input too."""
+    """Refuse an output that is also an input, and an existing output without an option to replace or extend it."""
     output = absolute_url(options.output)
     if output in urls:
         raise WriterError(
@@ -279,7 +281,7 @@ def _is_there(url: str) -> bool:
 
 
 def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: argparse.Namespace) -> xr.Dataset:
-    """Join files as `open_virtual_mfdataset` does: by labels, unless the order is to be that of the files."""
+    """Join files as `open_virtual_mfdataset` does: by labels, or with ``--in-order`` in the order of the files."""
     for url, dataset in zip(urls, datasets, strict=True):
         if dim not in dataset.sizes and not (dim in dataset.coords and dataset[dim].ndim == 0):
             raise CombineError(
@@ -312,7 +314,7 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
 
 
 def _check_labels(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str) -> None:
-    """Refuse files that begin at one label, unless they differ in other labels or in variables."""
+    """Refuse files that begin at the same label, unless they differ in other labels or in variables."""
     kinds: dict[Any, str] = {}
     for url, dataset in zip(urls, datasets, strict=True):
         if not dataset[dim].size:
@@ -346,7 +348,7 @@ def _in_order(
 
 @contextmanager
 def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
-    """Turn what xarray says of data (unknown calendars, lengths that clash) into one of our errors."""
+    """Raise xarray's errors about data (unknown calendars, lengths that clash) as one of our errors."""
     try:
         yield
     except ValueError as error:
@@ -356,7 +358,7 @@ def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
 
 
 def _expand(files: Iterable[str]) -> list[str]:
-    """Give absolute URLs: samples by name, what patterns match, all else as it is."""
+    """Return absolute URLs: the files of samples, the matches of patterns, and all other items as they are."""
     urls: list[str] = []
     for text in files:
         paths = sample_files(text)

@@ -18,16 +18,19 @@ from virtualstack.errors import VirtualStackError
 __all__ = ["main", "make_parser"]
 
 _FAMILIES = tuple(family.add_commands for family in (build, convert, inspect, survey, store, readers))
-"""In the order in which they are listed."""
+"""Commands in the order in which the help lists them."""
 
 
 def main(arguments: Sequence[str] | None = None, /) -> int:
-    """Run the command and give its exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
+    """Run the command and return its exit status.
+
+    The status is 0 for success, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, and 141 for a closed pipe.
+    Differences and failures that a command reports also have the status 1.
 
     Parameters
     ----------
     arguments
-        Those after the name of the command; ``sys.argv`` by default.
+        Arguments after the name of the command. By default they are those of ``sys.argv``.
     """
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - print() would take stdout instead
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
     try:
         return _run(arguments)
     except OutputError as error:
-        # Python complains again when it closes the stream, if that still holds something.
+        # Python would report the error again when it closes a stream that is not empty.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error.__cause__, BrokenPipeError):
             return 141
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         options = make_parser().parse_args(arguments)
-    except SystemExit as stop:  # argparse has printed help, version or what is wrong
+    except SystemExit as stop:  # argparse has printed the help, the version or an error
         show("", end="")
         return int(stop.code or 0)
     try:
@@ -68,9 +71,11 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make what reads the arguments of all commands."""
+    """Return the parser for the arguments of all commands."""
     traceback = "show the traceback of an error"
-    common = argparse.ArgumentParser(add_help=False)  # for --debug behind the command; what it leaves unsaid stays
+    common = argparse.ArgumentParser(
+        add_help=False
+    )  # for --debug after the command; without it the first --debug holds
     common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=traceback)
     parser = argparse.ArgumentParser(
         prog="virtualstack", description="Archive files as one virtual cube, with no byte copied."

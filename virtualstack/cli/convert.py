@@ -1,4 +1,4 @@
-"""``virtualstack convert``: references of any form to any other."""
+"""``virtualstack convert``: convert references from any format to another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["add_commands"]
 
 
 def add_commands(add: AddCommand, /) -> None:
-    """Add ``convert``."""
+    """Add the command ``convert``."""
     command = add("convert", _convert, help="write references in another form, such as kerchunk's or Icechunk's")
     command.add_argument("source", metavar="SOURCE", help="references of any form, a store or a file; path or URL")
     command.add_argument(

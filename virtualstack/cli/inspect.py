@@ -1,4 +1,4 @@
-"""``virtualstack inspect``: the variables of one file, their chunks, and where the bytes are."""
+"""``virtualstack inspect``: show the variables of one file, their chunks, and where the bytes are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RIGHT = {"refs", "INLINE", "EMPTY", "ABSENT", "bytes"}
 
 
 def add_commands(add: AddCommand, /) -> None:
-    """Add ``inspect``."""
+    """Add the command ``inspect``."""
     inspect = add("inspect", _inspect, help="show variables, chunks, and where the bytes are")
     inspect.add_argument("file", metavar="FILE", help="path or URL of a file, or of references")
     inspect.add_argument("--group", metavar="PATH", help="only this group and those in it")
@@ -46,7 +46,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _row(name: str, array: ManifestArray, sources: dict[str, int | None]) -> tuple[str, ...]:
-    """Describe one array; its sources are added to those that others have."""
+    """Return the row of one array in the table, and add its sources to those of other arrays."""
     manifest = array.in_memory().compact()
     count = manifest.summary()
     dims = array.dimension_names or tuple("?" * array.ndim)
@@ -76,7 +76,7 @@ def _axis(axis: Any) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Write sorted numbers with runs drawn together: ``1-3,7``."""
+    """Return sorted numbers as text, with runs as ranges: ``1-3,7``."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and runs[-1][-1] == n - 1:

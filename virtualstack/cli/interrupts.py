@@ -1,7 +1,8 @@
-"""Ctrl-C ends the command at any moment, with one line and exit status 130.
+"""Handling of Ctrl-C: it ends the command at any moment, with one line and exit status 130.
 
-Python raises `KeyboardInterrupt` between any two steps, and loses it where nobody can take it: in ``__del__``, in
-callbacks of libraries, in some functions of C libraries. So the interrupt is noted, and raised again until it is taken.
+Python raises `KeyboardInterrupt` between any two steps. It is lost where no code can catch it: in ``__del__``, in
+callbacks of libraries, and in some functions of C libraries. So the interrupt is recorded, and raised again until it
+is handled.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Any
 __all__ = ["INTERRUPTED", "run_interruptible", "take", "was_interrupted"]
 
 INTERRUPTED = 130
-"""Exit status, as that of a shell for a command that SIGINT ended."""
+"""Exit status that shells use for a command that SIGINT ended."""
 
-_PAUSE = 0.2  # seconds until an interrupt that was lost is raised again
+_PAUSE = 0.2  # seconds until a lost interrupt is raised again
 
 
 @dataclass(slots=True)
@@ -34,17 +35,19 @@ _STATE = _InterruptState()
 
 
 def run_interruptible(run: Callable[[], int], /) -> int:
-    """Run the command and return its exit status, or that of an interrupt."""
+    """Run the command and return its exit status, or exit with that of an interrupt."""
     status: int | None = None
     try:
         try:
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else whoever started it ignores it
+            if (
+                signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            ):  # otherwise the parent process has made it ignore Ctrl-C
                 _watch()
             status = run()
         finally:
             take(status)
     except BaseException:
-        # whatever the interrupt was turned into; with --debug it is shown
+        # any error that the interrupt has become; --debug shows it
         if not _STATE.came or "--debug" in sys.argv:
             raise
     if _STATE.came:
@@ -52,7 +55,7 @@ def run_interruptible(run: Callable[[], int], /) -> int:
             clear = "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""
             print(f"{clear}virtualstack: error: interrupted", file=sys.stderr)  # noqa: T201
         _end_processes()
-        atexit._run_exitfuncs()  # removes what is shared with processes, and temporary folders
+        atexit._run_exitfuncs()  # removes shared memory of processes, and temporary folders
         _leave(INTERRUPTED)
     return status or 0
 
@@ -63,7 +66,7 @@ def was_interrupted() -> bool:
 
 
 def take(status: int | None = INTERRUPTED, /) -> None:
-    """Note that the command comes to its end, and with which status: the interrupt is raised no more."""
+    """Record the exit status of a command that ends. The interrupt is not raised again after this."""
     _STATE.status = INTERRUPTED if status is None else status
     if _STATE.came:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -73,12 +76,12 @@ def _watch() -> None:
     signal.signal(signal.SIGALRM, _raise_lost)
     signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _show_unraisable
-    # The first that is registered is called last. Then Python sets the default action, which kills.
+    # The function registered first is called last. After it, Python restores the default action, which kills.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if _STATE.status is not None:  # the end may have to wait for threads that wait for servers
+    if _STATE.status is not None:  # the exit may wait for threads that wait for servers
         _leave(_STATE.status)
     _STATE.came = True
     signal.setitimer(signal.ITIMER_REAL, _PAUSE)
@@ -86,7 +89,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _raise_lost(number: int, frame: FrameType | None) -> None:
-    """Raise the interrupt again, unless it is on its way, through ``finally`` and ``with``."""
+    """Raise the interrupt again, unless it is already being handled by ``finally`` and ``with``."""
     if _STATE.status is not None:
         return
     signal.setitimer(signal.ITIMER_REAL, _PAUSE)
@@ -112,7 +115,7 @@ def _end_processes() -> None:
 
 
 def _leave(status: int) -> None:
-    """End the process now: threads may wait for servers, and the interpreter would wait for them."""
+    """Exit the process now. The interpreter would wait for threads that may wait for servers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_processes()
     for stream in (sys.stdout, sys.stderr):

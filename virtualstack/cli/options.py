@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = [
     "with_options",
 ]
 
-# An argument of a function of Python, as messages name it, with the value that they give it. What stands in quotes,
-# such as the name of a file, is passed over.
+# An argument of a Python function in a message, with its value. Text in quotes, such as the name of a file, is
+# skipped.
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])(?:'[^']*'|(?P<name>[a-z_]+)=(?P<value>'[^']*'|"[^"]*"|\[[^]]*\]|pd\.Timedelta\('[^']*'\)|True|\d[\d.e+-]*\d|\d)?"""
     r"""|(?P<bare>drop_variables|concat_dim|append_dim|inline_limit|on_error)\b)"""
@@ -44,11 +44,11 @@ _OPTIONS = {
     ("combine", "'nested'"): "--in-order",
     ("unpack", "True"): "--unpack all",
 }
-"""Options that are not called as the argument of Python."""
+"""Options whose names differ from those of the arguments in Python."""
 
 
 class AddCommand(Protocol):
-    """Adds a command to the command line, and gives what its options are added to."""
+    """Function that adds a command to the command line, and returns the parser for its options."""
 
     def __call__(
         self,
@@ -59,22 +59,22 @@ class AddCommand(Protocol):
         help: str,
         parents: Sequence[argparse.ArgumentParser] = (),
     ) -> argparse.ArgumentParser:
-        """Add it.
+        """Add a command, and return the parser for its options.
 
         Parameters
         ----------
         name, help
-            As people see them.
+            Name and description of the command, for users.
         run
-            Does it, and gives the exit status.
+            Function that runs the command and returns the exit status.
         parents
-            Options that it shares with others.
+            Parsers with options that the command shares with others.
         """
         ...
 
 
 def scanning() -> argparse.ArgumentParser:
-    """Give the options of commands that read the metadata of many files."""
+    """Return the options of commands that read the metadata of many files."""
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--cache", metavar="DIR", help="keep what was found; the next call reads what has changed")
     options.add_argument(
@@ -86,12 +86,12 @@ def scanning() -> argparse.ArgumentParser:
 
 
 def add_reader(command: argparse.ArgumentParser, /) -> None:
-    """Add the option that names a reader."""
+    """Add the option for the reader."""
     command.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
 
 
 def add_allow(command: argparse.ArgumentParser, /) -> None:
-    """Add the option that allows what sources may refer to."""
+    """Add the option for URLs that sources may refer to."""
     command.add_argument(
         "--allow",
         metavar="URL",
@@ -102,7 +102,7 @@ def add_allow(command: argparse.ArgumentParser, /) -> None:
 
 
 def add_rewrite(command: argparse.ArgumentParser, /) -> None:
-    """Add the option that lets chunks be encoded anew."""
+    """Add the option for re-encoding chunks."""
     command.add_argument(
         "--rewrite",
         metavar="BUDGET",
@@ -112,14 +112,14 @@ def add_rewrite(command: argparse.ArgumentParser, /) -> None:
 
 
 def add_drop_variable(command: argparse.ArgumentParser, /) -> None:
-    """Add the option that leaves variables out."""
+    """Add the option for leaving variables out."""
     command.add_argument(
         "--drop-variable", metavar="NAME", action="append", default=[], help="leave out; may be repeated"
     )
 
 
 def add_inline_limit(command: argparse.ArgumentParser, /) -> None:
-    """Add the option that says how much may be put into the references."""
+    """Add the option for the largest size of inlined values."""
     command.add_argument(
         "--inline-limit",
         metavar="BYTES",
@@ -131,7 +131,7 @@ def add_inline_limit(command: argparse.ArgumentParser, /) -> None:
 
 
 def tolerance(text: str, /) -> float | pd.Timedelta:
-    """Take a number, or a span of time such as ``1min``, for :mod:`argparse`."""
+    """Return the number or time span (such as ``1min``) of an argument, for :mod:`argparse`."""
     try:
         return float(text)
     except ValueError:
@@ -139,7 +139,7 @@ def tolerance(text: str, /) -> float | pd.Timedelta:
 
 
 def with_options(message: str, options: argparse.Namespace, /) -> str:
-    """Return a message that names the options of a command in place of the arguments of functions of Python.
+    """Return a message in which options of the command replace arguments of Python functions.
 
     Examples
     --------
@@ -179,14 +179,14 @@ def _budget(text: str) -> str:
 
 
 def output(text: str, /) -> str:
-    """Take what references are written to, for :mod:`argparse`."""
+    """Check the suffix of a target for references, and return it, for :mod:`argparse`."""
     if not text.rstrip("/").endswith(SUFFIXES):
         raise argparse.ArgumentTypeError(f"'{text}' ends in none of {', '.join(SUFFIXES)}")
     return text
 
 
 def add_at(command: argparse.ArgumentParser, /) -> None:
-    """Add the option that chooses a snapshot of a vstack."""
+    """Add the option for a snapshot of a vstack."""
     command.add_argument(
         "--at",
         metavar="SNAPSHOT",
@@ -196,12 +196,12 @@ def add_at(command: argparse.ArgumentParser, /) -> None:
 
 
 def snapshot(text: str, /) -> int | datetime:
-    """Take the number of a snapshot, or a time at which it was the newest, for :mod:`argparse`."""
+    """Return the number of a snapshot, or a time at which it was the newest, for :mod:`argparse`."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else time(text)
 
 
 def time(text: str, /) -> datetime:
-    """Take a time, which is in UTC where it has no time zone, for :mod:`argparse`."""
+    """Return the time of an argument, in UTC if it has no time zone, for :mod:`argparse`."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What people see: text and tables on stdout; errors, warnings and progress on stderr."""
+"""Output for users: text and tables on stdout; errors, warnings and progress on stderr."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from virtualstack.printable import printable
 
 __all__ = ["OutputError", "progress_bar", "say", "show", "show_warning", "table"]
 
-_BAR_CHARACTERS = 30
+_BAR_CHARACTERS = 30  # length of a bar
 
 
 class OutputError(Exception):
-    """Nothing can be written to stdout."""
+    """Error of writing to stdout."""
 
 
 def table(rows: Sequence[tuple[str, ...]], *, right: Iterable[str]) -> list[str]:
-    """Align columns, those whose heading is in ``right`` at the right."""
+    """Return the lines of a table. Columns are aligned at the left, or at the right if ``right`` has their heading."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     at_right = [heading in right for heading in rows[0]]
     return [
@@ -31,7 +31,7 @@ def table(rows: Sequence[tuple[str, ...]], *, right: Iterable[str]) -> list[str]
 
 
 def progress_bar(label: str) -> Callable[[int, int], None]:
-    """Give what draws a progress bar on a terminal, and nothing elsewhere."""
+    """Return a function that draws a progress bar on a terminal, and draws nothing if stderr is not a terminal."""
 
     def draw(done: int, total: int) -> None:
         if sys.stderr.isatty():
@@ -45,8 +45,8 @@ def progress_bar(label: str) -> Callable[[int, int], None]:
 
 
 def show(text: object, *, end: str = "\n") -> None:
-    """Print to stdout at once."""
-    line = printable(f"{text}{end}")  # this may read data, and fail for other reasons
+    """Print to stdout, and flush it."""
+    line = printable(f"{text}{end}")  # this may read data, and may raise other errors
     try:
         print(line, end="", flush=True)
     except OSError as error:
@@ -54,11 +54,11 @@ def show(text: object, *, end: str = "\n") -> None:
 
 
 def say(kind: str, text: str) -> None:
-    """Print one line to stderr, over what a progress bar has left."""
+    """Print one line to stderr, over the rest of a progress bar."""
     clear = "\r\x1b[K" if sys.stderr.isatty() else ""
     print(f"{clear}virtualstack: {kind}: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Take the place of :func:`warnings.showwarning`."""
+    """Print a warning to stderr, in place of :func:`warnings.showwarning`."""
     say("warning", str(message))

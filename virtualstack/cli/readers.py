@@ -1,4 +1,4 @@
-"""``virtualstack readers``: formats, and what each one needs."""
+"""``virtualstack readers``: list formats, and what each one needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["add_commands"]
 
 
 def add_commands(add: AddCommand, /) -> None:
-    """Add ``readers``."""
+    """Add the command ``readers``."""
     add("readers", _readers, help="list formats, and what each one needs")
 
 

@@ -1,4 +1,4 @@
-"""The command ``virtualstack`` begins here, and takes care of Ctrl-C first: importing xarray takes a second."""
+"""Entry point of the command ``virtualstack``. It handles Ctrl-C first, because importing xarray takes a second."""
 
 from __future__ import annotations
 

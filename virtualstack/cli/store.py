@@ -1,4 +1,4 @@
-"""Commands on a vstack: its history, its sources, and what old snapshots leave behind."""
+"""Commands for a vstack: its history, its sources, and the removal of old snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def add_commands(add: AddCommand, /) -> None:
-    """Add ``log``, ``diff``, ``verify``, ``refresh``, ``relocate``, ``expire`` and ``compact``."""
+    """Add the commands ``log``, ``diff``, ``verify``, ``refresh``, ``relocate``, ``expire`` and ``compact``."""
 
     def add_store(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
         command = add(name, run, help=help)

@@ -1,4 +1,4 @@
-"""``virtualstack survey``: what many files share, and what stands out."""
+"""``virtualstack survey``: show what many files share, and which of them stand out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["add_commands"]
 
 
 def add_commands(add: AddCommand, /) -> None:
-    """Add ``survey``."""
+    """Add the command ``survey``."""
     command = add("survey", _survey, help="show what many files share, and what stands out", parents=[scanning()])
     command.add_argument(
         "files", nargs="+", metavar="FILE", help="path, glob or URL; @LIST for a file of such lines, @- for stdin"
@@ -47,7 +47,7 @@ def _survey(options: argparse.Namespace) -> int:
 
 
 def _listed(text: str) -> list[str]:
-    """Give the lines of a list that are not empty, or the argument if it is none."""
+    """Return the lines of a list that are not empty, or the argument itself if it is not a list."""
     if not text.startswith("@"):
         return [text]
     if text == "@-" and sys.stdin is None:

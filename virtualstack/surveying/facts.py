@@ -306,7 +306,7 @@ def _filled(codes: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _without_outliers(kind: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Replace the kind of up to two files by the kind around them, if at least as many files of it are on both sides."""
+    """Replace the kind of up to two files by the kind around them, if on both sides at least as many have it."""
     smooth = kind.tolist()
     n, i, n_before = len(smooth), 1, 1
     while i < n:
