@@ -1,1 +1,1 @@
-"""What tests of readers, writers and stores share; for third-party plugins too."""
+"""Tools for tests of readers, writers and stores, also of plugins in other packages."""

@@ -1,6 +1,6 @@
-"""What every reader passes: subclass :class:`ReaderTests`, and give it files and the format's own library.
+"""Tests that every reader must pass: subclass :class:`ReaderTests`, and give it files and the format's own library.
 
-Needs ``pytest``; reading is through :mod:`virtualstack.reading`.
+This module needs ``pytest``. Values are read through :mod:`virtualstack.reading`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["ReaderTests", "arrays_by_path", "difference", "record_reads"]
 
 
 def arrays_by_path(group: ManifestGroup, /) -> dict[str, ManifestArray]:
-    """Give all arrays of a group and its children by absolute path."""
+    """Return all arrays of a group and its children by absolute path."""
     return {f"{path}/{name}": array for path, child in group.walk() for name, array in child.arrays.items()}
 
 
 def difference(expected: NDArray[Any], got: NDArray[Any], /) -> str:
-    """Say how two arrays differ; ``""`` where they are equal in shape and value.
+    """Return text that says how two arrays differ, or ``""`` if they are equal in shape and value.
 
-    Fields are compared one by one, NaN equals NaN, and texts are compared as `str`, bytes read as UTF-8.
+    Fields are compared one by one, and NaN equals NaN. Texts are compared as `str`, with bytes read as UTF-8.
     """
     if expected.shape != got.shape:
         return f"shape {got.shape}, not {expected.shape}"
@@ -61,7 +61,7 @@ def _as_text(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class _RecordingStorage:
-    """Opens sources that write down what is read."""
+    """Storage whose sources record what is read."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -76,32 +76,46 @@ class _RecordingStorage:
 
 
 def record_reads(reader: Reader, url: str, options: ReadOptions, /) -> tuple[ManifestGroup, list[RecordingSource]]:
-    """Read a source, and give the sources that were opened with what was read of them."""
+    """Read a source, and return its group and the sources that were opened, which list their reads."""
     storage = _RecordingStorage(Storage.from_option(None))
     group = reader.read(url, cast(Storage, storage), options)
     return group, storage.sources
 
 
 class ReaderTests:
-    """Tests that hold for every reader; pytest collects them in a subclass.
+    """Tests that hold for every reader. pytest collects them in a subclass.
+
+    When to use: subclass it in the tests of a reader, also of one in another package. Override ``reader``,
+    :meth:`files` and :meth:`expected`.
 
     Attributes
     ----------
     reader
-        What is tested.
+        Reader to test.
     truncated_to
-        Parts of a file, between 0 and 1, that are left of it in the test of truncated files.
+        Sizes of truncated files, as parts of the whole between 0 and 1.
+
+    Examples
+    --------
+    >>> class TestMyReader(ReaderTests):
+    ...     reader = None  # an instance of the reader
+    ...
+    ...     def files(self, folder):
+    ...         return [folder / "a.nc"]  # written here
+    ...
+    ...     def expected(self, path):
+    ...         return {"/rain": np.array([1.0])}  # read with the format's own library
     """
 
     reader: ClassVar[Reader]
     truncated_to: ClassVar[tuple[float, ...]] = (0.2, 0.6, 0.95)
 
     def files(self, folder: Path) -> Iterable[Path]:
-        """Make or find the files to read; written into ``folder`` where they are made."""
+        """Return the paths of files to read. Write them into ``folder`` if they must be made."""
         raise NotImplementedError
 
     def expected(self, path: Path) -> Mapping[str, NDArray[Any]]:
-        """Read all values of a file with the format's own library, by absolute path of the variable."""
+        """Return all values of a file, read with the format's own library, by absolute path of the variable."""
         raise NotImplementedError
 
     def _groups(self, folder: Path) -> Iterator[tuple[Path, ManifestGroup]]:
@@ -109,7 +123,7 @@ class ReaderTests:
             yield path, self.reader.read(absolute_url(path), Storage.from_option(None), ReadOptions())
 
     def test_values_equal_those_of_the_native_library(self, tmp_path: Path) -> None:
-        """Every variable is equal, chunk by chunk, or carries a refusal."""
+        """Check that every variable is equal to the native library's, or carries a refusal."""
         n_compared = 0
         for path, group in self._groups(tmp_path):
             arrays = arrays_by_path(group)
@@ -124,7 +138,7 @@ class ReaderTests:
         assert n_compared, "no variable was compared"
 
     def test_scanning_looks_at_no_chunk(self, tmp_path: Path) -> None:
-        """A source whose chunk bytes are all others has the same references."""
+        """Check that a source with other chunk bytes has the same references."""
         for path in list(self.files(tmp_path)):
             url, options = absolute_url(path), ReadOptions(inline_limit=0)
             group = self.reader.read(url, Storage.from_option(None), options)
@@ -138,7 +152,7 @@ class ReaderTests:
                 assert ours == other, f"{path}: {name} depends on the bytes of chunks"
 
     def test_reader_and_groups_pickle(self, tmp_path: Path) -> None:
-        """A pickled reader gives an equal group, and a pickled group has equal arrays."""
+        """Check that a pickled reader returns an equal group, and that a pickled group has equal arrays."""
         for path, group in self._groups(tmp_path):
             copy = pickle.loads(pickle.dumps(self.reader))
             again = copy.read(absolute_url(path), Storage.from_option(None), ReadOptions())
@@ -147,7 +161,7 @@ class ReaderTests:
                     assert array.equals(arrays_by_path(other)[name]), f"{path}: {name}"
 
     def test_truncated_files_are_malformed(self, tmp_path: Path) -> None:
-        """A file that lost its end raises `MalformedFileError` with its URL."""
+        """Check that a file without its end raises `MalformedFileError` with its URL."""
         for path in list(self.files(tmp_path)):
             data = path.read_bytes()
             for part in self.truncated_to:
@@ -159,7 +173,7 @@ class ReaderTests:
 
 
 def _references(array: ManifestArray, url: str) -> tuple[Any, ...]:
-    """Give what a manifest says, but for the version of one source."""
+    """Return the content of a manifest, without the version of one source."""
     manifest = array.in_memory()
     locations = [x.url if x.url == url else x for x in manifest.locations]
     return manifest.entries.tobytes(), locations, manifest.encodings, manifest.fills, manifest.inline, array.grid

@@ -1,4 +1,4 @@
-"""Sources for tests: one that writes down what is read."""
+"""Sources for tests: one that records what is read, and one that fails."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["FaultySource", "RecordingSource"]
 
 
 class RecordingSource:
-    """A source that records every range that is read of another one.
+    """Source that records every range that is read from another source.
 
     Parameters
     ----------
     source
-        The source to read from.
+        Source to read from.
 
     Attributes
     ----------
     reads
-        Offset and length in bytes of each range, in the order asked for.
+        Offset and length in bytes of each range, in the order of the reads.
 
     Examples
     --------
@@ -47,12 +47,12 @@ class RecordingSource:
 
     @property
     def location(self) -> Location:
-        """Where the bytes are."""
+        """URL, size and version of the source."""
         return self._source.location
 
     @property
     def size(self) -> int:
-        """Bytes of the whole source."""
+        """Size of the whole source, in bytes."""
         return self._source.size
 
     @property
@@ -61,17 +61,17 @@ class RecordingSource:
         return sum(length for _, length in self.reads)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset``."""
+        """Read exactly ``length`` bytes from ``offset``, and record the range."""
         self._record([(offset, length)])
         return self._source.read(offset, length)
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges in the order given."""
+        """Read many ranges in the order given, and record them."""
         self._record([(int(offset), int(length)) for offset, length in ranges])
         return self._source.read_ranges(ranges)
 
     def overlap(self, ranges: Sequence[ByteRange], /) -> int:
-        """Count the bytes of ``ranges`` that were read, once per read."""
+        """Count the bytes of ``ranges`` that were read, once for each read."""
         return sum(
             max(0, min(offset + length, start + size) - max(offset, start))
             for offset, length in self.reads
@@ -91,16 +91,26 @@ class RecordingSource:
 
 
 class FaultySource:
-    """A source that fails from the n-th read on, or whenever a read touches given bytes.
+    """Source that fails after a number of reads, or when a read touches given bytes.
 
     Parameters
     ----------
     source
-        The source to read from.
+        Source to read from.
     after
-        Number of reads that work.
+        Number of reads that succeed, or ``None``.
     touching
-        Offset and length in bytes of a stretch that cannot be read, or ``None``.
+        Offset and length in bytes of a range that cannot be read, or ``None``.
+
+    Examples
+    --------
+    >>> from virtualstack.storage import MemorySource
+    >>> source = FaultySource(MemorySource(b"abcdef"), touching=(4, 1))
+    >>> source.read(0, 2)
+    b'ab'
+    >>> source.read(3, 2)
+    Traceback (most recent call last):
+    virtualstack.errors.StorageError: 'memory://...': bytes 4 to 5 were made to fail
     """
 
     def __init__(self, source: Source, *, after: int | None = None, touching: ByteRange | None = None) -> None:
@@ -110,21 +120,33 @@ class FaultySource:
 
     @property
     def location(self) -> Location:
-        """Where the bytes are."""
+        """URL, size and version of the source."""
         return self._source.location
 
     @property
     def size(self) -> int:
-        """Bytes of the whole source."""
+        """Size of the whole source, in bytes."""
         return self._source.size
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset``, or fail as told."""
+        """Read exactly ``length`` bytes from ``offset``.
+
+        Raises
+        ------
+        StorageError
+            The read is made to fail.
+        """
         self._check([(offset, length)])
         return self._source.read(offset, length)
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges in the order given, or fail as told."""
+        """Read many ranges in the order given.
+
+        Raises
+        ------
+        StorageError
+            The read is made to fail.
+        """
         self._check([(int(offset), int(length)) for offset, length in ranges])
         return self._source.read_ranges(ranges)
 

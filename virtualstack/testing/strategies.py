@@ -1,6 +1,7 @@
-"""Hypothesis strategies for virtual arrays with known values, and a slow reader that is plainly right.
+"""Hypothesis strategies for virtual arrays with known values, and a slow reader that is simple enough to be right.
 
-For the property tests of operations, readers and writers, third-party ones too: needs ``hypothesis``.
+They are for property tests of operations, readers and writers, also of other packages. This module needs
+``hypothesis``.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ __all__ = [
 ]
 
 DTYPES = ("<i2", ">i2", "<f4", ">f8", "|u1", "<i4", "<c8", "|S3")
-_SERIAL = itertools.count()  # no two arrays share a source
+_SERIAL = itertools.count()  # a new number for each array, so that no two share a source
 ZLIB = Codec.from_config("numcodecs.zlib", level=1)
 
 
 class KnownArray(NamedTuple):
-    """A virtual array, its values, and the sources that hold its chunks."""
+    """Virtual array with its values, and the sources that hold its chunks."""
 
     array: ManifestArray
     values: NDArray[Any]
@@ -58,16 +59,16 @@ class KnownArray(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeldPages:
-    """Pages cut out of a manifest in memory, with the numbers of those that were read.
+    """Pages of a manifest in memory, with the numbers of the pages that were read.
 
     Parameters
     ----------
     manifest
-        What the pages hold, in C order.
+        Manifest that is divided into pages, in C order.
     page_size
-        Cells of a page.
+        Number of cells in a page.
     read_pages
-        Grows with every page that is read.
+        Number of each page that was read, in the order of the reads.
     """
 
     manifest: ChunkManifest
@@ -75,18 +76,18 @@ class HeldPages:
     read_pages: list[int] = field(default_factory=list)
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Give a page, with the tables that it needs alone."""
+        """Return a page, with only the tables that it needs."""
         self.read_pages.append(page)
         rows = slice(page * self.page_size, (page + 1) * self.page_size)
         return self.manifest.reshape((self.manifest.entries.size,)).read((rows,)).compact()
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
-        """Give the entries: nothing is missing."""
+        """Return the entries unchanged, because nothing is missing."""
         return entries
 
 
 def in_pages(array: ManifestArray, page_size: int, /) -> tuple[ManifestArray, HeldPages]:
-    """Give an array whose manifest is in pages instead of in memory, and the pages."""
+    """Return an array whose manifest is in pages instead of in memory, and the pages."""
     pages = HeldPages(array.in_memory(), page_size)
     manifest = PagedManifest(
         source=pages,
@@ -111,30 +112,30 @@ def store_array(
     is_inline: bool = False,
     order: tuple[int, ...] | None = None,
 ) -> KnownArray:
-    """Lay an array out in chunks in one source, as a format would.
+    """Divide an array into chunks in one source, as a format would, and return the virtual array.
 
     Parameters
     ----------
     values
-        Any shape.
+        Values of any shape. They are copied.
     chunks
-        Chunk shape in elements.
+        Shape of a chunk, in elements.
     url
-        URL of the source that the chunks go to.
+        URL of the source that holds the chunks.
     stored_dtype
-        With the byte order of the stored chunks; by default that of ``values``.
+        Data type of the stored chunks, with byte order. By default it is that of ``values``.
     codecs
-        None, or one ``numcodecs.zlib``.
+        No codec, or one ``numcodecs.zlib``.
     fill
         Fill value of the array.
     holes
-        For each cell 0 for a chunk, 1 for EMPTY, 2 for ABSENT; of the shape of the grid.
+        State of each cell, with the shape of the grid: 0 for a chunk, 1 for EMPTY, 2 for ABSENT.
     is_padded
-        Whether chunks at the edge are stored whole.
+        If true, chunks at the edge are stored in full size.
     is_inline
-        Whether chunks stand in the manifest instead of the source.
+        If true, chunks are stored in the manifest instead of the source.
     order
-        Axes in the order in which chunks are stored; by default C order.
+        Axes in the order in which chunks are stored. By default it is C order.
     """
     dtype = np.dtype(stored_dtype or values.dtype)
     value_dtype = dtype.newbyteorder("=")
@@ -187,7 +188,7 @@ def known_arrays(
     max_dims: int = 3,
     max_side: int = 7,
 ) -> KnownArray:
-    """Draw an array of random values, chunks, codecs, byte order, holes, padding and storage order; some in pages."""
+    """Draw an array with random values, chunks, codecs, byte order, states, padding and axis order; some in pages."""
     if shape is None:
         shape = tuple(draw(st.lists(st.integers(0, max_side), max_size=max_dims)))
     chunks = tuple(draw(st.integers(1, 5)) for _ in shape)
@@ -215,7 +216,7 @@ def known_arrays(
 
 
 def basic_keys(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Draw keys of integers and slices with any step, one an axis."""
+    """Draw keys of integers and slices with any step, one for each axis."""
 
     def of_axis(n: int) -> st.SearchStrategy[Any]:
         edge = st.none() | st.integers(-n - 2, n + 2)
@@ -228,7 +229,7 @@ def basic_keys(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[Any, ...]]:
 
 @st.composite
 def advanced_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Draw keys with arrays of integers or booleans: outer products, points, and both mixed with anything basic."""
+    """Draw keys with arrays of integers or booleans: outer products, points, and both mixed with basic keys."""
     broadcast = draw(st.sampled_from([(), (1,), (3,), (0,), (2, 2), (2, 1, 3)]))
     is_outer = draw(st.booleans())
     key: list[Any] = []
@@ -239,7 +240,7 @@ def advanced_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
             key += draw(basic_keys((n,)))
         elif kind == "mask" and not n_arrays:
             key.append(np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool))
-            broadcast, n_arrays = (), n_arrays + 1  # other arrays must have the length of the mask then
+            broadcast, n_arrays = (), n_arrays + 1  # other arrays must then have the length of the mask
         elif kind == "run" and not n_arrays:
             low = draw(st.integers(0, n - 1))
             key.append(np.arange(low, draw(st.integers(low, n))))
@@ -255,7 +256,15 @@ def advanced_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def model_read(array: ManifestArray, sources: dict[str, bytes]) -> NDArray[Any]:
-    """Read a virtual array cell by cell, as its definition says; slow, and refuses what reaches out of a chunk."""
+    """Read a virtual array cell by cell, as its definition says.
+
+    This is slow.
+
+    Raises
+    ------
+    IndexError
+        A cell refers to elements outside its chunk.
+    """
     manifest = array.in_memory()
     out = np.empty(array.shape, array.dtype)
     lines = [axis.lines() for axis in array.grid.axes]
