@@ -208,8 +208,8 @@ class VirtualAccessor(Targets, AccessorFacts):
         ValueError
             An attribute is not one that decodes values.
         WriterError
-            The attributes cannot apply to all chunks of a variable. Some chunks were opened with ``unpack=True`` and
-            are packed in several ways, or a join or ``reindex`` has filled in values that would no longer be missing.
+            The attributes cannot apply to all chunks of a variable. Either some were opened with ``unpack=True``
+            and are packed in several ways. Or a join or ``reindex`` filled in values that would no longer be missing.
 
         Examples
         --------
