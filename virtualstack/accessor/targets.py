@@ -150,9 +150,10 @@ class Targets:
         """Write references into a session of Icechunk, or add to a group of the session.
 
         Commit the session afterwards; ``xr.open_zarr(session.store)`` opens what was written. Everything is checked
-        before anything is written: after an error the session is as it was. Each reference has a checksum if one is known: the
-        etag on S3, otherwise the modification time. With it, Icechunk refuses to read files that have changed. Loaded
-        variables become chunks of the repository.
+        before anything is written: if a check fails, the session is as it was. If Icechunk fails during the write, the
+        changes are undone, unless the session already had other changes. Each reference has a checksum if one is known:
+        the etag on S3, otherwise the modification time. With it, Icechunk refuses to read files that have changed.
+        Loaded variables become chunks of the repository.
 
         Files whose chunks differ in length become a rectilinear grid. zarr opens such an array after
         ``zarr.config.set({"array.rectilinear_chunks": True})``.
