@@ -1,4 +1,4 @@
-"""What arrays must have in common to be joined, which stored numbers read as equal, and the errors."""
+"""Rules for joining arrays: what must agree, which stored numbers read as equal, and the errors."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _INT64_NAT = np.iinfo(np.int64).min
 
 
 def stored_number(dtype: np.dtype[Any], cf: Mapping[str, Any], value: Any = None, /) -> Fill | None:
-    """Return a number of a dtype that attributes unpack to a value, or to a missing one; ``None`` where none is known.
+    """Return a number of a dtype that attributes decode to a value, or ``None`` if no such number is known.
 
     Parameters
     ----------
     dtype
-        Of the numbers that are stored.
+        Data type of the stored numbers.
     cf
-        Attributes that say how they are packed.
+        Attributes that say how the numbers are packed.
     value
-        Once decoded: a number or a time; ``None`` is a missing value.
+        The decoded value: a number or a time. ``None`` asks for a missing value.
 
     >>> stored_number(np.dtype("i2"), {"_FillValue": np.int16(-9), "scale_factor": 0.5}).value
     np.int16(-9)
@@ -60,7 +60,10 @@ def stored_number(dtype: np.dtype[Any], cf: Mapping[str, Any], value: Any = None
 
 
 def reads_as(number: Any, cf: Mapping[str, Any], value: Any = None, /) -> bool:
-    """Tell whether a stored number decodes to a value, or to a missing one; what xarray does not decode does not."""
+    """Return whether xarray decodes a stored number to a value, or to a missing value if ``value`` is ``None``.
+
+    A number that xarray cannot decode reads as nothing: the result is ``False``.
+    """
     try:
         with quiet():
             decoded = conventions.decode_cf_variable("v", xr.Variable((), np.asarray(number), dict(cf))).values
@@ -70,7 +73,7 @@ def reads_as(number: Any, cf: Mapping[str, Any], value: Any = None, /) -> bool:
 
 
 def _plain(fill_value: Any) -> Any:
-    """Give one value in a form that is compared with decoded ones: a Python number, or a date of numpy or cftime."""
+    """Return a value as decoded values are compared: a Python number, or a date of numpy or cftime."""
     if isinstance(fill_value, date) and getattr(fill_value, "tzinfo", None) is None:  # a datetime is one too
         return pd.Timestamp(fill_value).asm8
     if isinstance(fill_value, timedelta):
@@ -80,7 +83,7 @@ def _plain(fill_value: Any) -> Any:
 
 
 class _Attributes(dict[str, Any]):
-    """Attributes that do not count in a cache: they stand in its key in another form."""
+    """Attributes that a cache does not compare: the key of the cache holds them in another form."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Attributes)
@@ -96,7 +99,7 @@ def _frozen(value: object) -> object:
 
 @lru_cache(maxsize=1024)
 def _stored(dtype: np.dtype[Any], key: object, attributes: _Attributes, wanted: Any) -> Fill | None:
-    """Find a stored number that xarray decodes to a missing value, or to the one wanted."""
+    """Return the first candidate that xarray decodes to the wanted value, or to a missing value."""
     for candidate in _candidates(dtype, attributes, wanted):
         if reads_as(candidate, attributes, wanted):
             return Fill(dtype, np.asarray(candidate, dtype).tobytes())
@@ -130,7 +133,7 @@ def _candidates(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any
 
 
 def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -> list[Any]:
-    """Give what xarray writes for a date or a duration, if it can."""
+    """Return what xarray writes for a date or a duration; an empty list if xarray cannot encode the value."""
     encoding = {key: value for key, value in attributes.items() if key != "dtype"}
     try:
         with quiet():
@@ -141,10 +144,11 @@ def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -
 
 
 AS_STORED = np.dtype(object, metadata={"virtualstack": "as stored"})
-"""What xarray is told to cast packed integers and a missing value to: the integers stay, and new elements hold theirs.
+"""Common dtype of packed integers and a missing value: the integers stay as they are.
 
-xarray asks for the common dtype of both and casts each to it before it fills in, so that here is the only place to say
-it. To xarray it is the dtype of objects, as which NaN stays NaN.
+xarray asks for the common dtype of the array and the fill value, and casts both to it before it fills in.
+So this dtype is the only place where the array can ask to stay as stored.
+xarray takes it for the dtype of objects, in which NaN stays NaN.
 """
 
 _MISSING = ("_FillValue", "missing_value")
@@ -153,12 +157,14 @@ _USUAL = (None, "standard", "gregorian", "proleptic_gregorian")
 
 
 def common_dtype(*operands: Any) -> np.dtype[Any]:
-    """Give the dtype that operands have in common, as :func:`numpy.result_type`.
+    """Return the common dtype of operands, as :func:`numpy.result_type` does.
+
+    Packed integers and missing values alone have the common dtype :data:`AS_STORED`.
 
     Raises
     ------
     CombineError
-        There is none.
+        The operands have no common dtype.
     """
     arrays = [x for x in operands if isinstance(x, ManifestArray)]
     if len(arrays) == 1 and is_packed(arrays[0]) and all(x is arrays[0] or is_missing(x) for x in operands):
@@ -175,17 +181,17 @@ def common_dtype(*operands: Any) -> np.dtype[Any]:
 
 
 def _operand(value: Any) -> Any:
-    """Give what stands for a value in :func:`numpy.result_type`, which takes text for the name of a dtype."""
+    """Return a value for :func:`numpy.result_type`, which would take text for the name of a dtype: text becomes its dtype."""
     return np.asarray(value).dtype if isinstance(value, str | bytes) else value
 
 
 def make_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None, /) -> Fill:
-    """Take a value as what holes of an array read as, by default in its dtype.
+    """Return a value as a fill of an array, by default in the dtype of the array.
 
     Raises
     ------
     CombineError
-        It has no place there.
+        The dtype cannot hold the value.
     """
     dtype = array.dtype if dtype is None else dtype
     number = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
@@ -203,22 +209,23 @@ def make_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = No
 
 
 def is_packed(array: ManifestArray, /) -> bool:
-    """Tell whether an array holds integers of which attributes say what they mean."""
+    """Return whether an array holds integers whose meaning depends on attributes."""
     return array.dtype.kind in "iu" and bool(array.cf)
 
 
 def is_missing(value: Any, /) -> bool:
-    """Tell whether a value is one that is missing: NaN or NaT."""
+    """Return whether a value is a missing value: NaN or NaT."""
     return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fcmMO" and bool(value != value)
 
 
 def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None, /) -> Fill:
-    """Take a value as what holes of an array read as; among packed integers, a missing one is the number that means it.
+    """Return a value as a fill of an array; among packed integers, NaN becomes the stored number that means it.
 
     Raises
     ------
     CombineError
-        It has no place there.
+        The dtype cannot hold the value, no stored number reads as missing, or the value would be taken for a packed
+        number.
     """
     if not (is_packed(array) and is_missing(value)) or dtype not in (None, array.dtype):
         check_unpacked(array, value)
@@ -240,15 +247,15 @@ def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = 
 
 
 def check_unpacked(array: ManifestArray, value: object, /) -> None:
-    """Refuse to bring a value among packed numbers, where it would be taken for one of them and read otherwise.
+    """Refuse to bring a value among packed numbers, where the value would be taken for a stored number.
 
-    Missing values alone do not pack: every number but theirs reads as itself. NaN among floats is missing however they
-    are packed.
+    Attributes that only mark missing values do not pack: every other number reads as itself.
+    NaN among floats is missing, however the floats are packed.
 
     Raises
     ------
     CombineError
-        Attributes of the array say how its numbers are to be unpacked, or that the value is a missing one.
+        Attributes of the array say how its numbers are unpacked, or mark the value as a missing one.
     """
     if array.dtype.kind == "f" and is_nan(value):
         return
@@ -268,7 +275,13 @@ def check_unpacked(array: ManifestArray, value: object, /) -> None:
 
 
 def of_one_dtype(parts: list[ManifestArray], /) -> list[ManifestArray]:
-    """Cast to the dtype that numpy finds for all."""
+    """Cast arrays to the dtype that numpy finds for all of them.
+
+    Raises
+    ------
+    CombineError
+        The arrays have no common dtype, or one of them cannot be cast to it.
+    """
     first = parts[0].dtype
     if all(x.dtype is first or x.dtype == first for x in parts):
         return parts
@@ -287,12 +300,12 @@ def of_one_dtype(parts: list[ManifestArray], /) -> list[ManifestArray]:
 
 
 def check_joinable(parts: Sequence[ManifestArray], axis: int, /) -> None:
-    """Check that shapes agree but for an axis, and that stored numbers mean the same.
+    """Check that the shapes agree except along an axis, and that stored numbers have the same meaning.
 
     Raises
     ------
     CombineError
-        They do not; the message has both values and both files.
+        Shapes or meanings differ. The message has both values and both files.
     """
     first = parts[0]
     shape = first.shape
@@ -320,14 +333,14 @@ def check_joinable(parts: Sequence[ManifestArray], axis: int, /) -> None:
 
 
 def reference(parts: Sequence[ManifestArray], /) -> ManifestArray:
-    """Give the first operand whose numbers are packed, whose attributes hold for all."""
+    """Return the first packed operand, or else the first operand; the result of a join gets its packing attributes."""
     return next((part for part in parts if part.cf), parts[0])
 
 
 def shared_attributes(parts: Sequence[ManifestArray], /) -> Mapping[str, Any]:
-    """Return the attributes of the first operand but for those by which others are packed in other words.
+    """Return the attributes of the first operand, without packing attributes that others write in another way.
 
-    xarray may drop what differs so, and nobody has taken it away then.
+    xarray may drop attributes that differ. Then their absence does not mean that a user removed them.
     """
     like = reference(parts)
     others = [part.cf for part in parts if part.cf is not like.cf]
@@ -343,14 +356,14 @@ def _is_spelled_alike(a: object, b: object) -> bool:
 
 
 def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
-    """Name an attribute by which stored numbers of two arrays mean something else, if there is one.
+    """Return an attribute that changes what the stored numbers of two arrays mean, or ``None`` if there is none.
 
     Meanings are compared, not spellings; see :func:`differing_key`.
     """
     if left.cf is right.cf:
         return None
     keys = left.cf.keys() | right.cf.keys()
-    # what only a reader knows to change values is an attribute among others once it is stored
+    # a reader may know that a key changes values; in a store the key is one attribute among others
     a, b = ({key: array.cf.get(key, array.attributes.get(key)) for key in keys} for array in (left, right))
     return differing_key(a, b, left.dtype)
 

@@ -1,4 +1,4 @@
-"""The virtual array: a duck array that xarray can wrap, and that knows where its values are."""
+"""The virtual array: a duck array that xarray can wrap, and that knows where its values are stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ __all__ = ["ManifestArray", "can_cast", "cast", "implements", "to_html"]
 
 
 def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
-    """Tell whether both are numbers, or truth values; complex ones stay complex. Text of fixed length gets longer.
+    """Return whether chunks of one dtype can be cast to another one.
+
+    Numbers and booleans can be cast to each other, but complex numbers only to complex numbers.
+    Text of fixed length can only get longer.
 
     >>> can_cast(np.dtype("f4"), np.dtype("f8")), can_cast(np.dtype("c8"), np.dtype("f4"))
     (True, False)
@@ -47,12 +50,12 @@ def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
 def cast(manifest: ChunkManifest, dtype: np.dtype[Any], /) -> ChunkManifest:
     """Put a cast in front of the codecs of all chunks, and cast the fill values; ``dtype`` is native.
 
-    The chain of casts is kept: one through integers truncates, and so must the whole.
+    Earlier casts are kept: a cast through integers truncates, and the whole chain must do so too.
 
     Raises
     ------
     ValueError
-        A hole reads as a value that has no place in the dtype.
+        A cell without a chunk reads as a value that the dtype cannot hold.
     """
     fills = []
     for row, fill in enumerate(manifest.fills):
@@ -73,7 +76,7 @@ _CELL = "text-align:left;padding:1px 8px;vertical-align:top"
 
 
 def to_html(manifest: Manifest, grid: ChunkGrid, dtype: np.dtype[Any], /) -> str:
-    """Return a table of an array: shape, chunk grid, codecs, sources, and counts of each kind of chunk."""
+    """Return an HTML table of an array: shape, chunk grid, codecs, sources, and the number of chunks in each state."""
     count, tables = manifest.summary(), manifest.tables
     codecs = {" → ".join(codec.name for codec in x.codecs) or "none" for x in tables.encodings}
     stored = {f"{x.dtype.str} {x.shape}" for x in tables.encodings}
@@ -123,31 +126,31 @@ def implements[F: Callable[..., Any]](function: Callable[..., Any], /) -> Callab
 class ManifestArray(NDArrayOperatorsMixin):
     """A virtual array: shape, dtype and chunk grid, and a manifest of where each chunk is.
 
-    Structural operations (indexing, transposing, joining) give another one and read no bytes.
-    Asking for values raises :class:`~virtualstack.errors.VirtualValuesError`.
+    Structural operations (indexing, transposing, joining) return a new array and read no bytes.
+    A request for values raises :class:`~virtualstack.errors.VirtualValuesError`.
 
     Parameters
     ----------
     manifest
-        Where the chunks are; its shape is the grid's.
+        Manifest of the chunks. Its shape is the shape of the grid.
     grid
-        Lines between cells along each axis.
+        Chunk grid: the boundaries of the cells along each axis.
     dtype
-        Of the values, in native byte order.
+        Data type of the values, in native byte order.
     name
         Path of the variable in its source, for messages; or ``None``.
     dimension_names
-        One an axis, or ``None`` where operations have lost them.
+        Name of each axis, or ``None`` if an operation has lost the names.
     attributes
-        Of the source, as the format has them.
+        Attributes of the source, as the format has them.
     cf
-        Those of the source's attributes that change values: ``scale_factor``, ``add_offset``, ``_FillValue``,
+        The attributes of the source that change values: ``scale_factor``, ``add_offset``, ``_FillValue``,
         ``missing_value``, ``_Unsigned``, and ``units`` and ``calendar`` of times. Joining compares them.
 
     Raises
     ------
     ManifestError
-        The parts do not fit each other.
+        Manifest, grid, dtype and dimension names do not fit each other.
     """
 
     manifest: Manifest
@@ -190,7 +193,7 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values in memory, were they read."""
+        """Bytes that the values would take in memory."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -204,38 +207,39 @@ class ManifestArray(NDArrayOperatorsMixin):
         return self.shape[0]
 
     def in_memory(self) -> ChunkManifest:
-        """Give the whole manifest in memory."""
+        """Return the whole manifest in memory."""
         if isinstance(self.manifest, ChunkManifest):
             return self.manifest
         return self.manifest.read(tuple(slice(0, n) for n in self.manifest.shape))
 
     def as_chunks(self) -> Chunks:
-        """Give manifest and grid as the pair that operations work on."""
+        """Return manifest and grid as the pair that operations work on."""
         return Chunks(self.in_memory(), self.grid)
 
     def with_chunks(self, chunks: Chunks, /) -> ManifestArray:
-        """Give an array with other chunks and no dimension names; the rest stays."""
+        """Return the array with other chunks and without dimension names; the rest stays."""
         return replace(self, manifest=chunks.manifest, grid=chunks.grid, dimension_names=None)
 
     def a_url(self) -> str | None:
-        """Give the URL of one of its sources, for messages."""
+        """Return the URL of one of the sources, for messages."""
         return self.manifest.url
 
     def whole(self) -> ManifestArray:
-        """Give the array with its whole manifest in memory: for who looks at all of it more than once."""
+        """Return the array with its whole manifest in memory, for callers that read all entries more than once."""
         return self if isinstance(self.manifest, ChunkManifest) else replace(self, manifest=self.in_memory())
 
     def counted(self) -> ManifestArray:
-        """Give the array with all entries looked at once, and the manifest where it is."""
+        """Return the array with all entries counted once; the manifest stays where it is."""
         return replace(self, manifest=counted(self.manifest))
 
     def validate(self) -> None:
-        """Check entries against tables and every cell against its stored chunk; for arrays that come from outside.
+        """Check entries against tables and every cell against its stored chunk; for arrays from outside.
 
         Raises
         ------
         ManifestError
-            See :meth:`ChunkManifest.validate`; or a cell that reaches outside of its decoded chunk.
+            An entry is invalid (see :meth:`ChunkManifest.validate`), a fill has another dtype, or a cell reaches outside of
+            its decoded chunk.
         """
         manifest = self.in_memory()
         manifest.validate()
@@ -265,7 +269,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             raise ChunkAlignmentError(f"variable '{self.name}': {error}", axis=error.axis, variable=self.name) from None
 
     def _index_view(self, key: object) -> ManifestArray:
-        """Index a manifest that is not in memory: read the cells that steps and arrays are about, and else nothing."""
+        """Index a manifest that is not in memory; only cells that steps and arrays select are read."""
         manifest, grid, rest = index_view(self.manifest, self.grid, key)
         seen = replace(self, manifest=manifest, grid=grid, dimension_names=None)
         return seen if rest is None else seen[rest]
@@ -274,7 +278,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         self._refuse_values("values cannot be assigned to it")
 
     def transpose(self, *axes: Any) -> ManifestArray:
-        """Permute axes; without arguments they are reversed, as numpy has it."""
+        """Permute axes. Without arguments the axes are reversed, as in numpy."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes or None
         order = tuple(range(self.ndim))[::-1] if order is None else tuple(int(i) % max(self.ndim, 1) for i in order)
         if sorted(order) != list(range(self.ndim)):
@@ -303,7 +307,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         return reshape(self, shape[0] if len(shape) == 1 else shape, **options)
 
     def copy(self, order: str = "C") -> ManifestArray:
-        """Give itself: nothing in it changes."""
+        """Return the array itself, which cannot change."""
         return self
 
     def astype(
@@ -311,15 +315,19 @@ class ManifestArray(NDArrayOperatorsMixin):
     ) -> ManifestArray:
         """Cast to another dtype: chunks are cast when they are read.
 
-        As numpy casts: integers wrap, fractions are cut off. A float that has no place among integers (NaN, infinity)
-        is an error when it is read. ``order``, ``subok`` and ``copy`` mean nothing here.
+        Values are cast as in numpy: integers wrap, and fractions are cut off. A float that no integer can hold (NaN,
+        infinity) is an error when it is read. ``order``, ``subok`` and ``copy`` have no effect.
 
         Raises
         ------
         CombineError
-            ``casting`` does not allow it (see :func:`numpy.can_cast`), they are neither numbers nor text that gets
-            longer, are complex and would lose a part, are packed (stored numbers mean nothing in another dtype; missing
-            values of floats alone do in a wider one), or a hole reads as what has no place in the dtype.
+            One of these holds:
+
+            - ``casting`` does not allow the cast (see :func:`numpy.can_cast`).
+            - The dtypes are neither both numbers nor both text that gets longer, or complex numbers would lose a part.
+            - The array is packed: stored numbers mean nothing in another dtype. Floats of which attributes only
+              mark missing values or give units can be cast to wider floats.
+            - A cell without a chunk reads as a value that the dtype cannot hold.
         """
         wanted = np.dtype(dtype)
         if wanted.metadata and "virtualstack" in wanted.metadata:
@@ -354,19 +362,19 @@ class ManifestArray(NDArrayOperatorsMixin):
         )
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> ManifestArray:
-        """Rename sources; see :meth:`ChunkManifest.rename`."""
+        """Rename sources, as :meth:`ChunkManifest.rename` does."""
         return replace(self, manifest=self.in_memory().rename(change))
 
     # -- equality ---------------------------------------------------------------------------------------------
 
     def equals(self, other: object, /) -> bool:
-        """Tell whether both provably have the same values, element by element; no bytes are read."""
+        """Return whether both arrays provably have the same values, element by element; no bytes are read."""
         if self is other:
             return True
         if not isinstance(other, ManifestArray) or self.shape != other.shape or self.dtype != other.dtype:
             return False
         if self.grid == other.grid and self.manifest == other.manifest:
-            return True  # of one file, though it may not be in memory
+            return True  # the same file, although its manifest may not be in memory
         return equal(self.as_chunks(), other.as_chunks())
 
     def __eq__(self, other: object) -> Verdict:  # type: ignore[override]
@@ -408,7 +416,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         return implementation(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Give methods of numpy's arrays, those that need values too: they are refused when they are called."""
+        """Return a method of numpy's arrays; a method that needs values raises an error when it is called."""
         if name in _OF_VALUES:
             self._refuse_values(f"'.{name}' needs its values")
         if name not in _METHODS:

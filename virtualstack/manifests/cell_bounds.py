@@ -1,4 +1,4 @@
-"""Whether cells lie within their stored chunks."""
+"""Checks that cells lie within their stored chunks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["check_reach", "fit", "fits"]
 
 
 def fits(encoding: ChunkEncoding, largest: Sequence[int], /) -> bool:
-    """Whether every cell up to ``largest`` elements an axis, at start 0, lies in the decoded chunk."""
+    """Return whether each cell of at most ``largest`` elements an axis, with start 0, lies in the decoded chunk."""
     reach = sum((n - 1) * step for n, step in zip(largest, encoding.strides, strict=True))
     return all(step >= 0 for step in encoding.strides) and reach < encoding.size
 
 
 def fit(encodings: Iterable[ChunkEncoding], largest: Sequence[int], /) -> bool:
-    """Whether that holds for all encodings."""
+    """Return whether :func:`fits` holds for all encodings."""
     return all(fits(encoding, largest) for encoding in encodings)
 
 
@@ -34,18 +34,18 @@ def check_reach(
     name: str | None,
     find_cell: Callable[[NDArray[np.bool_]], tuple[int, ...]],
 ) -> None:
-    """Check that cells show elements of their decoded chunks alone.
+    """Check that cells show only elements of their decoded chunks.
 
     Parameters
     ----------
     manifest
-        Of the cells.
+        Manifest of the cells.
     lengths
-        Elements of the cells an axis of the array, broadcast to the shape of the manifest.
+        Number of elements of the cells along each axis, broadcast to the shape of the manifest.
     name
-        Of the variable.
+        Name of the variable, for the message.
     find_cell
-        Gives the first cell that is marked, by its numbers in the grid.
+        Function that returns the grid index of the first marked cell.
 
     Raises
     ------

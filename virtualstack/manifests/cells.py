@@ -1,4 +1,4 @@
-"""Cells of a chunk grid: boxes, numbers, counts, limits of how many are read at once, and equal rows of tables."""
+"""Cells of a chunk grid: boxes, indexes, counts, limits on cells read at once, and equal rows of tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
     "replaced",
 ]
 
-_BLOCK_CELLS = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of a processor
+_BLOCK_CELLS = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of the processor
 
 type CellBox = tuple[slice, ...]
 """A box of the chunk grid: one slice with start and stop and no step for each axis, in cells."""
 
 type CellNumbers = tuple[NDArray[np.integer[Any]], ...]
-"""Some cells of the grid: their numbers along each axis, which are broadcast together, as numpy has it."""
+"""Some cells of the grid: their indexes along each axis, which are broadcast together as in numpy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,17 @@ class ManifestSummary:
     Parameters
     ----------
     n_chunks
-        Cells of the grid.
-    n_references, n_inline, n_empty, n_absent
-        How many of them lie in a source, in the manifest itself, were never written, or should be there and are not.
+        Number of cells of the grid.
+    n_references
+        Number of cells whose chunk is in a source.
+    n_inline
+        Number of cells whose chunk is in the manifest itself (INLINE).
+    n_empty
+        Number of cells whose chunk was never written (EMPTY).
+    n_absent
+        Number of cells whose chunk should exist and does not (ABSENT).
     nbytes
-        Stored bytes that the references and inline chunks point to; a chunk counts once a cell that shows it.
+        Stored bytes of the references and INLINE chunks. A chunk counts once for each cell that shows it.
     """
 
     n_chunks: int
@@ -58,19 +64,19 @@ class ManifestSummary:
 
 
 _MAX_WORK_CELLS = 1 << 34
-"""Cells that are gone through, a part at a time, which takes minutes."""
+"""Largest number of cells that are processed block by block; that takes minutes."""
 
 MAX_READ_CELLS = 1 << 28
-"""Cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can promise any number of them."""
+"""Largest number of cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can claim any number."""
 
 
 def mesh(box: CellBox, url: str | None, /) -> CellNumbers:
-    """Return the cells of a box by their numbers.
+    """Return the cells of a box by their indexes along each axis.
 
     Raises
     ------
     ManifestError
-        See :func:`check_count`.
+        The box has more than :data:`MAX_READ_CELLS` cells.
     """
     check_count(math.prod(max(side.stop - side.start, 0) for side in box), url)
     runs = [np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box]
@@ -78,12 +84,12 @@ def mesh(box: CellBox, url: str | None, /) -> CellNumbers:
 
 
 def check_work(n_cells: int, /) -> None:
-    """Refuse to go through more than 2^34 cells, a part at a time.
+    """Refuse to process more than 2^34 cells block by block.
 
     Raises
     ------
     ManifestError
-        There are more.
+        There are more cells.
     """
     if n_cells > _MAX_WORK_CELLS:
         raise ManifestError(
@@ -93,12 +99,12 @@ def check_work(n_cells: int, /) -> None:
 
 
 def check_count(n_cells: int, url: str | None, /) -> None:
-    """Refuse to read more than :data:`MAX_READ_CELLS` cells at once; ``url`` is that of the manifest.
+    """Refuse to read more than :data:`MAX_READ_CELLS` cells at once; ``url`` is the URL of the manifest.
 
     Raises
     ------
     ManifestError
-        There are more.
+        There are more cells.
     """
     if n_cells > MAX_READ_CELLS:
         raise ManifestError(
@@ -108,7 +114,7 @@ def check_count(n_cells: int, url: str | None, /) -> None:
 
 
 def blocks(shape: tuple[int, ...], /, n: int = _BLOCK_CELLS) -> Iterator[CellBox]:
-    """Cut a grid into boxes of at most ``n`` cells that follow each other in C order.
+    """Yield boxes of at most ``n`` cells that cover a grid in C order.
 
     >>> [tuple((side.start, side.stop) for side in box) for box in blocks((2, 3), 2)]
     [((0, 1), (0, 2)), ((0, 1), (2, 3)), ((1, 2), (0, 2)), ((1, 2), (2, 3))]
@@ -126,26 +132,26 @@ def blocks(shape: tuple[int, ...], /, n: int = _BLOCK_CELLS) -> Iterator[CellBox
 
 
 def first_cell(box: CellBox, bad: NDArray[np.bool_], /) -> tuple[int, ...]:
-    """Return the first marked cell of a box, in C order, as its index in the grid."""
+    """Return the grid index of the first marked cell of a box, in C order."""
     found = np.unravel_index(int(bad.argmax()), bad.shape)
     return tuple(side.start + int(i) for side, i in zip(box, found, strict=True))
 
 
 def replaced(values: tuple[int, ...], at: int, value: int, /) -> tuple[int, ...]:
-    """Return values, such as the numbers of a cell, with another one for one axis."""
+    """Return values, such as the index of a cell, with another value for one axis."""
     return (*values[:at], value, *values[at + 1 :])
 
 
 def distinct_rows(columns: Sequence[NDArray[Any]] | NDArray[Any], /) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first of the rows that are equal, and the number of each row among these, in the order of the values.
+    """Return the first row of each distinct value, and the number of the value of each row.
 
-    ``numpy.unique(axis=...)`` makes one structured value of each row. numpy calls Python code for such values, loses
-    what Ctrl-C raises there, and goes on or raises another error; it also takes longer for many rows of few columns.
+    ``numpy.unique(axis=...)`` makes one structured value of each row, for which numpy calls Python code. It loses a
+    KeyboardInterrupt that is raised there. It is also slower for many rows of few columns.
 
     Parameters
     ----------
     columns
-        Columns of one length, without NaN, or the rows of an array. The first one decides the order.
+        Columns of one length, without NaN, or the rows of an array. Values are ordered by the first column first.
 
     Returns
     -------
