@@ -1,4 +1,4 @@
-"""Which attributes change what stored numbers mean, by the CF conventions and xarray's reading of them."""
+"""Which attributes change what stored numbers mean, by the CF conventions and as xarray reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "
 
 
 def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
-    """Pick the attributes that change values: packing, fill values, text encoding, and units and calendar of times.
+    """Return the attributes that change values: packing, fill values, text encoding, and units and calendar of times.
 
     ``dtype`` is one of them: xarray writes it beside durations and booleans, and decodes by it.
 
@@ -38,17 +38,17 @@ def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
 
 
 def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.dtype[Any], /) -> str | None:
-    """Name an attribute by which stored numbers mean something else, if there is one.
+    """Return an attribute that changes what stored numbers mean, or ``None`` if both sides mean the same.
 
-    Meanings are compared, not spellings: of dates what they are, of missing values which they are, and of packing the
-    dtypes too, by which xarray chooses that of the result.
+    Meanings are compared, not spellings: the dates of units and calendars, and the set of missing values.
+    For packing attributes the dtypes count too, because xarray chooses the dtype of the result by them.
 
     Parameters
     ----------
     left, right
-        Attributes that change values; ``None`` stands for one that is absent.
+        Attributes that change values. The value ``None`` means that the attribute does not exist.
     dtype
-        Of the stored numbers.
+        Data type of the stored numbers.
 
     >>> days = {"units": "days since 1970-01-01"}
     >>> calendar = {"units": "days since 1970-01-01 00:00:00", "calendar": "proleptic_gregorian"}
@@ -70,7 +70,7 @@ def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.d
 
 
 def _same_meaning(key: str, a: object, b: object, dtype: np.dtype[Any]) -> bool:
-    """Tell whether an attribute has one meaning with either of two values, whatever the others are."""
+    """Return whether two values of one attribute have the same meaning, whatever the other attributes are."""
     if key == "_Unsigned":  # xarray reads "true" of signed integers, and "false" of unsigned ones
         counts = {"i": "true", "u": "false"}.get(dtype.kind)
         return (a == counts) == (b == counts)
@@ -82,14 +82,14 @@ def _same_meaning(key: str, a: object, b: object, dtype: np.dtype[Any]) -> bool:
 
 
 def _calendar(name: object) -> str:
-    """CF conventions 4.4.1: the default is "standard", and some calendars have two names."""
+    """Return the usual name of a calendar (CF conventions 4.4.1): the default is "standard", and some have two names."""
     known = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
     text = "standard" if name is None else str(name).lower()
     return known.get(text, text)
 
 
 def same_dates_in(left: Mapping[str, Any], right: Mapping[str, Any], /) -> bool:
-    """Return whether the units and calendars of two mappings of attributes make the same dates of numbers.
+    """Return whether the units and calendars of two mappings of attributes decode numbers to the same dates.
 
     >>> same_dates_in({"units": "days since 1970-01-01"}, {"units": "days since 1970-01-01", "calendar": "standard"})
     True
@@ -100,16 +100,16 @@ def same_dates_in(left: Mapping[str, Any], right: Mapping[str, Any], /) -> bool:
 
 
 def _missing_values(attributes: Mapping[str, Any], key: str, *, but_nan: bool) -> set[object]:
-    """Return the values that are missing by ``_FillValue`` or ``missing_value``; NaN as text, as it is no equal."""
+    """Return the values that ``_FillValue`` or ``missing_value`` marks as missing; NaN, which equals nothing, as text."""
     found = () if attributes.get(key) is None else np.ravel(attributes[key]).tolist()
     values = {"NaN" if x != x else x for x in found}
     return values - {"NaN"} if but_nan else values
 
 
 def can_cast_floats(cf: Mapping[str, Any], old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
-    """Tell whether floats that are cast decode to the same values by the same attributes.
+    """Return whether floats decode to the same values by the same attributes after a cast.
 
-    Missing values and units mean the same for floats of more digits. NaN is missing whatever the dtype is.
+    Missing values and units keep their meaning among floats of more digits. NaN is missing in every dtype.
 
     >>> can_cast_floats({"_FillValue": np.nan}, np.dtype("f8"), np.dtype("f4"))
     True
@@ -122,13 +122,13 @@ def can_cast_floats(cf: Mapping[str, Any], old: np.dtype[Any], new: np.dtype[Any
 
 
 def is_nan(value: object, /) -> bool:
-    """Tell whether a missing value is absent, or NaN, which is missing among floats in any case."""
+    """Return whether a missing value is ``None`` or NaN; NaN among floats is missing in any case."""
     found = np.asarray(value) if value is not None else None
     return found is None or (found.dtype.kind == "f" and bool(np.isnan(found).all()))
 
 
 def same_value(a: object, b: object, /) -> bool:
-    """Tell whether two attribute values mean the same; NaN is NaN, and one that is absent (``None``) is not 0.
+    """Return whether two attribute values mean the same; NaN equals NaN, and ``None`` (no attribute) is not 0.
 
     >>> same_value(np.float32(0.5), 0.5), same_value(None, 0)
     (True, False)

@@ -1,4 +1,4 @@
-"""Characters along the last axis as text of one length; no bytes are read."""
+"""Join characters along the last axis to text of one length; no bytes are read."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _CHARACTER = np.dtype("S1")
 
 
 def join_characters(array: ManifestArray, /) -> ManifestArray | None:
-    """Make text of the characters along the last axis, as xarray and ``netCDF4.chartostring`` do.
+    """Join the characters along the last axis to text, as xarray and ``netCDF4.chartostring`` do.
 
-    Chunks stay as they are: the same bytes are fewer and longer elements. Reads the pages of a paged manifest.
+    The stored chunks stay the same: their bytes become fewer and longer elements. The pages of a paged manifest are read.
 
     Parameters
     ----------
     array
-        Of dtype ``S1`` and shape ``(..., n)``.
+        Array of dtype ``S1`` and shape ``(..., n)``.
 
     Returns
     -------
     ManifestArray or None
-        Of dtype ``S{n}`` and shape ``(...)``; ``S1`` where n is 0, as numpy has no shorter text. ``None`` where
-        characters of one text do not lie side by side in one chunk, or its chunks are longer than the text.
+        Array of dtype ``S{n}`` and shape ``(...)``; the dtype is ``S1`` if n is 0, as numpy has no shorter text.
+        ``None`` if the characters of one text are not contiguous in one chunk, or if chunks are longer than the text.
 
     Raises
     ------
     ValueError
-        The array is none of characters.
+        The array does not consist of characters.
     """
     if array.dtype != _CHARACTER or not array.ndim:
         raise ValueError(f"an array of dtype '{array.dtype}' and {array.ndim} axes is none of characters")
@@ -72,7 +72,7 @@ def join_characters(array: ManifestArray, /) -> ManifestArray | None:
 
 
 def _of_texts(encoding: ChunkEncoding, n: int, dtype: np.dtype[Any]) -> ChunkEncoding | None:
-    """Give the encoding of chunks whose rows of ``n`` characters are texts, or ``None`` where they have no such."""
+    """Return the encoding of chunks whose rows of ``n`` characters are texts, or ``None`` if rows are not texts."""
     *steps, step = encoding.strides
     is_whole = encoding.dtype == _CHARACTER and encoding.shape[-1:] == (n,) and (step == 1 or n == 1)
     if not is_whole or any(x % n for x in steps) or not _is_bytes(encoding):
@@ -83,7 +83,7 @@ def _of_texts(encoding: ChunkEncoding, n: int, dtype: np.dtype[Any]) -> ChunkEnc
 
 
 def _is_bytes(encoding: ChunkEncoding) -> bool:
-    """Whether the decoded chunk has its bytes in C order, whatever the shape: codecs know bytes alone."""
+    """Return whether the decoded chunk has its bytes in C order for every shape, as codecs of bytes alone leave them."""
     try:
         n_before, is_array = n_array_codecs(encoding.codecs, encoding.dtype, encoding.shape)
     except (UnsupportedFeatureError, MissingDependencyError):

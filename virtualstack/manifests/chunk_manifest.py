@@ -20,13 +20,16 @@ from virtualstack.manifests.encoding import ChunkEncoding, Fill
 __all__ = ["ABSENT", "EMPTY", "ENTRY", "FIRST", "INLINE", "MAX_SPARE_ROWS", "ChunkManifest"]
 
 ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("offset", "<i8"), ("length", "<i8")])
-"""One chunk, 24 bytes: location code, row of its encoding (for a hole: of its fill), offset and length in bytes."""
+"""One chunk, 24 bytes: location code, row of its encoding, offset and length in bytes.
+
+An EMPTY or ABSENT entry has the row of its fill value in ``encoding``.
+"""
 
 EMPTY, ABSENT, INLINE, FIRST = 0, 1, 2, 3
-"""Codes in ``location``: never written; should be there and is not; in the manifest's heap; first row of locations."""
+"""Codes in ``location``: never written; should exist and does not; in the heap of the manifest; first row of locations."""
 
 MAX_SPARE_ROWS = 16
-"""Rows of a table that are kept whether chunks use them or not."""
+"""Number of table rows that are kept although no chunk uses them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +39,17 @@ class ChunkManifest:
     Parameters
     ----------
     entries
-        Shape of the chunk grid, dtype :data:`ENTRY`; made read-only.
+        Entries of dtype :data:`ENTRY`, with the shape of the chunk grid. They become read-only.
     starts
-        Same shape, int64: the element of the decoded chunk where the cell begins; ``None`` where all are 0.
+        Element of the decoded chunk where each cell begins: int64, same shape. ``None`` if all are 0.
     locations
-        Row i has code ``i + FIRST``.
+        Table of sources; row i has code ``i + FIRST``.
     encodings
-        Row i has code i.
+        Table of encodings; row i has code i.
     fills
-        Row 0 is the array's own fill value; EMPTY and ABSENT entries hold a row of it in ``encoding``.
+        Table of fill values. Row 0 is the fill value of the array; EMPTY and ABSENT entries have their row in ``encoding``.
     inline
-        Heap; an INLINE entry's offset and length point into it.
+        Heap of bytes; offset and length of an INLINE entry point into it.
 
     Raises
     ------
@@ -81,14 +84,14 @@ class ChunkManifest:
         return _restore, (type(x), pack(x.entries, x.starts), x.shape, x.fills, x.encodings, x.locations, x.inline)
 
     def _is_loose(self) -> bool:
-        """Whether tables are longer than the entries, or most of the heap is not shown: as of a part of an array."""
+        """Return whether tables are longer than the entries, or most of the heap is unused, as in a part of an array."""
         n_rows = len(self.locations) + len(self.encodings) + len(self.fills)
         return n_rows > MAX_SPARE_ROWS + self.entries.size or (
             bool(self.inline) and len(self.inline) > 2 * self.inline_nbytes()
         )
 
     def __deepcopy__(self, memo: object) -> ChunkManifest:
-        return self  # nothing of it can change; a copy would be packed and unpacked
+        return self  # a manifest cannot change; a copy would be packed and unpacked
 
     # -- making one -------------------------------------------------------------------------------------------
 
@@ -111,7 +114,7 @@ class ChunkManifest:
         Parameters
         ----------
         offsets, lengths
-            Bytes; any common shape, which is that of the chunk grid.
+            Offsets and lengths in bytes; their common shape is the shape of the chunk grid.
         location
             The source of all chunks, or the table of sources.
         encoding
@@ -123,14 +126,14 @@ class ChunkManifest:
         encoding_codes
             Rows of the table of encodings; by default the first.
         starts
-            Elements; see :class:`ChunkManifest`.
+            First element of each cell in its decoded chunk; see :class:`ChunkManifest`.
         inline
             Heap of INLINE entries.
 
         Raises
         ------
         ManifestError
-            An entry is out of its table, its source or its chunk.
+            An entry is invalid, for example past the end of its table or source.
         """
         offsets, lengths = np.asarray(offsets), np.asarray(lengths)
         for name, values in (("offsets", offsets), ("lengths", lengths)):
@@ -174,18 +177,18 @@ class ChunkManifest:
     ) -> ChunkManifest:
         """Make a manifest from ``{"0.0": {"path": url, "offset": bytes, "length": bytes}}``.
 
-        For tests and small manifests: it is a Python loop over chunks. Chunks that are absent are EMPTY.
+        Use it for tests and small manifests: it is a Python loop over chunks. Chunks without a key are EMPTY.
 
         Parameters
         ----------
         chunks
-            Keys are indexes in the grid joined by ``separator``; a scalar's is ``"0"`` or empty.
+            Mapping of keys to chunks. A key is an index in the grid joined by ``separator``; ``"0"`` or ``""`` for a scalar.
         shape
-            Of the chunk grid, in cells.
+            Shape of the chunk grid, in cells.
         encoding, fill
             Encoding of all chunks, and fill value of the array.
         separator
-            Between the numbers of a key.
+            Text between the numbers of a key.
 
         Raises
         ------
@@ -208,7 +211,7 @@ class ChunkManifest:
 
     @classmethod
     def empty(cls, shape: Iterable[int], fill: Fill, /, *, code: int = EMPTY) -> ChunkManifest:
-        """Make a manifest of holes alone; ``shape`` in cells, ``code`` EMPTY or ABSENT."""
+        """Make a manifest without chunks; ``shape`` in cells, ``code`` EMPTY or ABSENT."""
         entries = np.zeros(tuple(shape), ENTRY)
         entries["location"] = code
         return cls(entries=entries, fills=(fill,))
@@ -244,20 +247,20 @@ class ChunkManifest:
 
     @property
     def url(self) -> str | None:
-        """URL of the first source; ``None`` where there is none."""
+        """URL of the first source, or ``None`` if there are no sources."""
         return self.locations[0].url if self.locations else None
 
     @cached_property
     def holes(self) -> NDArray[np.bool_]:
-        """Which cells are EMPTY or ABSENT; shape of the grid."""
+        """True for EMPTY and ABSENT cells; has the shape of the grid."""
         return np.asarray(self.entries["location"] < INLINE)
 
     def inline_nbytes(self) -> int:
-        """Count the bytes of INLINE chunks; a chunk counts once a cell that shows it."""
+        """Count the bytes of INLINE chunks; a chunk counts once for each cell that shows it."""
         return int(self.entries["length"][self.entries["location"] == INLINE].sum())
 
     def inline_fits(self) -> bool:
-        """Tell whether INLINE chunks without codecs have the bytes of their values; references may hold others."""
+        """Return whether INLINE chunks without codecs have as many bytes as their values. References are not checked."""
         entries = self.entries[self.entries["location"] == INLINE]
         for code in np.unique(entries["encoding"]).tolist():
             encoding = self.encodings[code]
@@ -267,23 +270,23 @@ class ChunkManifest:
         return True
 
     def read(self, box: CellBox, /) -> ChunkManifest:
-        """Give the entries of a box of the grid, with all tables; nothing is copied."""
+        """Return the entries of a box of the grid, with all tables; nothing is copied."""
         view: Any = (*box, ...)  # the dots keep an array without axes an array
         return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
 
     def pick(self, cells: CellNumbers, /) -> ChunkManifest:
-        """Give the entries of some cells, with all tables; they are copied."""
+        """Return a copy of the entries of some cells, with all tables."""
         at: Any = (*cells, ...)
         return replace(self, entries=self.entries[at], starts=None if self.starts is None else self.starts[at])
 
     def reshape(self, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Give the cells, in C order, another shape; encodings stay, whatever the number of axes."""
+        """Return the cells, in C order, with another shape; the encodings stay, whatever the number of axes."""
         starts = None if self.starts is None else self.starts.reshape(shape)
         return replace(self, entries=self.entries.reshape(shape), starts=starts)
 
     @property
     def tables(self) -> ChunkManifest:
-        """Itself."""
+        """The manifest itself, which has all its tables in memory."""
         return self
 
     def summary(self) -> ManifestSummary:
@@ -301,14 +304,14 @@ class ChunkManifest:
         )
 
     def validate(self) -> None:
-        """Check every entry against its tables, and encodings against the grid; for manifests that come from outside.
+        """Check entries against tables and encodings against the grid; for manifests from outside.
 
-        Cells against chunks are checked where the grid is known (:class:`ManifestArray`).
+        :class:`ManifestArray` checks cells against chunks, because it knows the grid.
 
         Raises
         ------
         ManifestError
-            See :meth:`validate_entries`; or an encoding of another number of axes.
+            An entry is invalid (see :meth:`validate_entries`), or the strides of an encoding do not fit the axes of the grid.
         """
         self.validate_entries()
         for encoding in self.encodings:
@@ -323,8 +326,8 @@ class ChunkManifest:
         Raises
         ------
         ManifestError
-            A code beyond its table, a negative offset or length, a range past the end of its source or of the heap,
-            or a hole with an offset, length or start.
+            A code is beyond its table, an offset or length is negative, a range ends past its source or the heap, or an
+            EMPTY or ABSENT entry has an offset, length or start.
         """
         unknown = np.iinfo(np.int64).max
         sizes = [0, 0, len(self.inline)] + [unknown if x.size is None else x.size for x in self.locations]
@@ -339,7 +342,7 @@ class ChunkManifest:
             self._refuse(cell, what)
 
     def _checks(self, box: CellBox, sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.bool_], str]]:
-        """Give which cells of a box break each rule, and the rule; ``sizes`` of sources by location code."""
+        """Yield which cells of a box break each rule, and the rule; ``sizes`` are sizes of sources by location code."""
         view: Any = (*box, ...)
         entries = self.entries[view]
         location, row, offset, length = (entries[name] for name in ENTRY.names or ())
@@ -362,14 +365,14 @@ class ChunkManifest:
     # -- changing tables --------------------------------------------------------------------------------------
 
     def rename(self, change: Mapping[str, str] | Callable[[str], str], /) -> ChunkManifest:
-        """Rename sources: a map from old URL to new, or a function of the URL; entries are not touched.
+        """Rename sources by a mapping from old URL to new, or by a function of the URL; entries do not change.
 
-        What is elsewhere is a copy: its size must be the same, but not its etag or time of modification.
+        A renamed source is a copy: its size must be the same, but its etag and modification time may differ.
 
         Raises
         ------
         ManifestError
-            A new one is no URL or path of a file.
+            A new name is not a URL or path of a file.
         """
         rename = change if callable(change) else lambda url: change.get(url, url)
         urls = [_renamed(x.url, rename(x.url)) for x in self.locations]
@@ -382,9 +385,9 @@ class ChunkManifest:
         )
 
     def compact(self) -> ChunkManifest:
-        """Drop rows of the tables that no entry uses, and bytes of the heap that none shows.
+        """Drop table rows that no entry uses, and bytes of the heap that no entry shows.
 
-        The first fill stays: it is the array's own. Rows keep their order.
+        The first fill stays: it is the fill value of the array. Rows keep their order.
         """
         entries = self.entries.copy()
         flat, holes = entries.reshape(-1), self.holes.reshape(-1)
@@ -409,12 +412,12 @@ class ChunkManifest:
         )
 
     def compact_heap(self) -> ChunkManifest:
-        """Drop bytes of the heap that no entry shows; of equal chunks one is kept."""
+        """Drop bytes of the heap that no entry shows; equal chunks are kept once."""
         entries = self.entries.copy()
         return replace(self, entries=entries, inline=self._compact_heap(entries))
 
     def _compact_heap(self, entries: NDArray[np.void]) -> bytes:
-        """Rewrite INLINE offsets in ``entries`` onto a heap that holds what they show, once."""
+        """Return a heap with the INLINE chunks of ``entries``, each once, and rewrite their offsets in place."""
         if not self.inline:
             return b""
         inline = entries["location"] == INLINE
@@ -434,7 +437,7 @@ class ChunkManifest:
         return b"".join(place)
 
     def drop_unused_encodings(self) -> ChunkManifest:
-        """Drop rows of the table of encodings that no entry uses, where they are many: more than there are entries."""
+        """Drop unused rows of the table of encodings if it has many more rows than there are entries."""
         if len(self.encodings) <= MAX_SPARE_ROWS + self.entries.size:
             return self
         entries, chunks = self.entries.copy(), ~self.holes

@@ -1,4 +1,4 @@
-"""Entries as narrow columns of bytes: a few bytes a chunk, for pickles and caches."""
+"""Entries as narrow columns of bytes, for pickles and caches: a few bytes a chunk."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ _MIN_COMPRESSED_BYTES = (
     4096  # planes up to this many bytes are not compressed: calling zstd costs as much as 2000 chunks
 )
 _HEADER = struct.Struct("<BQI")
-_MAX_CELLS_PER_BYTE = 64  # of grids of more than MAX_READ_CELLS; files have one cell a byte, or less
-_MAX_AXES = 64  # of numpy
+_MAX_CLAIMED_CELLS = 1 << 28  # cells that a few bytes may claim: 6 GiB, as many as readers accept
+_MAX_CELLS_PER_BYTE = 64  # limit for more cells; real files have at most one cell a byte
+_MAX_AXES = 64  # numpy's limit
 
 
 def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> bytes:
     """Pack the entries of a manifest, and their starts, in C order of the grid.
 
-    Offsets become gaps, in bytes, to the end of the chunk before. Then each byte of an entry is a column of its own, of
-    which those that vary are kept, compressed with zstd: 2 to 4 bytes a chunk of a compressed file, and none of one
-    whose chunks follow each other at equal lengths. Costs about 20 ns a chunk each way, and nothing where one entry
-    is repeated without memory.
+    Offsets become gaps, in bytes, to the end of the previous chunk. Then each byte of an entry becomes a column.
+    Columns that vary are kept and compressed with zstd: 2 to 4 bytes a chunk of a compressed file.
+    Chunks of equal lengths that follow each other take no bytes.
+    Packing costs about 20 ns a chunk each way; an entry that is repeated without memory costs nothing.
 
     Parameters
     ----------
     entries
-        Any shape, dtype ``ENTRY``.
+        Entries of dtype ``ENTRY``, of any shape.
     starts
-        Same shape, or ``None``.
+        Starts of the same shape, or ``None``.
     """
     if entries.size > 2 and not any(entries.strides):
         entries = np.broadcast_to(entries[(0,) * entries.ndim], 2)  # packed, all that are equal are as two
@@ -54,14 +55,14 @@ def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> byte
 def unpack(
     data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype[Any], /
 ) -> tuple[NDArray[np.void], NDArray[np.int64] | None]:
-    """Give back the entries, of dtype ``ENTRY``, and the starts.
+    """Return the packed entries, of dtype ``ENTRY``, and the starts.
 
-    Those that are all the same, as holes are, are one that is repeated without memory.
+    If all entries are equal, as EMPTY entries are, the result repeats one entry without memory.
 
     Raises
     ------
     ManifestError
-        The data are no entries of this shape, or too few for so many, or memory is.
+        The data are damaged or do not fit the shape, or the entries do not fit in memory.
     """
     n = _n_cells(shape, len(data))
     try:
@@ -81,7 +82,7 @@ def unpack(
 
 
 def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
-    """Count the cells of a grid that some bytes are said to hold."""
+    """Return the number of cells of a shape; refuse a shape that is invalid or too large for ``nbytes``."""
     if len(shape) > _MAX_AXES or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ManifestError(f"packed entries of shape {str(shape)[:200]}, which no chunk grid has")
     if math.prod(max(n, 1) for n in shape) > max(MAX_READ_CELLS, _MAX_CELLS_PER_BYTE * nbytes):
@@ -90,7 +91,7 @@ def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
 
 
 def _entries(rows: NDArray[np.uint64], n: int, dtype: np.dtype[Any]) -> NDArray[np.void]:
-    """Give ``n`` entries of rows with gaps in the place of offsets."""
+    """Return ``n`` entries from rows that have gaps in place of offsets."""
     if len(rows) < n:
         two = _with_offsets(rows.copy().reshape(-1).view(dtype))
         if two[0] == two[1]:
@@ -99,7 +100,7 @@ def _entries(rows: NDArray[np.uint64], n: int, dtype: np.dtype[Any]) -> NDArray[
 
 
 def _with_offsets(table: NDArray[np.void]) -> NDArray[np.void]:
-    """Put the offset in the place of the gap, in the same memory."""
+    """Replace gaps by offsets, in the same memory."""
     offset, length = table["offset"], table["length"]
     offset += length
     np.cumsum(offset, out=offset)
@@ -108,7 +109,7 @@ def _with_offsets(table: NDArray[np.void]) -> NDArray[np.void]:
 
 
 def _all_rows(rows: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
-    """Give as many rows as there should be; the last one is repeated."""
+    """Return ``n`` rows; the last row is repeated if rows are missing."""
     if len(rows) == n:
         return rows
     table = np.empty((n, rows.shape[1]), np.uint64)
@@ -117,7 +118,7 @@ def _all_rows(rows: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
 
 
 def _pack_rows(rows: NDArray[np.uint64]) -> bytes:
-    """Pack a table of shape ``(n, words)``: two rows as they are, and of all others the bytes that vary."""
+    """Pack a table of shape ``(n, words)``: two rows as they are, and of the other rows the bytes that vary."""
     n, rest = len(rows), rows[1:]
     head = rows[:2].tobytes()
     if n < 3:
@@ -135,7 +136,7 @@ def _pack_rows(rows: NDArray[np.uint64]) -> bytes:
 
 
 def _unpack_rows(data: memoryview, at: int, n: int, n_words: int) -> tuple[NDArray[np.uint64], int]:
-    """Give a packed table, or two rows of which the second is repeated; and the byte after it."""
+    """Return a packed table, or two rows of which the second is to be repeated; and the position after the table."""
     if len(data) < at + _HEADER.size:
         raise ManifestError("packed entries end in their header")
     is_compressed, length, mask = _HEADER.unpack_from(data, at)

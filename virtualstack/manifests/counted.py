@@ -1,4 +1,4 @@
-"""Manifests that are not in memory, gone through from end to end: a part at a time."""
+"""Go through manifests that are not in memory, one block at a time."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from virtualstack.manifests.manifest import Manifest
 
 __all__ = ["CountedManifest", "counted", "in_order"]
 
-_BLOCK_CELLS = 1 << 19  # cells that are looked at together
+_BLOCK_CELLS = 1 << 19  # cells that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
 class CountedManifest:
-    """A manifest of which all entries were looked at once; made by :func:`counted`.
+    """A manifest whose entries were all counted once by :func:`counted`.
 
     Parameters
     ----------
     base
-        Gives the entries, with tables of its own.
+        Manifest that has the entries, with tables of its own.
     tables
-        The array's own fill value, and the encodings that chunks have; no entries.
-    n_holes, n_absent, n_other_fill
-        Cells that are EMPTY or ABSENT, those that are ABSENT, and those that do not read as the array's own fill
-        value.
+        Fill value of the array and the encodings that chunks have; it has no entries.
+    n_holes
+        Number of EMPTY and ABSENT cells.
+    n_absent
+        Number of ABSENT cells.
+    n_other_fill
+        Number of EMPTY and ABSENT cells that read as another value than the fill value of the array.
     is_cut
-        Whether a cell begins behind the first element of its chunk.
+        If true, at least one cell begins after the first element of its chunk.
     """
 
     base: Manifest
@@ -53,20 +56,20 @@ class CountedManifest:
         return self.base.url
 
     def read(self, box: CellBox, /) -> ChunkManifest:
-        """Give the entries of a box."""
+        """Return the entries of a box."""
         return self.base.read(box)
 
     def pick(self, cells: CellNumbers, /) -> ChunkManifest:
-        """Give the entries of some cells."""
+        """Return the entries of some cells."""
         return self.base.pick(cells)
 
     def summary(self) -> ManifestSummary | None:
-        """Give the counts of the base, if they are known."""
+        """Return the counts of the base, or ``None`` if they are not known."""
         return self.base.summary()
 
 
 def counted(manifest: Manifest, /) -> Manifest:
-    """Look at all entries of a manifest that is not in memory, and leave it where it is."""
+    """Count the entries of a manifest that is not in memory, and leave the manifest where it is."""
     if isinstance(manifest, ChunkManifest):
         return manifest
     own = manifest.tables.fill
@@ -88,7 +91,7 @@ def counted(manifest: Manifest, /) -> Manifest:
 
 
 def in_order(manifest: Manifest, n: int, /) -> Iterator[ChunkManifest]:
-    """Give the entries of a manifest in C order of its cells, ``n`` at a time, as manifests of one axis."""
+    """Yield the entries of a manifest in C order of its cells, ``n`` at a time, as manifests of one axis."""
     size = math.prod(manifest.shape)
     if isinstance(manifest, ChunkManifest):
         flat = manifest.reshape((size,))

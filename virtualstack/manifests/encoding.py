@@ -1,4 +1,4 @@
-"""How the stored bytes of a chunk become values, and what stands where nothing is stored."""
+"""How the stored bytes of a chunk become values, and which value an element without a chunk has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ChunkEncoding", "Fill", "c_strides", "native"]
 
 
 def c_strides(shape: tuple[int, ...], /) -> tuple[int, ...]:
-    """Give the strides, in elements, of a C-ordered array.
+    """Return the strides, in elements, of a C-ordered array.
 
     >>> c_strides((4, 3, 5))
     (15, 5, 1)
@@ -31,7 +31,7 @@ def c_strides(shape: tuple[int, ...], /) -> tuple[int, ...]:
 
 
 def native(dtype: np.dtype[Any], /) -> np.dtype[Any]:
-    """Give the dtype in native byte order, fields of structured dtypes included."""
+    """Return the dtype in native byte order, including the fields of structured dtypes."""
     return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
@@ -44,13 +44,13 @@ class ChunkEncoding:
     Parameters
     ----------
     dtype
-        Of the decoded chunk, byte order included.
+        Data type of the decoded chunk, with its byte order.
     shape
-        Of the decoded chunk as stored, in elements; may exceed the cell, and may have other axes than the array.
+        Stored shape of the decoded chunk, in elements. It may exceed the cell, and have other axes than the array.
     codecs
-        In encoding order. Zarr's plain ``bytes`` codec is implied by ``dtype`` where no codec makes bytes of arrays.
+        Codecs in encoding order. Zarr's plain ``bytes`` codec is implied by ``dtype`` if no codec makes bytes of arrays.
     strides
-        One for each axis of the *array*, in elements of the C-ordered decoded chunk; any sign, 0 too.
+        Stride for each axis of the *array*, in elements of the C-ordered decoded chunk. It may be negative or 0.
     """
 
     dtype: np.dtype[Any]
@@ -68,28 +68,28 @@ class ChunkEncoding:
 
     @property
     def size(self) -> int:
-        """Elements of the decoded chunk."""
+        """Number of elements of the decoded chunk."""
         return math.prod(self.shape)
 
     def with_strides(self, strides: Iterable[int], /) -> ChunkEncoding:
-        """Give the same encoding seen along other strides (elements)."""
+        """Return the same encoding with other strides, in elements."""
         return replace(self, strides=tuple(int(step) for step in strides))
 
     def decoding(self) -> ChunkEncoding:
-        """Leave out what does not change decoding (compression levels): equal results decode alike."""
+        """Return the encoding without parameters that do not change decoding, such as compression levels."""
         return replace(self, codecs=decoding_part(self.codecs))
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """A fill value by its bytes: NaN equals NaN, and -0.0 is not 0.0.
+    """A fill value, compared by its bytes: NaN equals NaN, and -0.0 is not 0.0.
 
     Parameters
     ----------
     dtype
         Native dtype of the value.
     raw
-        Its bytes; UTF-8 where the dtype is numpy's ``StringDType``.
+        Bytes of the value; UTF-8 if the dtype is numpy's ``StringDType``.
     """
 
     dtype: np.dtype[Any]
@@ -97,10 +97,10 @@ class Fill:
 
     @classmethod
     def from_value(cls, value: object, dtype: np.dtype[Any] | str | type, /) -> Fill:
-        """Take a value as a fill of a dtype, without changing it.
+        """Return a value as a fill of a dtype, without a change of the value.
 
-        Numbers among floats are rounded, as numpy rounds those of Python. Text among bytes is ASCII, bytes among text
-        are UTF-8, and an integer among them is its digits, as with numpy.
+        Numbers among floats are rounded, as numpy rounds Python's floats. Text among bytes must be ASCII, and bytes among
+        text are UTF-8. An integer among text becomes its digits, as in numpy.
 
         >>> Fill.from_value(-1, "int16").value
         np.int16(-1)
@@ -108,7 +108,7 @@ class Fill:
         Raises
         ------
         ManifestError
-            The value has no place in the dtype: it would become another one.
+            The dtype cannot hold the value without a change.
         """
         dtype = native(np.dtype(dtype))
         try:
@@ -118,20 +118,20 @@ class Fill:
 
     @classmethod
     def zero(cls, dtype: np.dtype[Any] | str | type, /) -> Fill:
-        """Give zero bytes of a dtype (an empty string for strings)."""
+        """Return a fill of zero bytes; an empty string for ``StringDType``."""
         dtype = native(np.dtype(dtype))
         return cls(dtype, b"" if dtype.kind == "T" else bytes(dtype.itemsize))
 
     @property
     def value(self) -> Any:
-        """The fill value as a numpy scalar, or ``str`` where the dtype is ``StringDType``."""
+        """The fill value as a numpy scalar, or as ``str`` if the dtype is ``StringDType``."""
         if self.dtype.kind == "T":
             return self.raw.decode()
         return np.frombuffer(self.raw, self.dtype)[0] if self.dtype.itemsize else np.zeros((), self.dtype)[()]
 
 
 def _raw(value: object, dtype: np.dtype[Any]) -> bytes:
-    """Give the bytes of a value in a native dtype."""
+    """Return the bytes of a value in a native dtype."""
     if value is np.ma.masked:
         raise TypeError("it is masked")
     array = np.asarray(value)
@@ -210,7 +210,7 @@ def _raw_time(value: object, array: NDArray[Any], dtype: np.dtype[Any]) -> bytes
 
 
 def _time(value: datetime.date | datetime.timedelta) -> NDArray[Any]:
-    """Give a time of Python or pandas as numpy's."""
+    """Return a time of Python or pandas as a time of numpy."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         raise TypeError("it has a time zone")
     if hasattr(value, "to_numpy"):  # pandas: of nanoseconds
