@@ -181,7 +181,7 @@ def common_dtype(*operands: Any) -> np.dtype[Any]:
 
 
 def _operand(value: Any) -> Any:
-    """Return a value for :func:`numpy.result_type`, which would take text for the name of a dtype: text becomes its dtype."""
+    """Return a value for :func:`numpy.result_type`, which would read text as a name: text becomes its dtype."""
     return np.asarray(value).dtype if isinstance(value, str | bytes) else value
 
 

@@ -238,8 +238,8 @@ class ManifestArray(NDArrayOperatorsMixin):
         Raises
         ------
         ManifestError
-            An entry is invalid (see :meth:`ChunkManifest.validate`), a fill has another dtype, or a cell reaches outside of
-            its decoded chunk.
+            An entry is invalid (see :meth:`ChunkManifest.validate`), a fill has another dtype, or a cell reaches
+            outside of its decoded chunk.
         """
         manifest = self.in_memory()
         manifest.validate()

@@ -82,7 +82,7 @@ def _same_meaning(key: str, a: object, b: object, dtype: np.dtype[Any]) -> bool:
 
 
 def _calendar(name: object) -> str:
-    """Return the usual name of a calendar (CF conventions 4.4.1): the default is "standard", and some have two names."""
+    """Return the usual name of a calendar (CF conventions 4.4.1): some calendars have two names."""
     known = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
     text = "standard" if name is None else str(name).lower()
     return known.get(text, text)

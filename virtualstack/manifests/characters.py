@@ -22,7 +22,8 @@ _CHARACTER = np.dtype("S1")
 def join_characters(array: ManifestArray, /) -> ManifestArray | None:
     """Join the characters along the last axis to text, as xarray and ``netCDF4.chartostring`` do.
 
-    The stored chunks stay the same: their bytes become fewer and longer elements. The pages of a paged manifest are read.
+    The stored chunks stay the same: their bytes become fewer and longer elements.
+    The pages of a paged manifest are read.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ An EMPTY or ABSENT entry has the row of its fill value in ``encoding``.
 """
 
 EMPTY, ABSENT, INLINE, FIRST = 0, 1, 2, 3
-"""Codes in ``location``: never written; should exist and does not; in the heap of the manifest; first row of locations."""
+"""Codes in ``location``: never written; should exist and does not; in the heap; first row of the locations."""
 
 MAX_SPARE_ROWS = 16
 """Number of table rows that are kept although no chunk uses them."""
@@ -47,7 +47,8 @@ class ChunkManifest:
     encodings
         Table of encodings; row i has code i.
     fills
-        Table of fill values. Row 0 is the fill value of the array; EMPTY and ABSENT entries have their row in ``encoding``.
+        Table of fill values. Row 0 is the fill value of the array. EMPTY and ABSENT entries have their row in
+        ``encoding``.
     inline
         Heap of bytes; offset and length of an INLINE entry point into it.
 
@@ -182,7 +183,8 @@ class ChunkManifest:
         Parameters
         ----------
         chunks
-            Mapping of keys to chunks. A key is an index in the grid joined by ``separator``; ``"0"`` or ``""`` for a scalar.
+            Mapping of keys to chunks. A key is an index in the grid joined by ``separator``; for a scalar it is
+            ``"0"`` or ``""``.
         shape
             Shape of the chunk grid, in cells.
         encoding, fill
@@ -311,7 +313,7 @@ class ChunkManifest:
         Raises
         ------
         ManifestError
-            An entry is invalid (see :meth:`validate_entries`), or the strides of an encoding do not fit the axes of the grid.
+            An entry is invalid (see :meth:`validate_entries`), or an encoding does not fit the axes of the grid.
         """
         self.validate_entries()
         for encoding in self.encodings:

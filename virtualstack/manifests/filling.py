@@ -1,4 +1,4 @@
-"""Elements that no chunk holds: padding, reindexing and choosing put holes with a fill value; no bytes are read."""
+"""Elements without a chunk: padding, reindexing and choosing add EMPTY or ABSENT cells; no bytes are read."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from virtualstack.manifests.unify import unify
 
 __all__ = ["choose", "holes", "pad_axis", "pad_axis_by_elements", "reindex", "reindex_axis"]
 
-_BLOCK_ELEMENTS = 1 << 24  # elements of a condition that are compared at a time
+_BLOCK_ELEMENTS = 1 << 24  # elements of a condition that are compared at once
 
 
 def holes(axes: tuple[ChunkAxis, ...], fill: Fill, /, *, code: int = EMPTY) -> Chunks:
-    """Give chunks that are all holes; ``code`` is EMPTY or ABSENT."""
+    """Return chunks that are all EMPTY or all ABSENT, according to ``code``."""
     grid = ChunkGrid(axes)
     return Chunks(ChunkManifest.empty(grid.shape, fill, code=code), grid)
 
 
 def _holes_beside(chunks: Chunks, axis: int, length: int, fill: Fill, code: int = EMPTY) -> Chunks:
-    """Give holes of the extents of an array but along one axis; cells are as long as its chunks, if they are few."""
+    """Return cells without chunks that match an array except along one axis; cells have its chunk length, if they are few."""
     grid = chunks.grid
     chunk = grid.axes[axis].chunk or length
     if -(-length // chunk) > max(grid.axes[axis].n_cells, 1):
@@ -40,7 +40,7 @@ def _holes_beside(chunks: Chunks, axis: int, length: int, fill: Fill, code: int 
 
 
 def pad_axis(chunks: Chunks, axis: int, before: int, after: int, fills: tuple[Fill, Fill], /) -> Chunks:
-    """Put elements with a fill value before and behind those of an axis."""
+    """Add elements with a fill value before and after an axis."""
     parts = [chunks]
     if before:
         parts.insert(0, _holes_beside(chunks, axis, before, fills[0]))
@@ -50,18 +50,18 @@ def pad_axis(chunks: Chunks, axis: int, before: int, after: int, fills: tuple[Fi
 
 
 def pad_axis_by_elements(chunks: Chunks, axis: int, before: int, after: int, mode: str, /) -> Chunks:
-    """Put elements of an axis before and behind it. Costs the elements that are put there, of ``"edge"`` none.
+    """Add elements of an axis before and after it; ``"edge"`` repeats one cell, other modes cost the added elements.
 
     Parameters
     ----------
     chunks
         Manifest and grid.
     axis
-        Of the grid.
+        Axis of the grid.
     before, after
-        Elements to put there, 0 and more.
+        Number of elements to add, 0 or more.
     mode
-        ``"edge"``, ``"wrap"``, ``"reflect"`` or ``"symmetric"`` of even type, as :func:`numpy.pad` has them.
+        ``"edge"``, ``"wrap"``, ``"reflect"`` or ``"symmetric"`` of even type, as in :func:`numpy.pad`.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def pad_axis_by_elements(chunks: Chunks, axis: int, before: int, after: int, mod
 
 
 def _beyond(chunks: Chunks, axis: int, begin: int, width: int, mode: str) -> Chunks:
-    """Give the elements that continue an axis on one side, of which the first stands at ``begin``."""
+    """Return ``width`` elements that continue an axis on one side; the first of them has the position ``begin``."""
     n = chunks.grid.axes[axis].length
     if mode == "edge" or n == 1:
         at = 0 if begin < 0 else n - 1
@@ -105,7 +105,7 @@ def _beyond(chunks: Chunks, axis: int, begin: int, width: int, mode: str) -> Chu
 
 
 def _joined(parts: list[Chunks], axis: int, own: Chunks) -> Chunks:
-    """Join parts; the fill value of the array stays the one of ``own``."""
+    """Join parts; the fill value of the array stays the fill value of ``own``."""
     if len(parts) == 1:
         return own
     nothing = own.manifest.read(tuple(slice(0, 0) for _ in own.grid.axes))  # its fill becomes the first one
@@ -114,18 +114,18 @@ def _joined(parts: list[Chunks], axis: int, own: Chunks) -> Chunks:
 
 
 def reindex_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], fill: Fill, /, *, code: int = EMPTY) -> Chunks:
-    """Take elements along an axis, and holes where the index is -1.
+    """Take elements along an axis; an index of -1 becomes an element without a chunk.
 
     Parameters
     ----------
     chunks
         Manifest and grid.
     axis
-        Of the grid.
+        Axis of the grid.
     index
-        Shape ``(n,)``, from -1 to the length of the axis.
+        Positions of shape ``(n,)``, each -1 or less than the length of the axis.
     fill, code
-        What a hole reads as, and whether it is EMPTY or ABSENT.
+        Fill value of elements without a chunk, and their state: EMPTY or ABSENT.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def reindex_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], fill: Fill
     if not is_hole.any():
         return take_axis(chunks, axis, index)
     n = chunks.grid.axes[axis].length
-    # Behind the axis stands a stretch of holes as long as the longest that is asked for.
+    # The axis is extended by as many elements without a chunk as the longest run of -1 has.
     position = np.arange(index.size)
     begin = np.maximum.accumulate(np.where(is_hole, np.where(np.append(True, ~is_hole[:-1]), position, 0), 0))
     within = position - begin
@@ -147,16 +147,16 @@ def reindex_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], fill: Fill
 
 
 def choose(condition: NDArray[np.bool_], x: Chunks, y: Chunks, /) -> Chunks:
-    """Take the elements of one array where a condition holds, else those of another; both of one shape.
+    """Take the elements of one array where a condition holds, else those of another; both have one shape.
 
     Cells are cut where the condition changes.
 
     Parameters
     ----------
     condition
-        Of the shape of both; axes along which it was broadcast cost nothing.
+        Condition of the shape of both arrays. Axes along which it was broadcast cost nothing.
     x, y
-        Of one value dtype.
+        Chunks of one value dtype.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def choose(condition: NDArray[np.bool_], x: Chunks, y: Chunks, /) -> Chunks:
 
 
 def _changes(condition: NDArray[np.bool_], axis: int) -> NDArray[np.intp]:
-    """Give the elements along an axis where anything differs from the element before."""
+    """Return the elements along an axis where anything differs from the previous element."""
     rows = np.moveaxis(condition, axis, 0)
     step = max(1, _BLOCK_ELEMENTS // max(math.prod(rows.shape[1:]), 1))
     found = [np.zeros(0, np.intp)]
@@ -212,26 +212,27 @@ def reindex(
     *,
     code: int = EMPTY,
 ) -> ManifestArray:
-    """Take elements along axes by their positions; -1 stands for the fill value. No mask of elements is made.
+    """Take elements along axes by their positions; -1 becomes the fill value. No mask of elements is made.
 
     Parameters
     ----------
     array
-        To be reindexed.
+        Array to reindex.
     indexers
-        For each axis (negative ones count from the end), shape ``(n,)``, from -1 to the length of the axis.
+        Positions for each axis, of shape ``(n,)``, each -1 or less than the length of the axis. Negative axes count
+        from the end.
     fill_value
-        In the dtype of the array, as it is stored: of a packed array, a packed number.
+        Fill value as stored, in the dtype of the array; a packed number if the array is packed.
     code
-        Whether the elements that are not there are EMPTY or ABSENT.
+        State of elements that do not exist: EMPTY or ABSENT.
 
     Raises
     ------
     IndexError
         A position is out of range.
     ManifestError
-        The fill value has no place in the dtype; no such axis, or the same one twice; indexers that are not integers,
-        or not of one axis.
+        The dtype cannot hold the fill value, an axis does not exist or is given twice, or an indexer is not an array of
+        integers of one axis.
     ChunkAlignmentError
         There would be too many cells.
     """
@@ -246,7 +247,7 @@ def reindex(
 
 
 def _by_axis(array: ManifestArray, indexers: Mapping[int, Any]) -> dict[int, NDArray[Any]]:
-    """Check indexers, and count their axes from the beginning."""
+    """Check indexers, and return them by axes that count from the beginning."""
     found: dict[int, NDArray[Any]] = {}
     for key, indexer in indexers.items():
         if not isinstance(key, int | np.integer) or isinstance(key, bool) or not -array.ndim <= key < array.ndim:

@@ -44,12 +44,12 @@ def _axis(axis: int, ndim: int) -> int:
 
 @implements(np.result_type)
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
-    """Give the dtype that the operands have in common, as :func:`numpy.result_type`.
+    """Return the common dtype of the operands, as :func:`numpy.result_type` does.
 
     Raises
     ------
     CombineError
-        There is none.
+        The operands have no common dtype.
     """
     return common_dtype(*arrays_and_dtypes)
 
@@ -61,8 +61,8 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     Raises
     ------
     CombineError
-        An operand holds values, shape or a value-changing attribute differ, or dtypes have none in common that they
-        can be cast to.
+        An operand holds values, shapes or value-changing attributes differ, or the arrays cannot be cast to a common
+        dtype.
     """
     parts = _virtual(arrays, "concatenate", unsupported)
     if axis is None:
@@ -72,7 +72,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     check_joinable(parts, axis)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
     if used[0] is not parts[0] and any(c.name == CF for x in parts[0].manifest.tables.encodings for c in x.codecs):
-        # xarray keeps the encoding of the first variable, so that its table must say how chunks would be packed
+        # xarray keeps the encoding of the first variable, so its table must say how chunks would be packed
         used = [replace(parts[0], manifest=replace(parts[0].in_memory(), locations=())), *used]
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
         return replace(parts[0], dimension_names=None)
@@ -94,7 +94,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, **unsupported: Any) -> ManifestA
     Raises
     ------
     CombineError
-        As for :func:`concatenate`.
+        The arrays cannot be joined, for the same reasons as in :func:`concatenate`.
     """
     parts = _virtual(arrays, "stack", unsupported)
     axis = _axis(axis, parts[0].ndim + 1)
@@ -114,7 +114,7 @@ def expand_dims(a: ManifestArray, axis: int | tuple[int, ...]) -> ManifestArray:
 
 @implements(np.squeeze)
 def squeeze(a: ManifestArray, axis: int | tuple[int, ...] | None = None) -> ManifestArray:
-    """Remove axes of one element; all of them where none is named."""
+    """Remove axes of one element; all of them if ``axis`` is ``None``."""
     if axis is None:
         axes = [i for i, n in enumerate(a.shape) if n == 1]
     else:
@@ -150,7 +150,7 @@ def transpose(a: ManifestArray, axes: Sequence[int] | None = None) -> ManifestAr
 
 @implements(np.moveaxis)
 def moveaxis(a: ManifestArray, source: int | Sequence[int], destination: int | Sequence[int]) -> ManifestArray:
-    """Move axes to new places; the others keep their order."""
+    """Move axes to new positions; the other axes keep their order."""
     from_ = [_axis(i, a.ndim) for i in np.atleast_1d(source).tolist()]
     to = [_axis(i, a.ndim) for i in np.atleast_1d(destination).tolist()]
     order = [i for i in range(a.ndim) if i not in from_]
@@ -163,9 +163,10 @@ def moveaxis(a: ManifestArray, source: int | Sequence[int], destination: int | S
 def full_like(
     a: ManifestArray, fill_value: Any, dtype: Any = None, *unsupported: Any, shape: Any = None, **more: Any
 ) -> Verdict | ManifestArray:
-    """Give an array of holes that read as a value; or the answer to xarray's question which elements are missing.
+    """Return an array of EMPTY chunks that read as a value.
 
-    xarray asks with ``False`` and bool. That is not known of a virtual array.
+    xarray calls this function with ``False`` and bool to ask which elements are missing. A virtual array does not know
+    this, so the result is a :class:`Verdict`.
     """
     if dtype is not None and np.dtype(dtype) == np.bool_ and not fill_value and shape is None:
         return Verdict(None, a.shape, a.name)
@@ -182,39 +183,39 @@ def full_like(
 
 @implements(np.zeros_like)
 def zeros_like(a: ManifestArray, dtype: Any = None, *unsupported: Any, shape: Any = None, **more: Any) -> Any:
-    """Give an array of holes that read as 0; empty text, and the zero of times."""
+    """Return an array of EMPTY chunks that read as 0; text is empty, and times are the zero of their unit."""
     kind = a.dtype if dtype is None else np.dtype(dtype)
     return full_like(a, Fill.zero(kind).value, kind, shape=shape)
 
 
 @implements(np.ones_like)
 def ones_like(a: ManifestArray, dtype: Any = None, *unsupported: Any, shape: Any = None, **more: Any) -> Any:
-    """Give an array of holes that read as 1."""
+    """Return an array of EMPTY chunks that read as 1."""
     return full_like(a, 1, dtype, shape=shape)
 
 
 @implements(np.shape)
 def shape(a: ManifestArray) -> tuple[int, ...]:
-    """Give the shape in elements."""
+    """Return the shape in elements."""
     return a.shape
 
 
 @implements(np.ndim)
 def ndim(a: ManifestArray) -> int:
-    """Give the number of axes."""
+    """Return the number of axes."""
     return a.ndim
 
 
 @implements(np.flip)
 def flip(m: ManifestArray, axis: int | Sequence[int] | None = None) -> ManifestArray:
-    """Reverse the order of elements along axes; along all where none is named."""
+    """Reverse the order of elements along axes; along all axes if ``axis`` is ``None``."""
     axes = range(m.ndim) if axis is None else [_axis(i, m.ndim) for i in np.atleast_1d(axis).tolist()]
     return m[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(m.ndim))]
 
 
 @implements(np.roll)
 def roll(a: ManifestArray, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> ManifestArray:
-    """Move elements along axes; those that leave at the end come in at the beginning."""
+    """Move elements along axes; elements that leave at the end come in at the beginning."""
     if axis is None:
         raise CombineError(f"rolling virtual variable '{a.name}' with axis=None would flatten it; name an axis")
     for by, axis_ in np.broadcast(shift, axis):
@@ -248,18 +249,18 @@ def swapaxes(a: ManifestArray, axis1: int, axis2: int) -> ManifestArray:
 
 @implements(np.where)
 def where(condition: Any, *values: Any) -> ManifestArray:
-    """Take elements of one array where a condition holds, else those of another; one of them may be a number.
+    """Take elements of one array where a condition holds, else those of another; one of the arrays may be a number.
 
-    ``xr.merge`` asks with a verdict on two arrays: then it is the first of them, where they are equal.
+    ``xr.merge`` passes a verdict on two arrays as the condition. Then the result is the first array, if both are equal.
 
     Raises
     ------
     CombineError
-        Shapes or value-changing attributes differ, or dtypes have none in common that both can be cast to.
+        Shapes or value-changing attributes differ, or the arrays cannot be cast to a common dtype.
     ChunkAlignmentError
         The condition would cut the chunks into too many cells.
     VirtualValuesError
-        The condition is about values of a virtual array.
+        The condition depends on values of a virtual array.
     """
     array = next((x for x in values if isinstance(x, ManifestArray)), condition)
     if isinstance(condition, Verdict):
@@ -285,7 +286,7 @@ def where(condition: Any, *values: Any) -> ManifestArray:
 
 
 def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ManifestArray:
-    """Give an operand of `where` a dtype and shape; a number becomes holes that read as it, cut as the array is."""
+    """Return an operand of `where` with a dtype and shape; a number becomes EMPTY chunks, on the grid of the array."""
     if isinstance(value, ManifestArray):
         value = value.astype(dtype)
         return value if value.shape == shape else broadcast_to(value, shape)
@@ -298,22 +299,22 @@ def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: t
 
 @implements(np.pad)
 def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options: Any) -> ManifestArray:
-    """Put elements before and behind those of each axis: holes that read as a value, or elements of the array.
+    """Add elements before and after each axis: EMPTY chunks that read as a value, or elements of the array.
 
     Parameters
     ----------
     array
-        To be padded.
+        Array to pad.
     pad_width
-        As :func:`numpy.pad` takes it.
+        Number of elements to add, as in :func:`numpy.pad`.
     mode
-        ``"constant"`` with ``constant_values``, ``"edge"``, ``"wrap"``, ``"reflect"``, ``"symmetric"`` or ``"empty"``,
-        which is the array's own fill value.
+        ``"constant"`` with ``constant_values``, ``"edge"``, ``"wrap"``, ``"reflect"``, ``"symmetric"``, or ``"empty"``
+        for the fill value of the array.
 
     Raises
     ------
     VirtualValuesError
-        Any other mode, which computes with values.
+        The mode is another one, which computes with values.
     """
     widths = _pairs(pad_width, array.ndim)
     if any(not isinstance(n, int | np.integer) or n < 0 for width in widths for n in width):
@@ -341,7 +342,7 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
 
 
 def _pairs(values: Any, ndim: int) -> list[Any]:
-    """Write one value, a pair, or a pair for each axis, as a pair for each axis; numpy takes a dict, too."""
+    """Return a pair for each axis, from one value, a pair, a pair for each axis, or numpy's dict of axes."""
     if isinstance(values, dict):
         found: list[Any] = [(0, 0)] * ndim
         for axis, value in values.items():
@@ -354,14 +355,14 @@ def _pairs(values: Any, ndim: int) -> list[Any]:
 
 @implements(np.reshape)
 def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsupported: Any) -> ManifestArray:
-    """Split and merge axes, in C order; chunks are cut between rows where they have to be.
+    """Split and merge axes, in C order; chunks are cut between rows if necessary.
 
     Raises
     ------
     ValueError
         The shape has another number of elements.
     ChunkAlignmentError
-        There would be too many cells; or another order than C.
+        There would be too many cells, or the order is not C.
     """
     if shape is None:
         raise TypeError("np.reshape needs a shape")

@@ -14,7 +14,7 @@ from virtualstack.errors import ManifestError
 __all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "union"]
 
 MAX_AXIS_LENGTH = (1 << 63) - 1
-"""Elements along an axis: what numpy and every index here can count."""
+"""Largest number of elements along an axis: the largest index that numpy can count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,16 +24,17 @@ class ChunkAxis:
     Parameters
     ----------
     length
-        Elements along the axis.
+        Number of elements along the axis.
     chunk
-        Elements of each cell but the last, which may be shorter; ``None`` where cells differ.
+        Number of elements of each cell but the last, which may be shorter; ``None`` if cells differ.
     edges
-        Where cells begin, and the length: int64, strictly increasing from 0 to ``length``; only where they differ.
+        First element of each cell, followed by the length: int64, strictly increasing from 0. ``None`` if cells do not
+        differ.
 
     Raises
     ------
     ManifestError
-        More than :data:`MAX_AXIS_LENGTH` elements.
+        The axis has more than :data:`MAX_AXIS_LENGTH` elements.
     """
 
     length: int
@@ -46,12 +47,12 @@ class ChunkAxis:
 
     @classmethod
     def regular(cls, length: int, chunk: int, /) -> ChunkAxis:
-        """Make an axis of equal cells, the last one cut at the length.
+        """Make an axis of equal cells; the last cell ends at the length.
 
         Raises
         ------
         ManifestError
-            A negative length, more than :data:`MAX_AXIS_LENGTH`, or a chunk of less than one element.
+            The length is negative or more than :data:`MAX_AXIS_LENGTH`, or the chunk has less than one element.
         """
         if length < 0 or chunk < 1:
             raise ManifestError(f"an axis of {length} elements cannot have chunks of {chunk}; chunks have at least one")
@@ -59,7 +60,7 @@ class ChunkAxis:
 
     @classmethod
     def from_lengths(cls, lengths: NDArray[np.integer[Any]] | Sequence[int], /) -> ChunkAxis:
-        """Make an axis of cells of the given lengths; it is regular where they allow.
+        """Make an axis of cells of the given lengths; the axis is regular if the lengths allow it.
 
         >>> ChunkAxis.from_lengths([4, 4, 2]).chunk
         4
@@ -67,7 +68,7 @@ class ChunkAxis:
         Raises
         ------
         ManifestError
-            A cell without elements, or more than :data:`MAX_AXIS_LENGTH` of all cells.
+            A cell has no elements, or all cells have more than :data:`MAX_AXIS_LENGTH`.
         """
         try:
             lengths = np.asarray(lengths, np.int64)
@@ -96,12 +97,12 @@ class ChunkAxis:
 
     @property
     def is_regular(self) -> bool:
-        """Whether all cells but the last have one length, and the last is not longer."""
+        """True if all cells but the last have one length, and the last is not longer."""
         return self.edges is None
 
     @property
     def longest(self) -> int:
-        """Elements of the longest cell; 1 where there is none."""
+        """Number of elements of the longest cell; 1 if there is no cell."""
         return int(np.diff(self.edges).max()) if self.edges is not None else self.chunk or 1
 
     def lines(self, begin: int = 0, stop: int | None = None, /) -> NDArray[np.int64]:
@@ -132,7 +133,7 @@ class ChunkAxis:
         return slice(begin * chunk, min(stop * chunk, self.length))
 
     def cover(self, start: int, stop: int, /) -> range:
-        """Return the cells that elements from ``start`` to before ``stop`` lie in; there is one element at least.
+        """Return the cells that hold the elements from ``start`` to before ``stop``; there is at least one element.
 
         >>> ChunkAxis.regular(10, 4).cover(3, 5)
         range(0, 2)
@@ -144,7 +145,7 @@ class ChunkAxis:
         return range(start // chunk, (stop - 1) // chunk + 1)
 
     def starts(self, cells: NDArray[np.integer[Any]], /) -> NDArray[np.int64]:
-        """Return the element that each of some cells begins with."""
+        """Return the first element of each of some cells."""
         if self.edges is not None:
             starts: NDArray[np.int64] = self.edges[cells]
         else:
@@ -152,7 +153,7 @@ class ChunkAxis:
         return starts
 
     def lengths(self, cells: NDArray[np.integer[Any]] | None = None, /) -> NDArray[np.int64]:
-        """Return the elements of each cell, or of some cells by their numbers."""
+        """Return the number of elements of each cell, or of some cells by their indexes."""
         if cells is None:
             return np.diff(self.lines())
         if self.edges is not None:
@@ -163,20 +164,20 @@ class ChunkAxis:
         return lengths
 
     def usual_length(self) -> int:
-        """Return the length of cells that most elements lie in: the chunk length where there is one."""
+        """Return the chunk length, or if cells differ, the cell length that covers most elements."""
         if self.chunk is not None:
             return self.chunk
         lengths, counts = np.unique(self.lengths(), return_counts=True)
         return int(lengths[(lengths * counts).argmax()])
 
     def find(self, index: NDArray[np.int64] | int, /) -> NDArray[np.int64]:
-        """Give the cell that each element index lies in; indexes in ``[0, length)``."""
+        """Return the cell that holds each element; indexes are in ``[0, length)``."""
         if self.edges is None:
             return np.asarray(index, np.int64) // (self.chunk or 1)
         return np.searchsorted(self.edges, index, "right") - 1
 
     def begins(self, other: ChunkAxis, /) -> bool:
-        """Tell whether another axis has the same cells, and perhaps more behind them."""
+        """Return whether another axis begins with the same cells; it may have more cells after them."""
         if self.length > other.length:
             return False
         if self.chunk is not None and self.chunk == other.chunk:
@@ -187,13 +188,13 @@ class ChunkAxis:
     def pieces(
         self, picked: range, /
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Cut equally spaced elements, of which there is one at least, at the lines.
+        """Cut equally spaced elements at the lines between cells; there is at least one element.
 
         Returns
         -------
         tuple
-            Of the cells that have some, in their order: number of the cell; element of it that is picked first; how
-            many are; and which of all that are picked the first is.
+            Four arrays with one value for each cell that has picked elements, in the order of cells: index of the cell;
+            element of the cell that is picked first; number of picked elements; position of the first among all picked.
 
         >>> [x.tolist() for x in ChunkAxis.regular(10, 4).pieces(range(9, 1, -3))]
         [[0, 1, 2], [3, 2, 1], [1, 1, 1], [2, 1, 0]]
@@ -237,7 +238,7 @@ class ChunkAxis:
 
 @dataclass(frozen=True, slots=True)
 class ChunkGrid:
-    """Cells of an array, the product of the cells along each axis.
+    """Cells of an array: the product of the cells along each axis.
 
     Parameters
     ----------
@@ -269,11 +270,11 @@ class ChunkGrid:
 
     @property
     def is_regular(self) -> bool:
-        """Whether every axis is regular."""
+        """True if every axis is regular."""
         return all(axis.is_regular for axis in self.axes)
 
     def replace(self, axis: int, new: ChunkAxis, /) -> ChunkGrid:
-        """Give the grid with one axis replaced."""
+        """Return the grid with one axis replaced."""
         return ChunkGrid((*self.axes[:axis], new, *self.axes[axis + 1 :]))
 
     def __repr__(self) -> str:
@@ -285,9 +286,9 @@ def _too_long(length: int) -> ManifestError:
 
 
 def union(*lines: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Give all lines, each once, in order.
+    """Return all lines, each once, in ascending order.
 
-    `numpy.unique` has a hash table for this, which is slow for the lines of regular grids: 20 s for 10^7.
+    `numpy.unique` uses a hash table, which is slow for the lines of regular grids: 20 s for 10^7.
 
     >>> union(np.array([0, 4, 8]), np.array([0, 6, 8])).tolist()
     [0, 4, 6, 8]

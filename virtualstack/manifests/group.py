@@ -1,4 +1,4 @@
-"""A group of virtual arrays: what readers make, writers take, and `store` and `reading` serve."""
+"""A group of virtual arrays: readers make groups, writers take them, and `store` and `reading` serve them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Refusal:
     Parameters
     ----------
     path
-        Of the variable or object in its source, such as ``/science/winds``.
+        Path of the variable or object in its source, such as ``/science/winds``.
     reason
-        What stands in the way, in the format's own words.
+        The obstacle, in the words of the format.
     kind
-        ``"refused"``: the values are not there; ``"inlined"``: they were read and stand in the manifest;
-        ``"noted"``: something without values, such as a dangling link, was left out; ``"packed"``: the values are
-        there, but as they are stored, though they were to be unpacked.
+        ``"refused"``: the values are not available. ``"inlined"``: the values were read into the manifest.
+        ``"noted"``: something without values, such as a dangling link, was left out. ``"packed"``: the values are
+        available as they are stored, although they were to be unpacked.
     inline_size
-        Bytes that the values of a refused variable take, where a larger ``inline_limit`` takes them over; else 0.
+        Bytes of the values of a refused variable that a larger ``inline_limit`` would take over; else 0.
     """
 
     path: str
@@ -45,28 +45,28 @@ class ManifestGroup:
     Parameters
     ----------
     arrays
-        By name; each with ``dimension_names``.
+        Arrays by name; each has ``dimension_names``.
     groups
-        Children by name.
+        Child groups by name.
     attributes
-        Of the group, as the format has them.
+        Attributes of the group, as the format has them.
     coordinates
-        Names of arrays that are coordinates though no dimension bears their name, in this group.
+        Names of arrays in this group that are coordinates although they do not have the name of a dimension.
     dimensions
-        Length of each dimension declared here, used or not; ``None`` where the format declares none.
+        Length of each dimension that the group declares, used or not; ``None`` if the format declares none.
     unlimited
-        Names of the dimensions that may grow.
+        Names of the unlimited dimensions.
     loaded
-        Names of arrays that are opened as values, not virtual, unless told otherwise: they were when they were written.
+        Names of arrays that are loaded by default, because they were loaded when they were written.
     refusals
-        What the reader could not take over, of this group and its children's own.
+        What the reader could not take over from this group; child groups have their own.
     not_text
-        Names of dimensions that are the length of no text though all arrays here say so: one that was left out has
-        them otherwise.
+        Names of dimensions that are not the length of a text, although all arrays in the group suggest it: an array that
+        was left out has them in another position.
     url
-        The source, or ``None`` where there are several.
+        URL of the source, or ``None`` if there are several sources.
     version
-        Of a vstack: number and time (s since 1970) of the snapshot, where it was the newest.
+        Number and time (s since 1970) of the snapshot of a vstack, if it was the newest snapshot.
     """
 
     arrays: Mapping[str, ManifestArray] = field(default_factory=dict)
@@ -90,13 +90,13 @@ class ManifestGroup:
             raise ManifestError(f"{sorted(both)} name both an array and a group")
 
     def walk(self, path: str = "") -> Iterator[tuple[str, ManifestGroup]]:
-        """Give this group and all below it, parents first, each with its path (``""`` for this one)."""
+        """Yield this group and all groups below it, parents first, each with its path (``""`` for this group)."""
         yield path, self
         for name, group in self.groups.items():
             yield from group.walk(f"{path}/{name}")
 
     def map_arrays(self, change: Callable[[ManifestArray], ManifestArray], /) -> ManifestGroup:
-        """Give the group, and all below it, with every array changed."""
+        """Return the group, and all groups below it, with every array changed by a function."""
         return replace(
             self,
             arrays={name: change(array) for name, array in self.arrays.items()},
@@ -104,12 +104,12 @@ class ManifestGroup:
         )
 
     def __getitem__(self, path: str, /) -> ManifestArray | ManifestGroup:
-        """Give an array or group by its path, such as ``"science/winds"``.
+        """Return an array or group by its path, such as ``"science/winds"``.
 
         Raises
         ------
         KeyError
-            There is none; the message lists what there is.
+            The path does not exist; the message lists the names that exist.
         """
         node: ManifestArray | ManifestGroup = self
         for part in filter(None, path.split("/")):
@@ -124,10 +124,10 @@ class ManifestGroup:
 
 
 def text_arrays(group: ManifestGroup, /) -> frozenset[str]:
-    """Name the arrays of characters whose last dimension is the length of a text, by xarray's rule.
+    """Return the names of arrays of characters whose last dimension is the length of a text, by xarray's rule.
 
-    xarray makes text of characters where all variables that have the dimension are bytes and have it last, and none
-    bears its name.
+    xarray joins characters to text if all variables with the dimension are bytes and have it last, and no variable has
+    the name of the dimension.
     """
     kinds_and_dims = [(array.dtype.kind, array.dimension_names or ()) for array in group.arrays.values()]
     others = {dim for kind, dims in kinds_and_dims for dim in (dims[:-1] if kind == "S" else dims)}
@@ -142,9 +142,8 @@ def text_arrays(group: ManifestGroup, /) -> frozenset[str]:
 def unnamed_coordinates(group: ManifestGroup, /) -> list[str]:
     """Return the coordinates that only a ``coordinates`` attribute of the group can name, sorted.
 
-    Dimension coordinates need no such name, also where they are texts of characters.
-
-    By xarray's rule, a ``coordinates`` attribute of a variable counts only where all names in it are variables.
+    Dimension coordinates need no such name, even if they are texts of characters.
+    By xarray's rule, a ``coordinates`` attribute of a variable counts only if all names in it are variables.
     """
     attributes = [str(array.attributes.get("coordinates", "")).split() for array in group.arrays.values()]
     named = {name for names in attributes if group.arrays.keys() >= set(names) for name in names}
@@ -158,4 +157,4 @@ def unnamed_coordinates(group: ManifestGroup, /) -> list[str]:
 
 
 type ManifestNode = ManifestGroup | ManifestArray
-"""What a path in a group leads to."""
+"""An array or group, as a path in a group names it."""

@@ -1,6 +1,6 @@
 """Keys of ``array[key]`` as numpy reads them: integers, slices, ``None``, ``...``, arrays of integers or booleans.
 
-Lists, tuples inside of a key, ranges and whatever else numpy makes an array of, are arrays.
+Lists, tuples inside a key, ranges, and other objects that numpy converts to arrays, count as arrays.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from virtualstack.manifests.view import ManifestView, SteppedManifest
 __all__ = ["index_chunks", "index_view", "take_axis", "take_points"]
 
 _MAX_STEPS = 256
-"""Steps along an axis, but for 1, that a take keeps: each one is a Python object in the table of encodings."""
+"""Largest number of steps other than 1 that a take keeps along an axis: each is a row of the table of encodings."""
 
 
 def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     """Take elements along one axis, in any order and any number of times.
 
-    Elements that follow each other with one step (0 and negative ones too) inside a chunk become one cell. A step but 1
-    is kept where three elements follow each other so; of more than 256 such steps, those that spare most cells.
+    Consecutive elements with one step (also 0 or negative) inside a chunk become one cell. A step other than 1 is kept if
+    at least three elements follow each other with it. Of more than 256 such steps, those that save most cells are kept.
 
     Parameters
     ----------
     chunks
         Manifest and grid.
     axis
-        Of the grid.
+        Axis of the grid.
     index
-        Shape ``(n,)``, from 0 to the length of the axis.
+        Positions of shape ``(n,)``, from 0 to before the length of the axis.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
 
 
 def _as_slice(index: NDArray[np.int64]) -> slice | None:
-    """Write indices as a slice, where they are one."""
+    """Return indexes as a slice, or ``None`` if no slice selects them."""
     if not index.size:
         return slice(0, 0)
     step = int(index[1] - index[0]) if index.size > 1 else 1
@@ -85,7 +85,7 @@ def _as_slice(index: NDArray[np.int64]) -> slice | None:
 
 
 def _is_kept(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell which steps are worth an encoding: 1, which needs none, and the most frequent of three elements in a row.
+    """Return which steps are kept: 1, which needs no encoding, and the most frequent steps of three elements in a row.
 
     >>> _is_kept(np.array([1, 7, 7, 5, 1, 9]), np.zeros(6, np.bool_)).tolist()
     [True, True, True, False, True, False]
@@ -102,17 +102,17 @@ def _is_kept(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.
 
 
 def _series(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Give where series of equal steps in one cell begin; a step from cell to cell is a series of its own."""
+    """Return where series of equal steps in one cell begin; a step from cell to cell is a series of its own."""
     is_new = np.ones(steps.size, np.bool_)
     is_new[1:] = (steps[1:] != steps[:-1]) | is_cut[1:] | is_cut[:-1]
     return np.flatnonzero(is_new)
 
 
 def _runs(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Give where runs begin: of elements with one step between them and no cut, each as long as it can be.
+    """Return where runs begin: elements with one step between them and no cut, each run as long as possible.
 
-    The step from the last element of a run to the first of the next belongs to neither. So of steps that are all unlike
-    their neighbours every other one makes a run of two; a longer series of equal ones makes a run wherever it begins.
+    The step from the last element of a run to the first of the next run belongs to neither. So among steps that all
+    differ from their neighbours, every second step makes a run of two. A longer series of equal steps always makes a run.
 
     >>> _runs(np.diff([3, 4, 5, 9, 11, 2]), np.zeros(5, np.bool_)).tolist()
     [0, 3, 5]
@@ -120,8 +120,8 @@ def _runs(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.int
     series = _series(steps, is_cut)
     length = np.diff(series, append=steps.size)
     cut = is_cut[series]
-    # A series is free where its first step belongs to no gap: behind a cut, and behind a series of one that was
-    # not free. Whether it is depends on how many series back that is certain.
+    # A series is free if its first step is not the gap between two runs: after a cut, and after a series of one step
+    # that was not free. It depends on the number of series back to the last one for which this is certain.
     is_known = np.ones(series.size, np.bool_)
     is_known[1:] = cut[:-1] | (length[:-1] > 1)
     number = np.arange(series.size)
@@ -141,12 +141,12 @@ def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks
     chunks
         Manifest and grid.
     index
-        For each of the first axes, from 0 to its length; all of one shape.
+        Positions for each of the first axes, from 0 to before its length; all arrays have one shape.
 
     Returns
     -------
     Chunks
-        With axes of that shape in the place of these axes, and each point in a cell of its own.
+        Chunks with the axes of that shape in place of the first axes; each point has its own cell.
 
     Raises
     ------
@@ -180,9 +180,9 @@ def index_chunks(chunks: Chunks, key: object, /) -> Chunks:
     Raises
     ------
     IndexError
-        Too many indices, one out of range, or arrays that do not broadcast together.
+        There are too many indices, an index is out of range, or arrays do not broadcast together.
     ChunkAlignmentError
-        There would be too many cells, or a key that no virtual array takes.
+        There would be too many cells, or virtual arrays do not support the key.
     """
     items = _expand(key, chunks.grid.array_shape)
     if any(isinstance(item, np.ndarray) for item in items):
@@ -202,18 +202,18 @@ def index_chunks(chunks: Chunks, key: object, /) -> Chunks:
 
 
 def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Manifest, ChunkGrid, Any]:
-    """Index a manifest that is not in memory, as far as that can be put off.
+    """Index a manifest that is not in memory, and read as few cells as possible.
 
     Returns
     -------
     tuple
-        What the key sees, its grid, and ``None``. Of arrays the cells that they meet, which are read, and the key that
-        is left on these.
+        The indexed manifest, its grid, and the rest of the key, or ``None`` if nothing is left. If the key has arrays,
+        the cells that they meet are read, and the rest of the key applies to these cells.
 
     Raises
     ------
     IndexError
-        As :func:`index_chunks`.
+        The key is invalid, as in :func:`index_chunks`.
     """
     items = _expand(key, grid.array_shape)
     view, axes = ManifestView.from_manifest(manifest), list(grid.axes)
@@ -254,7 +254,7 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
 
 
 def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[int, int, _Item]:
-    """Give the elements of an axis that an item lies among, from and to, and what is left of the item there."""
+    """Return the range of elements that an item selects from, and the rest of the item relative to that range."""
     if isinstance(item, int):
         return item, item + 1, 0
     if isinstance(item, slice):
@@ -266,7 +266,7 @@ def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[int, int,
 
 
 def _read_met(manifest: Manifest, grid: ChunkGrid, items: list[_Item]) -> tuple[ChunkManifest, ChunkGrid, Any]:
-    """Read the cells that a key meets, without those between; the grid and the key are those of what is read."""
+    """Read only the cells that a key meets; return them with their grid and the key on that grid."""
     places = [i for i, item in enumerate(items) if item is not None]
     rest, axes = list(items), list(grid.axes)
     runs: list[NDArray[np.int64] | None] = []
@@ -285,7 +285,7 @@ def _read_met(manifest: Manifest, grid: ChunkGrid, items: list[_Item]) -> tuple[
 
 
 def _without_gaps(axis: ChunkAxis, item: _Item) -> tuple[NDArray[np.int64] | None, ChunkAxis, _Item]:
-    """Give the cells of an axis that an item meets (``None``: all), and axis and item without the others."""
+    """Return the cells of an axis that an item meets (``None``: all), and axis and item without the other cells."""
     if isinstance(item, slice):
         picked = range(axis.length)[item]
         if len(picked) >= min(axis.n_cells, MAX_READ_CELLS):
@@ -303,7 +303,7 @@ def _without_gaps(axis: ChunkAxis, item: _Item) -> tuple[NDArray[np.int64] | Non
 
 
 def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:
-    """Index where an item is an array; integers are arrays too then, and all of them are broadcast together."""
+    """Index by arrays; integers become arrays too, and all of them are broadcast together."""
     axes: list[int] = []
     index: list[NDArray[np.int64]] = []
     for axis, item in enumerate(items):
@@ -318,7 +318,7 @@ def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:
         shape = np.broadcast_shapes(*(x.shape for x in index))
     except ValueError:
         raise IndexError(f"arrays of indices of shapes {[x.shape for x in index]} do not broadcast together") from None
-    # numpy: the axes of the indices stand where the first one did, but in front where others are between them
+    # numpy: the axes of the indices replace the first indexed axis, but come first if other axes are between them
     places = [i for i, item in enumerate(items) if not isinstance(item, slice) and item is not None]
     at = axes[0] if places[-1] - places[0] == len(places) - 1 else 0
     index = [x.reshape((1,) * (len(shape) - x.ndim) + x.shape) for x in index]
@@ -330,9 +330,9 @@ def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:
 def _outer(
     chunks: Chunks, axes: list[int], index: list[NDArray[np.int64]], shape: tuple[int, ...]
 ) -> tuple[Chunks, list[int]] | None:
-    """Take along one axis after the other where no two arrays vary along one axis of their product.
+    """Take along one axis after the other if no two index arrays vary along the same axis of their broadcast.
 
-    The axes of the product are given as axes of the chunks; ``None`` where that cannot be done.
+    Return the chunks and which of their axes belong to the broadcast, or ``None`` if two arrays vary together.
     """
     long = [[i for i, n in enumerate(x.shape) if n != 1] for x in index]
     used = [i for found in long for i in found]
@@ -365,7 +365,7 @@ def _points(
 
 
 def _expand(key: object, shape: tuple[int, ...]) -> list[_Item]:
-    """Write a key as one item for each axis and new axis, without Ellipsis; integers and arrays count from 0 on."""
+    """Return a key as one item for each axis and new axis, without Ellipsis; integers and arrays count from 0."""
     found = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
     widths = [_width(item) for item in found]
     if sum(widths) > len(shape):
@@ -390,7 +390,7 @@ def _expand(key: object, shape: tuple[int, ...]) -> list[_Item]:
 
 
 def _width(item: object) -> int:
-    """Axes that an item indexes."""
+    """Return the number of axes that an item indexes."""
     if item is None or isinstance(item, EllipsisType):
         return 0
     return item.ndim if isinstance(item, np.ndarray) and item.dtype == np.bool_ else 1
@@ -400,7 +400,7 @@ def _item(item: object) -> int | slice | NDArray[Any] | EllipsisType | None:
     if item is None or isinstance(item, slice | EllipsisType):
         return item
     if isinstance(item, np.integer) or not (isinstance(item, bool) or hasattr(item, "__array__")):
-        with contextlib.suppress(TypeError):  # it is no integer
+        with contextlib.suppress(TypeError):  # not an integer
             return operator.index(cast(Any, item))
     try:
         array = np.asarray(item)
@@ -424,7 +424,7 @@ def _check_mask(mask: NDArray[np.bool_], axis: int, shape: tuple[int, ...]) -> N
 
 
 def _from_zero(index: int | NDArray[Any], axis: int, length: int) -> int | NDArray[np.int64]:
-    """Count indices from the beginning of their axis."""
+    """Return indices that count from the beginning of their axis."""
     values = np.asarray(index)
     for extreme in (int(values.min()), int(values.max())) if values.size else ():
         if not -length <= extreme < length:

@@ -1,6 +1,6 @@
-"""Selecting elements of a chunked array by editing entries, starts and strides; no bytes are read.
+"""Select elements of a chunked array by editing entries, starts and strides; no bytes are read.
 
-Everything here works on :class:`Chunks`, a manifest in memory with its grid, and gives another.
+All functions take :class:`Chunks`, a manifest in memory with its grid, and return new ones.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 MAX_CUT_CELLS = 1 << 26
-"""Cells that an operation may cut chunks into: 1.6 GB of entries."""
+"""Largest number of cells that an operation may cut chunks into: 1.6 GB of entries."""
 
 
 MAX_GRID_LINES = 1 << 28
-"""Cells of unequal lengths along an axis: 2 GB of lines."""
+"""Largest number of cells of unequal lengths along an axis: 2 GB of lines."""
 
 
 class Chunks(NamedTuple):
@@ -52,7 +52,7 @@ class Chunks(NamedTuple):
 
 
 def along(values: NDArray[Any], axis: int, ndim: int, /) -> NDArray[Any]:
-    """Shape a 1-D array to broadcast along one axis."""
+    """Reshape a 1-D array so that it broadcasts along one axis."""
     return values.reshape((-1,) + (1,) * (ndim - axis - 1))
 
 
@@ -65,19 +65,19 @@ def select(
     step: int | NDArray[np.int64] = 1,
     /,
 ) -> Chunks:
-    """Make cell j of ``axis`` of the elements ``first[j] + i * step``, ``i < lengths[j]``, of the old ``cell[j]``.
+    """Make cell j of ``axis`` from the elements ``first[j] + i * step``, ``i < lengths[j]``, of the old ``cell[j]``.
 
     Parameters
     ----------
     chunks
         Manifest and grid.
     axis
-        Of the grid.
+        Axis of the grid.
     cell, first, lengths
-        Shape ``(n,)``; lengths are 1 and more.
+        Arrays of shape ``(n,)``; lengths are at least 1.
     step
-        Of all cells, or of each: shape ``(n,)``; 0 repeats an element. A cell of one element has none: its stride
-        stays, so that strides are never more than a chunk is long.
+        One step for all cells, or an array of shape ``(n,)``; 0 repeats an element. A cell of one element keeps its
+        stride, so strides are never longer than a chunk.
 
     Raises
     ------
@@ -105,14 +105,14 @@ def select(
 
 
 def stepped(encoding: ChunkEncoding, axis: int, step: int, /) -> ChunkEncoding:
-    """Multiply a stride; one that is longer than the chunk, which no cell of two elements can have, is cut down."""
+    """Multiply a stride by a step; a stride longer than the chunk, which only cells of one element have, is limited."""
     strides, most = encoding.strides, max(encoding.size, 1)
     stride = min(max(strides[axis] * step, -most), most)
     return encoding.with_strides((*strides[:axis], stride, *strides[axis + 1 :]))
 
 
 def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) -> ChunkManifest:
-    """Multiply strides along one axis, by a factor for each cell of it: each pair that occurs is an encoding."""
+    """Multiply strides along one axis by a factor for each cell; each pair of encoding and factor becomes an encoding."""
     distinct, number = np.unique(steps, return_inverse=True)
     entries, chunks = manifest.entries.copy(), ~manifest.holes
     pairs = entries["encoding"].astype(np.int64) * distinct.size + along(number, axis, entries.ndim)
@@ -127,12 +127,12 @@ def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) ->
 
 
 def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
-    """Refuse to cut an axis of a grid into so many cells that there are more than :data:`MAX_CUT_CELLS`.
+    """Refuse to cut an axis into so many cells that the grid has more than :data:`MAX_CUT_CELLS`.
 
     Raises
     ------
     ChunkAlignmentError
-        There would be, and there were fewer before.
+        The grid would have more than :data:`MAX_CUT_CELLS` cells, and more than before.
     """
     before = math.prod(grid.shape)
     after = math.prod(grid.shape[:axis]) * n_cells * math.prod(grid.shape[axis + 1 :])
@@ -145,7 +145,7 @@ def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
 
 
 def refine(chunks: Chunks, axis: int, lines: NDArray[np.int64], /) -> Chunks:
-    """Cut cells along one axis at ``lines``, which must contain the present ones."""
+    """Cut cells along one axis at ``lines``, which must contain the present lines."""
     old = chunks.grid.axes[axis]
     if len(lines) == old.n_cells + 1:
         return chunks
@@ -154,7 +154,7 @@ def refine(chunks: Chunks, axis: int, lines: NDArray[np.int64], /) -> Chunks:
 
 
 def slice_axis(chunks: Chunks, axis: int, key: slice, /) -> Chunks:
-    """Select a slice of elements along one axis; any start, stop and step, as numpy has it."""
+    """Select a slice of elements along one axis; start, stop and step are as in numpy."""
     old = chunks.grid.axes[axis]
     picked = range(old.length)[key]
     if picked == range(old.length):
@@ -167,7 +167,7 @@ def slice_axis(chunks: Chunks, axis: int, key: slice, /) -> Chunks:
 
 
 def _between(chunks: Chunks, axis: int, low: int, high: int) -> Chunks:
-    """Select the elements from one to before another: a view of the entries."""
+    """Select the elements from ``low`` to before ``high``: a view of the entries."""
     new, begin, n, first = cut(chunks.grid.axes[axis], low, high)
     box = (slice(None),) * axis + (slice(begin, begin + n),)
     manifest = chunks.manifest.read(box)
@@ -184,7 +184,8 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
     Returns
     -------
     tuple
-        The axis between them; its first cell and number of cells on the old one, and the element of the first cell.
+        The axis between the elements; its first cell and number of cells on the old axis; and the first element within
+        that cell.
 
     Raises
     ------
@@ -209,7 +210,7 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
 
 
 def begin_at(manifest: ChunkManifest, axis: int, first: NDArray[np.int64], /) -> ChunkManifest:
-    """Let cells begin at a later element of theirs along an axis; ``first`` is broadcast to the shape of the grid."""
+    """Move the begin of cells to a later element along an axis; ``first`` is broadcast to the shape of the grid."""
     if not manifest.encodings:
         return manifest
     strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
@@ -224,7 +225,7 @@ def rearrange(
     axes: Iterable[ChunkAxis],
     /,
 ) -> Chunks:
-    """Arrange cells otherwise: functions of the arrays of cells and of the strides of encodings, and the axes then."""
+    """Apply functions to the arrays of cells and to the strides of encodings, and set the axes."""
     manifest = chunks.manifest
     return Chunks(
         replace(
@@ -258,7 +259,7 @@ def insert_axis(chunks: Chunks, axis: int, /) -> Chunks:
 
 
 def repeat_axis(chunks: Chunks, axis: int, length: int, /) -> Chunks:
-    """Stretch an axis of one element to ``length`` elements: one cell seen with stride 0."""
+    """Stretch an axis of one element to ``length`` elements: one cell with stride 0."""
     n_cells = min(length, 1)
     zero = np.zeros(n_cells, np.int64)
     return select(chunks, axis, zero, zero, np.full(n_cells, length, np.int64), 0)

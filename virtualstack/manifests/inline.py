@@ -1,4 +1,4 @@
-"""Values in memory as a virtual array whose one chunk stands in the manifest."""
+"""Values in memory as a virtual array with one chunk in the manifest."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def inline_array(
     cf: Mapping[str, Any] | None = None,
     fill: Fill | None = None,
 ) -> ManifestArray:
-    """Make an array of one INLINE chunk (none where there are no values).
+    """Make an array of one INLINE chunk, or without chunks if there are no values.
 
     Parameters
     ----------
     values
         Raw values: numbers, bytes, records, or text as numpy's ``StringDType``.
     name, dims, attributes
-        Of the array.
+        Name, dimension names and attributes of the array.
     cf
-        Attributes that change values; those among ``attributes`` by default.
+        Attributes that change values; by default they are picked from ``attributes``.
     fill
         Fill value; zero by default.
     """

@@ -1,4 +1,4 @@
-"""Join arrays and manifests along an axis, and find the simplest description of the result. No bytes are read."""
+"""Join arrays and manifests along an axis, and find the simplest description of the result; no bytes are read."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["JoinedManifest", "align", "collapse", "concatenate", "drop_lines", "
 
 @dataclass(frozen=True)
 class JoinedManifest(UnreadManifest):
-    """Parts along an axis; a box is read from those that it meets, which are found by bisection.
+    """Manifests joined along an axis; a box is read from the parts that it meets, which are found by bisection.
 
     Parameters
     ----------
     parts
-        Of one shape but for ``axis``.
+        Manifests whose shapes differ only along ``axis``.
     axis
-        Of the chunk grid.
+        Axis of the chunk grid.
     fill
-        The array's own fill value.
+        Fill value of the array.
     """
 
     parts: tuple[Manifest, ...]
@@ -46,14 +46,14 @@ class JoinedManifest(UnreadManifest):
 
     @classmethod
     def from_parts(cls, parts: Sequence[Manifest], axis: int, /) -> JoinedManifest:
-        """Join parts; those that are joined along this axis themselves are taken apart. The first one's fill holds."""
+        """Join parts with the fill value of the first; parts joined along the same axis are replaced by their own parts."""
         flat: list[Manifest] = []
         for part in parts:
             flat += part.parts if isinstance(part, JoinedManifest) and part.axis == axis else [part]
         return cls(tuple(flat), axis, parts[0].tables.fill)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.parts, self.axis, self.fill)  # without what was made of them
+        return type(self), (self.parts, self.axis, self.fill)  # without cached properties
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -67,7 +67,7 @@ class JoinedManifest(UnreadManifest):
 
     @property
     def url(self) -> str | None:
-        """That of the first part that has one."""
+        """URL of the first part that has one."""
         return next((url for part in self.parts if (url := part.url) is not None), None)
 
     @cached_property
@@ -81,7 +81,7 @@ class JoinedManifest(UnreadManifest):
         )
 
     def summary(self) -> ManifestSummary | None:
-        """Add up the counts of the parts, where all are known."""
+        """Return the sum of the counts of the parts, or ``None`` if a count is not known."""
         counts = [part.summary() for part in self.parts]
         known = [count for count in counts if count is not None]
         if len(known) < len(counts):
@@ -96,7 +96,7 @@ class JoinedManifest(UnreadManifest):
         )
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Give the entries of some cells, on shared tables; parts are read side by side."""
+        """Return the entries of some cells, on shared tables; parts are read in parallel."""
         cells = tuple(numbers.reshape((1,) * (len(shape) + 1 - numbers.ndim) + numbers.shape) for numbers in cells)
         along, *others = [i for i, n in enumerate(cells[self.axis].shape) if n > 1] or [0]
         if others:
@@ -116,19 +116,19 @@ class JoinedManifest(UnreadManifest):
         return joined.reshape(shape)
 
     def _of_part(self, i: int, cells: CellNumbers, at: NDArray[np.intp], along: int) -> tuple[Manifest, CellNumbers]:
-        """Give a part, and those cells that lie in it: the ones at some places along the axis on which they vary."""
+        """Return part ``i``, and the cells at the positions ``at`` as cells of that part."""
         own = [numbers.take(at, along) if numbers.shape[along] > 1 else numbers for numbers in cells]
         part = self.parts[i]
         own[self.axis] = own[self.axis] - (self._ends[i] - part.shape[self.axis])
         return part, tuple(own)
 
     def between(self, start: int, stop: int, /) -> tuple[Manifest, int]:
-        """Leave out the parts that have no cell from ``start`` to ``stop``.
+        """Drop the parts that have no cell from ``start`` to before ``stop``.
 
         Returns
         -------
         tuple
-            What is left, and how many cells of the axis are left out before it.
+            The rest of the manifest, and the number of cells of the axis that were dropped before it.
         """
         low = int(np.searchsorted(self._ends, start, "right"))
         high = int(np.searchsorted(self._ends, stop, "left")) + 1
@@ -143,8 +143,8 @@ class JoinedManifest(UnreadManifest):
 def collapse(chunks: Chunks, /) -> Chunks:
     """Drop the grid lines that divide nothing, and the rows of tables that no cell uses.
 
-    A line goes where every pair of cells across it continues one stored chunk, or is the same hole on both sides, with
-    at least one chunk among them.
+    A line is dropped if every pair of cells across it continues one stored chunk, or is EMPTY or ABSENT alike on both
+    sides. At least one pair must be a chunk.
     """
     for axis, cells in enumerate(chunks.grid.axes):
         if cells.n_cells > 1:
@@ -153,7 +153,7 @@ def collapse(chunks: Chunks, /) -> Chunks:
 
 
 def drop_lines(chunks: Chunks, axis: int, lines: NDArray[np.intp], /) -> Chunks:
-    """Drop those of some lines across an axis that divide nothing; line i is the one before cell i."""
+    """Drop those of some lines across an axis that divide nothing; line i is before cell i."""
     manifest, grid = chunks
     if not manifest.entries.size:
         return chunks
@@ -178,7 +178,7 @@ def drop_lines(chunks: Chunks, axis: int, lines: NDArray[np.intp], /) -> Chunks:
 
 
 def _of_same_bytes(entries: NDArray[np.void], axis: int, lines: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Give the lines across which every pair of cells shows the same bytes."""
+    """Return the lines across which every pair of cells shows the same bytes."""
     if lines.size == entries.shape[axis] - 1:
         before = (slice(None),) * axis
         a, b = entries[(*before, slice(None, -1))], entries[(*before, slice(1, None))]
@@ -193,7 +193,7 @@ def _of_same_bytes(entries: NDArray[np.void], axis: int, lines: NDArray[np.intp]
 
 
 def _continued(chunks: Chunks, axis: int, lines: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Give those of some lines that divide nothing."""
+    """Return those of some lines that divide nothing."""
     manifest, grid = chunks
     ndim = manifest.entries.ndim
     a, b = manifest.entries.take(lines - 1, axis), manifest.entries.take(lines, axis)
@@ -212,11 +212,11 @@ def _continued(chunks: Chunks, axis: int, lines: NDArray[np.intp]) -> NDArray[np
 
 
 MAX_CELL_GROWTH = 16
-"""Cells after aligning grids, as a multiple of the cells before."""
+"""Largest number of cells after grids are aligned, as a multiple of the cells before."""
 
 
 def concatenate(parts: Sequence[Chunks], axis: int, /) -> Chunks:
-    """Join along one axis; shapes must match on the others. Costs a copy of the entries.
+    """Join along one axis; shapes must match on the other axes. The entries are copied.
 
     Raises
     ------
@@ -246,7 +246,7 @@ def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Ch
     Raises
     ------
     CombineError
-        More than :data:`MAX_CELL_GROWTH` times as many cells as before.
+        There would be more than :data:`MAX_CELL_GROWTH` times as many cells as before.
     """
     unions: dict[int, NDArray[np.int64]] = {}
     for axis in range(len(parts[0].grid.axes)):
@@ -277,9 +277,9 @@ def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Ch
 
 
 def equal(a: Chunks, b: Chunks, /) -> bool:
-    """Tell whether every element provably comes from the same element of the same stored chunk.
+    """Return whether every element provably comes from the same element of the same stored chunk.
 
-    Holes are equal where they are of one kind and one fill. ``False`` means "not provably equal".
+    Elements without a chunk are equal if they have one state and one fill. ``False`` means "not provably equal".
     """
     if a.manifest is b.manifest and a.grid == b.grid:
         return True
@@ -302,7 +302,7 @@ def equal(a: Chunks, b: Chunks, /) -> bool:
 
 
 def _without_unknown_versions(a: ChunkManifest, b: ChunkManifest) -> list[ChunkManifest]:
-    """Take a source for the same where its URL is, and one side does not know its size, etag or times."""
+    """Treat sources with the same URL as equal if one side does not know their size, etag or times."""
     if a.locations is b.locations:
         return [a, b]
     known = {x.url: x for x in a.locations}
@@ -325,7 +325,7 @@ def _version(location: Location) -> tuple[int | float | str | None, ...]:
 
 
 def _without_known_values(left: ChunkManifest, right: ChunkManifest) -> tuple[ChunkManifest, ChunkManifest]:
-    """Let chunks lie in one place whose codecs alone say what their values are; of manifests on shared tables."""
+    """Give chunks the same byte range if their codecs alone define their values; the manifests have shared tables."""
     tells = np.array([tells_values(x.codecs) for x in left.encodings], np.bool_)
     if not tells.any():
         return left, right
@@ -346,7 +346,7 @@ def _start(manifest: ChunkManifest) -> NDArray[np.int64] | int:
 
 
 def _same_bytes(left: ChunkManifest, right: ChunkManifest) -> bool:
-    """Compare offsets; inline bytes by value. Locations and lengths are equal already."""
+    """Return whether offsets are equal; INLINE bytes are compared by value. Locations and lengths are equal already."""
     x, y = left.entries, right.entries
     differ = x["offset"] != y["offset"]
     if not differ.any():
@@ -363,7 +363,7 @@ def _same_bytes(left: ChunkManifest, right: ChunkManifest) -> bool:
 
 
 def _same_decoding(left: ChunkManifest, right: ChunkManifest, grid: ChunkGrid) -> bool:
-    """Compare encodings of the chunks; strides only on axes where the cell is longer than 1."""
+    """Return whether chunks have equal encodings; strides count only on axes where a cell is longer than 1."""
     if not left.encodings or bool(left.holes.all()):
         return True
     i = np.where(left.holes, 0, left.entries["encoding"])

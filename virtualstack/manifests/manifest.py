@@ -1,4 +1,4 @@
-"""The protocol of all manifests, in memory or not, and what those that are not in memory have in common."""
+"""The protocol of all manifests, and a base class of manifests that are not in memory."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
 __all__ = ["Manifest", "Overlay", "Tables", "UnreadManifest", "hollow"]
 
-_MAX_AXES = 32  # those that numpy broadcasts
+_MAX_AXES = 32  # the most arrays that numpy broadcasts
 
 
 class Tables(Protocol):
-    """What the codes of entries point into; see :class:`~virtualstack.manifests.ChunkManifest`."""
+    """Tables that the codes of entries point into; see :class:`~virtualstack.manifests.ChunkManifest`."""
 
     @property
     def fill(self) -> Fill:
-        """The array's own fill value, the first of them."""
+        """The fill value of the array, which is the first fill."""
 
     @property
     def fills(self) -> tuple[Fill, ...]:
-        """What holes read as."""
+        """Fill values of EMPTY and ABSENT cells."""
 
     @property
     def encodings(self) -> tuple[ChunkEncoding, ...]:
-        """How chunks become values."""
+        """Encodings of chunks."""
 
     @property
     def locations(self) -> tuple[Location, ...]:
-        """Sources of the chunks; those of pages are not among them."""
+        """Sources of the chunks; sources that only pages name are not among them."""
 
 
 @runtime_checkable
 class Manifest(Protocol):
-    """Where the chunks of an array lie."""
+    """A manifest: where the chunks of an array are stored."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,32 +49,32 @@ class Manifest(Protocol):
 
     @property
     def url(self) -> str | None:
-        """URL of one of the sources, or of the references where none is known without reading them; for messages."""
+        """URL of one of the sources, for messages; URL of the references if no source is known without reading them."""
 
     def read(self, box: CellBox, /) -> ChunkManifest:
         """Return the entries of a box of the grid, in memory; a paged manifest reads the pages that hold them."""
 
     def pick(self, cells: CellNumbers, /) -> ChunkManifest:
-        """Return the entries of some cells, in memory, in the shape that their numbers have together."""
+        """Return the entries of some cells, in memory; the shape is the broadcast of their indexes."""
 
     @property
     def tables(self) -> Tables:
-        """All fills and encodings that chunks may have, and the sources that are known; no page is read."""
+        """All fills and encodings that chunks may have, and the known sources; no page is read."""
 
     def summary(self) -> ManifestSummary | None:
-        """Count what the manifest holds; ``None`` where pages would have to be read for it."""
+        """Count the cells in each state; ``None`` if pages would have to be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Chunks that come over those of an array, on its grid.
+    """Chunks that replace chunks of an array, on the grid of the array.
 
     Parameters
     ----------
     manifest
         Manifest of the chunks; its fills have the dtype of the array.
     begin
-        Cell of the array that their first cell takes the place of.
+        Cell of the array that the first cell of the manifest replaces.
     """
 
     manifest: Manifest
@@ -83,13 +83,14 @@ class Overlay:
 
 class _ByCells(Manifest, Protocol):
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """See :class:`UnreadManifest`."""
+        """Return the entries of at least one cell; see :class:`UnreadManifest`."""
 
 
 class UnreadManifest:
-    """Boxes are read as the cells in them, none of them reads nothing, and a copy is the manifest itself.
+    """Base class of manifests that are not in memory: a box is read as its cells, and a copy is the manifest itself.
 
-    Subclasses have ``read_entries(cells, shape)``, which returns the entries of at least one cell, and at most 2^28.
+    A selection without cells reads nothing.
+    Subclasses have ``read_entries(cells, shape)``, which returns the entries of at least one and at most 2^28 cells.
     """
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -100,14 +101,14 @@ class UnreadManifest:
         return self.pick(mesh(box, self.url))
 
     def pick(self: _ByCells, cells: CellNumbers, /) -> ChunkManifest:
-        """Return the entries of some cells, in the shape that their numbers have together.
+        """Return the entries of some cells, in the shape of the broadcast of their indexes.
 
         Raises
         ------
         ManifestError
-            There are more than 2^28, or they have more than 32 axes; or what holds the entries is not as it should be.
+            There are more than 2^28 cells or more than 32 axes, or the references are damaged.
         StorageError
-            It cannot be had.
+            The references cannot be read.
         """
         if len(cells) > _MAX_AXES:
             raise ManifestError(
@@ -122,6 +123,6 @@ class UnreadManifest:
 
 
 def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:
-    """Return a manifest with these tables and a grid of EMPTY cells, or of none."""
+    """Return a manifest with these tables and a grid of EMPTY cells, or without cells."""
     entries = np.broadcast_to(np.zeros((), ENTRY), shape)
     return ChunkManifest(entries=entries, fills=tables.fills, encodings=tables.encodings)
