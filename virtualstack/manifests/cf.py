@@ -100,7 +100,7 @@ def same_dates_in(left: Mapping[str, Any], right: Mapping[str, Any], /) -> bool:
 
 
 def _missing_values(attributes: Mapping[str, Any], key: str, *, but_nan: bool) -> set[object]:
-    """Return the values that ``_FillValue`` or ``missing_value`` marks as missing; NaN, which equals nothing, as text."""
+    """Return the values that ``_FillValue`` or ``missing_value`` marks as missing, with NaN as text."""
     found = () if attributes.get(key) is None else np.ravel(attributes[key]).tolist()
     values = {"NaN" if x != x else x for x in found}
     return values - {"NaN"} if but_nan else values

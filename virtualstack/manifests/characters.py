@@ -84,7 +84,7 @@ def _of_texts(encoding: ChunkEncoding, n: int, dtype: np.dtype[Any]) -> ChunkEnc
 
 
 def _is_bytes(encoding: ChunkEncoding) -> bool:
-    """Return whether the decoded chunk has its bytes in C order for every shape, as codecs of bytes alone leave them."""
+    """Return whether the decoded chunk has its bytes in C order: only codecs of bytes follow."""
     try:
         n_before, is_array = n_array_codecs(encoding.codecs, encoding.dtype, encoding.shape)
     except (UnsupportedFeatureError, MissingDependencyError):

@@ -85,7 +85,7 @@ class ChunkManifest:
         return _restore, (type(x), pack(x.entries, x.starts), x.shape, x.fills, x.encodings, x.locations, x.inline)
 
     def _is_loose(self) -> bool:
-        """Return whether tables are longer than the entries, or most of the heap is unused, as in a part of an array."""
+        """Return whether tables are longer than the entries, or most of the heap is unused."""
         n_rows = len(self.locations) + len(self.encodings) + len(self.fills)
         return n_rows > MAX_SPARE_ROWS + self.entries.size or (
             bool(self.inline) and len(self.inline) > 2 * self.inline_nbytes()
@@ -262,7 +262,7 @@ class ChunkManifest:
         return int(self.entries["length"][self.entries["location"] == INLINE].sum())
 
     def inline_fits(self) -> bool:
-        """Return whether INLINE chunks without codecs have as many bytes as their values. References are not checked."""
+        """Return whether INLINE chunks without codecs have as many bytes as their values."""
         entries = self.entries[self.entries["location"] == INLINE]
         for code in np.unique(entries["encoding"]).tolist():
             encoding = self.encodings[code]

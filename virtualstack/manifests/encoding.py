@@ -48,7 +48,8 @@ class ChunkEncoding:
     shape
         Stored shape of the decoded chunk, in elements. It may exceed the cell, and have other axes than the array.
     codecs
-        Codecs in encoding order. Zarr's plain ``bytes`` codec is implied by ``dtype`` if no codec makes bytes of arrays.
+        Codecs in encoding order. Zarr's plain ``bytes`` codec is implied by ``dtype`` if no
+        codec makes bytes of arrays.
     strides
         Stride for each axis of the *array*, in elements of the C-ordered decoded chunk. It may be negative or 0.
     """
@@ -99,8 +100,8 @@ class Fill:
     def from_value(cls, value: object, dtype: np.dtype[Any] | str | type, /) -> Fill:
         """Return a value as a fill of a dtype, without a change of the value.
 
-        Numbers among floats are rounded, as numpy rounds Python's floats. Text among bytes must be ASCII, and bytes among
-        text are UTF-8. An integer among text becomes its digits, as in numpy.
+        Numbers among floats are rounded, as numpy rounds Python's floats. Text among bytes must be ASCII.
+        Bytes among text are UTF-8. An integer among text becomes its digits, as in numpy.
 
         >>> Fill.from_value(-1, "int16").value
         np.int16(-1)

@@ -31,7 +31,7 @@ def holes(axes: tuple[ChunkAxis, ...], fill: Fill, /, *, code: int = EMPTY) -> C
 
 
 def _holes_beside(chunks: Chunks, axis: int, length: int, fill: Fill, code: int = EMPTY) -> Chunks:
-    """Return cells without chunks that match an array except along one axis; cells have its chunk length, if they are few."""
+    """Return cells without chunks that match an array except along one axis; few cells have its chunk length."""
     grid = chunks.grid
     chunk = grid.axes[axis].chunk or length
     if -(-length // chunk) > max(grid.axes[axis].n_cells, 1):

@@ -61,8 +61,8 @@ class ManifestGroup:
     refusals
         What the reader could not take over from this group; child groups have their own.
     not_text
-        Names of dimensions that are not the length of a text, although all arrays in the group suggest it: an array that
-        was left out has them in another position.
+        Names of dimensions that are not the length of a text, although all arrays in the group suggest it: an array
+        that was left out has them in another position.
     url
         URL of the source, or ``None`` if there are several sources.
     version

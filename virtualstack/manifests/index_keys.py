@@ -42,8 +42,8 @@ _MAX_STEPS = 256
 def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     """Take elements along one axis, in any order and any number of times.
 
-    Consecutive elements with one step (also 0 or negative) inside a chunk become one cell. A step other than 1 is kept if
-    at least three elements follow each other with it. Of more than 256 such steps, those that save most cells are kept.
+    Consecutive elements with one step (also 0 or negative) inside a chunk become one cell. A step other than 1 is kept
+    if at least three elements follow each other with it. Of more than 256 such steps, those that save most cells are kept.
 
     Parameters
     ----------
@@ -112,7 +112,8 @@ def _runs(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.int
     """Return where runs begin: elements with one step between them and no cut, each run as long as possible.
 
     The step from the last element of a run to the first of the next run belongs to neither. So among steps that all
-    differ from their neighbours, every second step makes a run of two. A longer series of equal steps always makes a run.
+    differ from their neighbours, every second step makes a run of two.
+    A longer series of equal steps always makes a run.
 
     >>> _runs(np.diff([3, 4, 5, 9, 11, 2]), np.zeros(5, np.bool_)).tolist()
     [0, 3, 5]

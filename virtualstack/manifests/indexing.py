@@ -112,7 +112,7 @@ def stepped(encoding: ChunkEncoding, axis: int, step: int, /) -> ChunkEncoding:
 
 
 def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) -> ChunkManifest:
-    """Multiply strides along one axis by a factor for each cell; each pair of encoding and factor becomes an encoding."""
+    """Multiply strides along one axis by a factor for each cell; each pair of encoding and factor is a new row."""
     distinct, number = np.unique(steps, return_inverse=True)
     entries, chunks = manifest.entries.copy(), ~manifest.holes
     pairs = entries["encoding"].astype(np.int64) * distinct.size + along(number, axis, entries.ndim)

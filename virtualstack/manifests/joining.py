@@ -46,7 +46,7 @@ class JoinedManifest(UnreadManifest):
 
     @classmethod
     def from_parts(cls, parts: Sequence[Manifest], axis: int, /) -> JoinedManifest:
-        """Join parts with the fill value of the first; parts joined along the same axis are replaced by their own parts."""
+        """Join parts with the fill value of the first; parts joined along this axis are taken apart."""
         flat: list[Manifest] = []
         for part in parts:
             flat += part.parts if isinstance(part, JoinedManifest) and part.axis == axis else [part]

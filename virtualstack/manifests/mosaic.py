@@ -1,4 +1,4 @@
-"""Placing arrays in a larger one: the grid has the lines of all of them, and is EMPTY where none stands."""
+"""Place arrays in a larger array, whose grid has the lines of all of them; cells without an array are EMPTY."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from virtualstack.manifests.unify import unify
 __all__ = ["MAX_MOSAIC_CELLS", "Mosaic", "Runs", "Tile", "place_tiles", "take_runs"]
 
 MAX_MOSAIC_CELLS = 1 << 26
-"""Cells of a mosaic, and of a tile that is cut: 1.6 GB of entries."""
+"""Largest number of cells of a mosaic, and of a tile that is cut: 1.6 GB of entries."""
 
-_FREE_CELLS = 1 << 12  # within any budget
+_MIN_BUDGET_CELLS = 1 << 12  # number of cells that is within any budget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Some elements of an axis: runs of them, one after the other.
+    """Some elements of an axis, as runs of consecutive elements.
 
     Parameters
     ----------
     starts, lengths
-        Shape ``(n,)``, int64, elements. Runs ascend and neither overlap nor touch; lengths are 1 and more.
+        First element and number of elements of each run: shape ``(n,)``, int64. Runs ascend and neither overlap nor
+        touch; lengths are at least 1.
     """
 
     starts: NDArray[np.int64]
@@ -42,7 +43,7 @@ class Runs:
 
     @classmethod
     def from_starts(cls, starts: Iterable[int] | NDArray[np.int64], lengths: Iterable[int] | NDArray[np.int64]) -> Runs:
-        """Take runs that ascend; those that touch become one, empty ones are left out.
+        """Make runs from ascending starts; runs that touch are merged, and empty runs are left out.
 
         >>> Runs.from_starts([0, 4, 6], [4, 2, 0])
         Runs(0:6)
@@ -50,7 +51,7 @@ class Runs:
         Raises
         ------
         ValueError
-            They do not ascend, overlap, or begin before 0.
+            The runs do not ascend, overlap, or begin before 0.
         """
         first = np.asarray(starts, np.int64).reshape(-1)
         count = np.asarray(lengths, np.int64).reshape(-1)
@@ -66,7 +67,7 @@ class Runs:
     @classmethod
     @lru_cache(maxsize=1 << 12)
     def one(cls, start: int, length: int) -> Runs:
-        """Give one run, or none where the length is 0; equal ones, which tiles often have, are one object."""
+        """Return one run, or no run if the length is 0; equal runs, which tiles often have, are one object."""
         return cls.from_starts([start], [length])
 
     @property
@@ -76,11 +77,11 @@ class Runs:
 
     @property
     def stop(self) -> int:
-        """End of the last run; 0 where there is none."""
+        """End of the last run; 0 if there are no runs."""
         return int(self.starts[-1] + self.lengths[-1]) if self.starts.size else 0
 
     def offsets(self) -> NDArray[np.int64]:
-        """Give how many elements come before each run, and at the end how many there are: shape ``(n + 1,)``."""
+        """Return the number of elements before each run, and the total at the end: shape ``(n + 1,)``."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
 
     def __repr__(self) -> str:
@@ -91,14 +92,14 @@ class Runs:
 
 
 class Tile(NamedTuple):
-    """An array and the elements of the larger one, along each axis, that it stands for."""
+    """An array, and the elements of the larger array that it provides along each axis."""
 
     chunks: Chunks
     runs: tuple[Runs, ...]
 
 
 class Mosaic(NamedTuple):
-    """What tiles make, and how many elements of it lie under any of them."""
+    """The array that tiles make, and the number of its elements that at least one tile covers."""
 
     chunks: Chunks
     n_covered: int
@@ -110,7 +111,7 @@ def take_runs(chunks: Chunks, axis: int, runs: Runs, /) -> Chunks:
     Raises
     ------
     IndexError
-        A run ends behind the axis.
+        A run ends after the axis.
     CombineError
         There would be more than :data:`MAX_MOSAIC_CELLS` cells.
     """
@@ -142,18 +143,18 @@ def take_runs(chunks: Chunks, axis: int, runs: Runs, /) -> Chunks:
 
 
 def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> Mosaic:
-    """Place arrays in a larger one; of two that overlap, the later one is seen.
+    """Place arrays in a larger array; where two overlap, the later one is used.
 
-    Cells of every tile are cut at the grid lines of all, as in joining. Costs a few copies of the entries.
+    Cells of every tile are cut at the grid lines of all tiles, as in joining. This costs a few copies of the entries.
 
     Parameters
     ----------
     shape
-        Of the larger array, in elements.
+        Shape of the larger array, in elements.
     tiles
-        Of one value dtype; ``runs`` have as many elements as the array has along that axis.
+        Tiles of one value dtype. ``runs`` have as many elements as the array has along that axis.
     fill
-        Of the larger array: what stands where no tile does.
+        Fill value of the larger array, for elements that no tile covers.
 
     Raises
     ------
@@ -188,7 +189,7 @@ def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> M
 
 
 def _cut_at_runs(tile: Tile) -> Chunks:
-    """Cut the cells of a tile where its elements are no neighbours in the larger array."""
+    """Cut the cells of a tile between elements that are not neighbours in the larger array."""
     chunks = tile.chunks
     for axis, (runs, n) in enumerate(zip(tile.runs, chunks.grid.array_shape, strict=True)):
         if runs.size != n:
@@ -201,7 +202,7 @@ def _cut_at_runs(tile: Tile) -> Chunks:
 
 
 def _cut(chunks: Chunks, axis: int, at: NDArray[np.int64]) -> Chunks:
-    """Cut cells along an axis at more lines."""
+    """Cut cells along an axis at additional lines."""
     old = chunks.grid.axes[axis].lines()
     lines = union(old, at)
     if lines.size == old.size:
@@ -211,12 +212,12 @@ def _cut(chunks: Chunks, axis: int, at: NDArray[np.int64]) -> Chunks:
 
 
 class _Lines:
-    """The lines along one axis of the larger array, and the cells that tiles take; each question is answered once.
+    """The lines along one axis of the larger array, and the cells that tiles cover; results are cached.
 
     Parameters
     ----------
     union
-        Where any tile, or a cell of it, begins or ends.
+        Positions where a tile, or a cell of a tile, begins or ends.
     """
 
     def __init__(self, union: NDArray[np.int64]) -> None:
@@ -237,11 +238,11 @@ class _Lines:
         return cls(union(*found))
 
     def cells(self, runs: Runs) -> slice | NDArray[np.intp]:
-        """Give the cells that runs of elements take."""
+        """Return the cells that runs of elements cover."""
         return self._find(runs)[0]
 
     def inner(self, runs: Runs) -> NDArray[np.int64]:
-        """Give the lines within runs, counted in elements of a tile."""
+        """Return the lines within runs, in elements of a tile."""
         return self._find(runs)[1]
 
     def _find(self, runs: Runs) -> tuple[slice | NDArray[np.intp], NDArray[np.int64], Runs]:
@@ -253,7 +254,7 @@ class _Lines:
         numbers = _ranges(first, count)
         begin = self.union[numbers] - np.repeat(runs.starts - runs.offsets()[:-1], count)
         cells = slice(int(numbers[0]), int(numbers[-1]) + 1) if first.size == 1 else numbers
-        self._found[id(runs)] = cells, np.append(begin, runs.size), runs  # `runs` is kept: an id is no name for long
+        self._found[id(runs)] = cells, np.append(begin, runs.size), runs  # `runs` is kept, so that its id stays valid
         return self._found[id(runs)]
 
 
@@ -286,7 +287,7 @@ def _refine_at(tile: Tile, axes: Sequence[_Lines]) -> Chunks:
 
 
 def _ranges(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Give the numbers from ``first[i]`` on, ``count[i]`` of them, for one i after the other.
+    """Return the ``count[i]`` numbers from ``first[i]`` on, for each i in turn.
 
     >>> _ranges(np.array([3, 9]), np.array([2, 3])).tolist()
     [3, 4, 9, 10, 11]
@@ -297,14 +298,14 @@ def _ranges(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp
 
 
 def _outer(cells: list[slice | NDArray[np.intp]]) -> Any:
-    """Write cells along each axis as a key that numpy reads as an outer product."""
+    """Return cells along each axis as a key that numpy reads as an outer product."""
     if all(isinstance(item, slice) for item in cells):
         return tuple(cells)
     return np.ix_(*(np.arange(x.start, x.stop) if isinstance(x, slice) else x for x in cells))
 
 
 def _n_elements(covered: NDArray[np.bool_], grid: ChunkGrid) -> int:
-    """Count the elements of the cells that are marked."""
+    """Count the elements of the marked cells."""
     if covered.all():
         return math.prod(grid.array_shape)
     counts: Any = covered

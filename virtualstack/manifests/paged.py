@@ -1,4 +1,4 @@
-"""A manifest whose entries lie in pages, which are read when cells in them are asked for."""
+"""A manifest whose entries are in pages, which are read when cells in them are needed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from virtualstack.manifests.unify import join
 __all__ = ["PageSource", "PagedManifest", "map_in_threads"]
 
 MAX_PAGES = 1 << 17
-"""Pages that are read at once."""
+"""Largest number of pages that one call reads."""
 
-MAX_PARALLEL_PAGES = 8  # pages that are read side by side
+MAX_PARALLEL_PAGES = 8  # pages that are read in parallel
 
 
 def _nbytes(page: ChunkManifest) -> int:
@@ -42,26 +42,26 @@ _PAGES: ByteCache[ChunkManifest] = ByteCache(256 << 20, _nbytes)
 
 
 class PageSource(Protocol):
-    """Where pages come from; it pickles, and is used from many threads."""
+    """Source of pages; it can be pickled, and many threads use it."""
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Read the rows of a page; what it gives is kept for a while, and must not change.
+        """Read the rows of a page. The result is cached and must not change.
 
         Returns
         -------
         ChunkManifest
-            Of one axis; its encodings have the axes of the array, its first fill is the array's own.
+            Manifest of one axis. Its encodings have the axes of the array, and its first fill is the fill value of the array.
         """
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
-        """Give some entries everything that was too costly to find out for all of them.
+        """Add to some entries everything that was too costly to determine for all entries.
 
         Parameters
         ----------
         entries
-            As they stand in the pages.
+            Entries as they are in the pages.
         rows
-            Their numbers in the table of all pages; of the same shape.
+            Row numbers of the entries in the table of all pages; same shape.
         """
 
 
@@ -69,33 +69,33 @@ class PageSource(Protocol):
 class PagedManifest(UnreadManifest):
     """A manifest in pages of a fixed number of rows: cell ``i`` is in row ``first_row + sum(i * strides)``.
 
-    Pages that were read are kept by the process, within 256 MB for all manifests together.
+    The process caches pages that were read, at most 256 MB for all manifests together.
 
     Parameters
     ----------
     source
-        Gives the pages.
+        Source of the pages.
     shape
-        Of the chunk grid, in cells.
+        Shape of the chunk grid, in cells.
     page_size
-        Rows of a page; the last one may have less.
+        Number of rows of a page; the last page may have fewer.
     tables
         The fills and encodings that pages may have.
     url
-        Of what holds the pages, for messages.
+        URL of the object that holds the pages, for messages.
     strides
-        Rows from a cell to the next along each axis; by default cells lie in C order.
+        Number of rows from a cell to the next along each axis; by default cells are in C order.
     first_row
         Row of the first cell.
     counts
-        What the manifest holds, where that is known.
+        Counts of the cells in each state, if they are known.
     token
-        Two manifests with one token have the same pages: those of copies, which have been pickled or not.
+        Name of the pages in the cache. Copies, pickled or not, have the same token and so the same pages.
 
     Raises
     ------
     ManifestError
-        More cells than can be counted, or some before the first row.
+        There are more cells than can be counted, or cells before the first row.
     """
 
     source: PageSource = field(compare=False)
@@ -120,16 +120,16 @@ class PagedManifest(UnreadManifest):
             raise ManifestError(f"a grid of {self.shape} chunks has more of them than can be counted")
 
     def summary(self) -> ManifestSummary | None:
-        """Give the counts, if they are known."""
+        """Return the counts, or ``None`` if they are not known."""
         return self.counts
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Read the pages that hold some cells, several side by side.
+        """Read the pages that hold some cells, several pages in parallel.
 
         Raises
         ------
         ManifestError
-            More than 2^17 pages; or a page is not as it should be.
+            More than 2^17 pages are needed, or a page is damaged.
         """
         rows = np.full((1,) * len(shape), self.first_row, np.int64)
         for numbers, step in zip(cells, self.strides, strict=True):
@@ -137,7 +137,7 @@ class PagedManifest(UnreadManifest):
         return self.source.complete(self._read_rows(rows), rows)
 
     def _read_rows(self, rows: NDArray[np.int64]) -> ChunkManifest:
-        """Give rows in any order, in their shape."""
+        """Return rows in any order, in their shape."""
         first_page = int(rows.min()) // self.page_size
         if int(rows.max()) // self.page_size == first_page:
             return self._read_page((first_page, rows))
@@ -162,7 +162,7 @@ class PagedManifest(UnreadManifest):
 
     @property
     def _at_once(self) -> int:
-        """Pages to read side by side: on a local disk as many as there are processors, as they only take memory."""
+        """Number of pages to read in parallel; on a local disk at most one a processor, because more would only take memory."""
         is_local = self.url is not None and not is_remote(self.url)
         return min(MAX_PARALLEL_PAGES, os.cpu_count() or 1) if is_local else MAX_PARALLEL_PAGES
 
@@ -180,7 +180,7 @@ class PagedManifest(UnreadManifest):
 def map_in_threads[S, T](
     function: Callable[[S], T], items: Sequence[S], /, *, at_once: int = MAX_PARALLEL_PAGES
 ) -> list[T]:
-    """Call a function that reads for all items, side by side where there are several; the first error is raised."""
+    """Call a function for all items, in parallel if there are several; the first error is raised."""
     if min(at_once, len(items)) < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="virtualstack-pages") as pool:

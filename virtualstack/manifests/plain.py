@@ -1,4 +1,4 @@
-"""Arrays that any zarr reader understands: one encoding, a regular grid, nothing cut."""
+"""Plain arrays, which any zarr reader understands: one encoding, a regular grid, whole chunks."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainArray:
-    """What zarr metadata needs of an array whose chunks are zarr chunks as they lie.
+    """What zarr metadata needs of an array whose stored chunks are zarr chunks.
 
     Parameters
     ----------
     manifest
-        In memory, unused rows dropped; cells are the array's. Without entries where the array's manifest is not in
-        memory.
+        Manifest in memory, without unused rows; cells are the cells of the array. It has no entries if the manifest of
+        the array is not in memory.
     n_holes
-        Cells that are EMPTY or ABSENT.
+        Number of EMPTY and ABSENT cells.
     chunks
-        Chunk shape in elements, on the axes of the array; may exceed the array.
+        Chunk shape in elements, on the axes of the array; it may exceed the array.
     order
-        The ``order`` of zarr's ``transpose`` codec, or ``None`` where chunks are stored in C order.
+        The ``order`` of zarr's ``transpose`` codec, or ``None`` if chunks are stored in C order.
     encoding
-        The one encoding, or ``None`` where the array has no chunk at all.
+        The one encoding, or ``None`` if the array has no chunk.
     """
 
     manifest: ChunkManifest
@@ -50,7 +50,7 @@ class PlainArray:
 
     @classmethod
     def from_array(cls, array: ManifestArray, /) -> PlainArray | str:
-        """Give the plain form of an array, or the reason why it has none, as half a sentence."""
+        """Return the plain form of an array, or the reason why it has none, as half a sentence."""
         found = array.manifest
         if isinstance(found, CountedManifest):
             manifest, n_holes, is_cut, has_other_fill = (
@@ -73,9 +73,10 @@ class PlainArray:
 
     @classmethod
     def of_tables(cls, array: ManifestArray, /) -> PlainArray | None:
-        """Give the form that chunks have if the one encoding among the tables is theirs; no entry is looked at.
+        """Return the form of an array if all chunks have the only encoding of its tables; no entry is read.
 
-        Whether a slice cuts chunks, or holes have other fill values, is not known; the manifest has no entries.
+        The result does not show whether a slice cuts chunks or EMPTY chunks have other fill values. Its manifest has no
+        entries. The result is ``None`` if the tables have several encodings or the form is not plain.
         """
         tables = array.manifest.tables
         if len(tables.encodings) != 1:
@@ -110,7 +111,7 @@ class PlainArray:
         return cls(manifest=manifest, n_holes=n_holes, chunks=chunks, order=None, encoding=None)
 
     def codecs(self) -> tuple[Codec, ...]:
-        """Give the codecs on the axes of the array: the stored ones, with a ``transpose`` in front where needed."""
+        """Return the codecs on the axes of the array: the stored codecs, with a ``transpose`` in front if needed."""
         if self.encoding is None:
             return ()
         if self.order is None:
@@ -126,15 +127,15 @@ def match_axes(
     Parameters
     ----------
     encoding
-        Its strides are those on the axes of the array.
+        Encoding with strides on the axes of the array.
     longest
-        Elements of the longest cell along each axis of the array, among those that have the encoding.
+        Number of elements of the longest cell with this encoding along each axis of the array.
 
     Returns
     -------
     tuple or None
-        The chunk shape on array axes, and the order of storage if it is not C; ``None`` where cells show the stored
-        chunk with steps, reversed, repeated, or through a part of its axes.
+        The chunk shape on array axes, and the order of storage if it is not C. ``None`` if cells show the stored chunk
+        with steps, reversed, repeated, or only along some of its axes.
     """
     steps = c_strides(encoding.shape)
     chunks, taken = [1] * len(longest), []
@@ -156,13 +157,13 @@ def match_axes(
 
 
 def why_not_plain(array: ManifestArray, /) -> str | None:
-    """Say why an array has no plain form; ``None`` where it has."""
+    """Return why an array has no plain form, or ``None`` if it has one."""
     plain = PlainArray.from_array(array)
     return plain if isinstance(plain, str) else None
 
 
 def longest_cells(manifest: ChunkManifest, grid: ChunkGrid, /) -> NDArray[np.int64]:
-    """Give the elements of the longest cell along each axis: shape ``(encodings, axes)``; 1 where there is none."""
+    """Return the elements of the longest cell along each axis: shape ``(encodings, axes)``; 1 if there is no cell."""
     longest = np.ones((len(manifest.encodings), len(grid.axes)), np.int64)
     if len(manifest.encodings) > 1:
         rows = manifest.entries["encoding"][~manifest.holes]
@@ -176,31 +177,30 @@ def longest_cells(manifest: ChunkManifest, grid: ChunkGrid, /) -> NDArray[np.int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayForm:
-    """In what an array differs from a plain one, and how many of its chunks do.
+    """How an array differs from a plain one, and how many of its chunks do.
 
     Parameters
     ----------
     n_chunks
-        Cells of the grid.
+        Number of cells of the grid.
     obstacle
-        Why it is not plain, as half a sentence; ``None`` where it is.
+        Why the array is not plain, as half a sentence; ``None`` if it is plain.
     odd_lengths
-        For each axis whose cells are not equal: the most frequent length in elements, and the number of chunks that
-        have another one (a shorter last cell is none of them).
+        For each axis whose cells are not equal: the most frequent length in elements, and the number of chunks of
+        other lengths. A shorter last cell does not count.
     encodings
-        What differs between encodings (``"codecs"``, ``"dtype"``, ``"byte order"``, ``"chunk shape"``,
-        ``"packing"``), each with its values, the most frequent first.
+        Differences between encodings (``"codecs"``, ``"dtype"``, ``"byte order"``, ``"chunk shape"``, ``"packing"``),
+        each with its values, the most frequent first.
     n_other_encoding
-        Chunks that are not stored as most are.
+        Number of chunks that do not have the most frequent encoding.
     n_cut
-        Chunks that show a stored chunk from another element than its first: a slice has cut it, or the chunk lines of
-        what it was joined with.
+        Number of chunks that do not begin with the first element of a stored chunk, because of a slice or a join.
     n_turned
-        Chunks that show one with steps, reversed, repeated, or a part of its axes.
+        Number of chunks that show a stored chunk with steps, reversed, repeated, or only along some of its axes.
     n_other_fill
-        Holes with another fill value than the array's.
+        Number of EMPTY and ABSENT cells whose fill value is not the fill value of the array.
     n_cropped
-        Chunks, equal and alike, that show the beginning of longer stored ones.
+        Number of chunks that show the beginning of longer stored chunks, if there is no other difference.
     """
 
     n_chunks: int
@@ -215,7 +215,7 @@ class ArrayForm:
 
     @classmethod
     def from_array(cls, array: ManifestArray, /) -> ArrayForm:
-        """Look at an array; counts cells by array operations, and reads nothing."""
+        """Count the differences of an array by array operations; no bytes are read."""
         manifest = array.in_memory().compact()
         rows = manifest.entries["encoding"][~manifest.holes]
         counts = np.bincount(rows, minlength=len(manifest.encodings))
@@ -253,7 +253,7 @@ class ArrayForm:
         return tuple(kind for kind, is_so in found.items() if is_so)
 
     def lines(self) -> list[str]:
-        """Say each difference in one line, with the number of chunks concerned."""
+        """Return one line for each difference, with the number of chunks that have it."""
         if self.obstacle is None:
             return ["plain: any zarr, kerchunk or Icechunk target takes it as it is"]
         said = [f"not plain: {self.obstacle}; a vstack takes it as it is"]
@@ -282,7 +282,7 @@ def _odd_lengths(grid: ChunkGrid, axis: int) -> tuple[int, int]:
 
 
 def _differences(parts: Sequence[ChunkEncoding]) -> dict[str, tuple[str, ...]]:
-    """Say in what encodings differ; the values in their order."""
+    """Return how encodings differ; the values keep their order."""
     columns: dict[str, dict[str, None]] = {}
     for part in parts:
         front = [codec for codec in part.codecs if codec.name in (CAST, CF)]
@@ -308,7 +308,7 @@ def _listed(values: Sequence[str], most: int = 3) -> str:
 
 
 def describe(array: ManifestArray, /) -> str:
-    """Say what an array holds, where its bytes are, and in what it differs from what any target takes."""
+    """Return a description of an array: its chunks, where their bytes are, and how it differs from a plain array."""
     array = array.whole()
     count, manifest = array.in_memory().summary(), array.in_memory().compact()
     codecs = sorted({" + ".join(codec.name for codec in x.codecs) or "uncompressed" for x in manifest.encodings})

@@ -1,4 +1,4 @@
-"""Splitting and merging axes: what ``reshape`` asks of an array in C order; no bytes are read."""
+"""Split and merge axes, as ``reshape`` needs it for an array in C order; no bytes are read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["merge_axes", "reshape", "split_axis"]
 
 
 def split_axis(chunks: Chunks, axis: int, inner: int, /) -> Chunks:
-    """Split an axis in two, of which the second has ``inner`` elements.
+    """Split an axis in two; the second has ``inner`` elements.
 
-    Cells are cut where a row of the second axis begins, and where they begin in any row.
+    Cells are cut where a row of the second axis begins, and at every position within a row where a cell begins.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def split_axis(chunks: Chunks, axis: int, inner: int, /) -> Chunks:
     check_cells(grid, axis, (outer_lines.size - 1) * (inner_lines.size - 1))
     begin = (outer_lines[:-1, None] * inner + inner_lines[:-1]).reshape(-1)
     cell = old.find(begin)
-    # lengths are made right below: a cell here stands for a block of rows
+    # the lengths are corrected below: a cell here is a block of rows
     manifest, _ = select(chunks, axis, cell, begin - lines[cell], np.ones(cell.size, np.int64))
     n = (outer_lines.size - 1, inner_lines.size - 1)
     axes = [ChunkAxis.from_lengths(np.diff(x)) for x in (outer_lines, inner_lines)]
@@ -44,10 +44,9 @@ def split_axis(chunks: Chunks, axis: int, inner: int, /) -> Chunks:
 
 
 def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
-    """Make one axis of ``axis`` and the one behind it.
+    """Merge ``axis`` and the next axis.
 
-    Where each chunk has whole rows of the second axis, one after the other, cells stay whole; else they are cut
-    between rows.
+    Cells stay whole if each chunk has whole rows of the second axis in order; otherwise cells are cut between rows.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
     manifest, grid = chunks
     outer, inner = grid.axes[axis : axis + 2]
     n = inner.length
-    ChunkAxis.regular(outer.length * n, 1)  # refuses what is too long
+    ChunkAxis.regular(outer.length * n, 1)  # raises an error if the axis is too long
     if inner.n_cells == 1 and all(x.strides[axis] == x.strides[axis + 1] * n for x in manifest.encodings):
         merged = ChunkAxis.from_lengths(outer.lengths() * n)
     else:
@@ -75,12 +74,14 @@ def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
 
 
 def reshape(chunks: Chunks, shape: Sequence[int], /) -> Chunks:
-    """Give the elements another shape, in C order; the size is the same, and not 0.
+    """Reshape the elements in C order; the size must stay the same and must not be 0.
 
     Raises
     ------
     ChunkAlignmentError
         There would be too many cells.
+    ValueError
+        The shape has another number of elements.
     """
     old = chunks.grid.array_shape
     for axis in reversed(range(len(old))):

@@ -1,4 +1,4 @@
-"""Putting several manifests onto shared tables: the only place that knows how codes are rewritten."""
+"""Put several manifests onto shared tables; the only module that rewrites codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Tables(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Recoding:
-    """Maps from the codes of one manifest to those of the shared tables; ``None`` where nothing changes."""
+    """Maps from the codes of one manifest to codes of the shared tables; ``None`` if no code changes."""
 
     locations: NDArray[np.uint32] | None
     rows: NDArray[np.uint32] | None
@@ -39,7 +39,7 @@ class _Recoding:
         return self.locations is None and self.rows is None and self.fills is None and not self.heap_offset
 
     def apply(self, entries: NDArray[np.void], manifest: ChunkManifest) -> None:
-        """Rewrite ``entries``, a copy of the manifest's, in place."""
+        """Rewrite ``entries``, a copy of the entries of the manifest, in place."""
         location, row = entries["location"], entries["encoding"]
         if self.heap_offset:
             entries["offset"] += np.where(location == INLINE, self.heap_offset, 0)
@@ -53,7 +53,7 @@ class _Recoding:
                 row[...] = fills[row]
         if self.locations is not None:
             if len(self.locations) == 1 and location.size and location.min() >= FIRST:
-                location[...] = self.locations[0] + FIRST  # the usual file: one source, no holes
+                location[...] = self.locations[0] + FIRST  # the usual file: one source, only references
             else:
                 codes = np.concatenate([np.arange(FIRST, dtype=np.uint32), self.locations + np.uint32(FIRST)])
                 location[...] = codes[location]
@@ -65,19 +65,19 @@ def _number[T](
     used: Callable[[ChunkManifest], NDArray[np.uint32]],
     number: Callable[[T], int],
 ) -> list[NDArray[np.uint32] | None]:
-    """Give the new number of each row of a table, for each manifest; ``None`` where none changes.
+    """Return the new number of each row of a table, for each manifest; ``None`` if no number changes.
 
-    Tables that are one object are looked at once. Of a table that is longer than all chunks that point into it, rows
-    that none uses get no number.
+    A table object that several manifests share is processed once. If a table is longer than all entries that use it,
+    unused rows get no number.
 
     Parameters
     ----------
     manifests
-        What is put onto shared tables.
+        Manifests to put onto shared tables.
     get_table, used
-        Give the table of a manifest, and the rows of it that its entries point to, repeated or not.
+        Functions that return the table of a manifest, and the rows that its entries use, repeated or not.
     number
-        Gives the number of an item in the shared table, where it is entered if it is new.
+        Function that returns the number of an item in the shared table, and adds a new item to it.
     """
     users: dict[int, list[ChunkManifest]] = {}
     for manifest in manifests:
@@ -100,12 +100,12 @@ def _number[T](
 
 
 def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManifest], list[_Recoding]]:
-    """Collect the tables of all manifests; loops over manifests and tables, not chunks.
+    """Collect the tables of all manifests; the loops are over manifests and tables, not chunks.
 
     Returns
     -------
     tuple
-        The shared tables; the manifests, of whose heaps what none shows has gone; and how the codes of each change.
+        The shared tables; the manifests, with unused bytes dropped from their heaps; and how the codes of each change.
     """
     manifests = list(_without_unseen_bytes(manifests))
     locations: dict[Location, int] = {}
@@ -134,7 +134,7 @@ def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManif
         lambda x: np.append(x.entries["encoding"][x.holes], np.uint32(0)),
         lambda x: fills.setdefault(x, len(fills)),
     )
-    heaps: dict[bytes, int] = {}  # where each begins; equal ones are one (bytes remember their hash)
+    heaps: dict[bytes, int] = {}  # offset of each heap; equal heaps are kept once (bytes cache their hash)
     size = 0
     for manifest in manifests:
         if manifest.inline and manifest.inline not in heaps:
@@ -151,7 +151,7 @@ def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManif
 
 
 def _without_unseen_bytes(manifests: Sequence[ChunkManifest]) -> Sequence[ChunkManifest]:
-    """Cut down heaps of which all that share them show less than half."""
+    """Compact heaps of which all manifests that share them use less than half."""
     shown: dict[int, int] = {}
     for manifest in manifests:
         if manifest.inline:
@@ -164,13 +164,13 @@ def _without_unseen_bytes(manifests: Sequence[ChunkManifest]) -> Sequence[ChunkM
 def unify(manifests: Sequence[ChunkManifest], /) -> list[ChunkManifest]:
     """Rewrite several manifests onto shared tables.
 
-    The first manifest's fill becomes row 0. Encodings that decode alike share a row. Equal locations share one.
-    Tables that are one object are looked at once, and rows that no chunk uses are left out where they are many.
+    The fill of the first manifest becomes row 0. Encodings that decode alike share a row, and equal locations share a
+    row. A table object that manifests share is processed once. If many rows are unused, they are left out.
 
     Parameters
     ----------
     manifests
-        Of one number of axes and one value dtype.
+        Manifests with one number of axes and one value dtype.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def join(manifests: Sequence[ChunkManifest], axis: int, /) -> ChunkManifest:
     Parameters
     ----------
     manifests
-        Of one number of axes, one value dtype, and one shape but for ``axis``.
+        Manifests with one number of axes and one value dtype, whose shapes differ only along ``axis``.
     axis
         Axis of the chunk grid.
     """

@@ -1,6 +1,6 @@
-"""Move CF attributes out of an array into the encoding of its chunks, and back. No bytes are read.
+"""Move CF attributes from an array into the encoding of its chunks, and back. No bytes are read.
 
-What the attributes mean is what xarray makes of them: it decodes a few numbers, and our own steps must give the same.
+The attributes mean what xarray makes of them: it decodes a few numbers, and our own codec must give the same values.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Decoded:
     Parameters
     ----------
     attributes
-        Those that stay with the values.
+        Attributes that stay with the values.
     encoding
-        Those that say how the values were packed, and the stored ``dtype``.
+        Attributes that say how the values were packed, and the stored ``dtype``.
     """
 
     attributes: Mapping[str, Any]
@@ -46,19 +46,19 @@ class Decoded:
 
 @lru_cache(maxsize=4096)
 def decoded_by_xarray(codec: Codec, /) -> Decoded:
-    """Compare our decoding with that of the xarray that is installed, on numbers of all sizes.
+    """Compare our decoding with the installed xarray's, on numbers of all sizes.
 
-    Takes about a millisecond, once for each packing.
+    It takes about a millisecond, once for each packing.
 
     Parameters
     ----------
     codec
-        Of :func:`~virtualstack.codecs.cf.cf_codec`.
+        Codec made by :func:`~virtualstack.codecs.cf.cf_codec`.
 
     Raises
     ------
     ValueError
-        Values have no fixed dtype, xarray does not decode them, or it gives other ones.
+        Values have no fixed dtype, or xarray does not decode them or decodes them to other values.
     """
     packing = parse_packing(codec)
     try:
@@ -78,9 +78,9 @@ def decoded_by_xarray(codec: Codec, /) -> Decoded:
 
 
 def _numbers(packing: Packing) -> NDArray[Any]:
-    """Give stored numbers that show what decoding does: the missing values, their neighbours, small and large ones.
+    """Return stored numbers that test decoding: missing values, their neighbours, and small and large numbers.
 
-    For dates only those of 1900 to 2100, and none that is missing where cftime has no date for it.
+    Dates are only those of 1900 to 2100. Missing values are left out if cftime has no date for them.
     """
     native = packing.stored.newbyteorder("=")
     if native.kind == "f":
@@ -92,7 +92,7 @@ def _numbers(packing: Packing) -> NDArray[Any]:
         numbers = np.concatenate([numbers, np.array([least, least + 1, most // 2, most - 1, most], native)])
     with np.errstate(all="ignore"):
         fills = np.array([np.asarray(x).astype(native) for x in packing.fills if not isinstance(x, str)], native)
-    # Native: of unsigned ones of the other byte order xarray 2026.9 masks a fill value with its bytes swapped.
+    # Native: in unsigned numbers of the other byte order, xarray 2026.9 masks the fill value with swapped bytes.
     numbers = np.concatenate([fills, numbers])
     if packing.dtype.kind == "m":
         return _between(packing, numbers, -1e5, 1e5)  # so many days are not too long for nanoseconds
@@ -102,7 +102,7 @@ def _numbers(packing: Packing) -> NDArray[Any]:
 
 
 def _dates(packing: Packing, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Give stored numbers that decode to dates of 1900 to 2100, ``numbers`` and others."""
+    """Return those of ``numbers`` and other stored numbers that decode to dates of 1900 to 2100."""
     units, calendar = str(packing.units), packing.calendar
     line = datetime_scale(units, calendar)
     if line is None:
@@ -128,7 +128,7 @@ def _dates(packing: Packing, numbers: NDArray[Any]) -> NDArray[Any]:
 def _between(
     packing: Packing, stored: NDArray[Any], low: float, high: float, *, with_missing: bool = True
 ) -> NDArray[Any]:
-    """Pick stored numbers by their masked and scaled values, and those that are missing."""
+    """Return stored numbers whose masked and scaled values are within limits, and missing values."""
     with np.errstate(all="ignore"):
         numbers = packing.numbers(stored)
         is_missing = np.isnan(numbers) if numbers.dtype.kind == "f" else numbers == NAT
@@ -147,11 +147,11 @@ class Unpacked:
     Parameters
     ----------
     array
-        With decoded values, or as it was.
+        Array with decoded values, or the unchanged array.
     encoding
-        Attributes that have left the array, as xarray has them in the encoding of a variable.
+        Attributes that were moved out of the array, as xarray has them in the encoding of a variable.
     obstacle
-        Why the array stays packed though its attributes ask for decoding; ``None`` where nothing was in the way.
+        Why the array stays packed although its attributes ask for decoding; ``None`` if there was no obstacle.
     """
 
     array: ManifestArray
@@ -160,16 +160,16 @@ class Unpacked:
 
 
 def unpack(array: ManifestArray, /, *, decode_times: bool = True) -> Unpacked:
-    """Let the chunks of an array decode to what ``xr.open_dataset`` makes of its values, bit by bit.
+    """Make the chunks of an array decode to the values that ``xr.open_dataset`` gives, bit by bit.
 
-    The decoding is an elementwise codec in front of those that chunks have; fill values are decoded.
+    Decoding is an elementwise codec in front of the codecs of the chunks; fill values are decoded.
 
     Parameters
     ----------
     array
-        With attributes as its source has them.
+        Array with attributes as its source has them.
     decode_times
-        Whether numbers with units of time become dates; those with other units are decoded in any case.
+        If true, numbers with units of time become dates. Numbers with other units are decoded in any case.
     """
     attributes = {**array.attributes, **array.cf}
     wanted = _packing_attributes(attributes, decode_times=decode_times)
@@ -195,7 +195,7 @@ def unpack(array: ManifestArray, /, *, decode_times: bool = True) -> Unpacked:
 
 
 def _packing_attributes(attributes: Mapping[str, Any], *, decode_times: bool) -> dict[str, Any]:
-    """Pick the attributes that the default decoding of xarray looks at; none where they change nothing."""
+    """Return the attributes that xarray decodes by default; none if they change nothing."""
     units, dtype = attributes.get("units"), attributes.get("dtype")
     is_date = datetime_units(units)
     is_duration = isinstance(units, str) and units in DURATIONS
@@ -225,7 +225,7 @@ def _decoded_manifest(
             if has_holes:
                 raise ValueError(f"chunks that were never written have the value {fill.value!r}: {error}") from error
             fills.append(Fill(packing.dtype, np.array("NaT", packing.dtype).tobytes()))
-    # where no chunk was written the table still says how they would be packed: the encoding of the variable is no edit
+    # without chunks, the table still says how they would be packed: otherwise the encoding would look edited
     stored = manifest.encodings or [ChunkEncoding.c_order(dtype, [1] * len(manifest.shape)) for dtype in codecs]
     encodings = tuple(replace(x, dtype=packing.dtype, codecs=(codecs[x.dtype], *x.codecs)) for x in stored)
     return replace(manifest, fills=tuple(fills), encodings=encodings)
@@ -239,7 +239,7 @@ def _decoded_fill(fill: Fill, packing: Packing) -> Fill:
 
 
 def _shared_packing(encodings: tuple[ChunkEncoding, ...]) -> Packing | None:
-    """Give the packing that all encodings have in front, whatever the byte order."""
+    """Return the packing that all encodings have in front, whatever the byte order; ``None`` if they differ."""
     firsts = [x.codecs[0] if x.codecs and x.codecs[0].name == CF else None for x in encodings]
     if not firsts or any(codec is None for codec in firsts):
         return None
@@ -249,15 +249,15 @@ def _shared_packing(encodings: tuple[ChunkEncoding, ...]) -> Packing | None:
 
 
 def packed_encoding(array: ManifestArray, /) -> Mapping[str, Any]:
-    """Give what xarray has in the encoding of a variable that was packed in one way throughout; else nothing."""
+    """Return xarray's encoding of a variable if all chunks were packed in one way; otherwise an empty mapping."""
     packing = _shared_packing(array.manifest.tables.encodings)
     return {} if packing is None else decoded_by_xarray(cf_codec(packing.stored, packing.attributes)).encoding
 
 
 def packed_encodings(array: ManifestArray, /) -> list[Mapping[str, Any]]:
-    """Return what xarray has in the encoding of a variable for each way in which :func:`unpack` has met numbers packed.
+    """Return xarray's encoding of a variable for each way in which :func:`unpack` found numbers packed.
 
-    Chunks that were packed in no way count as one, unless all were.
+    Chunks that were not packed count as one way, unless no chunk was packed.
     """
     firsts = dict.fromkeys(x.codecs[0] if x.codecs else None for x in array.manifest.tables.encodings)
     found = {codec if codec is not None and codec.name == CF else None: None for codec in firsts}
@@ -268,10 +268,10 @@ def packed_encodings(array: ManifestArray, /) -> list[Mapping[str, Any]]:
 
 
 def repack(array: ManifestArray, /) -> ManifestArray:
-    """Undo :func:`unpack` where all chunks are packed in one way, for targets that have attributes but no such codec.
+    """Undo :func:`unpack` if all chunks are packed in one way, for targets that have attributes but no such codec.
 
-    Other arrays are given back as they are, and so is one whose holes read as a value that no stored number decodes
-    to, or that has got an attribute of such a name since.
+    An array is returned unchanged if chunks are packed in several ways, if an EMPTY or ABSENT chunk reads as a value that
+    no stored number decodes to, or if its attributes now conflict with the packing.
     """
     if not any(x.codecs and x.codecs[0].name == CF for x in array.manifest.tables.encodings):
         return array
@@ -301,7 +301,7 @@ def repack(array: ManifestArray, /) -> ManifestArray:
 
 
 def _stored_fill(fill: Fill, packing: Packing) -> Fill | None:
-    """Find a stored number that decodes to a fill value."""
+    """Return a stored number that decodes to a fill value, or ``None`` if there is none."""
     dtype = native(packing.stored)
     declared = [x for key in ("_FillValue", "missing_value") for x in np.ravel(packing.attributes.get(key, ()))]
     candidates = [*declared, 0, *_inverse(fill, packing)]

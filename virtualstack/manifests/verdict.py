@@ -1,4 +1,4 @@
-"""Answers to elementwise comparisons that are one answer for the whole array."""
+"""Results of elementwise comparisons that are one answer for the whole array."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["Verdict"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """What ``a == b`` gives for virtual arrays: one truth value of the shape of the arrays, without a mask in memory.
+    """Result of ``a == b`` for virtual arrays: one truth value with the shape of the arrays, without a mask in memory.
 
-    xarray combines such results with ``|``, ``&`` and ``~`` and asks ``all()``. Arrays are provably equal, or it is not
-    known without reading them: then the question is refused, as either answer might be wrong.
+    xarray combines such results with ``|``, ``&`` and ``~`` and calls ``all()``. If arrays are not provably equal, the
+    answer is not known without reading values; then ``all()`` raises an error, as either answer might be wrong.
 
     Parameters
     ----------
     value
-        Whether it provably holds for all elements (true) or for none (false); ``None`` where that is not known.
+        True if the comparison provably holds for all elements, false if for none; ``None`` if that is not known.
     shape
-        Shape of the arrays compared, in elements.
+        Shape of the compared arrays, in elements.
     name
-        Of the variable, for messages.
+        Name of the variable, for messages.
     """
 
     value: bool | None
@@ -45,7 +45,7 @@ class Verdict:
         return np.dtype(np.bool_)
 
     def astype(self, dtype: Any, /, *, copy: bool = True) -> Verdict:
-        """Give itself as bool; another dtype would need its elements."""
+        """Return the verdict itself for bool; refuse other dtypes, which would need its elements."""
         return self if np.dtype(dtype) == np.bool_ else self._refuse()
 
     def __or__(self, other: object) -> Verdict:
@@ -74,18 +74,18 @@ class Verdict:
         self._refuse()
 
     def transpose(self, *axes: Any) -> Verdict:
-        """Give itself: it is the same for all elements."""
+        """Return the verdict itself, which is the same for all elements."""
         return self
 
     def __bool__(self) -> bool:
         return self.all()
 
     def all(self) -> bool:
-        """Tell whether it holds for every element."""
+        """Return whether the comparison holds for every element."""
         return self._refuse() if self.value is None else self.value
 
     def any(self) -> bool:
-        """Tell whether it holds for any element."""
+        """Return whether the comparison holds for any element."""
         return self.all()
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NoReturn:
@@ -100,7 +100,7 @@ class Verdict:
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if any(not issubclass(kind, Verdict) for kind in types):
-            return NotImplemented  # the virtual array beside it knows
+            return NotImplemented  # the virtual array among the arguments handles it
         if function in (np.all, np.any) and len(args) == 1 and kwargs.get("axis") is None:
             return self.all()
         return self._refuse()

@@ -1,4 +1,4 @@
-"""Views of manifests that are not in memory: what slicing, steps and transposing make of them."""
+"""Views of manifests that are not in memory, as slices, steps and transpositions make them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["ManifestView", "SteppedManifest"]
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestView(UnreadManifest):
-    """A box of a manifest; its axes are some of the base's, in any order, and new ones.
+    """A box of a manifest. Its axes are axes of the base, in any order, and new axes.
 
     Parameters
     ----------
     base
-        Not itself a view.
+        Manifest that is not itself a view.
     begins, counts
-        For each axis of the base: the first cell, and the number of cells.
+        First cell and number of cells, for each axis of the base.
     firsts
-        For each axis of the base: the element of the first cell that the view begins with.
+        First element of the view within its first cell, for each axis of the base.
     axes
-        For each axis of the view: the axis of the base, or ``None`` for a new one of one element. Those of the base
-        that are not among them have one cell, of which one element is seen.
+        Axis of the base for each axis of the view, or ``None`` for a new axis of one element. Axes of the base that are
+        not in the view have one cell, of which one element is seen.
     """
 
     base: Manifest
@@ -46,7 +46,7 @@ class ManifestView(UnreadManifest):
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, /) -> ManifestView:
-        """Begin with the whole of a manifest."""
+        """Return a view of a whole manifest."""
         if isinstance(manifest, ManifestView):
             return manifest
         ndim = len(manifest.shape)
@@ -65,7 +65,7 @@ class ManifestView(UnreadManifest):
 
     @property
     def url(self) -> str | None:
-        """That of the base."""
+        """URL of the base."""
         return self.base.url
 
     @property
@@ -76,11 +76,11 @@ class ManifestView(UnreadManifest):
         return ChunkManifest(entries=entries, fills=tables.fills, encodings=_on_axes(tables.encodings, self.axes))
 
     def summary(self) -> ManifestSummary | None:
-        """Give the counts of the base where the view has all its cells."""
+        """Return the counts of the base if the view has all its cells, else ``None``."""
         return self.base.summary() if self.counts == self.base.shape else None
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Give the entries of some cells, on the axes of the view."""
+        """Return the entries of some cells, on the axes of the view."""
         own: list[NDArray[np.integer[Any]]] = [np.zeros((1,) * len(shape), np.int64) for _ in self.begins]
         for numbers, axis in zip(cells, self.axes, strict=True):
             if axis is not None:
@@ -100,7 +100,7 @@ class ManifestView(UnreadManifest):
     # -- other views ------------------------------------------------------------------------------------------
 
     def cut(self, axis: int, begin: int, n: int, first: int, /) -> ManifestView:
-        """Take ``n`` cells of an axis from ``begin`` on, the first of them from an element on."""
+        """Take ``n`` cells of an axis from ``begin`` on; the first of them begins with its element ``first``."""
         at = self.axes[axis]
         if at is None or (begin, n, first) == (0, self.counts[at], 0):
             return self  # a new axis has one cell of one element
@@ -126,7 +126,7 @@ class ManifestView(UnreadManifest):
         return replace(self, axes=tuple(self.axes[i] for i in order))
 
     def simplified(self) -> Manifest:
-        """Give what says the same with the least: of a join the parts that are seen; the base itself; or entries."""
+        """Return the simplest equal manifest: only the parts of a join that are seen, the base itself, or entries in memory."""
         view = self
         while isinstance(view.base, JoinedManifest):
             axis = view.base.axis
@@ -144,7 +144,7 @@ class ManifestView(UnreadManifest):
         return view.base if is_whole else view
 
     def _of_view(self, inner: ManifestView) -> ManifestView:
-        """Write a view of a view as one of its base."""
+        """Return a view of a view as a view of its base."""
         made = inner
         for axis, (begin, n, first) in enumerate(zip(self.begins, self.counts, self.firsts, strict=True)):
             made = made.cut(axis, begin, n, first)
@@ -153,18 +153,18 @@ class ManifestView(UnreadManifest):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SteppedManifest(UnreadManifest):
-    """Cells along an axis of a manifest, each seen from an element on.
+    """Selected cells along an axis of a manifest; each begins at a chosen element and advances by one step.
 
     Parameters
     ----------
     base
         The manifest.
     axis
-        Of the chunk grid.
+        Axis of the chunk grid.
     cells, firsts
-        Shape ``(n,)``: cells of the base, and the element of each that is seen first.
+        Cells of the base, and the first element that is seen of each: shape ``(n,)``.
     step
-        From an element that is seen to the next; 1 where no cell shows several.
+        Number of elements from one seen element to the next; 1 if no cell shows several.
     """
 
     base: Manifest
@@ -177,12 +177,12 @@ class SteppedManifest(UnreadManifest):
     def from_range(
         cls, base: Manifest, axis: int, grid_axis: ChunkAxis, picked: range, /
     ) -> tuple[SteppedManifest, ChunkAxis]:
-        """See equally spaced elements along an axis, of which there is one at least; give their axis, too.
+        """Select equally spaced elements along an axis, at least one; return the manifest and its axis.
 
         Raises
         ------
         ChunkAlignmentError
-            They lie in more than 2^26 cells.
+            The elements are in more than 2^26 cells.
         """
         n_cells = min(len(picked), grid_axis.n_cells)
         if n_cells > MAX_CUT_CELLS:
@@ -205,7 +205,7 @@ class SteppedManifest(UnreadManifest):
 
     @property
     def url(self) -> str | None:
-        """That of the base."""
+        """URL of the base."""
         return self.base.url
 
     @property
@@ -215,11 +215,11 @@ class SteppedManifest(UnreadManifest):
         return ChunkManifest(entries=np.zeros(0, ENTRY), fills=tables.fills, encodings=self._seen(tables.encodings))
 
     def summary(self) -> ManifestSummary | None:
-        """Give the counts of the base where all its cells are seen."""
+        """Return the counts of the base if all its cells are seen, else ``None``."""
         return self.base.summary() if self.shape == self.base.shape else None
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Give the entries of some cells."""
+        """Return the entries of some cells."""
         at = cells[self.axis]
         found = self.base.pick((*cells[: self.axis], self.cells[at], *cells[self.axis + 1 :]))
         firsts = self.firsts[at]
@@ -233,7 +233,7 @@ class SteppedManifest(UnreadManifest):
         return tuple(stepped(encoding, self.axis, self.step) for encoding in encodings)
 
 
-@lru_cache(maxsize=256)  # many parts of a join have the same
+@lru_cache(maxsize=256)  # many parts of a join have the same encodings
 def _on_axes(encodings: tuple[ChunkEncoding, ...], axes: tuple[int | None, ...]) -> tuple[ChunkEncoding, ...]:
-    """Bring strides onto the axes of a view."""
+    """Return encodings with strides on the axes of a view."""
     return tuple(x.with_strides(0 if axis is None else x.strides[axis] for axis in axes) for x in encodings)

@@ -1,4 +1,4 @@
-"""Arrays and groups without their chunks as JSON and a heap of bytes, exactly."""
+"""Arrays and groups without their chunks, as JSON and a heap of bytes that restore them exactly."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _KINDS: dict[str, Literal["refused", "inlined", "noted", "packed"]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayHeader:
-    """An array without its chunks; the words are those of :class:`~virtualstack.manifests.ManifestArray`.
+    """An array without its chunks; the attributes are those of :class:`~virtualstack.manifests.ManifestArray`.
 
     Parameters
     ----------
     encodings, fills
-        What the codes of its entries point into.
+        Tables that the codes of entries point into.
     """
 
     name: str | None
@@ -72,7 +72,7 @@ class ArrayHeader:
 
     @classmethod
     def from_array(cls, array: ManifestArray, /) -> ArrayHeader:
-        """Give the header of an array."""
+        """Return the header of an array."""
         tables = array.manifest.tables
         return cls(
             name=array.name,
@@ -87,19 +87,19 @@ class ArrayHeader:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of the axes; ``axis 0`` and so on where they have none."""
+        """Names of the axes; ``axis 0`` and so on if they have no names."""
         if self.dimension_names is None:
             return tuple(f"axis {i}" for i in range(len(self.grid.axes)))
         return self.dimension_names
 
     @property
     def sizes(self) -> str:
-        """Dtype and lengths in words, such as ``float32 (time 31, lat 180)``."""
+        """Dtype and lengths as text, such as ``float32 (time 31, lat 180)``."""
         sizes = zip(self.dims, self.grid.array_shape, strict=True)
         return f"{self.dtype} ({', '.join(f'{dim} {n}' for dim, n in sizes)})"
 
     def array(self, manifest: Manifest, /) -> ManifestArray:
-        """Put the chunks in."""
+        """Return the array with the chunks of a manifest."""
         return ManifestArray(
             manifest=manifest,
             grid=self.grid,
@@ -112,12 +112,12 @@ class ArrayHeader:
 
 
 def from_array_header(header: ArrayHeader, heap: Heap, /) -> dict[str, Json]:
-    """Give the JSON of a header; its name is not in it.
+    """Return the JSON of a header, without its name.
 
     Raises
     ------
     UnstorableError
-        An attribute or dtype has no plain form.
+        An attribute or dtype has no exact JSON form.
     """
     return {
         "dtype": from_dtype(header.dtype),
@@ -140,12 +140,12 @@ def from_array_header(header: ArrayHeader, heap: Heap, /) -> dict[str, Json]:
 
 
 def to_array_header(data: Mapping[str, Json], heap: memoryview, /, *, name: str | None) -> ArrayHeader:
-    """Give the header back, with a name.
+    """Return the header of JSON, with a name.
 
     Raises
     ------
     ManifestError, ValueError, TypeError, KeyError
-        The JSON is none of ours.
+        The JSON is not a header that this module wrote.
     """
     dtype, names = to_dtype(data["dtype"]), data["dimension_names"]
     axes = tuple(_to_axis(n, chunks, heap) for n, chunks in zip(data["shape"], data["chunk_shapes"], strict=True))
@@ -175,14 +175,14 @@ def _to_fill(dtype: np.dtype[Any], raw: memoryview) -> Fill:
         raise ManifestError(f"a fill value of dtype '{dtype}' has {len(raw)} bytes")
     if dtype.kind != "T":
         check_text(np.frombuffer(raw, dtype) if raw else np.zeros(1, dtype))
-    fill.value  # noqa: B018 - its bytes are text, where they should be
+    fill.value  # noqa: B018 - an error if the bytes are not valid text
     return fill
 
 
 def same_header(a: ArrayHeader, b: ArrayHeader, /) -> bool:
-    """Tell whether two arrays differ in their chunks at most, and in what codes of chunks point into.
+    """Return whether two arrays differ at most in their chunks and in the tables of their chunks.
 
-    One with an attribute or dtype that has no plain form is the same as none.
+    An array with an attribute or dtype without an exact JSON form equals no array.
     """
     try:
         return _plain(a) == _plain(b)
@@ -191,9 +191,9 @@ def same_header(a: ArrayHeader, b: ArrayHeader, /) -> bool:
 
 
 def same_group_header(a: ManifestGroup, b: ManifestGroup, /) -> bool:
-    """Tell whether two groups differ in their arrays and children at most, or where they are from.
+    """Return whether two groups differ at most in their arrays, children and URL.
 
-    One with an attribute that has no plain form is the same as none.
+    A group with an attribute without an exact JSON form equals no group.
     """
     heaps = Heap(), Heap()
     try:
@@ -210,12 +210,12 @@ def _plain(header: ArrayHeader) -> tuple[Json, bytes]:
 
 
 def from_group_header(group: ManifestGroup, heap: Heap, /) -> dict[str, Json]:
-    """Give the JSON of a group without its arrays, children and URL.
+    """Return the JSON of a group without its arrays, children and URL.
 
     Raises
     ------
     UnstorableError
-        An attribute has no plain form.
+        An attribute has no exact JSON form.
     """
     return {
         "attributes": _from_attributes(group.attributes, heap),
@@ -239,12 +239,12 @@ def to_group(
     groups: Mapping[str, ManifestGroup],
     url: str | None = None,
 ) -> ManifestGroup:
-    """Give the group back, with arrays, children and URL.
+    """Return the group of JSON, with arrays, children and URL.
 
     Raises
     ------
     ManifestError, ValueError, TypeError, KeyError
-        The JSON is none of ours.
+        The JSON is not a group header that this module wrote.
     """
     return ManifestGroup(
         arrays=arrays,
@@ -269,12 +269,12 @@ def to_group(
 
 
 def to_text(data: Json, /) -> str:
-    """Give a text that is one.
+    """Return JSON data that must be a text.
 
     Raises
     ------
     ManifestError
-        It is something else.
+        The data are not a text.
     """
     if not isinstance(data, str):
         raise ManifestError(f"{data!r} is no text")

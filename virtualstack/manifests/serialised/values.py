@@ -1,4 +1,4 @@
-"""Attribute values and dtypes as JSON and a heap of bytes, exactly; what has no such form is refused."""
+"""Attribute values and dtypes as JSON and a heap of bytes that restore them exactly, or an error."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = [
 
 type Json = Any
 
-_MAX_EMPTY_ELEMENTS = 1 << 16  # elements that take no bytes, and lists of none
-_MAX_NESTED_FIELDS = 64  # fields in each other
+_MAX_EMPTY_ELEMENTS = 1 << 16  # elements that take no bytes, and lengths of empty arrays multiplied
+_MAX_NESTED_FIELDS = 64  # depth of nested fields
 
 
 class UnstorableError(ValueError):
-    """A value has no plain form that gives it back exactly."""
+    """A value has no JSON form that restores it exactly."""
 
 
 class Heap:
-    """Bytes that JSON points into, by offset and length."""
+    """Bytes that JSON refers to by offset and length."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -46,7 +46,7 @@ class Heap:
         self._offsets: dict[bytes, int] = {}
 
     def add(self, data: bytes, /) -> list[int]:
-        """Append bytes that are not there yet, and give what points to them."""
+        """Append bytes that the heap does not have yet, and return their offset and length."""
         if data not in self._offsets:
             self._offsets[data] = self.size
             self.parts.append(data)
@@ -55,12 +55,12 @@ class Heap:
 
 
 def to_integer(data: Json, /) -> int:
-    """Give an integer that is one.
+    """Return JSON data that must be an integer.
 
     Raises
     ------
     ManifestError
-        It is something else.
+        The data are not an integer.
     """
     if type(data) is not int:
         raise ManifestError(f"{data!r} is no integer")
@@ -68,12 +68,12 @@ def to_integer(data: Json, /) -> int:
 
 
 def to_count(data: Json, /) -> int:
-    """Give a number of bytes, elements or the like, which is from 0 on and less than 2^63.
+    """Return JSON data that must be a count, such as a number of bytes: an integer from 0 to less than 2^63.
 
     Raises
     ------
     ManifestError
-        It is something else.
+        The data are not a count.
     """
     if not 0 <= to_integer(data) < 1 << 63:
         raise ManifestError(f"{data} counts nothing")
@@ -81,12 +81,12 @@ def to_count(data: Json, /) -> int:
 
 
 def to_mapping(data: Json, /) -> Mapping[str, Json]:
-    """Return a JSON object.
+    """Return JSON data that must be an object.
 
     Raises
     ------
     ManifestError
-        It is something else.
+        The data are not a JSON object.
     """
     if not isinstance(data, dict):
         raise ManifestError(f"{data!r} is no JSON object")
@@ -94,12 +94,12 @@ def to_mapping(data: Json, /) -> Mapping[str, Json]:
 
 
 def cut_heap(heap: memoryview, spot: Json, /) -> memoryview:
-    """Give the bytes that JSON points to by offset and length.
+    """Return the bytes that JSON refers to by offset and length.
 
     Raises
     ------
     ManifestError
-        The heap has none there.
+        The range is outside of the heap.
     """
     offset, length = map(to_count, spot)
     if offset + length > len(heap):
@@ -108,7 +108,7 @@ def cut_heap(heap: memoryview, spot: Json, /) -> memoryview:
 
 
 def from_dtype(dtype: np.dtype[Any], /) -> Json:
-    """Give the JSON of a dtype.
+    """Return the JSON of a dtype.
 
     >>> from_dtype(np.dtype(">i2"))
     '>i2'
@@ -116,9 +116,10 @@ def from_dtype(dtype: np.dtype[Any], /) -> Json:
     Raises
     ------
     UnstorableError
-        It would not come back as it is: objects, metadata, or fields that are not in the order of their bytes.
+        The dtype cannot be restored exactly: it has objects, metadata, or fields that are not in the order of their
+        bytes.
     """
-    if dtype.metadata:  # which comparing does not look at
+    if dtype.metadata:  # comparison of dtypes ignores it
         raise UnstorableError(f"dtype {dtype} with metadata")
     return _from_dtype(dtype)
 
@@ -131,7 +132,7 @@ def _from_dtype(dtype: np.dtype[Any]) -> Json:
         raise UnstorableError(f"dtype {dtype}")
     try:
         _check_fields(dtype)
-    except ValueError as error:  # numpy may show no more of it
+    except ValueError as error:  # numpy may not be able to show such a dtype
         raise UnstorableError(f"a dtype of {dtype.itemsize} bytes: {error}") from error
     try:
         descr = json.loads(json.dumps(dtype_to_descr(dtype)))
@@ -143,12 +144,12 @@ def _from_dtype(dtype: np.dtype[Any]) -> Json:
 
 
 def to_dtype(data: Json, /) -> np.dtype[Any]:
-    """Give the dtype back.
+    """Return the dtype of JSON.
 
     Raises
     ------
     ValueError, TypeError
-        It is none, or one of objects.
+        The JSON is not a dtype, or a dtype of objects.
     """
     return _simple_dtype(data) if isinstance(data, str) else _checked(data)
 
@@ -167,7 +168,7 @@ def _checked(data: Json) -> np.dtype[Any]:
 
 
 def _check_fields(dtype: np.dtype[Any], depth: int = _MAX_NESTED_FIELDS) -> None:
-    """Check what numpy does not: it shows, and describes, fields in each other as deep as Python calls go."""
+    """Check the depth and shapes of nested fields; numpy shows and describes them by recursion without a limit."""
     if not depth:
         raise ValueError(f"a dtype with fields in each other more than {_MAX_NESTED_FIELDS} deep")
     for field, *_ in (dtype.fields or {}).values():
@@ -176,7 +177,7 @@ def _check_fields(dtype: np.dtype[Any], depth: int = _MAX_NESTED_FIELDS) -> None
 
 
 def _as_tuples(data: Json) -> Any:
-    """Undo what JSON makes of the fields of a structured dtype: (name, dtype) and (name, dtype, shape)."""
+    """Return the fields of a structured dtype as tuples: (name, dtype) and (name, dtype, shape), which JSON makes lists."""
     if isinstance(data, str):
         return data
     fields = []
@@ -188,12 +189,12 @@ def _as_tuples(data: Json) -> Any:
 
 
 def from_value(value: object, heap: Heap, /) -> Json:
-    """Give the JSON of an attribute; arrays and bytes go to the heap.
+    """Return the JSON of an attribute; arrays and bytes go to the heap.
 
     Raises
     ------
     UnstorableError
-        It is of a kind that has no exact plain form.
+        The value has no exact JSON form.
     """
     if value is None or isinstance(value, bool) or type(value) is str:
         return value
@@ -217,7 +218,7 @@ def from_value(value: object, heap: Heap, /) -> Json:
 def _digits(value: int) -> str:
     try:
         return str(value)
-    except ValueError as error:  # Python writes, and reads, no more than 4300 digits
+    except ValueError as error:  # Python writes and reads at most 4300 digits
         raise UnstorableError(f"an integer of {value.bit_length()} bits") from error
 
 
@@ -234,12 +235,12 @@ def _from_array(value: np.ndarray[Any, Any] | np.generic, heap: Heap) -> Json:
 
 
 def to_value(data: Json, heap: memoryview, /) -> Any:
-    """Give the value back.
+    """Return the value of JSON.
 
     Raises
     ------
     ValueError, TypeError, KeyError
-        The JSON is none of ours.
+        The JSON is not a value that this module wrote.
     """
     if isinstance(data, list):
         return [to_value(x, heap) for x in data]
@@ -270,12 +271,12 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
 
 
 def _bounded(n: int, shape: Sequence[int]) -> Sequence[int]:
-    """Give the shape of an array of ``n`` elements or bytes; where these are none, any shape costs its writer nothing.
+    """Return the shape of an array of ``n`` elements or bytes; an array without bytes could otherwise have any shape.
 
     Raises
     ------
     ValueError
-        Lists of it would take more memory than its bytes let expect.
+        The array has no bytes, and lists of its shape would take a lot of memory.
     """
     if not n and math.prod(length or 1 for length in shape) > _MAX_EMPTY_ELEMENTS:
         raise ValueError(f"an array of shape {tuple(shape)} that has no bytes")
