@@ -1,4 +1,4 @@
-"""URL to byte ranges, and back; obstore and fsspec are imported when a URL needs them."""
+"""Read byte ranges at URLs and write objects there; obstore and fsspec are imported only when a URL needs them."""
 
 from virtualstack.storage.coalesce import Requests, coalesce
 from virtualstack.storage.file import SourceFile

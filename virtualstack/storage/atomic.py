@@ -1,4 +1,4 @@
-"""Write a local file as a whole: nobody sees half of it, and a loss of power does not take it."""
+"""Write a local file atomically: readers never see half of it, and it survives a loss of power."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TEMPORARY_PREFIX = ".virtualstack-"
 LOCK_FILE = f"{TEMPORARY_PREFIX}lock"
 
 _LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-"""Errors that mean that data was not written; others mean that folders cannot be synchronised here."""
+"""Error numbers that mean that data was not written; others mean that folders cannot be synchronised here."""
 
 
 @contextlib.contextmanager
 def temporary_file(path: Path, parts: Iterable[Bytes], /) -> Iterator[Path]:
-    """Write parts to a temporary file beside a path, and synchronise it with the disk. Delete it at the end."""
+    """Write parts to a temporary file beside a path, and synchronise it with the disk. Delete the file at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
     try:
@@ -37,7 +37,7 @@ def temporary_file(path: Path, parts: Iterable[Bytes], /) -> Iterator[Path]:
 
 
 def link_if_absent(temporary: Path, path: Path, /) -> bool:
-    """Give a file its name unless there is a file of that name, and return whether there was none."""
+    """Link a temporary file to its final path unless that path exists, and return whether it was linked."""
     try:
         path.hardlink_to(temporary)
     except FileExistsError:
@@ -50,7 +50,7 @@ def link_if_absent(temporary: Path, path: Path, /) -> bool:
 
 
 def _claim(temporary: Path, path: Path) -> bool:
-    """Rename a file unless its new name is taken. Writers wait for a lock, which the system frees if one is killed."""
+    """Rename a file unless the target exists. Writers wait for each other at a lock that dies with its process."""
     lock = os.open(path.with_name(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -63,9 +63,9 @@ def _claim(temporary: Path, path: Path) -> bool:
 
 
 def sync_folders(folders: Collection[Path], root: Path, /) -> None:
-    """Write the names in some folders to the disk, and the names of these folders up to the parent of a root.
+    """Synchronise some folders, and their parents up to the parent of a root, with the disk.
 
-    The name of a new file is on the disk when its folder was synchronised (POSIX, fsync), not when the file was.
+    The name of a new file is on the disk once its folder is synchronised, not once the file is (POSIX, fsync).
 
     Raises
     ------
@@ -73,7 +73,7 @@ def sync_folders(folders: Collection[Path], root: Path, /) -> None:
         The disk is full or damaged.
     """
     above = {parent for folder in folders for parent in folder.parents if root.parent in (parent, *parent.parents)}
-    for folder in sorted({*folders, *above}, reverse=True):  # those within come first
+    for folder in sorted({*folders, *above}, reverse=True):  # inner folders come first
         try:
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

@@ -1,4 +1,4 @@
-"""Merge byte ranges that are near, split what is too large, and copy blocks out of them. Pure numpy, no I/O."""
+"""Merge byte ranges that are near each other, split large ones, and copy blocks out of them. Pure numpy, no I/O."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Requests:
     Parameters
     ----------
     offsets, lengths
-        Shape ``(m,)``, bytes: the requests. Those of one merged stretch are consecutive, without overlap.
+        Shape ``(m,)``, bytes: the requests. The requests of one merged run are consecutive and do not overlap.
     request
         Shape ``(n,)``: for each range the number of the request that holds its first byte.
     within
-        Shape ``(n,)``, bytes: where the range begins in that request. It ends in the same request unless
-        requests were split by ``max_length``; then it continues in the next ones.
+        Shape ``(n,)``, bytes: where the range begins in that request. It ends in the same request, unless
+        ``max_length`` split requests; then it continues in the next requests.
     """
 
     offsets: NDArray[np.int64]
@@ -35,14 +35,14 @@ class Requests:
     within: NDArray[np.int64]
 
     def cut(self, answers: Sequence[bytes | memoryview], lengths: NDArray[np.int64], /) -> list[bytes | memoryview]:
-        """Cut the ranges out of the answers to the requests; copied only where a range spans several.
+        """Return the ranges, cut out of the answers to the requests. Only a range that spans several answers is copied.
 
         Parameters
         ----------
         answers
             Bytes of each request.
         lengths
-            Shape ``(n,)``, bytes: as given to `coalesce`.
+            Shape ``(n,)``, bytes: the lengths that `coalesce` got.
         """
         views = [memoryview(answer) for answer in answers]
         ranges: list[bytes | memoryview] = []
@@ -67,9 +67,9 @@ def coalesce(
     enough: int | None = None,
     max_length: int | None = None,
 ) -> Requests:
-    """Merge ranges that overlap, touch, or stand at most ``max_gap`` bytes apart.
+    """Merge ranges that overlap, touch, or are at most ``max_gap`` bytes apart.
 
-    An empty range asks for nothing: its request is 0 (which need not exist) and its place in it 0.
+    An empty range needs no request: its ``request`` is 0 (which need not exist) and its ``within`` is 0.
 
     Parameters
     ----------
@@ -78,9 +78,10 @@ def coalesce(
     max_gap
         Unneeded bytes to read rather than send another request.
     enough
-        Bytes after which a request is not extended by ranges that do not overlap it, more or less. ``None``: never.
+        Approximate length in bytes from which ranges that do not overlap a request no longer extend it. ``None``:
+            no limit.
     max_length
-        Bytes a request may have at most; a longer stretch is cut. ``None``: no bound.
+        Largest length of a request in bytes; longer requests are split. ``None``: no limit.
 
     Returns
     -------
@@ -98,7 +99,7 @@ def coalesce(
     lengths = np.asarray(lengths, dtype=np.int64)
     request = np.zeros(offsets.shape, dtype=np.intp)
     within = np.zeros(offsets.shape, dtype=np.int64)
-    if lengths.size == 1 and 0 < lengths[0] <= (max_length or lengths[0]):  # most often, and nothing to merge or cut
+    if lengths.size == 1 and 0 < lengths[0] <= (max_length or lengths[0]):  # most common: nothing to merge
         return Requests(offsets=offsets, lengths=lengths, request=request, within=within)
     filled = np.flatnonzero(lengths)
     if filled.size == 0:
@@ -106,7 +107,7 @@ def coalesce(
 
     order = filled[np.argsort(offsets[filled], kind="stable")]
     starts = offsets[order]
-    reach = np.maximum.accumulate(starts + lengths[order])  # end of everything so far
+    reach = np.maximum.accumulate(starts + lengths[order])  # end of all ranges so far
     fresh = np.empty(order.size, dtype=bool)
     fresh[0] = True
     np.greater(starts[1:] - reach[:-1], max_gap, out=fresh[1:])
@@ -137,8 +138,8 @@ def coalesce(
 
 _MAX_GAP_BYTES = (
     16 * 1024
-)  # to copy as much costs about 2 us; another read as much, and far more on a network file system
-_BATCH_BYTES = 1024 * 1024  # bytes that are read and taken apart together: they stay in the cache of the processor
+)  # copying as much costs about 2 us; another read costs as much, and far more on a network file system
+_BATCH_BYTES = 1024 * 1024  # bytes that are read and split up together: they stay in the cache of the processor
 
 
 def gather(data: Bytes | bytearray, positions: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
@@ -149,7 +150,7 @@ def gather(data: Bytes | bytearray, positions: NDArray[np.int64], size: int, /) 
     numpy.ndarray
         Shape ``(n, size)``.
     """
-    # Overlapping items, one for each byte of the data: to take them is one memcpy each.
+    # Overlapping items, one for each byte of the data: taking an item is one memcpy.
     windows = np.ndarray((len(data) - size + 1,), dtype=np.dtype((np.void, size)), buffer=data, strides=(1,))
     return windows[positions].view(np.uint8).reshape(-1, size)
 
@@ -157,16 +158,16 @@ def gather(data: Bytes | bytearray, positions: NDArray[np.int64], size: int, /) 
 def read_blocks(
     read_ranges: Callable[[NDArray[np.int64]], Sequence[Bytes]], offsets: NDArray[np.int64], size: int, /
 ) -> NDArray[np.uint8]:
-    """Read blocks from a place where reading is cheap: near ones at once, unneeded bytes between them included.
+    """Read blocks from a source where reading is cheap; near blocks are read together with the bytes between them.
 
-    No more than about 3 MiB, or three blocks, are held besides the answer.
+    At most about 3 MiB, or three blocks, are in memory besides the result.
 
     Parameters
     ----------
     read_ranges
-        As `Source.read_ranges`.
+        Function that reads ranges as `Source.read_ranges` does.
     offsets
-        Shape ``(n,)``, bytes, in any order; all blocks lie within the source. At least one.
+        Shape ``(n,)``, bytes, in any order, at least one; all blocks lie within the source.
     size
         Bytes of a block, at least one.
 
@@ -179,11 +180,11 @@ def read_blocks(
     order = slice(None) if is_sorted else np.argsort(offsets, kind="stable")
     requests = coalesce(offsets[order], np.full(len(offsets), size), max_gap=_MAX_GAP_BYTES, enough=_BATCH_BYTES)
     table = np.stack([requests.offsets, requests.lengths], axis=1)
-    begins = np.cumsum(requests.lengths) - requests.lengths  # in the answers to all requests, joined
+    begins = np.cumsum(requests.lengths) - requests.lengths  # positions in the joined answers to all requests
     places = begins[requests.request] + requests.within
     if is_sorted and begins[-1] < _BATCH_BYTES:
         data = _joined(read_ranges(table))
-        if len(data) == len(offsets) * size:  # nothing lies between
+        if len(data) == len(offsets) * size:  # no bytes lie between the blocks
             return np.frombuffer(data, np.uint8).reshape(-1, size)
         return gather(data, places, size)
     answer = np.empty((len(offsets), size), np.uint8)

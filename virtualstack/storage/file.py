@@ -1,4 +1,4 @@
-"""A source as a Python file, for libraries that want one (h5py, tifffile)."""
+"""Present a source as a Python file, for libraries that need one (h5py, tifffile)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["SourceFile"]
 class SourceFile(io.RawIOBase):
     """A seekable, read-only binary file over a source.
 
-    Local files and bytes in memory are read as asked. Others are read in blocks that are kept, so that the many small
-    reads of a header cost few requests; small files are fetched whole by the first read.
+    Reads of local files and of bytes in memory go straight to the source. Other sources are read in blocks that are
+    kept, so that the many small reads of a header cost few requests. The first read fetches a small file whole.
 
     Parameters
     ----------
     source
-        Where the bytes come from; it stays open when the file is closed.
+        The source that is read; it stays open when the file is closed.
     block_size
-        Bytes of a block; 0 reads as asked. ``None``: 0 for local files and memory, 64 KiB for others.
+        Bytes of a block; 0: no blocks. ``None``: 0 for local files and memory, 64 KiB for others.
     cache_size
-        Bytes of blocks to keep; those unused for longest go first.
+        Bytes of blocks to keep; the least recently used blocks are dropped first.
     whole_size
-        Bytes up to which a file that is read in blocks is fetched whole.
+        Largest size in bytes of a file that is fetched whole, if files are read in blocks.
 
     Examples
     --------
@@ -65,28 +65,28 @@ class SourceFile(io.RawIOBase):
 
     @property
     def name(self) -> str:
-        """URL of the source."""
+        """The URL of the source."""
         return self._source.location.url
 
     @property
     def size(self) -> int:
-        """Bytes of the whole file."""
+        """The size of the whole file in bytes."""
         return self._source.size
 
     def readable(self) -> bool:
-        """Say that the file can be read."""
+        """Return True: the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Say that the file can be positioned."""
+        """Return True: the file can be positioned."""
         return True
 
     def tell(self) -> int:
-        """Give the position in bytes."""
+        """Return the position in bytes."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Set the position in bytes; it may lie past the end, where nothing is read."""
+        """Set the position in bytes and return it; past the end, reads return nothing."""
         with self._lock:
             base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
             if base is None:
@@ -97,7 +97,7 @@ class SourceFile(io.RawIOBase):
             return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read up to ``size`` bytes from the position, fewer only at the end of the file."""
+        """Read up to ``size`` bytes from the position; fewer are returned only at the end of the file."""
         if self.closed:
             raise ValueError(f"the file over '{self.name}' is closed")
         with self._lock:
@@ -112,7 +112,7 @@ class SourceFile(io.RawIOBase):
         return self.read()
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Read into a buffer; the number of bytes that were read."""
+        """Read into a buffer and return the number of bytes that were read."""
         view = memoryview(buffer).cast("B")
         data = self.read(len(view))
         view[: len(data)] = data
@@ -124,7 +124,7 @@ class SourceFile(io.RawIOBase):
             return self._source.read(offset, length) if length else b""
         first, last = offset // size, (offset + length - 1) // size
         if last - first + 1 > self._n_blocks:
-            return self._source.read(offset, length)  # would push out all there is
+            return self._source.read(offset, length)  # keeping these blocks would push out all others
         missing = [number for number in range(first, last + 1) if number not in self._blocks]
         if missing:
             ranges = [(number * size, min(size, self.size - number * size)) for number in missing]

@@ -1,4 +1,4 @@
-"""Sources as an fsspec filesystem, for libraries that read through one."""
+"""Present sources as an fsspec filesystem, for libraries that read through fsspec."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PROTOCOL = "virtualstack"
 
 
 class SourceFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """A read-only filesystem over a storage: the URL ``virtualstack://s3://bucket/key`` is what is at the rest of it.
+    """A read-only filesystem over a storage: ``virtualstack://s3://bucket/key`` opens ``s3://bucket/key``.
 
     Parameters
     ----------
     store
-        How sources are reached.
+        Storage that opens the sources.
     """
 
     protocol = PROTOCOL
-    cachable = False  # storages are not equal by what they reach
+    cachable = False  # equality of storages does not depend on what they reach
     root_marker = ""
 
     def __init__(self, store: Storage | None = None, **options: Any) -> None:
@@ -37,12 +37,12 @@ class SourceFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return [cls._strip_protocol(x) for x in path] if isinstance(path, list) else path.removeprefix(f"{PROTOCOL}://")
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        """Give name and size, in bytes, of a source."""
+        """Return the name and the size in bytes of a source."""
         url = self._strip_protocol(path)
         return {"name": url, "size": self._store.source(url).size, "type": "file"}
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        """List one source."""
+        """Return one source as a list."""
         found = self.info(path)
         return [found if detail else found["name"]]
 

@@ -1,4 +1,4 @@
-"""Walk local folders, by patterns in linear time; a folder that may not be read is an error, and not left out."""
+"""Search local folders by patterns in linear time; a folder that cannot be read is an error and is not skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from virtualstack.errors import StorageError
 __all__ = ["MAGIC", "files_below", "find_local", "is_there", "list_folder", "path_expression"]
 
 MAGIC = re.compile(r"[*?\[]")
-"""What makes a pattern of a path."""
+"""Characters that make a path a pattern."""
 
 _NOT_HIDDEN = r"(?!\.)"
 _FOLDERS = rf"(?:{_NOT_HIDDEN}[^/]*+/)*?"
@@ -23,10 +23,10 @@ _TOKENS = re.compile(r"(\*+|\?|\[!?\]?[^\]]*\])")
 
 
 def path_expression(pattern: str, /) -> re.Pattern[str]:
-    """Translate a pattern as :func:`glob.glob` has it: ``**`` is any folders, and what begins with a dot is hidden.
+    """Translate a pattern as in :func:`glob.glob`: ``**`` is any folders, and names with a leading dot are hidden.
 
-    What stands between two stars is matched where it occurs first, once and for all (an atomic group): what is there
-    to match after it is most then, so nothing is lost, and nothing has to be tried again.
+    The text between two stars matches at its first occurrence only (an atomic group). The rest that remains to be
+    matched is then the longest, so no match is lost, and the search never has to go back.
 
     >>> bool(path_expression("**/t[0-9]*.nc").fullmatch("a/b/t12.nc"))
     True
@@ -47,7 +47,7 @@ def path_expression(pattern: str, /) -> re.Pattern[str]:
 
 
 def _segment(pattern: str) -> str:
-    """Translate what stands between slashes."""
+    """Translate the part of a pattern between two slashes."""
     pieces = [""]
     for i, token in enumerate(_TOKENS.split(pattern)):
         if token.startswith("*"):
@@ -63,7 +63,7 @@ def _segment(pattern: str) -> str:
 
 
 def _character_set(inside: str) -> str:
-    """Translate a set; one whose ranges are all empty, such as ``z-a``, has no character."""
+    """Translate a character set; a set with only empty ranges, such as ``z-a``, matches no character."""
     is_negated, chars = inside.startswith("!"), inside.removeprefix("!")
     made = ""
     while chars:
@@ -82,18 +82,18 @@ _MAX_VISITS = 1000
 
 
 class _Visits:
-    """Counts how often each folder is entered where links are followed: a few of them can make any number of ways."""
+    """Counter of how often each folder is entered, as a few links can lead to a folder in any number of ways."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[int, int]] = Counter()
 
     def enter(self, status: os.stat_result, path: str, /) -> tuple[int, int]:
-        """Count a folder, and give what it is known by.
+        """Count a visit to a folder, and return its device and inode number.
 
         Raises
         ------
         StorageError
-            It was entered too often.
+            The folder was entered too often.
         """
         which = status.st_dev, status.st_ino
         self._counts[which] += 1
@@ -107,17 +107,17 @@ class _Visits:
 
 
 def find_local(pattern: str, /) -> dict[str, bool]:
-    """Find what matches an absolute pattern, as :func:`glob.glob` does, and tell of each path whether it is a folder.
+    """Find the paths that match an absolute pattern, as :func:`glob.glob` does; values: whether the path is a folder.
 
-    A folder that lies within itself, by a link, is not entered again.
+    A folder that contains itself through a link is not entered again.
 
     Raises
     ------
     StorageError
-        A folder cannot be listed, which :func:`glob.glob` passes over; or the pattern is no path.
+        A folder cannot be listed, which :func:`glob.glob` ignores, or the pattern is not a valid path.
     """
     anchor, *segments = Path(pattern).parts
-    found: dict[str, bool | None] = {anchor: True}  # None: not looked at
+    found: dict[str, bool | None] = {anchor: True}  # None: not yet checked
     for i, segment in enumerate(segments, 1):
         of_folders = [path for path, is_folder in found.items() if is_folder is not False]
         is_last = i == len(segments)
@@ -133,7 +133,7 @@ def find_local(pattern: str, /) -> dict[str, bool]:
 
 
 def is_there(path: str, /) -> bool:
-    """Tell whether there is something by a name, be it a link to nothing; that it cannot be told is an error."""
+    """Return whether a path exists, even as a broken link; raise `StorageError` if that cannot be determined."""
     return _asked(lambda: os.lstat(path), path) is not None
 
 
@@ -142,7 +142,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _below(top: str) -> Iterator[tuple[str, bool]]:
-    """Give a folder, and all in it that is not hidden."""
+    """Yield a folder and everything in it that is not hidden, each with whether it is a folder."""
     status = _asked(lambda: Path(top).stat(), top)
     if status is None or not stat.S_ISDIR(status.st_mode):
         return
@@ -166,12 +166,12 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def list_folder(folder: str, /) -> list[os.DirEntry[str]]:
-    """List a folder; nothing where there is none.
+    """Return the entries of a folder; an empty list if the folder does not exist.
 
     Raises
     ------
     OSError
-        It cannot be listed.
+        The folder cannot be listed.
     """
     try:
         with os.scandir(folder) as entries:
@@ -181,12 +181,12 @@ def list_folder(folder: str, /) -> list[os.DirEntry[str]]:
 
 
 def files_below(top: str, /) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Return the files in a folder and below it, each with its path from there. Links to folders are followed.
+    """Yield the files in and below a folder, each with its path relative to the folder. Links to folders are followed.
 
     Raises
     ------
     OSError, StorageError
-        A folder cannot be listed, or is entered too often by links.
+        A folder cannot be listed, or links lead into a folder too often.
     """
     visits, todo = _Visits(), [(top, "", frozenset[tuple[int, int]]())]
     while todo:
@@ -194,12 +194,12 @@ def files_below(top: str, /) -> Iterator[tuple[str, os.DirEntry[str]]]:
         for entry in list_folder(folder):
             if not entry.is_dir():
                 yield at + entry.name, entry
-            elif ((status := entry.stat()).st_dev, status.st_ino) not in above:  # else it lies within itself, by a link
+            elif ((status := entry.stat()).st_dev, status.st_ino) not in above:  # else a link leads back
                 todo.append((entry.path, f"{at}{entry.name}/", above | {visits.enter(status, entry.path)}))
 
 
 def _asked[T](ask: Callable[[], T], path: str) -> T | None:
-    """Ask the file system; ``None`` where there is nothing."""
+    """Return the answer of the file system, or ``None`` if the path does not exist."""
     try:
         return ask()
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Filesystems of fsspec that a user gives as ``storage=``."""
+"""Read and write through fsspec filesystems that a user passes as ``storage=``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _MIN_FILES_PER_LISTING = 4  # requests for one file each
 
 @dataclass(frozen=True, slots=True)
 class FsspecSource:
-    """A file of an fsspec filesystem; pickles as the filesystem does.
+    """A file of an fsspec filesystem; it pickles if the filesystem does.
 
     Parameters
     ----------
     filesystem
         The filesystem.
     location
-        URL and size, as found or expected.
+        URL and size of the file, as found or as expected.
     """
 
     filesystem: AbstractFileSystem = field(repr=False)
@@ -42,7 +42,7 @@ class FsspecSource:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole source."""
+        """The size of the whole source in bytes."""
         return self.location.size or 0
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -50,7 +50,7 @@ class FsspecSource:
         return bytes(self.read_ranges([(offset, length)])[0])
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges as the filesystem does it: concurrently where it is asynchronous."""
+        """Read many ranges with ``cat_ranges``, which reads concurrently if the filesystem is asynchronous."""
         url = self.location.url
         table = check_ranges(ranges, url=url, size=self.size)
         starts, ends = table[:, 0].tolist(), (table[:, 0] + table[:, 1]).tolist()
@@ -91,7 +91,7 @@ class FsspecTarget:
 
     @property
     def is_listed(self) -> bool:
-        """Whether it may have a list of its keys."""
+        """If true, the keys can be listed; web servers have no list."""
         return not _is_web(self._filesystem)
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
@@ -110,7 +110,7 @@ class FsspecTarget:
         return []
 
     def first(self, prefix: str = "", /) -> str | None:
-        """Give the first key in the folder ``prefix`` and below it, or ``None``; all are listed."""
+        """Return the first key in the folder ``prefix`` and below it, or ``None``; all keys are listed for it."""
         self._check_listable()
         return next(iter(self.list(prefix)), None)
 
@@ -126,7 +126,7 @@ class FsspecTarget:
         return []
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
-        """List the objects in the folder ``prefix`` and below it, with size, etag and time of each."""
+        """List the objects in the folder ``prefix`` and below it, with size, etag and modification time of each."""
         self._check_listable()
         root = _path(self._filesystem, self.url).rstrip("/") + "/"
         with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
@@ -137,11 +137,11 @@ class FsspecTarget:
         return {}
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
-        """Write an object, replacing the one that is there; atomic only where the filesystem is."""
+        """Write an object and replace an existing one; the write is atomic only if the filesystem writes atomically."""
         self._pipe(key, data, "overwrite")
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write an object only where there is none."""
+        """Write an object unless the key exists, and return whether it was written."""
         try:
             self._pipe(key, data, "create")
         except FileExistsError:
@@ -149,7 +149,7 @@ class FsspecTarget:
         return True
 
     def delete(self, key: str, /) -> None:
-        """Delete an object; nothing happens where there is none."""
+        """Delete an object; nothing happens if it does not exist."""
         with _storage_errors(self._url(key)), contextlib.suppress(FileNotFoundError):
             self._filesystem.rm_file(self._path(key))
 
@@ -166,7 +166,7 @@ class FsspecTarget:
         with _storage_errors(self._url(key)):
             try:
                 self._filesystem.pipe_file(path, bytes(data), mode=mode)
-            except FileNotFoundError:  # no such folder
+            except FileNotFoundError:  # the folder does not exist
                 self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._filesystem.pipe_file(path, bytes(data), mode=mode)
 
@@ -178,7 +178,7 @@ class FsspecTarget:
 
 
 def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Location | None, /) -> FsspecSource:
-    """Open a file of a filesystem: asks which version of it is there, since bytes come without saying so."""
+    """Open a file of a filesystem; its version is requested first, as the bytes come without a version."""
     backend = _of_this_process(backend, url)
     with _storage_errors(url):
         info = backend.info(_path(backend, url))
@@ -192,7 +192,7 @@ def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Lo
 
 
 def look_up(urls: Sequence[str], backend: AbstractFileSystem, prefix: str, /) -> list[Location | StorageError]:
-    """Say of each URL which version of it is there; folders with several of them are listed."""
+    """Return the current version of each URL, or an error; folders with several of the URLs are listed."""
     backend = _of_this_process(backend, urls[0])
     backend.invalidate_cache()
     found: dict[str, Location | StorageError] = {}
@@ -234,17 +234,17 @@ def _is_web(backend: AbstractFileSystem) -> bool:
 
 
 def open_target(url: str, backend: AbstractFileSystem, prefix: str, /) -> FsspecTarget:
-    """Give the place to write to at a root URL; nothing is asked yet."""
+    """Return the target at a root URL; no request is made."""
     return FsspecTarget(backend, url)
 
 
 def _of_this_process(filesystem: AbstractFileSystem, url: str) -> AbstractFileSystem:
-    """Give a filesystem that works here: one with an event loop refuses to after a fork, and is made anew."""
+    """Return a filesystem that works in this process; if it has an event loop, it is made again after a fork."""
     if not filesystem.async_impl or getattr(filesystem, "_pid", None) == os.getpid():
         return filesystem
     try:
-        return pickle.loads(pickle.dumps(filesystem))  # its own way to another process
-    except Exception as error:  # whatever its class does
+        return pickle.loads(pickle.dumps(filesystem))  # the filesystem's own way to another process
+    except Exception as error:  # unpickling may raise any class of error
         raise StorageError(
             f"'{url}': the {type(filesystem).__name__} in storage= was opened by the process that this one was forked "
             f"from, and cannot be opened again ({error!r}). Give one that pickles, or open it after the fork",
@@ -253,7 +253,7 @@ def _of_this_process(filesystem: AbstractFileSystem, url: str) -> AbstractFileSy
 
 
 def _path(filesystem: AbstractFileSystem, url: str) -> str:
-    return str(filesystem._strip_protocol(url))  # fsspec documents it for this; there is no other name
+    return str(filesystem._strip_protocol(url))  # fsspec documents this method for this use; it has no public name
 
 
 def _modified(info: Mapping[str, Any]) -> float | None:
@@ -269,7 +269,7 @@ def _storage_errors(url: str) -> Iterator[None]:
         yield
     except (StorageError, FileExistsError):
         raise
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: NotImplementedError, too
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError includes NotImplementedError
         _translate(error, url)
 
 

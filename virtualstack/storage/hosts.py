@@ -1,4 +1,4 @@
-"""Which web hosts are open to all, and which only to those who are near them."""
+"""Decide which web hosts are public, and which can be reached only from a private network."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from functools import lru_cache
 __all__ = ["MAX_HOSTS", "is_host", "resolve", "why_not_public"]
 
 MAX_HOSTS = 64
-"""Names of hosts that are looked up for one question."""
+"""Largest number of host names that one check looks up."""
 
-_CACHE_SECONDS = 60.0  # seconds that an answer of the name service is good for
+_CACHE_SECONDS = 60.0  # seconds for which an answer of the name service is kept
 _AUTHORITY = re.compile(
     r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.\-]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII | re.IGNORECASE
 )
@@ -24,16 +24,16 @@ _PRIVATE_DOMAINS = frozenset(
     ["localhost", "local", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "arpa"]
 )
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-_SPECIAL = (  # what older Pythons take for global: the IANA special-purpose registries, RFC 6890 and RFC 9637
+_SPECIAL = (  # ranges that older Pythons call global: the IANA special-purpose registries, RFC 6890 and RFC 9637
     ipaddress.IPv4Network("192.0.0.0/24"),
     ipaddress.IPv6Network("3fff::/20"),
 )
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
-_METADATA = ipaddress.IPv4Address("168.63.129.16")  # of Azure, which is the one that lies among public addresses
+_METADATA = ipaddress.IPv4Address("168.63.129.16")  # Azure's metadata service, the only one at a public address
 
 
 def is_host(authority: str, /) -> bool:
-    """Tell whether there is a host and perhaps a port, without a user and what only some programs read as a host.
+    """Return whether a text is a host with an optional port, without a user or text that programs read differently.
 
     >>> is_host("data.org:8080"), is_host("data.org@127.0.0.1"), is_host("data.org?@127.0.0.1")
     (True, False, False)
@@ -43,14 +43,14 @@ def is_host(authority: str, /) -> bool:
 
 
 def why_not_public(authority: str, /) -> str | None:
-    """Say what the host of an http(s) URL is, where it is not public; ``None`` where it is.
+    """Return why the host of an http(s) URL is not public, or ``None`` if it is public.
 
-    A name is looked up, and kept for a minute; one that is not known is left to fail by itself.
+    Names are looked up, and the answer is kept for a minute. An unknown name counts as public: the request fails later.
 
     Parameters
     ----------
     authority
-        What stands between ``//`` and the next ``/``, where it `is_host`.
+        Text between ``//`` and the next ``/`` of a URL, for which `is_host` is true.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def why_not_public(authority: str, /) -> str | None:
     labels = name.split(".")
     if not all(0 < len(label) <= 63 for label in labels) or len(name) > 253:
         return "is no name of a host"
-    if _NUMBER.fullmatch(labels[-1]):  # browsers, and obstore, take it for an IPv4 address: WHATWG URL 3.5
+    if _NUMBER.fullmatch(labels[-1]):  # browsers and obstore read this as an IPv4 address: WHATWG URL 3.5
         try:
             return _kind(ipaddress.IPv4Address(name))
         except ValueError:
@@ -80,7 +80,7 @@ def why_not_public(authority: str, /) -> str | None:
 
 
 def resolve(authorities: Sequence[str], /) -> None:
-    """Look names up together, so that slow answers are waited for together."""
+    """Look up several host names at the same time, so that slow answers are waited for together."""
     if len(authorities) > 1:
         with ThreadPoolExecutor(MAX_HOSTS) as pool:
             list(pool.map(why_not_public, authorities))
@@ -100,7 +100,7 @@ def _looked_up(name: str, minute: int) -> tuple[ipaddress.IPv4Address | ipaddres
 
 
 def _kind(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
-    """Say what an address is that is not public; ``None`` where it is."""
+    """Return which kind of non-public address an address is, or ``None`` if it is public."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return _kind(address.ipv4_mapped)

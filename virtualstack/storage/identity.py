@@ -1,4 +1,4 @@
-"""Credentials that are tried at a bucket, in turn, and the options of ``storage=``. No requests are made here."""
+"""List the credentials to try at a bucket, and interpret the options of ``storage=``. No requests are made here."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Identity:
     Parameters
     ----------
     name
-        What error messages call it.
+        Name of the identity in error messages.
     config
-        Options of the store; secrets, so never in a repr.
+        Options of the store. They contain secrets, so they are never part of a repr.
     """
 
     name: str
@@ -49,19 +49,20 @@ class Identity:
 
 
 def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, str], /) -> tuple[Identity, ...]:
-    """List the identities to try, in order.
+    """Return the identities to try, in order.
 
-    Those given as options are the only ones; else the environment's, those of the AWS credentials file, and none.
-    Instance metadata services are not asked: where there is none, asking takes long.
+    If the options hold credentials, only these are tried. Otherwise: the credentials of the environment, those of the
+    AWS credentials file or of gcloud, and anonymous access. Instance metadata services are not asked, as this takes
+    long where there are none.
 
     Parameters
     ----------
     service
         ``"s3"``, ``"gs"``, ``"az"`` or ``"http"``.
     options
-        Options in the words of `options.normalise`.
+        Options as `normalise` returns them.
     environ
-        The environment variables.
+        Environment variables.
     """
     if service == "http":
         return (Identity("the headers in storage=" if "default_headers" in options else "no credentials", options),)
@@ -114,7 +115,7 @@ CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout",
 _CLIENT_DEFAULTS = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "600s"}
 _MAX_RETRIES, _RETRY_SECONDS = 5, 10.0
 OWN_OPTIONS = {"max_retries", "min_rate", "retry_timeout"}
-_ALIASES = {  # fsspec's words (s3fs, gcsfs, adlfs) that have one plain meaning in obstore's
+_ALIASES = {  # names of fsspec (s3fs, gcsfs, adlfs) that have one plain meaning in obstore
     "anon": "skip_signature",
     "anonymous": "skip_signature",
     "key": "access_key_id",
@@ -127,7 +128,7 @@ _OPTION_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_", "http": ""}
 
 
 def normalise(service: str, options: Mapping[str, Any], /) -> dict[str, Any]:
-    """Give options in obstore's words: lower case, without ``aws_`` and the like, fsspec's aliases replaced."""
+    """Return options under obstore's names: lower case, without ``aws_`` and the like, fsspec's aliases replaced."""
     plain: dict[str, Any] = {}
     for key, value in options.items():
         if key == "client_kwargs" and isinstance(value, Mapping):
@@ -139,7 +140,7 @@ def normalise(service: str, options: Mapping[str, Any], /) -> dict[str, Any]:
 
 
 def split(options: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Split normalised options in those of the store, of its HTTP client, and of its retries, with our defaults.
+    """Split normalised options into those of the store, of its HTTP client and of its retries, and add the defaults.
 
     ``retry_timeout`` is in seconds.
     """

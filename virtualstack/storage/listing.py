@@ -1,4 +1,4 @@
-"""URLs and patterns of them as the URLs of what is there."""
+"""Turn paths, URLs and patterns into the URLs of existing files."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ __all__ = ["find_urls", "found_url", "is_pattern", "natural_key"]
 
 _WEB = ("http://", "https://")
 _MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
-"""Files that tell that a folder is a store, of zarr or of references as parquet."""
+"""Names of files that mark a folder as a store, of zarr or of references as parquet."""
 
 _STORES = (".zarr", ".parq", ".parquet")
-"""Ends of names of folders that are meant to be stores: one that is damaged is not passed over."""
+"""Endings of folder names that are meant to be stores: a damaged store is not skipped."""
 
 
 def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: StorageLike = None) -> list[str]:
-    """Give the URLs that patterns match, one pattern after the other; what is no pattern is given as its own URL.
+    """Return the URLs that patterns match, one pattern after the other; a path without wildcards becomes its own URL.
 
-    ``*`` and ``?`` stand for characters within one folder, ``**`` for any folders, ``[0-9]`` for one character of a
-    set. What one pattern matches is in natural order: ``9.nc`` before ``10.nc``. A folder that is a store counts as a
-    file; other folders are not matched. Remote folders are listed whole, from the last folder before the first such
-    character on.
+    ``*`` and ``?`` stand for characters within one folder, ``**`` for any number of folders, ``[0-9]`` for one
+    character of a set. The matches of one pattern are in natural order: ``9.nc`` before ``10.nc``. A folder that is a
+    store counts as a file; other folders are not matched. Remote folders are listed completely, from the last folder
+    before the first wildcard.
 
     Parameters
     ----------
     patterns
         Local paths or URLs.
     storage
-        How remote folders are reached; see :func:`virtualstack.open_virtual_dataset`.
+        Access to remote folders; see :func:`virtualstack.open_virtual_dataset`.
 
     Raises
     ------
     SourceNotFoundError
         Nothing matches a pattern.
     StorageError
-        A folder cannot be listed, as on web servers, or where it may not be read.
+        A folder cannot be listed: it is on a web server, or reading it is not permitted.
     """
     found: list[str] = []
     for pattern in patterns:
@@ -55,7 +55,7 @@ def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
 
 
 def is_pattern(path: str | os.PathLike[str], /) -> bool:
-    """Tell whether a path or URL is a pattern; what there is by that very name is none, and ``?`` in a web URL neither.
+    """Return whether a path or URL is a pattern; an existing file of that name is not, nor is ``?`` in a web URL.
 
     >>> is_pattern("data/*.nc"), is_pattern("https://example.org/get?file=1")
     (True, False)
@@ -70,7 +70,7 @@ def is_pattern(path: str | os.PathLike[str], /) -> bool:
 
 
 def natural_key(text: str, /) -> list[tuple[int, int, str]]:
-    """Give a key that sorts numbers in names by their value.
+    """Return a sort key that orders numbers in names by their value.
 
     >>> sorted(["b10.nc", "b9.nc", "a.nc"], key=natural_key)
     ['a.nc', 'b9.nc', 'b10.nc']
@@ -80,7 +80,7 @@ def natural_key(text: str, /) -> list[tuple[int, int, str]]:
 
 
 def found_url(path: str | os.PathLike[str], /) -> str:
-    """Give the absolute URL of a path or URL; a local one may be percent-encoded, as :meth:`Path.as_uri` writes it."""
+    """Return the absolute URL of a path or URL; a local URL may be percent-encoded as :meth:`Path.as_uri` writes it."""
     url = absolute_url(path)
     local = local_path(url)
     if local is None or "%" not in url or not _is_url(path) or os.path.exists(local):
@@ -111,7 +111,7 @@ def _matches(pattern: str, storage: Storage) -> list[str]:
 
 
 def _local(pattern: str) -> list[str]:
-    """Match files, and folders that are stores."""
+    """Return the URLs of the files, and of the folders that are stores, that match a pattern."""
     found = find_local(pattern)
     stores = {path for path, is_folder in found.items() if is_folder and _is_store(path)}
     return [absolute_url(path) for path in _outermost(found, stores) if path in stores or not found[path]]
@@ -133,7 +133,7 @@ def _remote(pattern: str, storage: Storage) -> list[str]:
 
 
 def _find_stores(key: str) -> Iterator[str]:
-    """Give the folders that a key tells to be stores."""
+    """Yield the parent folders of a key that are stores."""
     folders = key.split("/")[:-1]
     for i, folder in enumerate(folders, 1):
         if folder.endswith(_STORES) or (i == len(folders) and key.endswith(_MARKS)):
@@ -141,5 +141,5 @@ def _find_stores(key: str) -> Iterator[str]:
 
 
 def _outermost(paths: Iterable[str], stores: Collection[str]) -> list[str]:
-    """Leave out what lies within a store that is there too."""
+    """Return the paths without those that lie within one of the stores."""
     return [x for x in paths if not stores or not any(str(above) in stores for above in PurePosixPath(x).parents)]

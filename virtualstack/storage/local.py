@@ -1,4 +1,4 @@
-"""Local files as sources, and local directories as targets."""
+"""Read local files as sources, and write to local directories as targets."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^
 
 
 class _Descriptor:
-    """An open file, closed when nobody uses it any more.
+    """An open file, which is closed when nothing refers to it any more.
 
-    `os.pread` leaves no file position behind, so threads and forked processes may share it.
+    `os.pread` does not move a file position, so threads and forked processes may share the descriptor.
     """
 
     __slots__ = ("__weakref__", "number", "status")
 
     def __init__(self, path: Path, url: str) -> None:
         with _StorageErrors(url, "read"):
-            _check_regular(path.stat(), url)  # before opening: a FIFO would wait for its writer
+            _check_regular(path.stat(), url)  # before opening: opening a FIFO would wait for its writer
             self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            # Closes the file, and calls no Python code, in which Ctrl-C would be lost, as in `__del__`.
+            # This closes the file without Python code: in `__del__`, Ctrl-C would be lost.
             close = functools.partial(next, map(os.close, (self.number,)))
             _CLOSING[self.number] = weakref.ref(self, close)
             self.status = os.fstat(self.number)
 
 
 _CLOSING: dict[int, weakref.ref[_Descriptor]] = {}
-"""By number, which the system gives again to the next file."""
+"""References by descriptor number; the system reuses a number for the next file."""
 
 _OPEN: OrderedDict[int, tuple[_Descriptor, weakref.ref[LocalSource]]] = OrderedDict()
-"""By the id of the source; an entry goes when its source does."""
+"""Open descriptors by the id of the source; an entry is removed with its source."""
 
 _LOCK = threading.Lock()
 in_forked_children(lambda: globals().update(_LOCK=threading.Lock()))
@@ -70,16 +70,16 @@ in_forked_children(lambda: globals().update(_LOCK=threading.Lock()))
 class LocalSource:
     """A local file; made by `open_local`.
 
-    At most 128 files are held open by a process, however many sources it has; one that was closed is opened again
-    when needed, and must then still have the same size.
+    A process holds at most 128 files open, however many sources it has. A closed file is opened again when needed,
+    and `check_version` must then still hold.
 
     Parameters
     ----------
     location
         ``file://`` URL and size, as they were found.
     stamp
-        Inode, and nanoseconds since 1970-01-01 when content, name or mode last changed, as they were found; ``None``
-        once it was pickled: they say nothing elsewhere.
+        Inode and change time (ctime, in nanoseconds since 1970-01-01), as found. ``None`` after pickling, as they mean
+        nothing in another place.
     """
 
     __slots__ = ("__weakref__", "_path", "location", "stamp")
@@ -94,7 +94,7 @@ class LocalSource:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole source."""
+        """The size of the whole source in bytes."""
         return self.location.size or 0
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -148,7 +148,7 @@ class LocalSource:
         return file
 
     def keep(self, file: _Descriptor) -> None:
-        """Hold a descriptor of this file open, and let go of the one unused for longest."""
+        """Hold a descriptor of this file open, and close the least recently used one if there are too many."""
         # Called with the reference itself, which is the default value of `pop`; no Python code runs, as above.
         forget = functools.partial(_OPEN.pop, id(self))
         with _LOCK:
@@ -171,7 +171,7 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     SourceNotFoundError
         There is no such file.
     StorageError
-        It is a directory or a device, may not be read, or (`SourceChangedError`) differs from ``expected``.
+        The path is a directory or a device, or is not readable. `SourceChangedError`: it differs from ``expected``.
     """
     path = _path(url)
     file = _Descriptor(path, url)
@@ -182,9 +182,9 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
 
 
 def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> bytes:
-    """Read one range of a local file that nothing else is read of; errors are those of `open_local` and reading.
+    """Read one range of a local file of which nothing else is read; errors are those of `open_local` and reading.
 
-    Which version it is, is seen just before the file is opened.
+    The version is checked just before the file is opened.
     """
     path = _path(url)
     with _StorageErrors(url, "read"):
@@ -205,10 +205,10 @@ def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> 
 
 
 def with_fingerprint(location: Location, /) -> Location:
-    """Return a location with the fingerprint that its file has now, where the file is the version that was indexed.
+    """Return a location with the current fingerprint of its file, if the file is still the version that was indexed.
 
-    Others are returned as they are: those of files that changed or are not there, of which no version is known, and
-    of objects that are no local files.
+    Other locations are returned unchanged: files that changed, that do not exist or have no known version, and
+    objects that are not local files.
     """
     versions = location.last_modified, location.unmodified_since, location.fingerprint
     if not location.url.startswith("file://") or versions == (None, None, None):
@@ -225,7 +225,7 @@ def with_fingerprint(location: Location, /) -> Location:
 
 
 def look_up_local(url: str, /) -> Location:
-    """Look at a local file, which is not opened; errors are those of `open_local`."""
+    """Return the location of a local file without opening it; errors are those of `open_local`."""
     path = _path(url)
     with _StorageErrors(url, "read"):
         status = path.stat()
@@ -268,7 +268,7 @@ def _check_regular(status: os.stat_result, url: str) -> None:
 
 
 class _StorageErrors:
-    """Turns what the operating system raises into errors of storage."""
+    """A context that turns errors of the operating system into errors of storage."""
 
     __slots__ = ("_url", "_verb")
 
@@ -325,7 +325,7 @@ class LocalTarget:
 
     @property
     def is_listed(self) -> bool:
-        """Whether it has a list of its keys."""
+        """If true, the keys can be listed."""
         return True
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
@@ -335,7 +335,7 @@ class LocalTarget:
         return source.read(0, source.size)
 
     def leftovers(self, prefix: str, before: float, /) -> list[str]:
-        """List temporary files in and below a folder that killed writers left before a time (s since 1970)."""
+        """List the keys of temporary files that killed writers left below a folder before a time (s since 1970)."""
         found = []
         with _StorageErrors(self.url, "read"):
             for key, path in self._files(prefix):
@@ -346,9 +346,9 @@ class LocalTarget:
         return sorted(found)
 
     def empty_folders(self, prefix: str, before: float, /) -> list[str]:
-        """List the folders in a folder that hold no files at any depth, and changed before a time (s since 1970).
+        """List the folders in a folder that hold no files at any depth, unchanged since a time (s since 1970).
 
-        Links to folders, which may lie anywhere, are none of them.
+        Links to folders are left out, as they may lead anywhere.
         """
         found = []
         with _StorageErrors(self.url + prefix, "read"):
@@ -369,7 +369,7 @@ class LocalTarget:
             return sorted(key for key, path in self._files(prefix) if not path.name.startswith(TEMPORARY_PREFIX))
 
     def first(self, prefix: str = "", /) -> str | None:
-        """Give the first file in the folder ``prefix`` and below it, or ``None``; one look at the folder."""
+        """Return the first file in the folder ``prefix`` and below it, or ``None``; it lists the folder once."""
         folder = self._path(prefix.rstrip("/"))
         try:
             with _StorageErrors(self.url + prefix, "read"):
@@ -385,12 +385,12 @@ class LocalTarget:
         return least.relative_to(self._path("")).as_posix()
 
     def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted; none where there is no such folder."""
+        """List the names of the folders in the folder ``prefix``, sorted; empty if there is no such folder."""
         with _StorageErrors(self.url + prefix, "read"):
             return sorted(entry.name for entry in list_folder(str(self._path(prefix.rstrip("/")))) if entry.is_dir())
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
-        """List the files in the folder ``prefix`` and below it, with size and time of each; links are followed."""
+        """List the files in the folder ``prefix`` and below it, with size and modification time; links are followed."""
         top, found = str(self._path(prefix.rstrip("/"))), {}
         with _StorageErrors(self.url + prefix, "read"):
             for name, entry in files_below(top):
@@ -410,16 +410,16 @@ class LocalTarget:
         self.put_parts(key, [memoryview(data)])
 
     def put_parts(self, key: str, parts: Iterable[Bytes], /) -> None:
-        """Write a file as `put` does, out of parts that are made one after the other."""
+        """Write a file as `put` does, from parts that are produced one after the other."""
         with self._written(key, parts) as (temporary, path):
             temporary.replace(path)
             self._unsynced.add(path.parent)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write a file only where there is none.
+        """Write a file unless the key exists, and return whether it was written.
 
-        Where it returns, a loss of power takes neither this file nor those that were put before it: their folders are
-        synchronised with the disk too, once each.
+        Once this returns, a loss of power loses neither this file nor the files that were put before it: their folders
+        are synchronised with the disk too, once each.
         """
         root = self._path("")
         with self._written(key, [memoryview(data)]) as (temporary, path):
@@ -431,13 +431,13 @@ class LocalTarget:
             return is_new
 
     def delete(self, key: str, /) -> None:
-        """Delete a file; nothing happens where there is none."""
+        """Delete a file; nothing happens if it does not exist."""
         nothing = contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError)
         with _StorageErrors(self._url(key), "delete"), nothing:
             self._own_path(key).unlink()
 
     def delete_folder(self, prefix: str, /) -> None:
-        """Delete a folder (``""``: the root) and those in it, as far as they hold no files."""
+        """Delete a folder (``""``: the root) and the folders in it, as far as they hold no files."""
         with _StorageErrors(self.url + prefix, "delete"):
             top = self._own_path(f"{prefix.rstrip('/')}/x".lstrip("/")).parent
             for folder, _, _ in os.walk(top, topdown=False, onerror=_raise_unless_gone):
@@ -465,12 +465,12 @@ class LocalTarget:
                 yield path.relative_to(root).as_posix(), path
 
     def _own_path(self, key: str) -> Path:
-        """Give the path of a file that is written or deleted; no link is followed out of the directory.
+        """Return the path of a file that is written or deleted; it must not lie behind a link out of the directory.
 
         Raises
         ------
         ForbiddenLocationError
-            Its folder lies elsewhere.
+            The folder of the file lies outside the directory.
         """
         path = self._path(key)
         root, folder = os.path.realpath(self._path("")), os.path.realpath(path.parent)

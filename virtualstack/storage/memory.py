@@ -1,4 +1,4 @@
-"""Bytes in memory, as a source and as the process-wide ``memory://`` target."""
+"""Keep bytes in memory, as a source and as the process-wide ``memory://`` target."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemorySource:
-    """A source over bytes in memory; pickling takes the bytes along.
+    """A source over bytes in memory; its pickle contains the bytes.
 
     Parameters
     ----------
     data
         The whole source.
     url
-        What errors and manifests call it.
+        URL of the source in errors and manifests.
 
     Examples
     --------
@@ -43,12 +43,12 @@ class MemorySource:
 
     @property
     def location(self) -> Location:
-        """URL and size; the etag is a digest of the bytes."""
+        """The URL and the size; the etag is a digest of the bytes."""
         return Location(self.url, size=len(self.data), etag=hashlib.sha1(self.data, usedforsecurity=False).hexdigest())
 
     @property
     def size(self) -> int:
-        """Bytes of the whole source."""
+        """The size of the whole source in bytes."""
         return len(self.data)
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -68,7 +68,7 @@ class MemorySource:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTarget:
-    """Objects under a ``memory://`` URL; all of one process share them, none outlives it."""
+    """Objects under a ``memory://`` URL, shared by the whole process and lost at its end."""
 
     url: str
 
@@ -77,7 +77,7 @@ class MemoryTarget:
 
     @property
     def is_listed(self) -> bool:
-        """Whether it has a list of its keys."""
+        """If true, the keys can be listed."""
         return True
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
@@ -93,7 +93,7 @@ class MemoryTarget:
             return sorted(url[len(self.url) :] for url in _OBJECTS if url.startswith(root))
 
     def first(self, prefix: str = "", /) -> str | None:
-        """Give the first key in the folder ``prefix`` and below it, or ``None``."""
+        """Return the first key in the folder ``prefix`` and below it, or ``None``."""
         return next(iter(self.list(prefix)), None)
 
     def folders(self, prefix: str = "", /) -> Sequence[str]:
@@ -106,19 +106,19 @@ class MemoryTarget:
         return {key: open_memory(self.url + key).location for key in self.list(prefix)}
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
-        """Write an object, replacing the one that is there."""
+        """Write an object and replace an existing one."""
         url = self._url(key)
         with _LOCK:
             _OBJECTS[url] = bytes(data)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write an object only where there is none."""
+        """Write an object unless the key exists, and return whether it was written."""
         url = self._url(key)
         with _LOCK:
             return url not in _OBJECTS and _OBJECTS.setdefault(url, bytes(data)) is not None
 
     def delete(self, key: str, /) -> None:
-        """Delete an object; nothing happens where there is none."""
+        """Delete an object; nothing happens if it does not exist."""
         url = self._url(key)
         with _LOCK:
             _OBJECTS.pop(url, None)
@@ -133,7 +133,7 @@ def open_memory(url: str, /, *, expected: Location | None = None) -> MemorySourc
     Raises
     ------
     SourceNotFoundError
-        Nothing was written there in this process.
+        This process has not written an object at this URL.
     """
     with _LOCK:
         data = _OBJECTS.get(url)
@@ -145,5 +145,5 @@ def open_memory(url: str, /, *, expected: Location | None = None) -> MemorySourc
 
 
 def look_up_memory(url: str, /) -> Location:
-    """Look at an object; errors are those of `open_memory`."""
+    """Return the location of an object; errors are those of `open_memory`."""
     return open_memory(url).location

@@ -1,4 +1,4 @@
-"""The objects under one URL, to read whole or in part, and to write."""
+"""Read the objects under one URL, whole or in part."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["ObjectStore"]
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """Objects that do not change once they are there, under keys relative to a URL.
+    """Objects under keys relative to a URL, which do not change once they exist.
 
     Parameters
     ----------
     url
-        Absolute, ending in ``/``.
+        Absolute URL, ending in ``/``.
     storage
-        How it is reached.
+        Storage that opens the URL.
     allow
-        Where links among the objects may lead, besides the folder that holds the store; see `Permission.from_allow`.
+        Folders outside the parent of the store to which links may lead; see `Permission.from_allow`.
     """
 
     url: str
@@ -39,7 +39,7 @@ class ObjectStore:
 
     @cached_property
     def target(self) -> Target:
-        """Where objects are listed, written and deleted."""
+        """The target where objects are listed, written and deleted."""
         return self.storage.target(self.url)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -50,7 +50,7 @@ class ObjectStore:
         return Permission.from_allow(self.url, self.allow)
 
     def get(self, key: str, /, *, most: int) -> bytes:
-        """Read a whole object of ``most`` bytes or fewer, with one request; `SourceNotFoundError` where none is."""
+        """Read a whole object of at most ``most`` bytes with one request; it is `SourceNotFoundError` if it is gone."""
         self._permission.check_object(self.url + key)
         try:
             return self.target.get(key, most=most)
@@ -58,12 +58,12 @@ class ObjectStore:
             raise self._gone(key, error) from error
 
     def first(self, prefix: str, /) -> str | None:
-        """Give the least key in a folder; see :meth:`Target.first`."""
+        """Return the first key in a folder; see :meth:`Target.first`."""
         self._permission.check_object(self.url + prefix)
         return self.target.first(prefix)
 
     def read_ranges(self, key: str, size: int, ranges: Sequence[ByteRange], /) -> list[Bytes]:
-        """Read ranges of an object of ``size`` bytes, which is checked; nothing else is asked for."""
+        """Read ranges of an object; the size of the object is checked against ``size`` without a further request."""
         url = self.url + key
         self._permission.check_object(url)
         try:

@@ -1,18 +1,19 @@
-"""Requests to object stores and web servers, by obstore, which is kept honest.
+"""Send requests to object stores and web servers with obstore, and check its answers.
 
-What obstore 0.12 does, and what is done about it here and in `remote`:
+What obstore 0.12 does, and how this module and `remote` deal with it:
 
-- ranges past the end, and short 206 bodies, come back as short bytes without an error: lengths are compared;
-- a server that answers 429 or 503 is asked again for about a second, and its ``Retry-After`` is not looked at: the
-  request is made again as long as the server is to be waited for, when it wants to be asked;
-- an answer may come in as slowly as the server likes: its parts are counted as they come;
-- answers longer than asked for come as they are, whatever memory they take: those to one request are broken off, those
-  of `get_ranges` cannot be, so that strangers' web servers are not asked so; nor can the bodies of refusals be;
-- its own merging of ranges past the end panics, which ``except Exception`` does not catch: its merging is off, and a
-  panic becomes a `StorageError`;
-- without credentials it waits for instance metadata services: each store is told who it is;
-- explicit keys are mixed with the environment's session token: keys go through a credential provider;
-- after a fork its threads are gone, every request waits for ever, and no function starts them anew: see `connect`.
+- Ranges past the end, and short 206 bodies, come back as short bytes without an error: lengths are compared.
+- obstore repeats a request after 429 or 503 for about a second and ignores ``Retry-After``: the request is repeated
+  here, at the pace that the server asks for, for as long as ``retry_timeout`` allows.
+- obstore accepts an answer at any speed: the parts of an answer are counted as they arrive.
+- Answers that are longer than requested are accepted, whatever memory they take. An answer to one request is broken
+  off. An answer of `get_ranges` and the body of a refusal cannot be broken off, so `get_ranges` is not used for web
+  servers.
+- obstore's own merging of ranges past the end panics, which ``except Exception`` does not catch: merging is switched
+  off, and a panic becomes a `StorageError`.
+- Without credentials obstore waits for instance metadata services: each store gets an explicit identity.
+- obstore mixes explicit keys with the environment's session token: keys are passed by a credential provider.
+- After a fork obstore's threads are gone, and every request waits for ever: see `connect`.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
 _SORTED = S3Store, GCSStore, AzureStore
 _MAX_CONNECTIONS = 256
-_MAX_REGIONS = 3  # that are tried, as servers name them: a hostile one never ends
+_MAX_REGIONS = 3  # a hostile server could redirect to new regions for ever
 _FIRST_PAGE_KEYS = 50  # servers give 1000 and more at once
-_PAGE_KEYS = 1000  # keys that one answer has
+_PAGE_KEYS = 1000  # keys in one page of a listing
 _FREE_LISTINGS = 4
 _MIN_REQUESTS_PER_LISTING = 8  # requests for one object each, at once
 _EXAMPLES = {
@@ -64,7 +65,7 @@ _EXAMPLES = {
     "http": '{"headers": {"Authorization": "..."}}',
     "store": "...",
 }
-_SAFE = "/!$&'()*+,;=:@~[]^|"  # what obstore leaves as it is in the path of an http URL
+_SAFE = "/!$&'()*+,;=:@~[]^|"  # characters that obstore does not encode in the path of an http URL
 
 
 @dataclass(slots=True)
@@ -77,9 +78,9 @@ _STATE = _State(threading.Lock(), {})
 
 
 class Connection:
-    """One bucket or host: a store (connection pool) per identity, and which identity was let in.
+    """One bucket or host, with a store (connection pool) for each identity.
 
-    Safe to use from many threads.
+    The identity that was accepted last is tried first. Safe to use from many threads.
     """
 
     def __init__(self, root: str, service: str, options: Mapping[str, Any], store: ObjectStore | None = None) -> None:
@@ -99,7 +100,7 @@ class Connection:
         self._lock = threading.Lock()
 
     def get(self, url: str, key: str, start: int, stop: int) -> tuple[memoryview, Location]:
-        """Read bytes ``start`` to ``stop`` (clipped at the end), and what the server says of the whole object."""
+        """Read bytes ``start`` to ``stop`` (clipped at the end), and return them with the location of the object."""
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = obstore.get(store, key, options={"range": (start, stop)})
@@ -108,7 +109,7 @@ class Connection:
         return self._read(url, ask)
 
     def get_whole(self, url: str, key: str, limit: int) -> tuple[memoryview, Location]:
-        """Read a whole object of a server without ranges; `StorageError` where it has more than ``limit`` bytes."""
+        """Read a whole object from a server without ranges; more than ``limit`` bytes are a `StorageError`."""
 
         def check(size: int) -> None:
             if size > limit:
@@ -121,7 +122,7 @@ class Connection:
         return self.get_object(url, key, check)
 
     def get_object(self, url: str, key: str, check: Callable[[int], None]) -> tuple[memoryview, Location]:
-        """Read a whole object, whose size is checked before its bytes come."""
+        """Read a whole object; its size is checked before its bytes are read."""
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = obstore.get(store, key)
@@ -133,7 +134,7 @@ class Connection:
         return self._read(url, ask)
 
     def get_ranges(self, url: str, key: str, starts: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
-        """Read ranges, about ten at a time; their lengths are not checked here, and no answer is broken off."""
+        """Read ranges, about ten at a time, without checks of their lengths; no answer is broken off."""
 
         def ask(store: ObjectStore) -> list[memoryview]:
             got = obstore.get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
@@ -142,7 +143,7 @@ class Connection:
         return self._read(url, ask)
 
     def put(self, url: str, key: str, data: bytes | bytearray | memoryview, *, create: bool) -> bool:
-        """Write an object; with ``create`` only where there is none. Whether it was written."""
+        """Write an object, with ``create`` only if the key does not exist; return whether it was written."""
 
         def ask(store: ObjectStore) -> bool:
             try:
@@ -161,14 +162,14 @@ class Connection:
         return self._read(url, lambda store: [item["path"] for item in obstore.list(store, prefix or None).collect()])
 
     def folders(self, url: str, prefix: str) -> Sequence[str]:
-        """List the folders in the folder ``prefix``, by their paths."""
+        """Return the paths of the folders in the folder ``prefix``."""
         self._check_listed(url)
         return self._read(
             url, lambda store: list(obstore.list_with_delimiter(store, prefix or None)["common_prefixes"])
         )
 
     def contents(self, url: str, prefix: str) -> Sequence[Location]:
-        """List the objects in the folder ``prefix`` and below it; in the place of URLs stand their keys."""
+        """List the objects in the folder ``prefix`` and below it; each location has the key in place of the URL."""
         self._check_listed(url)
 
         def ask(store: ObjectStore) -> Sequence[Location]:
@@ -178,7 +179,7 @@ class Connection:
         return self._read(url, ask)
 
     def first(self, url: str, prefix: str) -> str | None:
-        """Give the first key in the folder ``prefix`` and below it: one request where the server sorts its keys."""
+        """Return the first key in the folder ``prefix`` and below it, with one request if the server sorts its keys."""
         self._check_listed(url)
 
         def ask(store: ObjectStore) -> str | None:
@@ -193,7 +194,7 @@ class Connection:
 
     @property
     def is_web(self) -> bool:
-        """Whether it is a web server, which has no list of its keys."""
+        """If true, this is a web server, which cannot list its keys."""
         stores = list(self._stores.values()) if self._service == "store" else []
         return self._service == "http" or any(isinstance(store, HTTPStore) for store in stores)
 
@@ -202,14 +203,14 @@ class Connection:
             raise UnlistableError.at(url)
 
     def look_up(self, url: str, key: str) -> Location:
-        """Ask for size, etag and time of an object; where a server does not tell, for its first byte."""
+        """Return size, etag and time of an object; if HEAD fails at a web server, its first byte is requested."""
 
         def ask(store: ObjectStore) -> Location:
             return _location(url, obstore.head(store, key))
 
         try:
             return self._read(url, ask)
-        except StorageError:  # obstore takes a server that does not know HEAD for one that has nothing there
+        except StorageError:  # obstore reports "not found" for a server that does not support HEAD
             if not self.is_web:
                 raise
         try:
@@ -218,20 +219,20 @@ class Connection:
             return Location(url, size=0)
 
     def between(self, url: str, keys: Sequence[str]) -> tuple[dict[str, Location], str | None]:
-        """List what there is from the first to the last of some keys, which are sorted.
+        """List the existing objects from the first to the last of some sorted keys.
 
         Returns
         -------
         tuple
-            Those of the keys that are there, without the URL; and the last key that was looked at (``None``: all of
-            them are known), as a listing ends where it is about others for the most part.
+            The locations of the existing keys, without the URL, and the last key that the listing reached. ``None``: it
+            reached all keys. The listing stops early if it contains mostly other objects.
         """
         wanted = set(keys)
         folder = posixpath.commonprefix([keys[0], keys[-1]]).rpartition("/")[0]
 
         def ask(store: ObjectStore) -> tuple[dict[str, Location], str | None]:
             found: dict[str, Location] = {}
-            # What sorts before the first key, and not much: listings begin after it.
+            # The text before the first key begins the listing, with little in between.
             pages = obstore.list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_PAGE_KEYS)
             is_sorted, end = isinstance(store, _SORTED), ""
             for n, page in enumerate(pages):
@@ -289,7 +290,7 @@ class Connection:
             if region is None or region == used:
                 break
             with self._lock:
-                if self._region == used:  # others who asked at the same time may have found it out
+                if self._region == used:  # another thread may have set the region meanwhile
                     self._region = region
                     self._stores.clear()
         raise StorageError(
@@ -313,19 +314,19 @@ class Connection:
                 except obstore.exceptions.BaseError as error:
                     if is_option_error(error):
                         raise
-                    # a credentials file that is not there, and the like: another identity may do
+                    # such as a missing credentials file: another identity may be accepted
                     raise RefusedError(what_was_answered(str(error)), url=url) from error
                 self._stores[identity.name] = store
             return store
 
 
 def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connection, str]:
-    """Return the connection that serves a URL, shared by all URLs of its bucket or host, and the key there.
+    """Return the connection that serves a URL, shared by all URLs of its bucket or host, and the key of the URL in it.
 
     Raises
     ------
     StorageError
-        This process was forked from one that had imported obstore.
+        This process was forked from a process that had imported obstore.
     """
     if was_imported_before_fork("obstore"):
         raise StorageError(
@@ -343,7 +344,7 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
     if service == "http":
         path = unquote(key)
         if not key or any(part in ("", ".", "..") for part in path.split("/")) or quote(path, safe=_SAFE) != key:
-            root, key = url, ""  # a query, '//', '%2F': only the URL as it is says it
+            root, key = url, ""  # a query, '//' or '%2F': only the unchanged URL is right
         else:
             key = path
     name = (root, repr(sorted(options.items())), _environment())
@@ -355,10 +356,10 @@ _CREDENTIALS_RAW = tuple(prefix.encode() for prefix in _CREDENTIALS)
 
 
 def _environment() -> int:
-    """Identify the credentials of the environment: who sets them after a refusal is somebody else."""
+    """Return a hash of the credentials in the environment; new credentials make a new connection."""
     if not os.supports_bytes_environ:
         return hash(tuple(sorted(item for item in os.environ.items() if item[0].startswith(_CREDENTIALS))))
-    # every source asks: no variable is decoded
+    # called for each source: no variable is decoded
     return hash(tuple(sorted((name, os.environb[name]) for name in os.environb if name.startswith(_CREDENTIALS_RAW))))
 
 
@@ -384,7 +385,7 @@ def _key(store: Any, url: str, prefix: str) -> str:
 def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: str | None, url: str) -> ObjectStore:
     options, client, retry = split(config)
     if service == "http":
-        client.setdefault("allow_http", not root.startswith("https://"))  # that of redirects too
+        client.setdefault("allow_http", not root.startswith("https://"))  # also applies to redirects
         if options:
             raise StorageError(
                 f"'{url}': {', '.join(sorted(options))} mean nothing to a web server; "
@@ -429,4 +430,4 @@ class _StaticKeys:
 
 def _location(url: str, meta: Any) -> Location:
     modified = meta["last_modified"].timestamp()
-    return Location(url, size=meta["size"], etag=meta["e_tag"], last_modified=modified or None)  # 0: not told
+    return Location(url, size=meta["size"], etag=meta["e_tag"], last_modified=modified or None)  # 0: unknown

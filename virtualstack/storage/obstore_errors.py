@@ -1,4 +1,4 @@
-"""What went wrong with a request of obstore: its errors and messages as errors of storage."""
+"""Translate the errors and messages of obstore into errors of storage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 REGION = "[a-z0-9-]{1,64}"
-"""What names of regions look like, as a regular expression."""
+"""Regular expression for names of regions."""
 
 _SIGNS = (
     ("dns error", "its host name is not known"),
@@ -37,25 +37,25 @@ _EXPIRED = "ExpiredToken", "InvalidToken", "TokenRefreshRequired"  # S3 answers 
 
 
 class RangesIgnoredError(StorageError):
-    """The server does not answer ranges; whole objects only."""
+    """The server does not support byte ranges; it can only send whole objects."""
 
 
 class UnsatisfiableError(StorageError):
-    """416: the range begins past the end, as any range of an empty object does."""
+    """Status 416: the range begins past the end, as any range of an empty object does."""
 
 
 class RefusedError(StorageError):
-    """401 or 403: another identity may be let in."""
+    """Status 401 or 403: another identity may be accepted."""
 
 
 class WrongRegionError(StorageError):
-    """S3 answered that the bucket is in another region, which it may name."""
+    """S3 answered that the bucket is in another region; the answer may name it."""
 
     region: str | None = None
 
 
 def what_was_answered(text: str, /) -> str:
-    """Say what the server answered, from obstore's long message.
+    """Return what the server answered, from obstore's long message.
 
     >>> what_was_answered("Generic S3 error: Error performing GET http://h/k in 1ms - Server returned non-2xx "
     ...                   "status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>")
@@ -75,8 +75,8 @@ def what_was_answered(text: str, /) -> str:
     return head.strip().partition("\n")[0][:300].rstrip(".") + suffix
 
 
-def _read_status(text: str, /) -> int | None:
-    """Return the HTTP status in obstore's message, which alone tells it.
+def read_status(text: str, /) -> int | None:
+    """Return the HTTP status from obstore's message, the only place that has it.
 
     >>> _read_status("Error performing GET http://h/k in 1ms - Server returned non-2xx status code: 503 : busy")
     503
@@ -85,19 +85,19 @@ def _read_status(text: str, /) -> int | None:
     return None if status is None else int(status.group(1))
 
 
-def _is_short_answer(text: str, /) -> bool:
-    """Return whether obstore's message is about an answer whose range is not the one that was asked for."""
+def is_short_answer(text: str, /) -> bool:
+    """Return whether obstore's message is about an answer with another range than the requested one."""
     return "Requested " in text and ", got " in text
 
 
 def named_region(text: str, /) -> str | None:
-    """Find the region that an S3 error names as the right one, or ``None``."""
+    """Return the region that an S3 error names as the right one, or ``None``."""
     found = re.search(rf"<Region>({REGION})</Region>|expecting '({REGION})'", text)
     return None if found is None else found.group(1) or found.group(2)
 
 
-def call_obstore[T](url: str, ask: Callable[[], T], /) -> T:
-    """Run a call of obstore; whatever goes wrong becomes a `StorageError`."""
+def honest[T](url: str, ask: Callable[[], T], /) -> T:
+    """Run a call of obstore; every failure becomes a `StorageError`."""
     try:
         return ask()
     except StorageError:
@@ -105,7 +105,7 @@ def call_obstore[T](url: str, ask: Callable[[], T], /) -> T:
     except (obstore.exceptions.BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
         _translate(error, url)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3's, which cannot be imported
+        if type(error).__name__ != "PanicException":  # pyo3's class, which cannot be imported
             raise
         if any(sign in str(error) for sign in ("InvalidUri", "RelativeUrl")):
             raise StorageError(
@@ -117,7 +117,7 @@ def call_obstore[T](url: str, ask: Callable[[], T], /) -> T:
 
 
 def is_option_error(error: Exception, /) -> bool:
-    """Return whether obstore refused an option, before it asked a server."""
+    """Return whether obstore refused an option before it sent a request."""
     kinds = obstore.exceptions.UnknownConfigurationKeyError, TypeError, ValueError
     return isinstance(error, kinds) or "Config error" in str(error)
 
@@ -130,7 +130,7 @@ def _translate(error: Exception, url: str) -> NoReturn:
             f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved", url=url
         ) from error
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
-    is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # of listings
+    is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # refusals of listings
     if isinstance(error, refusals) or is_refused or any(f"<Code>{code}<" in text for code in _EXPIRED):
         raise RefusedError(answer, url=url) from error
     if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):

@@ -1,4 +1,4 @@
-"""What a store or a file from a stranger may make its reader touch.
+"""Decide which URLs a store or a file from a stranger may make its reader open.
 
 A signature with a key that only its owner can read marks what was written on this account.
 """
@@ -24,13 +24,13 @@ from virtualstack.storage.registry import OBJECT_STORES, WEB
 __all__ = ["Allow", "Permission", "is_signed", "read_allowed_urls", "sign"]
 
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
-"""What ``allow=`` takes: see `Permission.from_allow`."""
+"""Type of ``allow=``: see `Permission.from_allow`."""
 
-_NOT_HIDDEN = {".vstack", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}  # of stores, by their formats
-_BATCH_URLS = 65_536  # URLs that are looked at as one text
+_NOT_HIDDEN = {".vstack", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}  # files of stores, by their formats
+_BATCH_URLS = 65_536  # URLs that are checked as one text
 _FILE = "file://"
 _BEGUN = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*(?::/?)?)?")
-_EMPTY = re.compile(r"(?<![:/])/{2,}")  # segments
+_EMPTY = re.compile(r"(?<![:/])/{2,}")  # empty segments
 _BUCKET = re.compile(
     r"[A-Za-z0-9$][A-Za-z0-9._$\-]*(?:@[a-z0-9-]+\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com))?"
 )
@@ -38,7 +38,7 @@ _BUCKET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a URL is refused, and the URL that ``allow=`` would have to hold (``None``: nothing helps)."""
+    """Reason why a URL is refused, and the URL that ``allow=`` would need (``None``: nothing helps)."""
 
     why: str
     allow: str | None = None
@@ -46,25 +46,25 @@ class _Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Which URLs may be read because a store names them; made by `of`.
+    """The URLs that may be read because a store names them; made by `from_allow`.
 
-    Allowed is what lies in the folder that holds the store, and what the reader allowed. Of all else a store that is
-    not trusted may name:
+    Everything in the folder that holds the store is allowed, and everything that the reader allowed. Beyond that, an
+    untrusted store may name:
 
-    - object stores: any bucket, at the endpoint and with the credentials that the reader gave or has in the
-      environment. The endpoint is the reader's own choice and is not looked at;
-    - web servers on public hosts: not those that are loopback, link-local, private or multicast, by address, by a
-      name that leads there, or by a name that only a private network has;
-    - from a store in memory, what else is in memory;
-    - no local files. What is hidden beside the store, by a name that begins with a dot, is none of its folder. Of
-      those in the store's folder and in allowed ones all symbolic links are followed, and must not lead out;
-    - nothing with ``.`` or ``..`` as a segment (encoded ones too), empty segments, backslashes or control characters.
+    - object stores: any bucket, at the endpoint and with the credentials that the reader passed or has in the
+      environment. The endpoint is the reader's own choice and is not checked;
+    - web servers on public hosts: no hosts that are loopback, link-local, private or multicast, by address, by a
+      name that resolves to such an address, or by a name that only a private network has;
+    - from a store in memory, everything else in memory;
+    - no local files. Hidden files beside the store (names with a leading dot) do not belong to its folder. Symbolic
+      links in the store's folder and in allowed folders are followed, and must not lead out;
+    - nothing with ``.`` or ``..`` as a segment (encoded too), empty segments, backslashes or control characters.
 
-    A trusted store may name what it likes, but no ``..``, and no local files if it is a remote one.
+    A trusted store may name every URL without ``..``, but no local files if the store is remote.
 
-    What cannot be seen here: where a web server redirects to, but never from ``https`` to ``http``; names that lead
-    elsewhere, and links that are put in place, between the question and the reading; hard links and mounts; what a
-    proxy makes of a name. To be safe from these as well, let the process have no way to what it must not reach.
+    This check cannot detect redirects of a web server (redirects from ``https`` to ``http`` are never followed), names
+    and links that change between the check and the read, hard links, mounts, and names that a proxy rewrites. To be
+    safe from these too, run the process without access to anything that it must not reach.
 
     Parameters
     ----------
@@ -73,9 +73,9 @@ class Permission:
     allowed
         Absolute URLs of folders and files.
     is_trusted
-        Whether the store is the reader's own work; see `trust`.
+        If true, the store is the reader's own work.
     is_document
-        Whether it is a file that refers to others, such as kerchunk references; see `of_document`.
+        If true, the store is a file that refers to other files, such as kerchunk references; see `of_document`.
 
     Examples
     --------
@@ -98,15 +98,15 @@ whose host is private. If it may be read, open the store with allow=["http://10.
 
     @classmethod
     def from_allow(cls, store: str | os.PathLike[str], allow: Allow = None, *, is_trusted: bool = False) -> Self:
-        """Make a permission of what a user gives.
+        """Make a permission from the arguments of a user.
 
         Parameters
         ----------
         store
             URL or path of the store.
         allow
-            URLs or paths of what may be read besides: files, and folders with all below them. ``"https://"`` is every
-            web server, private ones too.
+            URLs or paths that may also be read: files, and folders with everything below them. ``"https://"`` allows
+            every web server, also private ones.
         is_trusted
             See `Permission`.
         """
@@ -114,31 +114,31 @@ whose host is private. If it may be read, open the store with allow=["http://10.
 
     @classmethod
     def of_document(cls, url: str, allow: Allow = None, /) -> Self | None:
-        """Return the permission of a file that refers to others; ``None`` where it is local or in memory.
+        """Return the permission of a file that refers to others; ``None`` if the file is local or in memory.
 
-        This rule is for every format but vstacks: kerchunk references, Icechunk, DMR++ and HDF5 alike. A local
-        file may refer to anything. One that came over a network may refer to all that is on the same web server or in
-        the same bucket, and otherwise to what a store may refer to. Empty segments are common in such references.
+        This rule applies to every format except vstack: kerchunk references, Icechunk, DMR++ and HDF5. A local
+        file may refer to anything. A remote file may refer to everything on the same web server or in the same bucket,
+        and otherwise to what a store may refer to. Empty segments are common in such references.
 
         Parameters
         ----------
         url
             Absolute URL of the file, or of its folder.
         allow
-            See `of`.
+            URLs or paths that may also be read; see `from_allow`.
         """
         return None if _is_near(url) else replace(cls.from_allow(url, allow), is_document=True)
 
     def check(self, urls: Sequence[str], /) -> None:
-        """Refuse the first URL that is not allowed.
+        """Raise an error for the first URL that is not allowed.
 
-        Costs less than a microsecond for most URLs, one look at each local file of a store that is not trusted, and
-        one question for each name of a web host, which is not asked again within a minute.
+        Most URLs take less than a microsecond. Each local file that an untrusted store names is looked up on disk.
+        Each name of a web host is resolved at most once a minute.
 
         Raises
         ------
         ForbiddenLocationError
-            Which store names what, why that is refused, and what to give as ``allow=``.
+            A URL is not allowed. The message names the store, the URL, the reason and what to pass as ``allow=``.
         """
         if self.is_document:
             own = split_url(self.store)[0]
@@ -151,12 +151,14 @@ whose host is private. If it may be read, open the store with allow=["http://10.
                         raise self._error(url, refusal)
 
     def check_prefixes(self, prefixes: Sequence[str], /) -> None:
-        """Refuse beginnings of URLs, wherever they end, if no URL that begins so could be allowed.
+        """Raise an error for the first beginning of URLs with which no allowed URL can begin.
+
+        Each complete URL must still pass `check`.
 
         Raises
         ------
         ForbiddenLocationError
-            As from `check`, which each URL has to pass all the same.
+            No URL that begins with one of the prefixes could be allowed; the message is that of `check`.
         """
         if not self.is_trusted:
             asked = [url for url in map(_canonical, prefixes) if url.count("/") > 2]
@@ -173,19 +175,19 @@ whose host is private. If it may be read, open the store with allow=["http://10.
             return
         url = _canonical(prefix)
         named = self._named()
-        real = map(_real, filter(_is_local, named)) if _is_local(url) else ()  # a look at the disk for each
+        real = map(_real, filter(_is_local, named)) if _is_local(url) else ()  # each costs a look at the disk
         if any(x.startswith(url) for x in (*named, *real)):
             return
         if url.count("/") == 2 and url.partition("://")[0] in (*OBJECT_STORES, *WEB):
-            return  # a part of the host
+            return  # a part of the host name
         if refusal := self._refusal(prefix[: prefix.rfind("/") + 1]):
             raise self._error(prefix, refusal)
 
     def covers(self, prefix: str, /) -> bool:
-        """Tell whether whatever URL begins so may be read, wherever names, hosts and links lead.
+        """Return whether every URL with this beginning may be read, wherever names, hosts and links lead.
 
-        That of public hosts is not known, as their names may lead elsewhere tomorrow; nor that of local folders, where
-        links may be put, unless the reader allowed all local files.
+        The result is False for public hosts, as their names may resolve to another address tomorrow. It is also False
+        for local folders, where links may be added, unless the reader allowed all local files.
         """
         if flaw(f"{prefix}x") is not None:
             return False
@@ -200,12 +202,12 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         return is_whole and scheme in (*OBJECT_STORES, "memory") and self._refusal_of_root(f"{root}/") is None
 
     def check_object(self, url: str, /) -> None:
-        """Refuse an object of the store itself that is a link, or behind one, out of the folder that holds the store.
+        """Raise an error for an object of the store that a link leads out of the folder that holds the store.
 
         Raises
         ------
         ForbiddenLocationError
-            Which it is, and what to give as ``allow=``.
+            The object is a link, or behind a link, out of that folder. The message says what to pass as ``allow=``.
         """
         if not _is_local(url):
             return
@@ -215,7 +217,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         raise self._error(url, _Refusal(f"which is a link to {_shown(found)}", found[: found.rfind("/") + 1]))
 
     def _are_allowed(self, urls: Sequence[str]) -> bool:
-        """Tell whether all URLs are allowed, by their folders and hosts; ``False``: perhaps not."""
+        """Return whether all URLs are allowed, judged by folders and hosts; False means that some may be forbidden."""
         plain = tuple(_folder(x) for x in self._named() if not _is_local(x))
         if self.is_trusted:
             schemes = (*OBJECT_STORES, *WEB, "memory")
@@ -231,7 +233,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         )
 
     def _resolve(self, roots: Collection[str]) -> None:
-        """Look the names of web hosts up together, which a store may name many of."""
+        """Resolve the names of web hosts together; a store may name many."""
         hosts = [root.partition("://")[2] for root in roots if root.partition("://")[0] in WEB]
         if len(hosts) > MAX_HOSTS:
             raise ForbiddenLocationError(
@@ -267,7 +269,9 @@ whose host is private. If it may be read, open the store with allow=["http://10.
     def _refusal_of_file(self, url: str) -> _Refusal | None:
         named = [x for x in self._named() if _is_local(x)]
         real = [_real(x) for x in named]
-        if not any(_is_in(url, x) for x in (*named, *real)):  # before a link is looked at: that may mount something
+        if not any(
+            _is_in(url, x) for x in (*named, *real)
+        ):  # checked before the link is read, which may mount a file system
             why = "which is a local file" if self.is_document else "which is a local file outside of the store's folder"
             return _Refusal(why, url[: url.rfind("/") + 1])
         found = _real(url)
@@ -279,7 +283,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         return _Refusal(f"which is a link to {_shown(found)}", folder)
 
     def _is_hidden(self, url: str) -> bool:
-        """Tell whether a file in the folder of the store is one that people keep to themselves, such as ``.ssh/id``."""
+        """Return whether a file in the folder of the store is a private one, such as ``.ssh/id``."""
         if "/." not in url:
             return False
         parent, *allowed = self._named()
@@ -304,10 +308,13 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         return _Refusal("which is in no object store and on no web server", root)
 
     def _named(self) -> tuple[str, ...]:
-        """Give the folders and files that may be read: the store's, and what the reader allowed."""
+        """Return the folders and files that may be read: the store's folder, and what the reader allowed."""
         root, key = split_url(self.store)
         parent = root + "".join(key.rpartition("/")[0].rpartition("/")[:2])
-        return (self.store if parent == "file:///" else parent, *self.allowed)  # the whole disk is no folder of it
+        return (
+            self.store if parent == "file:///" else parent,
+            *self.allowed,
+        )  # the whole disk is not the store's folder
 
     def _error(self, url: str, refusal: _Refusal) -> ForbiddenLocationError:
         opened = "it" if self.is_document else "the store"
@@ -323,12 +330,12 @@ whose host is private. If it may be read, open the store with allow=["http://10.
 
 
 def read_allowed_urls(allow: Allow, /) -> tuple[str, ...]:
-    """Return the absolute URLs that a user gives as ``allow=``.
+    """Return the absolute URLs of ``allow=``.
 
     Raises
     ------
     TypeError
-        One is neither a URL nor a path.
+        An item is neither a URL nor a path.
     """
     given: list[Any] = list(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else [allow]
     given = [] if allow is None else given
@@ -338,7 +345,7 @@ def read_allowed_urls(allow: Allow, /) -> tuple[str, ...]:
 
 
 def _canonical(url: str) -> str:
-    """Write scheme and web host in lower case."""
+    """Return a URL with its scheme and web host in lower case."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
@@ -365,7 +372,7 @@ def _is_near(url: str) -> bool:
 
 
 def _real(url: str) -> str:
-    """Resolve the symbolic links of a local URL."""
+    """Return a local URL with its symbolic links resolved."""
     return _FILE + os.path.realpath(url.removeprefix(_FILE))
 
 
@@ -373,18 +380,19 @@ def _shown(url: str) -> str:
     return repr(url if len(url) <= 300 else f"{url[:300]}...")
 
 
-_KEY_BYTES = 32  # as long as a SHA-256 digest: RFC 2104 section 3
+_KEY_BYTES = 32  # bytes: the length of a SHA-256 digest, RFC 2104 section 3
 
 
 def sign(data: bytes, /) -> str | None:
-    """Give the HMAC-SHA256 of some bytes, with the user's key, in hexadecimal; ``None`` where there is no key.
+    """Return the HMAC-SHA256 of some bytes with the user's key, in hexadecimal; ``None`` if there is no key.
 
     The key is made when something is signed for the first time, as ``virtualstack/key`` in ``$XDG_STATE_HOME`` or
     ``~/.local/state``; the environment variable ``VIRTUALSTACK_KEY_FILE`` names another file. Accounts that share the
-    file trust each other. There is no key where that file cannot be made, where others may read or write it, or where
-    it does not have 32 bytes: then nothing is trusted.
+    file trust each other. There is no key if the file cannot be made, if others may read or write it, or if it does
+    not have 32 bytes: then nothing is trusted.
 
-    What is signed can be copied with its signature: sign with it what it is good for, such as the URL of the store.
+    Signed bytes can be copied together with their signature. So they must contain what the signature is valid for,
+    such as the URL of the store.
     """
     path = _key_file()
     key = None if path is None else _read(path) or _make(path)
@@ -392,7 +400,7 @@ def sign(data: bytes, /) -> str | None:
 
 
 def is_signed(data: bytes, signature: str | None, /) -> bool:
-    """Tell whether `sign` gave this signature to these bytes, on this account; no key is made."""
+    """Return whether `sign` made this signature for these bytes with this account's key; no key is made."""
     path = _key_file()
     key = None if path is None or not isinstance(signature, str) else _read(path)
     if key is None or signature is None:
@@ -404,7 +412,7 @@ def _key_file() -> Path | None:
     if named := os.environ.get("VIRTUALSTACK_KEY_FILE"):
         return Path(named)
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if not state.is_absolute():  # the XDG base directory specification: one that is not is to be ignored
+    if not state.is_absolute():  # XDG base directory specification: relative paths are ignored
         try:
             state = Path.home() / ".local" / "state"
         except RuntimeError:
@@ -414,7 +422,9 @@ def _key_file() -> Path | None:
 
 def _read(path: Path) -> bytes | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # opening a FIFO would wait for its writer
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
@@ -425,7 +435,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _make(path: Path) -> bytes | None:
-    """Make a key unless there is a file, all of it at once; give the one that is there then."""
+    """Make a key file atomically unless it exists; return the key in the file, or ``None`` if it cannot be made."""
     try:
         temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""URL to source or target: which backend serves it, with which options."""
+"""Find the backend and the options that serve a URL, and open the URL as a source or target."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from virtualstack.storage.threads import forget_frames
 
 __all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source", "remember"]
 
-_NAME_LENGTH_AT, _NAME_AT = 26, 30  # bytes from the beginning of a local header
+_NAME_LENGTH_AT, _NAME_AT = 26, 30  # offsets in bytes within a local header
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSource:
-    """An archive of which every range that is a whole member is checked.
+    """An archive in which each range that is a whole member is checked against its checksum.
 
-    It is no `DirectSource`: bytes are checked before anyone decodes them.
+    It is not a `DirectSource`: bytes are checked before they are decoded.
     """
 
     source: Source
@@ -44,17 +44,17 @@ class CheckedSource:
 
     @property
     def size(self) -> int:
-        """Bytes of the archive."""
+        """The size of the archive in bytes."""
         return self.source.size
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Read one range, or raise `StorageError`, also where it is a member and damaged."""
+        """Read one range; `StorageError` is raised if it fails or if the range is a damaged member."""
         data = self.source.read(offset, length)
         self._check(np.array([(offset, length)]), [data])
         return data
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges, or raise `StorageError`, also where one is a member and damaged."""
+        """Read many ranges; `StorageError` is raised if it fails or if a range is a damaged member."""
         parts = self.source.read_ranges(ranges)
         self._check(np.asarray(ranges, np.int64).reshape(-1, 2), parts)
         return parts
@@ -75,7 +75,7 @@ class CheckedSource:
                 )
 
     def _name(self, member: int) -> str:
-        """Return the name that stands in front of a member, for a message."""
+        """Return the name of a member from its local header, for a message."""
         start = self.checksums.starts.item(member)
         header = self.source.read(start, _NAME_AT)
         length = int.from_bytes(header[_NAME_LENGTH_AT : _NAME_LENGTH_AT + 2], "little")
@@ -84,23 +84,23 @@ class CheckedSource:
 
 
 type StorageLike = Storage | Mapping[str, object] | object | None
-"""What ``storage=`` takes: see `Storage.from_option`."""
+"""Type of ``storage=``: see `Storage.from_option`."""
 
 type Stale = Literal["error", "warn", "ignore"]
-"""What happens where a source is not the version that was indexed: see `Storage.with_stale`."""
+"""What happens if a source is not the version that was indexed: see `Storage.with_stale`."""
 
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
 _KNOWN = "file", "memory", *OBJECT_STORES, *WEB
-_REMEMBERED: Mapping[str, object] = {}  # never changed, but replaced: whoever reads it needs no lock
+_REMEMBERED: Mapping[str, object] = {}  # never changed, only replaced, so readers need no lock
 _LOCK = threading.Lock()
 
 
 class Check(Protocol):
-    """Says which URLs may be read; pickles."""
+    """A picklable object that decides which URLs may be read."""
 
     def check(self, urls: Sequence[str], /) -> None:
-        """Raise `ForbiddenLocationError` for the first that may not."""
+        """Raise `ForbiddenLocationError` for the first URL that may not be read."""
 
 
 @dataclass(slots=True)
@@ -111,21 +111,21 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Storage:
-    """How URLs are reached: options, obstore stores or fsspec filesystems, by URL prefix.
+    """Access to URLs: options, obstore stores or fsspec filesystems, by URL prefix.
 
-    Made by `Storage.from_option`. It pickles with its options, so workers reach what the process that made it reaches;
-    it is never written to references, and its repr has no option values.
+    Made by `Storage.from_option`. It pickles with its options, so worker processes have the same access.
+    It is never written to references, and its repr has no option values.
 
     Parameters
     ----------
     given, remembered
-        Pairs of URL prefix (``""`` for every URL) and what serves it, longest prefix first. Given ones are asked first.
+        Pairs of URL prefix (``""``: every URL) and backend, longest prefix first. ``given`` takes precedence.
     kept
-        See `once`.
+        The source that is opened only once; see `once`.
     stale
-        See `with_stale`.
+        What happens if a source changed after it was indexed; see `with_stale`.
     permissions
-        See `only`.
+        Permissions that every URL must pass; see `only`.
     """
 
     given: tuple[tuple[str, object], ...] = ()
@@ -136,7 +136,7 @@ class Storage:
 
     @classmethod
     def from_option(cls, storage: StorageLike = None, /) -> Self:
-        """Make a storage of what a user gives as ``storage=``, together with what was remembered until now.
+        """Make a storage from a user's ``storage=``, together with everything that was remembered until now.
 
         Parameters
         ----------
@@ -154,46 +154,46 @@ class Storage:
         return cls((("", _backend(storage, "")),), remembered)
 
     def once(self, url: str | os.PathLike[str], /) -> Self:
-        """Give the same storage, which opens what is at this one URL no more than once.
+        """Return the same storage, but with one URL that is opened at most once.
 
-        For the reading of one source by several, who then see one version of it and send one request to open it.
+        Use it if several readers read one source: they see one version of it, and it is opened with one request.
         """
         return replace(self, kept=_Kept(absolute_url(url)))
 
     def with_stale(self, stale: Stale, /) -> Self:
-        """Give the same storage with another answer to sources that changed after they were indexed.
+        """Return the same storage with another reaction to sources that changed after they were indexed.
 
         Parameters
         ----------
         stale
-            ``"error"``: `SourceChangedError`. ``"warn"``: one `SourceChangedWarning` for each source that is opened,
-            and the bytes that are there now are read. ``"ignore"``: they are read, and nothing is compared. Not to
-            raise costs a request for each remote source, which is asked for its size.
+            ``"error"``: raise `SourceChangedError`. ``"warn"``: one `SourceChangedWarning` for each opened source, and
+            its current bytes are read. ``"ignore"``: the current bytes are read, and nothing is compared.
+            ``"warn"`` and ``"ignore"`` cost one request for the size of each remote source.
         """
         if stale not in ("error", "warn", "ignore"):
             raise ValueError(f"stale must be 'error', 'warn' or 'ignore', not {stale!r}")
         return replace(self, stale=stale)
 
     def only(self, permission: Check, /) -> Self:
-        """Return the same storage, which opens nothing that may not be read, here or by an earlier permission.
+        """Return the same storage, which refuses every URL that this or an earlier permission forbids.
 
-        For scanning what a store from a stranger names: a source may name others in turn.
+        Use it to scan what a store from a stranger names, as a source may name others in turn.
         """
         return replace(self, permissions=(*self.permissions, permission))
 
     def check(self, urls: Sequence[str], /) -> None:
-        """Refuse the first URL that may not be read: see `only`.
+        """Raise an error for the first URL that a permission of `only` forbids.
 
         Raises
         ------
         ForbiddenLocationError
-            What names it, why it is refused, and what to give as ``allow=``.
+            A URL is forbidden. The message says what names the URL, the reason and what to pass as ``allow=``.
         """
         for permission in self.permissions:
             permission.check(urls)
 
     def may_open(self, url: str, /) -> bool:
-        """Tell whether a URL may be read: see `only`."""
+        """Return whether the permissions of `only` allow a URL."""
         try:
             self.check([url])
         except ForbiddenLocationError:
@@ -201,25 +201,25 @@ class Storage:
         return True
 
     def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
-        """Open what is at a URL or local path.
+        """Open the source at a URL or local path.
 
-        One request for a remote source, or none where ``expected`` has a size.
+        This takes one request for a remote source, or none if ``expected`` has a size.
 
         Parameters
         ----------
         url
             URL or local path.
         expected
-            What a manifest recorded. Size and etag are compared, where known on both sides, on opening or
-            with the first bytes that are read: `SourceChangedError`, unless `with_stale` says otherwise. Where it has
-            checksums of members, whole members that are read are checked.
+            Location that a manifest recorded. Size and etag, if known on both sides, are compared on opening or
+            with the first bytes that are read: `SourceChangedError` if they differ, unless `with_stale` changed that.
+            If it has checksums of members, whole members are checked when they are read.
 
         Raises
         ------
         SourceNotFoundError
             There is nothing at that URL.
         StorageError
-            It cannot be reached or read.
+            The source cannot be reached or read.
         """
         url = absolute_url(url)
         if expected is not None and self.stale != "error":
@@ -237,12 +237,12 @@ class Storage:
         return self.kept.source
 
     def read(self, offset: int, length: int, /, *, expected: Location) -> bytes:
-        """Read one range of what a manifest names, where nothing else is read of it: see `source`.
+        """Read one range of a source, without keeping the source for further reads: see `source`.
 
         Raises
         ------
         StorageError
-            As from `source` and its `~virtualstack.storage.Source.read`.
+            The source cannot be opened or read, or it changed.
         """
         url = absolute_url(expected.url)
         is_plain = self.stale == "error" and expected.checksums is None
@@ -263,7 +263,7 @@ class Storage:
         return cast(Source, _module(backend, url).open_source(url, backend, prefix, expected))
 
     def target(self, url: str | os.PathLike[str], /) -> Target:
-        """Give the place to write to at a root URL or local directory; nothing is written or asked yet."""
+        """Return the target at a root URL or local directory; nothing is written or requested yet."""
         url = absolute_url(url)
         prefix, backend = self.find(url)
         if _is_default(backend):
@@ -275,17 +275,17 @@ class Storage:
         return cast(Target, _module(backend, url).open_target(url, backend, prefix))
 
     def look_up(self, urls: Sequence[str], /) -> list[Location | StorageError]:
-        """Say of absolute URLs which version of each is there, or why that is not known; nothing is read.
+        """Return the current version of each absolute URL, or why it is not known; no bytes are read.
 
-        Object stores are asked for lists of what is between the first and the last key, a thousand a request and
-        several requests side by side; keys that are few among many others are asked for one by one, as everything is
-        at web servers, and where no list is given. What could not be reached a hundred times is not asked again.
+        Object stores list the keys between the first and the last key: a thousand a request, several at a time.
+        Keys that are few among many others are requested one by one. So are all URLs at web servers, and URLs that
+        cannot be listed. After a hundred failures in a row the remaining URLs are not requested.
 
         Returns
         -------
         list
-            For each URL size, etag and time of the last modification, as far as known; or an error,
-            `SourceNotFoundError` where nothing is there.
+            For each URL its size, etag and modification time, as far as known; or an error,
+            `SourceNotFoundError` if the URL does not exist.
         """
         places: dict[tuple[str, str], list[int]] = {}
         for i, url in enumerate(urls):
@@ -308,19 +308,19 @@ class Storage:
             return [error] * len(urls)
 
     def check_known(self, url: str, /) -> None:
-        """Refuse an absolute URL whose scheme nothing here reads; nothing is asked.
+        """Raise an error if no backend is known for the scheme of an absolute URL; no request is made.
 
         Raises
         ------
         StorageError
-            Which schemes are known, and how to name what reads it.
+            The scheme is not known. The message lists the known schemes and how to pass a filesystem.
         """
         backend = self.find(url)[1]
         if not (_is_default(backend) and url.startswith(("file://", "memory://"))):
             _module(backend, url)
 
     def find(self, url: str, /) -> tuple[str, object | None]:
-        """Give the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
+        """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
         for prefix, backend in (*self.given, *self.remembered):
             if _serves(prefix, backend, url):
                 return prefix, backend
@@ -338,15 +338,15 @@ class Storage:
 
 
 def remember(storage: StorageLike, /, *, url: str | os.PathLike[str] | None = None) -> None:
-    """Let later calls in this process find what this one was given, by URL prefix.
+    """Remember a storage by URL prefix for later calls in this process.
 
     Parameters
     ----------
     storage
         As in `Storage.from_option`; ``None`` remembers nothing.
     url
-        What was opened with it: a store or filesystem given without prefix is remembered for this URL's
-        bucket or host only, and not at all where ``url`` is ``None``.
+        URL that was opened with the storage. A store or filesystem without a prefix is remembered for the bucket or
+        host of this URL only; if ``url`` is ``None``, it is not remembered.
     """
     given = dict(Storage.from_option(storage).given)
     if "" in given:
@@ -361,7 +361,7 @@ def remember(storage: StorageLike, /, *, url: str | os.PathLike[str] | None = No
 def open_source(
     url: str | os.PathLike[str], /, *, storage: StorageLike = None, expected: Location | None = None
 ) -> Source:
-    """Open what is at a URL or local path; short for ``Storage.from_option(storage).source(url)``."""
+    """Open the source at a URL or local path; short for ``Storage.from_option(storage).source(url)``."""
     return Storage.from_option(storage).source(url, expected=expected)
 
 
@@ -401,11 +401,11 @@ def _lineage(value: object) -> list[str]:
 def _serves(prefix: str, backend: object, url: str) -> bool:
     if prefix:
         return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
-    return url.startswith("file://") == _is_local(backend)  # else s3://x/etc/passwd were a file
+    return url.startswith("file://") == _is_local(backend)  # otherwise s3://x/etc/passwd would be a local file
 
 
 def _is_local(backend: object) -> bool:
-    """Return whether a store or filesystem serves local files; the library of each is loaded, as it made it."""
+    """Return whether a store or filesystem serves local files; its library is loaded already, as it made the object."""
     obstore = sys.modules.get("obstore.store")
     if obstore is not None and isinstance(backend, obstore.LocalStore):
         return True
@@ -414,7 +414,7 @@ def _is_local(backend: object) -> bool:
 
 
 def _is_default(backend: object | None) -> bool:
-    """Tell whether a URL is served as its scheme says."""
+    """Return whether the scheme of a URL decides what serves it."""
     return backend is None or isinstance(backend, Mapping)
 
 

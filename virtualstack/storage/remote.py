@@ -1,4 +1,4 @@
-"""Sources and targets behind object stores and web servers, and looking up many of their URLs."""
+"""Read and write objects in object stores and on web servers, and look up many of their URLs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from virtualstack.storage.threads import LimitedLookup, concurrently
 
 __all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
 
-_LISTED_KEYS = 4096  # keys of a listing: four requests, where there is nothing else
+_LISTED_KEYS = 4096  # keys of a listing: four requests, if there are no other keys
 
 
 def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list[Location | StorageError]:
-    """Say of each URL of one bucket or host which version of it is there; see :meth:`Storage.look_up`."""
+    """Return the current version of each URL of one bucket or host, or an error; see :meth:`Storage.look_up`."""
     found: dict[str, Location | StorageError] = {}
     by_key: dict[str, str] = {}
     connection, _ = connect(urls[0], backend, prefix)
@@ -48,11 +48,11 @@ def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list
 
 
 def _listed(connection: Connection, keys: Sequence[str], urls: dict[str, str]) -> dict[str, Location | StorageError]:
-    """Give what a listing says of keys, as far as it goes; nothing where there is none."""
+    """Return what a listing says of keys, as far as it reaches; empty if the keys cannot be listed."""
     try:
         found, end = connection.between(urls[keys[0]], keys)
     except StorageError:
-        return {}  # no list for everyone who may read: they are asked for one by one
+        return {}  # readers may lack the right to list: the keys are requested one by one
     answers: dict[str, Location | StorageError] = {}
     for key in keys:
         url = urls[key]
@@ -63,38 +63,38 @@ def _listed(connection: Connection, keys: Sequence[str], urls: dict[str, str]) -
     return answers
 
 
-FIRST_BYTES = 16 * 1024  # come with the size: enough to know most formats by, at no request of their own
+FIRST_BYTES = 16 * 1024  # fetched together with the size: enough to recognise most formats without a further request
 MAX_WHOLE_BYTES = 256 * 1024 * 1024
 MAX_GAP_BYTES = 16 * 1024
-ENOUGH_BYTES = 8 * 1024 * 1024  # a request this long is not extended
-MAX_REQUEST_BYTES = 32 * 1024 * 1024  # a longer one is cut, so that its parts come side by side
+ENOUGH_BYTES = 8 * 1024 * 1024  # ranges that do not overlap a request of this length do not extend it
+MAX_REQUEST_BYTES = 32 * 1024 * 1024  # a longer request is split, and its parts are fetched at the same time
 _REQUESTS_PER_CALL = 10  # obstore keeps this many requests of one call in flight
 _MAX_CALLS = 12  # on a server that takes 0.1 s to answer, 2,700 requests take 3.0 s instead of 4.2 s with 8 of them
 _MAX_THREADS = (
     _MAX_CALLS * _REQUESTS_PER_CALL
-)  # requests of their own have a thread each, of all sources that are read side by side
+)  # each single request has a thread, for all sources that are read at the same time
 
 _POOL: ThreadPoolExecutor | None = None
 _POOL_LOCK = threading.Lock()
 
 
 class RemoteSource:
-    """An object behind a store or web server; made by `open_source`.
+    """An object in an object store or on a web server; made by `open_source`.
 
-    Ranges are merged where they are near and fetched up to 120 at a time. A server that ignores ranges is asked once
-    for the whole object, up to 256 MiB. Pickling takes the options along.
+    Near ranges are merged and fetched up to 120 at a time. From a server that ignores ranges, the whole object is
+    fetched once, up to 256 MiB. Its pickle contains the options.
 
     Parameters
     ----------
     location
-        URL and size; etag where known.
+        URL, size and, if known, etag.
     backend, prefix
-        What serves it, as in `Storage`.
+        Backend that serves the URL and its prefix, as in `Storage`.
     first
-        The first bytes, where they are known.
+        First bytes of the object, if known.
     is_checked
-        Whether the server has said size and etag just now. Otherwise they are what somebody expects, and what comes is
-        compared with them: the answers to few requests of a read, or the first and the last of many.
+        If true, the server has just stated size and etag. Otherwise they are expected values, and the answers are
+        compared with them: all answers of a read of few requests, or the first and the last answer of many.
     """
 
     def __init__(
@@ -118,12 +118,12 @@ class RemoteSource:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole source."""
+        """The size of the whole source in bytes."""
         return self.location.size or 0
 
     @property
     def is_watchful(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -131,7 +131,7 @@ class RemoteSource:
         return bytes(self.read_ranges([(offset, length)])[0])
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges: near ones in one request, up to 120 requests at a time."""
+        """Read many ranges: near ranges in one request, up to 120 requests at a time."""
         table = check_ranges(ranges, url=self.location.url, size=self.size)
         offsets, lengths = table[:, 0], table[:, 1]
         known = self._first
@@ -166,7 +166,7 @@ class RemoteSource:
             else:
                 parts = _in_calls(ask, ask_one, len(starts), is_checked=self._is_checked, touching=touching)
             short = [n for n, part in enumerate(parts) if len(part) < sizes[n]]
-            for n in short:  # a cut connection, perhaps: once more
+            for n in short:  # perhaps a cut connection: try once more
                 parts[n] = ask_one(n)
         except UnsatisfiableError as error:
             raise SourceChangedError(
@@ -194,10 +194,10 @@ class RemoteSource:
 
 
 def _each(ask_one: Callable[[int], memoryview], numbers: Sequence[int]) -> list[memoryview]:
-    """Send requests side by side, each by itself: its answer tells the version, and is broken off where it is longer.
+    """Send single requests at the same time; each answer states its version, and is broken off if it is too long.
 
-    Of web servers all are sent so: one that a stranger's store names may send without an end. That costs 0.15 ms of
-    CPU a request more than calls of many do.
+    All requests to web servers are sent this way, as a server named by a stranger's store may send without end. This
+    costs 0.15 ms of CPU a request more than calls with many ranges.
     """
     if len(numbers) == 1:
         return [ask_one(numbers[0])]
@@ -217,12 +217,12 @@ def _in_calls(
     is_checked: bool,
     touching: bool,
 ) -> list[memoryview]:
-    """Send ``n`` requests, shared out over calls, each of which keeps some in flight.
+    """Send ``n`` requests, divided among calls that each keep some requests in flight.
 
-    Those of calls do not tell the version of what they answer. So the first request is one by itself, and the last is
-    sent when all others have been answered: where both are of one version, what came in between is.
+    The answers to calls with many ranges do not state a version. So the first request is sent by itself, and the last
+    one after all others were answered: if both have one version, so have the answers in between.
 
-    Neighbours go to different calls: even with ``coalesce=0`` obstore makes one request of ranges that touch.
+    Neighbours go to different calls, as obstore merges touching ranges even with ``coalesce=0``.
     """
     begin, end = (0, n) if is_checked else (1, n - 1)
     n_calls = max(min(_MAX_CALLS, -(-(end - begin) // _REQUESTS_PER_CALL)), 2 if touching else 1)
@@ -254,7 +254,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def open_source(url: str, backend: object | None, prefix: str, expected: Location | None, /) -> RemoteSource:
-    """Open a remote object: one request, or none where ``expected`` has a size."""
+    """Open a remote object with one request, or with none if ``expected`` has a size."""
     if expected is not None and expected.size is not None:
         return RemoteSource(replace(expected, url=url, checksums=None), backend, prefix)
     connection, key = connect(url, backend, prefix)
@@ -262,7 +262,7 @@ def open_source(url: str, backend: object | None, prefix: str, expected: Locatio
         first, found = connection.get(url, key, 0, FIRST_BYTES)
         if found.size is not None and len(first) != min(FIRST_BYTES, found.size):
             first = memoryview(b"")
-    except (RangesIgnoredError, UnsatisfiableError):  # the latter: an empty object
+    except (RangesIgnoredError, UnsatisfiableError):  # UnsatisfiableError: an empty object
         first, found = connection.get_whole(url, key, MAX_WHOLE_BYTES)
         check_lengths([found.size or 0], [first], url=url)
     check_version(expected, found)
@@ -277,7 +277,7 @@ class RemoteTarget:
     url
         Root URL.
     backend, prefix
-        What serves it, as in `Storage`.
+        Backend that serves the URL and its prefix, as in `Storage`.
     """
 
     def __init__(self, url: str, backend: object | None, prefix: str, /) -> None:
@@ -287,7 +287,7 @@ class RemoteTarget:
 
     @property
     def is_listed(self) -> bool:
-        """Whether it may have a list of its keys."""
+        """If true, the keys can be listed; web servers have no list."""
         return not self._connect(self.url)[0].is_web
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
@@ -305,7 +305,7 @@ class RemoteTarget:
         return sorted(key.removeprefix(root).lstrip("/") for key in connection.list(self.url, path.rstrip("/")))
 
     def first(self, prefix: str = "", /) -> str | None:
-        """Give the first key in the folder ``prefix`` and below it, or ``None``; see `Target.first`."""
+        """Return the first key in the folder ``prefix`` and below it, or ``None``; see `Target.first`."""
         connection, path = self._connect(self.url + prefix.rstrip("/"))
         key = connection.first(self.url, path.rstrip("/"))
         return None if key is None else key.removeprefix(self._root()).lstrip("/")
@@ -316,7 +316,7 @@ class RemoteTarget:
         return sorted(name.rstrip("/").rpartition("/")[2] for name in connection.folders(self.url, path.rstrip("/")))
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
-        """List the objects in the folder ``prefix`` and below it, with size, etag and time of each."""
+        """List the objects in the folder ``prefix`` and below it, with size, etag and modification time of each."""
         connection, path = self._connect(self.url + prefix.rstrip("/"))
         root, found = self._root(), {}
         for location in connection.contents(self.url, path.rstrip("/")):
@@ -325,19 +325,19 @@ class RemoteTarget:
         return found
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
-        """Write an object, replacing the one that is there."""
+        """Write an object and replace an existing one."""
         url = self._url(key)
         connection, path = self._connect(url)
         connection.put(url, path, data, create=False)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write an object only where there is none; the server decides between several writers."""
+        """Write an object unless the key exists, and return whether it was written; the server orders the writers."""
         url = self._url(key)
         connection, path = self._connect(url)
         return connection.put(url, path, data, create=True)
 
     def delete(self, key: str, /) -> None:
-        """Delete an object; nothing happens where there is none."""
+        """Delete an object; nothing happens if it does not exist."""
         url = self._url(key)
         connection, path = self._connect(url)
         connection.delete(url, path)
@@ -359,5 +359,5 @@ class RemoteTarget:
 
 
 def open_target(url: str, backend: object | None, prefix: str, /) -> RemoteTarget:
-    """Give the place to write to at a root URL; nothing is asked yet."""
+    """Return the target at a root URL; no request is made."""
     return RemoteTarget(url, backend, prefix)

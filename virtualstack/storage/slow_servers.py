@@ -1,4 +1,4 @@
-"""How long busy or slow servers are waited for, and what servers are asked that obstore does not ask."""
+"""Wait for busy or slow servers within limits, and send the requests that obstore cannot send."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["Busy", "Patience", "find_region", "seconds_to_wait"]
 
 
 def find_region(root: str, endpoint: str | None, /) -> str | None:
-    """Ask a bucket for its region, which S3 tells everyone in a header, whatever the status; ``None``: it did not.
+    """Return the region of a bucket, which S3 states in a header with any status; ``None`` if the header is missing.
 
-    One request, of at most 5 s.
+    This takes one request, of at most 5 s.
     """
     bucket = root.partition("://")[2].rstrip("/")
     address = f"{endpoint.rstrip('/')}/{bucket}" if endpoint else f"https://s3.amazonaws.com/{bucket}"
@@ -36,7 +36,7 @@ def find_region(root: str, endpoint: str | None, /) -> str | None:
     except urllib.error.HTTPError as error:
         with error:
             region = error.headers.get("x-amz-bucket-region")
-    except (OSError, http.client.HTTPException, ValueError):  # the last ones: what is no URL, or no answer
+    except (OSError, http.client.HTTPException, ValueError):  # ValueError: not a URL; HTTPException: not an HTTP answer
         return None
     return region if isinstance(region, str) and re.fullmatch(REGION, region) else None
 
@@ -47,9 +47,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def seconds_to_wait(url: str, headers: Mapping[str, str], /) -> float | None:
-    """Ask a busy web server for how many seconds it wants to be left alone; ``None``: it does not say.
+    """Return how many seconds a busy web server asks clients to wait; ``None`` if it does not say.
 
-    One request, of at most 5 s: obstore does not hand over the headers of refusals. 0 where it is not busy any more.
+    This takes one request of at most 5 s, as obstore does not return the headers of refusals. 0: the server is not
+    busy any more.
     """
     request = urllib.request.Request(url, headers={**headers, "Range": "bytes=0-0"})
     try:
@@ -63,36 +64,36 @@ def seconds_to_wait(url: str, headers: Mapping[str, str], /) -> float | None:
 
 
 def _retry_after(headers: Message) -> float | None:
-    """Read seconds, or a date (RFC 9110, 10.2.3) by the clock of the server."""
+    """Return the seconds of a ``Retry-After`` header: a number, or a date (RFC 9110, 10.2.3) by the server's clock."""
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch("[0-9]{1,9}", text):
         return float(text)
     try:
         now = parsedate_to_datetime(headers["Date"]) if "Date" in headers else datetime.now(UTC)
         return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
-    except (ValueError, TypeError):  # the latter: one has a time zone
+    except (ValueError, TypeError):  # TypeError: only one of the two times has a time zone
         return None
 
 
 _BUSY_SECONDS, _MIN_BYTES_PER_SECOND = 60.0, 1024.0
-_RATE_SECONDS = 20.0  # seconds over which the rate of an answer is taken
-_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 10.0  # seconds between questions to a server that is busy
-_STEP_SECONDS = 0.5  # seconds
+_RATE_SECONDS = 20.0  # seconds over which the rate of an answer is measured
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 10.0  # seconds between requests to a busy server
+_STEP_SECONDS = 0.5  # seconds between checks of whether the process ends
 _BUSY_STATUSES = 429, 503
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """What a server is granted.
+    """Limits of how long to wait for a server.
 
     Parameters
     ----------
     root
         URL of the bucket or host.
     busy_seconds
-        How long a request is repeated that is answered 429 or 503.
+        Seconds for which a request is repeated after a status of 429 or 503.
     min_rate
-        Bytes per second that the parts of an answer must come with, over 20 s; 0: any rate.
+        Lowest rate of an answer in bytes per second, over 20 s; 0: any rate.
     """
 
     root: str
@@ -101,20 +102,22 @@ class Patience:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], root: str, /) -> Self:
-        """Take it from normalised options. Where ``max_retries`` is given, it is the number of all retries."""
+        """Make limits from normalised options. If ``max_retries`` is set, obstore's retries are the only ones."""
         busy = 0.0 if "max_retries" in options else float(options.get("retry_timeout", _BUSY_SECONDS))
         return cls(root, busy, float(options.get("min_rate", _MIN_BYTES_PER_SECOND)))
 
     def read(self, result: Any, most: int, url: str, /) -> memoryview:
-        """Read an answer of obstore. Break it off where it is longer than asked for, or too slow: it may never end.
+        """Read an answer of obstore; break it off if it is longer than requested or too slow, as it may never end.
 
         Raises
         ------
         StorageError
-            It is.
+            The answer is too long or too slow.
         """
         parts, n_bytes, before, began = [], 0, 0, time.monotonic()
-        for part in result.stream(min_chunk_size=1):  # as they come: obstore waits for more as long as it takes
+        for part in result.stream(
+            min_chunk_size=1
+        ):  # in parts as they arrive, as obstore itself would wait without a limit
             n_bytes += len(part)
             if n_bytes > most:
                 raise StorageError(
@@ -137,14 +140,14 @@ class Patience:
 
 
 class Busy:
-    """Repeats requests to a server while it is busy. Safe to use from many threads.
+    """A repeater of requests to a server while it is busy. It is safe to use from many threads.
 
     Parameters
     ----------
     patience
-        How long: counted from the request, and from when the server was first busy and answered none since.
+        Limits, counted from the request or, if earlier, from the first busy answer since the last success.
     headers
-        Of requests to a web server, which is asked for its ``Retry-After``. ``None``: it is none.
+        Headers of requests to a web server, which is asked for its ``Retry-After``. ``None``: not a web server.
     """
 
     def __init__(self, patience: Patience, /, *, headers: Mapping[str, str] | None) -> None:
@@ -153,12 +156,12 @@ class Busy:
         self._since = self._last = -math.inf
 
     def ask[T](self, url: str, ask: Callable[[], T], /) -> T:
-        """Ask, and again after pauses that grow, or that the server asks for.
+        """Send a request, and repeat it after growing pauses or the pauses that the server asks for.
 
         Raises
         ------
         StorageError
-            It is busy for too long.
+            The server was busy for too long, or the request failed for another reason.
         """
         began, length = time.monotonic(), _FIRST_PAUSE_SECONDS
         while True:
@@ -199,7 +202,7 @@ class Busy:
 
 
 def _pause(seconds: float) -> None:
-    """Wait, but not beyond the end of the process, which waits for its threads."""
+    """Wait, but stop when the process ends, as its end waits for its threads."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if is_ending():

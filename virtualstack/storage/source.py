@@ -1,4 +1,4 @@
-"""The protocol of readable bytes at a URL, the checks of all its implementations, and digests of local files."""
+"""Define readable bytes at a URL, the checks of all implementations, and digests of local files."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def read_digest(found: Location, /) -> str:
     Parameters
     ----------
     found
-        The file, with the size and the time of modification that it has now.
+        Location of the file, with its current size and modification time.
 
     Raises
     ------
     StorageError
-        It cannot be read.
+        The file cannot be read.
     """
     return _digest(found.url, found.size or 0, found.last_modified)
 
@@ -75,7 +75,7 @@ def _digest(url: str, size: int, last_modified: float | None) -> str:
 
 
 type Bytes = bytes | memoryview
-"""What ranges come back as; a memoryview may be one part of a larger request."""
+"""Type of the bytes of a range; a memoryview may be a part of a larger answer."""
 
 type ByteRange = tuple[int, int]
 """Offset and length in bytes."""
@@ -84,16 +84,16 @@ _MAX_INT64 = np.iinfo(np.int64).max
 
 
 class DirectoryError(StorageError):
-    """A URL is that of a directory, and a file was asked for."""
+    """The URL is a directory, but a file is needed."""
 
     @classmethod
     def at(cls, url: str, /) -> DirectoryError:
-        """Give the error for a URL."""
+        """Return the error for a URL."""
         return cls(f"'{url}' is a directory, not a file: give the URL of one file", url=url)
 
 
 class SourceChangedWarning(UserWarning):
-    """A source is not the version that was indexed, and is read all the same, as was asked for."""
+    """A source is not the version that was indexed, but is read anyway because of ``stale="warn"``."""
 
 
 @runtime_checkable
@@ -102,17 +102,17 @@ class Source(Protocol):
 
     @property
     def location(self) -> Location:
-        """The absolute URL, with size, etag and last modification as the server gave them."""
+        """The absolute URL, with size, etag and modification time as the server stated them."""
 
     @property
     def size(self) -> int:
-        """Bytes of the whole source."""
+        """The size of the whole source in bytes."""
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Read exactly ``length`` bytes from ``offset``, or raise `StorageError`."""
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges, concurrently where that is faster.
+        """Read many ranges, concurrently if that is faster.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class Source(Protocol):
         Returns
         -------
         list of bytes-like
-            In the order asked for, each of exactly the length asked for.
+            Bytes of the ranges in the order of ``ranges``, each of exactly the requested length.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class DirectSource(Source, Protocol):
-    """A source without latency: many threads read from it, each what it needs next, into memory that they have."""
+    """A source without latency, from which many threads read what they need next into their own memory."""
 
     def read_into(self, offset: int, target: memoryview, /) -> None:
         """Fill all of ``target`` with the bytes from ``offset`` on, or raise `StorageError`."""
@@ -141,15 +141,15 @@ class DirectSource(Source, Protocol):
 
 @runtime_checkable
 class WatchfulSource(Source, Protocol):
-    """A source that compares size and etag with whatever it reads, so that it may be kept and used for long."""
+    """A source that compares size and etag with every answer, so that it may be kept and used for long."""
 
     @property
     def is_watchful(self) -> bool:
-        """Whether it does so, as far as it was told what to expect."""
+        """If true, the source does so, as far as it knows what to expect."""
 
 
 def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str, size: int) -> NDArray[np.int64]:
-    """Give the ranges as an array of shape ``(n, 2)``: offset and length in bytes, all within the source.
+    """Return the ranges as an array of shape ``(n, 2)``: offset and length in bytes, all within the source.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def _past_end(offset: int, length: int, *, url: str, size: int) -> StorageError:
 
 
 def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) -> None:
-    """Raise `StorageError` where an answer is not exactly as long, in bytes, as was asked for."""
+    """Raise `StorageError` if an answer does not have exactly the requested length in bytes."""
     for length, data in zip(lengths, got, strict=True):
         if len(data) != length:
             raise StorageError(
@@ -192,11 +192,11 @@ def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) 
 
 
 def check_version(expected: Location | None, found: Location, /) -> None:
-    """Raise `SourceChangedError` where size or etag are known on both sides and differ.
+    """Raise `SourceChangedError` if size or etag are known on both sides and differ.
 
-    Of local files, which have no etag, the time of the last modification is compared too: a file that was written
-    again may have the same size. Any source is another one where it was modified after `Location.unmodified_since`. A
-    local file whose `Location.fingerprint` has another time is read for its digest, once in a process.
+    For local files, which have no etag, the modification time is compared too: a file that was written again may have
+    the same size. Any source has changed if it was modified after `Location.unmodified_since`. If the time in the
+    `Location.fingerprint` of a local file differs, the digest of the file is read and compared, once in a process.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def _check_fingerprint(expected: Location, found: Location) -> None:
 
 
 def warn_of_change(expected: Location, found: Location, /) -> None:
-    """Warn where `check_version` would raise."""
+    """Warn if `check_version` would raise `SourceChangedError`."""
     try:
         check_version(expected, found)
     except SourceChangedError as error:
@@ -252,5 +252,5 @@ def _moment(seconds: float) -> str:
 
 
 def _plain(tag: float | str) -> float | str:
-    # Quotes and the weak mark depend on who asked: obstore keeps them, s3fs and caches do not always.
+    # Quotes and the weak mark depend on the client: obstore keeps them, s3fs and caches do not always.
     return tag.removeprefix("W/").strip('"') if isinstance(tag, str) else tag

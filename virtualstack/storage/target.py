@@ -1,4 +1,4 @@
-"""The protocol of a place to write to: whole objects under string keys, several side by side."""
+"""Define a place to write to: whole objects under string keys, several at the same time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Puts", "Target", "UnlistableError", "check_key", "check_most"]
 
 
 class UnlistableError(StorageError):
-    """A server has no list of what is there, as web servers do not: nothing is known of it."""
+    """The server cannot list its objects, as web servers cannot: it is not known which objects exist."""
 
     @classmethod
     def at(cls, url: str, /) -> UnlistableError:
-        """Give the error for a URL."""
+        """Return the error for a URL."""
         return cls(
             f"'{url}': a web server has no list of its files that could be trusted, so that what there is cannot be "
             "known. Give the URL of a file, or use an object store",
@@ -30,78 +30,78 @@ class UnlistableError(StorageError):
 class Target(Protocol):
     """Objects of bytes under a root URL; keys are relative, ``/``-separated, without ``.`` and ``..``.
 
-    Every write is atomic: a reader sees the whole object or the one before it.
+    Every write is atomic: a reader sees the whole new object or the object before it.
     """
 
     @property
     def url(self) -> str:
-        """Root URL, ending in ``/``."""
+        """The root URL, ending in ``/``."""
 
     @property
     def is_listed(self) -> bool:
-        """Whether it may have a list of its keys: web servers have none."""
+        """If true, the keys can be listed; web servers have no list."""
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
-        """Read a whole object; `SourceNotFoundError` where there is none.
+        """Read a whole object; `SourceNotFoundError` if it does not exist.
 
         Parameters
         ----------
         most
-            Bytes that it may have: of a larger one no memory is taken, and it is a `StorageError`.
+            Largest size in bytes. A larger object takes no memory and is a `StorageError`.
         """
 
     def list(self, prefix: str = "", /) -> list[str]:
-        """List the keys in the folder ``prefix`` and below it, sorted; empty where there are none."""
+        """List the keys in the folder ``prefix`` and below it, sorted; empty if there are none."""
 
     def first(self, prefix: str = "", /) -> str | None:
-        """Give the first key that `list` would give, or ``None`` where there are none.
+        """Return the first key that `list` would return, or ``None`` if there are none.
 
-        On S3, Google and Azure it takes one request, however many keys there are, and on a local disk one look at the
-        folder. Others list all.
+        On S3, Google and Azure this takes one request, however many keys exist. On a local disk it lists one folder.
+        Other targets list all keys.
 
         Raises
         ------
         UnlistableError
-            It is a web server.
+            The target is a web server.
         """
 
     def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted; empty where there are none.
+        """List the names of the folders in the folder ``prefix``, sorted; empty if there are none.
 
         Raises
         ------
         UnlistableError
-            It is a web server.
+            The target is a web server.
         """
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
-        """List what `list` lists, in any order, with size, etag and time of each object.
+        """List the same objects as `list`, in any order, with size, etag and modification time of each.
 
         Raises
         ------
         UnlistableError
-            It is a web server.
+            The target is a web server.
         """
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
-        """Write an object, replacing the one that is there."""
+        """Write an object and replace an existing one."""
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write an object only where there is none; of several writers exactly one gets ``True``."""
+        """Write an object unless the key exists; of several writers exactly one gets ``True``."""
 
     def delete(self, key: str, /) -> None:
-        """Delete an object; nothing happens where there is none."""
+        """Delete an object; nothing happens if it does not exist."""
 
 
 def check_key(key: str, /, *, url: str) -> str:
-    """Give the key back where it is a plain relative path; raise `StorageError` where it is not."""
+    """Return the key if it is a plain relative path; raise `StorageError` if it is not."""
     if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
         raise StorageError(f"'{key}' is not a key under '{url}': use 'a/b', without '..' or empty parts", url=url)
     return key
 
 
 def check_most(size: int, /, most: int | None, *, url: str) -> None:
-    """Raise `StorageError` where an object has more bytes than it may."""
+    """Raise `StorageError` if an object is larger than allowed."""
     if most is not None and size > most:
         raise StorageError(
             f"'{url}' has {size} bytes, and should have {most} at most: it is damaged or a trap", url=url
@@ -112,12 +112,12 @@ _MAX_PUTS = 8
 
 
 class Puts:
-    """Objects on their way to a target, a few at a time; a context that ends when all are there.
+    """A context that writes a few objects at a time to a target and ends when all are written.
 
     Parameters
     ----------
     target
-        Where they go.
+        Target that the objects are written to.
     """
 
     def __init__(self, target: Target) -> None:
@@ -126,18 +126,18 @@ class Puts:
         self._waiting: deque[Future[None]] = deque()
 
     def put(self, key: str, data: bytes, /) -> None:
-        """Begin to write an object; waits where many are on their way, and raises what went wrong with one of them."""
+        """Start to write an object; if many are pending, wait for the oldest, and raise its error if it failed."""
         if len(self._waiting) >= _MAX_PUTS:
             self._waiting.popleft().result()
         self._waiting.append(self._pool.submit(self._target.put, key, data))
 
     def close(self) -> None:
-        """Wait until all are there.
+        """Wait until all objects are written.
 
         Raises
         ------
         StorageError
-            One cannot be written.
+            An object cannot be written.
         """
         try:
             while self._waiting:

@@ -1,4 +1,4 @@
-"""Helpers for calls that run in other threads: many at once, one at a time for each key, and interruptible."""
+"""Run calls in other threads: many at once, or so that they can be interrupted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_FAILURES = 100
 
 
 class LimitedLookup:
-    """Asks for each URL, until a place could not be reached a hundred times one after the other."""
+    """A lookup of URLs that stops sending requests after a hundred failures in a row."""
 
     def __init__(self, ask: Callable[[str], Location]) -> None:
         self._ask = ask
@@ -23,7 +23,7 @@ class LimitedLookup:
         self._lock = threading.Lock()
 
     def __call__(self, url: str, /) -> Location | StorageError:
-        """Give what is there, or the error."""
+        """Return the location of a URL, or the error."""
         if self._failures >= _MAX_FAILURES:
             return StorageError(f"'{url}' was not asked for: {_MAX_FAILURES} before it could not be had", url=url)
         try:
@@ -45,7 +45,7 @@ class LimitedLookup:
 
 
 def forget_frames(error: BaseException, /) -> None:
-    """Let go of what the frames hold that an error went through: where errors are kept, there may be 10^6 of them."""
+    """Drop the tracebacks of an error and its causes: up to 10^6 errors may be kept, and frames hold memory."""
     cause: BaseException | None = error
     while cause is not None:
         cause.__traceback__ = None
@@ -56,7 +56,7 @@ _N_THREADS = 32
 
 
 def concurrently[T, R](work: Callable[[T], R], items: Sequence[T], /, urls: Iterable[str | None]) -> Iterator[R]:
-    """Give the results in order; in threads where a source is remote, one after the other where all are local."""
+    """Yield the results in order; if a source is remote, the calls run in threads, otherwise one after the other."""
     if len(items) < 2 or not any(is_remote(url) for url in urls if url is not None):
         yield from map(work, items)
         return
@@ -67,28 +67,28 @@ def concurrently[T, R](work: Callable[[T], R], items: Sequence[T], /, urls: Iter
         pool.shutdown(cancel_futures=True)
 
 
-_MAX_CALLS = 32  # calls that interrupts have left behind, until their servers answer or time is out
+_MAX_CALLS = 32  # calls left behind by interrupts, until their servers answer or time out
 _LOCK = threading.Lock()
 _POOL: ThreadPoolExecutor | None = None
 
 
 def wait_for[T](ask: Callable[[], T], /) -> T:
-    """Make a call that changes nothing, so that Ctrl-C does not wait for its answer.
+    """Make a call that changes nothing in such a way that Ctrl-C does not wait for its answer.
 
-    Interrupts come to the main thread alone, and not while it is in a library: another thread makes its calls. To
-    start one for each takes several times as long as to hand the call over.
+    Only the main thread gets interrupts, and not while it is in a library: another thread makes its calls. Starting a
+    thread for each call would take several times as long as using one of a pool.
     """
     if threading.current_thread() is not threading.main_thread():
         return ask()
     try:
         answer = _pool().submit(ask)
-    except RuntimeError:  # the process ends: no thread begins anything
+    except RuntimeError:  # the process ends: no thread starts
         return ask()
     return answer.result()
 
 
 def is_ending() -> bool:
-    """Return whether the process is about to end, and waits for its threads."""
+    """Return whether the process is about to end and waits for its threads."""
     try:
         _pool().submit(int)
     except RuntimeError:
