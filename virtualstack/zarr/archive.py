@@ -1,4 +1,4 @@
-"""A zarr store in a zip archive: a document or chunk is a member, which is stored as it is."""
+"""Read a zarr store in a zip archive, whose chunks are members without compression."""
 
 from __future__ import annotations
 
@@ -37,18 +37,17 @@ _IS_ENCRYPTED, _HAS_DESCRIPTOR, _IS_UTF8 = 0x1, 0x8, 0x800
 class ZipArchive:
     """The members of a zip archive, by name.
 
-    Where several members have one name, it is the last that counts. A store may lie in the archive itself, or in the
-    one folder that it has.
+    If several members have one name, the last one counts. A store may be the archive itself or its only folder.
 
     Parameters
     ----------
     source
-        The archive; its index takes one request, where it has fewer than some thousand members.
+        Source of the archive. Its index takes one request if it has fewer than some thousand members.
 
     Raises
     ------
     MalformedFileError
-        It is no zip archive, or damaged.
+        The file is not a zip archive, or is damaged.
     """
 
     def __init__(self, source: Source, /) -> None:
@@ -80,9 +79,9 @@ class ZipArchive:
         self._room = _MAX_INDEX_BYTES
 
     def _count(self, tail: _WithTail) -> int | None:
-        """Return the number of members in the last record, or ``None`` where it is not there or has no room for it.
+        """Return the number of members in the end record, or ``None`` if it is missing or cannot hold the number.
 
-        zipfile does not compare it: a length in the index that is wrong may hide all members behind it.
+        zipfile does not compare the number: a wrong length in the index may hide all members after it.
         """
         length = _END_RECORD_BYTES + len(self._zip.comment)
         record = tail.read(tail.size - length, length)
@@ -90,12 +89,12 @@ class ZipArchive:
         return count if record.startswith(_END_MAGIC) and count != _SEE_ZIP64 else None
 
     def document(self, key: str, /) -> bytes | None:
-        """Read a whole member, which may be compressed; ``None`` where there is none.
+        """Read a whole member, which may be compressed; ``None`` if it does not exist.
 
         Raises
         ------
         MalformedFileError
-            It is damaged or encrypted, or it and those that were read before have more than 256 MiB.
+            The member is damaged or encrypted, or all members that were read have more than 256 MiB together.
         """
         member = self._members.get(self._root + key)
         if member is None:
@@ -119,17 +118,17 @@ class ZipArchive:
             ) from error
 
     def folders(self, path: str, /) -> list[str]:
-        """List the folders in a folder."""
+        """Return the folders in a folder."""
         start, names = self._below(path)
         return sorted({name for name, slash, _ in (x[len(start) :].partition("/") for x in names) if slash and name})
 
     def below(self, path: str, /) -> MemberObjects:
-        """Give the members below an array.
+        """Return the members below an array.
 
         Raises
         ------
         UnsupportedFeatureError
-            One of them is compressed or encrypted by zip.
+            A member is compressed or encrypted by zip.
         """
         start, names = self._below(path)
         members = [self._members[name] for name in names if name.rpartition("/")[2] not in DOCUMENTS]
@@ -158,10 +157,10 @@ class ZipArchive:
         return start, list(itertools.takewhile(lambda name: name.startswith(start), names))
 
     def _starts(self, members: Sequence[zipfile.ZipInfo]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Give where members begin, and which of these are places of their headers.
+        """Return where members begin, and which of these offsets are offsets of their headers.
 
-        A header has an extra field of a length that the index does not tell. But where nothing is left between what the
-        index does tell and the next member, there is none.
+        A header has an extra field whose length is not in the index. If no bytes are left between the known part of a
+        member and the next member, there is no such field.
         """
         starts, is_header = np.zeros(len(members), np.int64), np.zeros(len(members), np.bool_)
         for i, member in enumerate(members):
@@ -183,15 +182,15 @@ class MemberObjects:
     source
         The archive.
     location
-        Of the archive, with the checksums of its members.
+        Location of the archive, with the checksums of its members.
     keys
-        Relative to the array.
+        Keys of the members, relative to the array.
     starts
-        Where each member begins in the archive, or its header.
+        Offset of each member in the archive, or of its header, in bytes.
     lengths
-        Of each member, in bytes.
+        Length of each member in bytes.
     is_header
-        Which of ``starts`` are those of headers.
+        Mask of ``starts`` that are offsets of headers.
     """
 
     source: Source
@@ -203,18 +202,18 @@ class MemberObjects:
 
     @property
     def is_listed(self) -> bool:
-        """Whether there is a list: the index of the archive is one."""
+        """Always true: the index of the archive lists all members."""
         return True
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
-        """Give the members; headers are read where that is needed.
+        """Return the members; headers are read where their offsets are needed.
 
         Raises
         ------
         MalformedFileError
-            There is no header where the index says.
+            There is no header at the offset in the index.
         StorageError
-            It cannot be read.
+            The archive cannot be read.
         """
         starts, at = self.starts.copy(), np.flatnonzero(self.is_header)
         headers = self.source.read_ranges(np.stack([starts[at], np.full(at.size, _LOCAL_HEADER_BYTES)], 1))
@@ -237,7 +236,7 @@ class MemberObjects:
 
 
 def _checksums(members: Sequence[zipfile.ZipInfo]) -> MemberChecksums:
-    """Return the checksums of members that are stored as they are."""
+    """Return the checksums of members that are stored without compression."""
     stored = [x for x in members if x.compress_type == zipfile.ZIP_STORED and not x.flag_bits & _IS_ENCRYPTED]
     stored.sort(key=lambda x: x.header_offset)
     return MemberChecksums(
@@ -248,7 +247,7 @@ def _checksums(members: Sequence[zipfile.ZipInfo]) -> MemberChecksums:
 
 
 class _WithTail:
-    """A source whose end is at hand."""
+    """A source whose last bytes are in memory."""
 
     def __init__(self, source: Source) -> None:
         self.location: Location = source.location

@@ -1,4 +1,4 @@
-"""The chunk key encoding of virtual arrays in a vstack, for zarr: there are no keys, and it says so.
+"""Register the chunk key encoding of virtual arrays in a vstack: they have no chunk keys, and zarr gets an error.
 
 zarr loads all installed chunk key encodings when it opens its first array, so nothing but zarr is imported here.
 """
@@ -15,24 +15,24 @@ __all__ = ["ManifestKeys"]
 
 @dataclass(frozen=True)
 class ManifestKeys(ChunkKeyEncoding):
-    """Chunks that a manifest lists, somewhere else than under keys of the array.
+    """Chunk key encoding of chunks that a manifest lists, which have no keys in the store.
 
-    With it zarr opens virtual arrays and shows their metadata. Whatever needs a chunk, or would write metadata that the
-    next commit to the store undoes, raises :class:`~virtualstack.errors.VirtualValuesError`.
+    With it zarr opens virtual arrays and shows their metadata. Every read of a chunk, and every write of metadata that
+    the next commit would undo, raises :class:`~virtualstack.errors.VirtualValuesError`.
     """
 
     name: ClassVar[str] = "virtualstack.manifest"
 
     def encode_chunk_key(self, chunk_coords: tuple[int, ...]) -> NoReturn:
-        """Refuse: zarr asks for the key of a chunk that it is about to read, write or delete."""
+        """Raise an error: zarr asks for the key of a chunk before it reads, writes or deletes the chunk."""
         _refuse("its chunks are not in the store but where its manifest says, and zarr can neither read nor write them")
 
     def decode_chunk_key(self, chunk_key: str) -> NoReturn:
-        """Refuse."""
+        """Raise an error: there are no chunk keys."""
         _refuse("its chunks have no keys")
 
     def to_dict(self) -> dict[str, Any]:
-        """Refuse: zarr asks for it where it is about to write metadata, or to compare those of two arrays."""
+        """Raise an error: zarr calls this before it writes metadata, or compares the metadata of two arrays."""
         _refuse("its metadata show the last commit, and zarr can neither write nor compare them")
 
 

@@ -1,4 +1,4 @@
-"""Arrays and groups as zarr v3 sees them: metadata documents, and which chunks are there in which form."""
+"""Describe arrays and groups as zarr v3: metadata documents, and which chunks exist in which form."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ServedArray:
-    """An array as zarr sees it.
+    """An array as it is served to zarr.
 
     Parameters
     ----------
     document
         ``zarr.json``.
     present
-        Which chunks are there; shape of the chunk grid.
+        Mask of the chunks that exist; shape of the chunk grid.
     plain
-        The form in which stored chunks are zarr's chunks, or ``None`` where they are served decoded.
+        Form in which stored chunks are zarr's chunks, or ``None`` if they are served decoded.
     uniform
-        The form in which chunks are decoded, or ``None`` where they are served as they are.
+        Form in which chunks are decoded, or ``None`` if they are served as they are stored.
     """
 
     document: Mapping[str, Any]
@@ -75,15 +75,15 @@ class ServedArray:
 
 
 def serve(array: ManifestArray, /, *, name: str, absent: OnAbsent = "fill") -> ServedArray:
-    """Find the form of an array for zarr: its chunks as they are stored where zarr understands them, else decoded.
+    """Choose the form of an array for zarr: chunks as they are stored if zarr understands them, else decoded chunks.
 
-    Those of a manifest that is not in memory are served decoded, and all of them are said to be there: whether they
-    are is known when they are read.
+    Chunks of a manifest that is not in memory are served decoded, and all are reported to exist: the manifest is
+    looked up only when a chunk is read.
 
     Raises
     ------
     UnsupportedFeatureError
-        Zarr has no data type for its values.
+        Zarr has no data type for the values.
     """
     dtype, zdtype = _dtypes(array, name)
     is_known = isinstance(array.manifest, ChunkManifest)
@@ -103,27 +103,27 @@ def serve(array: ManifestArray, /, *, name: str, absent: OnAbsent = "fill") -> S
 def decoded_document(
     array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], compressors: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Give ``zarr.json`` of an array whose chunks are those of :func:`encode_chunk`, compressed.
+    """Return ``zarr.json`` of an array whose chunks are those of :func:`encode_chunk`, compressed.
 
     Raises
     ------
     UnsupportedFeatureError
-        Zarr has no data type for its values.
+        Zarr has no data type for the values.
     """
     dtype, zdtype = _dtypes(array, name)
     return _document(array, zdtype, chunks, [*_decoded_codecs(dtype), *map(dict, compressors)])
 
 
 def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
-    """Give ``zarr.json`` of an array whose chunks are not under keys of zarr; no entry of its manifest is looked at.
+    """Return ``zarr.json`` of an array whose chunks are not under keys of zarr; no entry of its manifest is read.
 
-    Chunks and codecs are those of the source where all chunks have them, as far as the tables tell, and the codecs are
-    zarr's or ours; else the chunks are those of :class:`~virtualstack.zarr.uniform.UniformArray`.
+    Chunks and codecs are those of the source if, by the tables, all chunks have them, and the codecs are zarr's or
+    virtualstack's. Otherwise the chunks are those of :class:`~virtualstack.zarr.uniform.UniformArray`.
 
     Raises
     ------
     UnsupportedFeatureError
-        Zarr has no data type for its values.
+        Zarr has no data type for the values.
     """
     dtype, zdtype = _dtypes(array, name)
     plain = PlainArray.of_tables(array)
@@ -138,37 +138,37 @@ def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
 def stored_document(
     array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], codecs: list[dict[str, Any]] | None
 ) -> dict[str, Any]:
-    """Give ``zarr.json`` of an array whose chunks lie as they are stored under keys of zarr.
+    """Return ``zarr.json`` of an array whose chunks are stored unchanged under keys of zarr.
 
     Parameters
     ----------
     array
-        Its entries are not looked at.
+        The array; its entries are not read.
     name
-        For messages.
+        Name of the variable for messages.
     chunks
-        In elements.
+        Shape of the chunks in elements.
     codecs
-        Of :func:`codec_documents`; ``None`` where there is no chunk.
+        Codecs as :func:`codec_documents` returns them; ``None`` if there is no chunk.
 
     Raises
     ------
     UnsupportedFeatureError
-        Zarr has no data type for its values.
+        Zarr has no data type for the values.
     """
     dtype, zdtype = _dtypes(array, name)
     return _document(array, zdtype, chunks, _decoded_codecs(dtype) if codecs is None else codecs)
 
 
 def encode_chunk(values: NDArray[Any], /) -> bytes:
-    """Give a chunk as the ``bytes`` codec, or ``vlen-utf8``, writes it."""
+    """Return the bytes of a chunk as the ``bytes`` codec, or ``vlen-utf8``, writes them."""
     if values.dtype.kind == "T":
         return bytes(VLenUTF8().encode(values.astype(object)))
     return np.ascontiguousarray(values, _packed(values.dtype).newbyteorder("<")).tobytes()
 
 
 def why_refused(array: ManifestArray, /, *, name: str) -> str | None:
-    """Say why zarr cannot have an array: no data type for its values, or no such name; ``None`` where it can."""
+    """Return why zarr cannot have an array (no data type, or a reserved name), or ``None`` if it can."""
     if name.rpartition("/")[2] == "zarr.json":
         return f"variable '{name}' has the name of zarr's metadata: rename it, or read it with vds.virtual.open()"
     if "\\" in name or name.rpartition("/")[2] in (".", ".."):
@@ -192,13 +192,13 @@ def _is_known(dtype: np.dtype[Any]) -> bool:
 
 
 def _dtypes(array: ManifestArray, name: str) -> tuple[np.dtype[Any], ZDType[Any, Any]]:
-    """Give the dtype of the values as zarr has it, as numpy's and as its own."""
+    """Return the dtype of the values in zarr, as numpy's dtype and as zarr's."""
     dtype = _packed(array.dtype)
     return dtype, _zarr_dtype(dtype, name=name)
 
 
 def _packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Give a structured dtype without gaps between its fields; zarr has none."""
+    """Return a structured dtype without gaps between its fields, as zarr has no gaps."""
     if dtype.names is None or dtype.fields is None:
         return dtype
     return np.dtype([(name, _packed(dtype.fields[name][0])) for name in dtype.names])
@@ -219,7 +219,7 @@ def _zarr_dtype(dtype: np.dtype[Any], *, name: str) -> ZDType[Any, Any]:
 
 
 def _data_type(zdtype: ZDType[Any, Any]) -> Any:
-    """Write a data type; those that are not in the specification yet by hand, since zarr would warn."""
+    """Return the document of a data type; types outside the specification are written here, as zarr would warn."""
     if isinstance(zdtype, NullTerminatedBytes):
         return {"name": "null_terminated_bytes", "configuration": {"length_bytes": zdtype.length}}
     if isinstance(zdtype, RawBytes):
@@ -237,12 +237,12 @@ def _bytes_codec(dtype: np.dtype[Any], endian: str) -> dict[str, Any]:
 
 
 def _decoded_codecs(dtype: np.dtype[Any]) -> list[dict[str, Any]]:
-    """Give the codecs of :func:`encode_chunk`."""
+    """Return the codecs of :func:`encode_chunk`."""
     return [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
 
 
 def _are_ours(codecs: Sequence[Codec]) -> bool:
-    """Whether all codecs come with zarr or virtualstack: whoever opens the array has those."""
+    """Return whether all codecs come with zarr or virtualstack, so that every reader of the array has them."""
     try:
         return all(get_codec_class(x.name).__module__.partition(".")[0] in ("zarr", "virtualstack") for x in codecs)
     except (UnknownCodecError, ImportError):
@@ -250,7 +250,7 @@ def _are_ours(codecs: Sequence[Codec]) -> bool:
 
 
 def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any]] | None:
-    """Give the codecs of zarr metadata, or ``None`` where zarr would not decode the chunks as `reading` does."""
+    """Return the codecs of zarr metadata, or ``None`` if zarr would decode the chunks differently than `reading`."""
     if plain.encoding is None:
         return _decoded_codecs(dtype)
     return _read_codecs(plain.encoding, plain.chunks, plain.codecs(), dtype)
@@ -259,9 +259,9 @@ def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any
 def codec_documents(
     encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, /
 ) -> list[dict[str, Any]] | None:
-    """Give the codecs of zarr metadata for chunks of an encoding, as :class:`PlainArray` describes them.
+    """Return the codecs of zarr metadata for chunks of an encoding, as :class:`PlainArray` describes them.
 
-    ``None`` where zarr would not decode them as they are decoded here.
+    The result is ``None`` if zarr would decode the chunks differently than virtualstack.
     """
     codecs = encoding.codecs if order is None else (Codec.from_config("transpose", order=list(order)), *encoding.codecs)
     stored = encoding.dtype
@@ -293,7 +293,7 @@ def _read_codecs(
 
 
 def _shuffles_as_in_zarr(codecs: Sequence[Codec], nbytes: int) -> bool:
-    """Whether every shuffle has whole elements: HDF5's leaves the rest as it is, that of numcodecs raises."""
+    """Return whether every shuffle has whole elements: HDF5 leaves the rest unchanged, numcodecs raises an error."""
     for codec in codecs:
         if codec.name == "numcodecs.shuffle" and nbytes % int(codec.options().get("elementsize", 4)):
             return False
@@ -326,12 +326,12 @@ def _document(
 
 
 def attributes_document(array: ManifestArray, /) -> dict[str, Any]:
-    """Give the attributes of an array; those that change values from its ``cf``."""
+    """Return the attributes of an array; attributes that decode values come from its ``cf``."""
     return _attributes({**array.attributes, **array.cf}, array.dtype)
 
 
 def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None) -> dict[str, Any]:
-    """Write attributes as xarray reads them from zarr v3; what JSON cannot hold becomes text."""
+    """Return attributes as xarray reads them from zarr v3; values that JSON cannot hold become text."""
     written: dict[str, Any] = {}
     for name, value in attributes.items():
         if name == "_FillValue" and dtype is not None:
@@ -346,7 +346,7 @@ def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None) -> d
 
 
 def fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Write ``_FillValue`` as xarray does; ``None`` where xarray could not read it back, or it equals no value."""
+    """Return ``_FillValue`` as xarray writes it; ``None`` if xarray could not read it back, or it equals no value."""
     array = np.asarray(value)
     if array.size != 1:
         return None
@@ -360,7 +360,7 @@ def fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def group_document(group: ManifestGroup, /) -> dict[str, Any]:
-    """Give ``zarr.json`` of a group; coordinates that no variable names are named as xarray does it."""
+    """Return ``zarr.json`` of a group; coordinates that no variable names are listed as xarray does it."""
     attributes = _attributes(group.attributes, None)
     present = str(attributes.get("coordinates", "")).split()
     if extra := [name for name in unnamed_coordinates(group) if " " not in name]:
@@ -369,10 +369,10 @@ def group_document(group: ManifestGroup, /) -> dict[str, Any]:
 
 
 def dump_document(document: Mapping[str, Any], /) -> bytes:
-    """Write a document as JSON that every parser takes: NaN and infinities among the attributes are text, as fills are.
+    """Return a document as JSON for all parsers: NaN and infinities among the attributes become text, as in fills.
 
-    Those that change values stay as they are, since as text they would change them in another way, and strict parsers
-    refuse the document; but a NaN in ``missing_value`` changes nothing, and is left out.
+    Attributes that decode values stay unchanged, although strict parsers then reject the document: as text they would
+    decode values differently. But a NaN in ``missing_value`` changes nothing, and is left out.
     """
     attributes = dict(document["attributes"])
     if isinstance(missing := attributes.get("missing_value"), float | list):

@@ -1,4 +1,4 @@
-"""The chunks of a zarr array as objects that a store or folder is found to hold."""
+"""Find the chunks of a zarr array as objects in a store or folder."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class FoundObjects:
     Parameters
     ----------
     keys
-        Relative to the array; also of what is no chunk.
+        Keys relative to the array; they may also name objects that are not chunks.
     rows
-        Row of ``locations``.
+        Row of each object in ``locations``.
     offsets, lengths
-        Of the object at its location, in bytes.
+        Byte range of each object at its location.
     locations
-        Files.
+        Locations of the files.
     """
 
     keys: Sequence[str]
@@ -52,21 +52,21 @@ class FoundObjects:
 
 
 class Members(Protocol):
-    """Says which objects are below one array; it pickles, and is used from many threads."""
+    """A picklable, thread-safe lookup of the objects below one array."""
 
     @property
     def is_listed(self) -> bool:
-        """Whether there is a list of them; else each is asked for."""
+        """If true, the objects can be listed; else each one is requested."""
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
-        """Look them up.
+        """Return the objects that exist.
 
         Parameters
         ----------
         metadata
-            Of the array.
+            Metadata of the array.
         cells
-            Where there is no list: those of the grid of objects, in C order, that are asked for; all by default.
+            If there is no list: the cells of the grid of objects, in C order, that are requested; by default all.
         """
 
 
@@ -74,19 +74,19 @@ class Members(Protocol):
 class ObjectChunks:
     """The chunks of one array, in one page.
 
-    Where there is no list of objects, and there may be more than a few, that page is empty: entries are completed, with
-    what a request for each of their objects tells.
+    If the objects cannot be listed and there may be more than a few, this page is empty. Its entries are then completed
+    on demand, by one request for each object.
 
     Parameters
     ----------
     members
         Objects below the array.
     path
-        Of the array.
+        Path of the array.
     metadata
-        Of the array.
+        Metadata of the array.
     storage
-        How shards are reached.
+        Storage that opens the shards.
     where
         URL of the store.
     """
@@ -98,14 +98,14 @@ class ObjectChunks:
     where: str
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Look chunks up: those without an object are EMPTY.
+        """Look up all chunks; chunks without an object are EMPTY.
 
         Raises
         ------
         MalformedFileError
             A shard is damaged.
         StorageError
-            What there is cannot be listed or read.
+            Objects cannot be listed or read.
         """
         n_cells = math.prod(self.metadata.grid.shape)
         if self._is_asked:
@@ -117,7 +117,7 @@ class ObjectChunks:
         return self._manifest(entries, locations)
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
-        """Ask for the objects of some cells, where the page does not have them; errors are those of :meth:`read`."""
+        """Request the objects of some cells, if the page lacks them; errors are those of :meth:`read`."""
         if not self._is_asked:
             return entries
         wanted, which = np.unique(rows, return_inverse=True)
@@ -134,7 +134,7 @@ class ObjectChunks:
         return math.prod(self.metadata.object_grid) > _MAX_REQUESTS and not self.members.is_listed
 
     def _look_up(self, objects: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[Any], Sequence[Location]]:
-        """Give the cells of chunks that there are, their entries, and the locations that these name."""
+        """Return the cells of chunks that exist, their entries, and the locations that the entries name."""
         metadata, where = self.metadata, f"{self.path}' of '{self.where}"
         try:
             found = self.members.find(metadata, objects)
@@ -187,7 +187,7 @@ class ObjectChunks:
 def _chunk_cells(
     keys: Sequence[str], metadata: ArrayMetadata, where: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give the cells that keys name, and their rows; keys that are no chunk of the grid are left out, as zarr does."""
+    """Return the cells that keys name, and the rows of these keys; keys outside the grid are ignored, as in zarr."""
     names = pa.array(keys, pa.large_string())
     at = np.flatnonzero(pc.match_substring_regex(names, _expression(metadata)).to_numpy(zero_copy_only=False))
     try:
@@ -215,26 +215,26 @@ _KEPT = "/!$&'()*+,;=:@~"  # of a key, in the URL of a web server
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """A folder of a store, which is the whole store or an array in it.
+    """A folder of a store: the whole store, or an array in it.
 
     Parameters
     ----------
     url
-        Without a slash at its end.
+        URL of the folder, without a slash at its end.
     storage
-        How it is reached.
+        Storage that opens the URL.
     """
 
     url: str
     storage: Storage
 
     def document(self, key: str, /) -> bytes | None:
-        """Read a whole object; ``None`` where there is none.
+        """Read a whole object; ``None`` if it does not exist.
 
         Raises
         ------
         StorageError
-            It cannot be had, or has more than 1 GiB.
+            The object cannot be read, or has more than 1 GiB.
         """
         try:
             source = self.storage.source(self._url(key))
@@ -245,33 +245,33 @@ class Folder:
         return source.read(0, source.size)
 
     def folders(self, path: str, /) -> Sequence[str]:
-        """List the folders in a folder.
+        """Return the folders in a folder.
 
         Raises
         ------
         UnlistableError
-            It is a web server.
+            The store is on a web server.
         """
         return self.storage.target(self.url).folders(path)
 
     def below(self, path: str, /) -> Folder:
-        """Give a folder in it."""
+        """Return a folder inside this folder."""
         return Folder(url=self._url(path) if path else self.url, storage=self.storage)
 
     @property
     def is_listed(self) -> bool:
-        """Whether there is a list of what is in it."""
+        """If true, the objects in the folder can be listed."""
         return self.storage.target(self.url).is_listed
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
-        """List the objects in the folder; where there are no lists, chunks or shards that there may be are asked for.
+        """Return the objects in the folder; if they cannot be listed, all possible chunks or shards are requested.
 
         Parameters
         ----------
         metadata
-            Of the array.
+            Metadata of the array.
         cells
-            Of the grid of objects, in C order, that are wanted; all by default.
+            Cells of the grid of objects, in C order, that are wanted; by default all.
         """
         target = self.storage.target(self.url)
         found = target.contents() if target.is_listed else self._asked(metadata, cells)

@@ -1,4 +1,4 @@
-"""Zarr stores of version 2 and 3 become groups."""
+"""Read zarr stores of version 2 and 3 as groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MANIFEST_KEYS = "virtualstack.manifest"
 
 
 class _Store(Protocol):
-    """What a store is kept in."""
+    """The container of a store: a folder or an archive."""
 
     def document(self, key: str, /) -> bytes | None: ...
 
@@ -40,19 +40,19 @@ class _Store(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zarr:
-    """Reads a zarr store of version 2 or 3, in a folder or in a zip archive whose members are not compressed.
+    """Reader of zarr stores of version 2 or 3, in a folder or in a zip archive whose members are not compressed.
 
-    The chunks of a variable, and the indexes of its shards, are looked up when they are asked for: chunks in shards are
-    chunks here. Web servers have no lists: chunks, or shards, are asked for one by one, and all of them at once only
-    where an array has few.
+    The chunks of a variable, and the indexes of its shards, are looked up when they are needed: chunks in shards are
+    chunks here. Web servers cannot list objects: chunks, or shards, are requested one by one, and all of them at once
+    only if an array has few.
 
     Parameters
     ----------
     consolidated
-        Whether metadata are those that were consolidated. ``None``: where there are such.
+        If true, only consolidated metadata are read. If false, they are ignored. ``None``: they are read if they exist.
     masks_fill_value
-        Whether the ``fill_value`` of zarr v2 metadata also is the attribute ``_FillValue``, so that equal values are
-        missing: xarray reads it so.
+        If true, the ``fill_value`` of zarr v2 metadata is also the attribute ``_FillValue``, so that equal values are
+        missing, as in xarray.
     """
 
     name: ClassVar[str] = "zarr"
@@ -66,11 +66,11 @@ class Zarr:
         Raises
         ------
         SourceNotFoundError
-            There is no store.
+            The store does not exist.
         MalformedFileError
-            It is no store, or its metadata contradict themselves.
+            The source is not a store, or its metadata contradict themselves.
         StorageError
-            It cannot be had; or a web server has it, and its metadata are not consolidated.
+            The store cannot be read, or it is on a web server and its metadata are not consolidated.
         """
         url = url.rstrip("/")
         store: _Store = Folder(url=url, storage=storage)
@@ -102,7 +102,7 @@ class Zarr:
         )
 
     def _metadata(self, store: _Store, url: str) -> dict[str, Any]:
-        """Give metadata, parsed, by key; none where there is no store."""
+        """Return parsed metadata by key; empty if there is no store."""
         root = _document(store, "zarr.json", url)
         consolidated: object
         if root is not None:
@@ -147,7 +147,7 @@ def _archive(url: str, storage: Storage) -> ZipArchive:
 
 
 def _walk(store: _Store, url: str, path: str, found: dict[str, Any], budget: Iterator[int], *, is_v3: bool) -> None:
-    """Find the metadata of a node, unless it is there, and of all below it; each takes one of a budget."""
+    """Find the metadata of a node, unless known, and of everything below it; each document counts against a budget."""
     if path.count("/") >= _MAX_GROUP_DEPTH:
         raise MalformedFileError(
             f"'{url}' has groups in more than {_MAX_GROUP_DEPTH} levels, perhaps by a link: '{path}'"

@@ -1,4 +1,4 @@
-"""A zarr store over a group: raw values for everything that speaks zarr v3."""
+"""Present a group as a zarr store: raw values for every program that reads zarr v3."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ _STORES: WeakValueDictionary[int, ManifestStore] = WeakValueDictionary()
 class ManifestStore(Store):
     """A read-only zarr v3 store of the raw values of a group.
 
-    Chunks of plain arrays are handed on as they are stored, with their codecs in the metadata. All other arrays
+    Chunks of plain arrays are served as they are stored, with their codecs in the metadata. All other arrays
     (several codecs, cut chunks, other lengths) are served decoded, as one array of equal chunks; decoded chunks are
-    kept in a cache. EMPTY chunks are absent, as zarr has it. Usable from any thread and event loop; it pickles.
+    kept in a cache. EMPTY chunks have no key, as in zarr. It works in any thread and event loop, and it pickles.
 
-    Arrays of a dtype that zarr does not have stand in `refused` and are not listed; opening one raises.
+    Arrays with a dtype that zarr does not have are in `refused` and are not listed; opening one raises an error.
 
     Parameters
     ----------
     group
-        Of any reader.
+        Group of any reader.
     storage
-        How sources are reached; see :meth:`~virtualstack.storage.Storage.from_option`.
+        Access to the sources; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
-        What ABSENT chunks are: absent, that is their fill value, or an error.
+        If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as its fill value.
     """
 
     supports_writes: bool = False
@@ -86,7 +86,7 @@ class ManifestStore(Store):
 
     @property
     def refused(self) -> dict[str, str]:
-        """Paths of the variables that are not served, and why: zarr has no dtype for them, or the reader refused."""
+        """Paths of the variables that are not served, each with the reason: no dtype in zarr, or a refusal."""
         found: dict[str, str] = {}
         for path, group in self.group.walk():
             found |= {x.path.lstrip("/"): x.reason for x in group.refusals if x.kind == "refused"}
@@ -96,12 +96,12 @@ class ManifestStore(Store):
         return found
 
     def with_read_only(self, read_only: bool = False) -> ManifestStore:
-        """Give the same store.
+        """Return the same store.
 
         Raises
         ------
         ValueError
-            A writeable one is asked for.
+            A writeable store is requested.
         """
         if not read_only:
             raise ValueError("a ManifestStore is read-only: open it with mode='r'")
@@ -129,14 +129,14 @@ class ManifestStore(Store):
     # -- reading ----------------------------------------------------------------------------------------------
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Give the value of a key or a range of it, or ``None`` where the key is absent.
+        """Return the value of a key or a range of it, or ``None`` if the key does not exist.
 
         Raises
         ------
         StorageError
-            The bytes behind a chunk could not be read, or do not decode.
+            The bytes of a chunk could not be read, or do not decode.
         UnsupportedFeatureError
-            Metadata of an array that zarr has no data type for.
+            The key is metadata of an array for which zarr has no data type.
         """
         self._is_open = True
         found = await asyncio.to_thread(self._get, key, byte_range)
@@ -145,20 +145,20 @@ class ManifestStore(Store):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Give values of keys or ranges of them, in the order asked for."""
+        """Return values of keys, or ranges of values, in the requested order."""
         return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
 
     async def exists(self, key: str) -> bool:
-        """Tell whether a key has a value; no chunk is read."""
+        """Return whether a key has a value; no chunk is read."""
         return await asyncio.to_thread(self._exists, key)
 
     async def getsize(self, key: str) -> int:
-        """Give the bytes of a value.
+        """Return the size of a value in bytes.
 
         Raises
         ------
         FileNotFoundError
-            The key is absent.
+            The key does not exist.
         """
         size = await asyncio.to_thread(self._size, key)
         if size is None:
@@ -195,7 +195,7 @@ class ManifestStore(Store):
         return None if value is None else len(value)
 
     def _find(self, key: str) -> tuple[str, ManifestNode, list[str]]:
-        """Split a key into the node it lies in and what is left of it."""
+        """Split a key into its node and the rest of the key."""
         node: ManifestNode = self.group
         parts = [part for part in key.split("/") if part]
         for depth, part in enumerate(parts):
@@ -210,7 +210,7 @@ class ManifestStore(Store):
         return "/".join(parts), node, []
 
     def _chunk(self, path: str, node: ManifestNode, rest: list[str]) -> tuple[ServedArray, tuple[int, ...]] | None:
-        """Give the chunk that a key means, where it is there."""
+        """Return the chunk of a key, or ``None`` if it does not exist."""
         if isinstance(node, ManifestGroup) or rest[:1] != ["c"] or len(rest) != node.ndim + 1:
             return None
         cell = _numbers(rest[1:])
@@ -267,12 +267,12 @@ class ManifestStore(Store):
     # -- listing ----------------------------------------------------------------------------------------------
 
     async def list(self) -> AsyncIterator[str]:
-        """Give all keys that have a value."""
+        """Yield all keys that have a value."""
         async for key in self.list_prefix(""):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Give all keys that have a value and begin with ``prefix``."""
+        """Yield all keys that have a value and begin with ``prefix``."""
         for path, node in self._nodes():
             root = f"{path}/" if path else ""
             if not root.startswith(prefix) and not prefix.startswith(root):
@@ -285,12 +285,12 @@ class ManifestStore(Store):
                         yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Give the names right below ``prefix``."""
+        """Yield the names directly below ``prefix``."""
         for name in await asyncio.to_thread(self._names, prefix):
             yield name
 
     def _nodes(self) -> Iterator[tuple[str, ManifestNode]]:
-        """Give all nodes but those that are refused, parents first, with their paths."""
+        """Yield all nodes except refused ones, parents first, with their paths."""
         for path, group in self.group.walk():
             yield path.strip("/"), group
             for name, array in group.arrays.items():
@@ -324,11 +324,11 @@ class ManifestStore(Store):
     # -- writing, which there is none of ----------------------------------------------------------------------
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Refuse."""
+        """Raise an error: the store is read-only."""
         self._refuse()
 
     async def delete(self, key: str) -> None:
-        """Refuse."""
+        """Raise an error: the store is read-only."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:
@@ -340,7 +340,7 @@ _MAX_DIGITS = 19  # of a number of chunks that can be counted
 
 
 def _numbers(parts: Sequence[str]) -> tuple[int, ...] | None:
-    """Read the numbers of a chunk; ``None`` where zarr would write them in another way, or they are none."""
+    """Read the numbers of a chunk key; ``None`` if they are not numbers as zarr writes them."""
     if not all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
         return None
     numbers = tuple(map(int, parts))
@@ -354,7 +354,7 @@ def _unlock_all() -> None:  # who had the locks is not there
 
 
 def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
-    """Give the begin and end of a range in a value of ``length`` bytes."""
+    """Return the begin and end of a range in a value of ``length`` bytes."""
     match byte_range:
         case None:
             return 0, length

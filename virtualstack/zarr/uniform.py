@@ -1,4 +1,4 @@
-"""Any virtual array as one with equal chunks, as zarr has it."""
+"""Present any virtual array with equal chunks, as zarr needs them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from virtualstack.storage import StorageLike
 __all__ = ["UniformArray"]
 
 MAX_CHUNK_BYTES = 64 << 20
-"""Bytes of a decoded chunk, more or less; larger ones are split."""
+"""Approximate largest size of a decoded chunk in bytes; larger chunks are split."""
 
 
 def _absent_cells(array: ManifestArray, absent: OnAbsent) -> NDArray[np.bool_]:
-    """Tell which cells read as the array's own fill value without being stored; shape of the grid."""
+    """Return a mask of the cells that read as the array's own fill value and are not stored; shape of the grid."""
     manifest = array.in_memory()
     code, row = manifest.entries["location"], manifest.entries["encoding"]
     is_hole = code == EMPTY if absent == "raise" else (code == EMPTY) | (code == ABSENT)
@@ -37,7 +37,7 @@ class UniformArray:
     array
         Any virtual array.
     grid
-        Regular, of the same shape in elements.
+        Regular grid of the same shape in elements.
     chunks
         Shape of all chunks in elements.
     """
@@ -48,7 +48,7 @@ class UniformArray:
 
     @classmethod
     def from_array(cls, array: ManifestArray, /) -> UniformArray:
-        """Choose the chunks: cells where they are equal, else the length that most elements have."""
+        """Choose the chunks: the cells if they are equal, else the length that most elements have."""
         chunks = [axis.usual_length() for axis in array.grid.axes]
         for i, n in enumerate(chunks):
             nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
@@ -57,7 +57,7 @@ class UniformArray:
         return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
 
     def present(self, *, absent: OnAbsent) -> NDArray[np.bool_]:
-        """Tell which chunks show more than the array's own fill value; shape of the grid."""
+        """Return a mask of the chunks that show more than the array's own fill value; shape of the grid."""
         found = (~_absent_cells(self.array, absent)).astype(np.int64)
         for i, (axis, cells) in enumerate(zip(self.grid.axes, self.array.grid.axes, strict=True)):
             lines = axis.lines()
@@ -68,19 +68,19 @@ class UniformArray:
         return found.astype(np.bool_)
 
     def read(self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: OnAbsent = "fill") -> NDArray[Any]:
-        """Read one whole chunk; the part beyond the array has the fill value.
+        """Read one whole chunk; the part past the array's end is the fill value.
 
         Raises
         ------
         StorageError
-            As :func:`~virtualstack.reading.read_array`.
+            Values cannot be read; see :func:`~virtualstack.reading.read_array`.
         """
         return self._filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
 
     def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
-        """Read one chunk after the other, as :meth:`read`; cells that several chunks in a row need are read once.
+        """Read chunks one after the other, as :meth:`read`; what several chunks in a row are cut from is read once.
 
-        Memory holds the cells that one chunk meets.
+        The cells of the array that a chunk overlaps are held in memory.
         """
         there: tuple[slice, ...] | None = None
         values: NDArray[Any] | None = None

@@ -1,4 +1,4 @@
-"""A group as a zarr v3 hierarchy that any zarr tool opens: loaded arrays with their chunks, virtual ones without."""
+"""Present a group as a zarr v3 hierarchy for any zarr tool: loaded arrays with chunks, virtual arrays without."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from virtualstack.zarr.uniform import UniformArray
 __all__ = ["array_at", "find_folders", "in_the_way", "is_inline", "left_out", "make_view"]
 
 CHUNK_BYTES = 1 << 20
-"""Bytes up to which a loaded array is one chunk."""
+"""Largest size in bytes of a loaded array with a single chunk."""
 
 _ZSTD_LEVEL = 3
 _ZSTD = {"name": "zstd", "configuration": {"level": _ZSTD_LEVEL, "checksum": True}}
@@ -34,9 +34,9 @@ _CONTROL = re.compile(r"[\0-\x1f\x7f]")
 
 
 def is_inline(array: ManifestArray, /) -> bool:
-    """Tell whether all chunks of an array are INLINE, and none is plainly broken.
+    """Return whether all chunks of an array are INLINE and fit their cells.
 
-    Where pages would have to be read for it, they are not.
+    The result is false if pages would have to be read to find out.
     """
     count = array.manifest.summary()
     return count is not None and count.n_inline == count.n_chunks and array.in_memory().inline_fits()
@@ -51,28 +51,28 @@ def make_view(
     was_loaded: Callable[[ManifestArray], bool] | None = None,
     storage: StorageLike = None,
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Give keys and bytes of a zarr hierarchy that shows a group.
+    """Yield keys and bytes of a zarr hierarchy that shows a group.
 
-    Loaded arrays have chunks. Of virtual arrays there is the metadata, with a chunk key encoding by which readers
-    refuse them instead of giving fill values; no entry of their manifests is looked at.
+    Loaded arrays have chunks. Virtual arrays have only metadata, with a chunk key encoding that makes zarr fail instead
+    of returning fill values; no entry of their manifests is read.
 
-    Written in the order given, there is no time at which a reader finds metadata without the chunks, or with others
-    than, they were written for: it finds an array as it was, as it is, or not at all. Where an array changes, and does
-    not only grow along its first axis, its metadata goes before its chunks come.
+    If the objects are written in this order, a reader never finds metadata without its chunks, or with the chunks of
+    other metadata: it finds the old array, the new array, or none. If an array changes in another way than by growing
+    along its first axis, its metadata is deleted before its chunks are written.
 
     Parameters
     ----------
     group
-        What is to be seen. Arrays and groups that zarr cannot have are not in it; see :func:`left_out`.
+        Group to show. Arrays and groups that zarr cannot have are left out; see :func:`left_out`.
     is_loaded
-        Tells which arrays have chunks; they are read, and should have no holes.
+        Function that returns whether an array has chunks; these are read, and should all have bytes.
     previous
-        The group whose view is there: only what differs from that is given, and ``None`` for what has to go. By
+        Group whose view exists already: only differences from it are yielded, with ``None`` for keys to delete. By
         default there is none.
     was_loaded
-        Tells which arrays of that group have chunks there; as ``is_loaded`` by default.
+        Function that returns whether an array of that group has chunks in the existing view; by default ``is_loaded``.
     storage
-        How sources of loaded arrays that are not INLINE are reached.
+        Storage that opens the sources of loaded arrays that are not INLINE.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def make_view(
 
 
 def in_the_way(there: Set[str], wanted: Set[str], /) -> list[str]:
-    """Give the keys that go before others come, as a file system has nothing below a file: documents first.
+    """Return the keys to delete before others are written, documents first: on a file system a file has no children.
 
     >>> in_the_way({"a/zarr.json", "a/c/0", "b/c/0"}, {"a/zarr.json", "a/c"})
     ['a/zarr.json', 'a/c/0']
@@ -111,22 +111,22 @@ def in_the_way(there: Set[str], wanted: Set[str], /) -> list[str]:
 
 
 def find_folders(key: str, /) -> Iterator[str]:
-    """Give the folders that an object is in, where it is a file."""
+    """Yield the folders that an object is in, if it is stored as a file."""
     return (key[:at] for at, letter in enumerate(key) if letter == "/")
 
 
 def array_at(key: str, /) -> str:
-    """Give the path of the array that a chunk is of."""
+    """Return the path of the array of a chunk."""
     return f"{key}/".rpartition("/c/")[0]
 
 
 def left_out(group: ManifestGroup, /) -> dict[str, str]:
-    """Give the paths of the arrays and groups that are not in the view of a group, and why."""
+    """Return the paths of the arrays and groups that are not in the view of a group, and why."""
     return {path: why for path, _, why in _walk(group) if why is not None}
 
 
 class _View:
-    """Metadata by key, those of arrays first, and loaded arrays by path, in the chunks that they have in the view."""
+    """Metadata by key, those of arrays first, and loaded arrays by path, with their chunks in the view."""
 
     def __init__(self, group: ManifestGroup, is_loaded: Callable[[ManifestArray], bool]) -> None:
         nodes = [(path, node) for path, node, why in _walk(group) if why is None]
@@ -149,7 +149,7 @@ class _View:
 
 
 def _walk(group: ManifestGroup, path: str = "") -> Iterator[tuple[str, ManifestNode, str | None]]:
-    """Give all nodes with their paths, parents first, and why they are not in the view; then nothing below them is."""
+    """Yield all nodes with their paths, parents first, and why a node and its children are not in the view."""
     yield path, group, None
     children: Iterable[tuple[str, ManifestNode]] = [*group.arrays.items(), *group.groups.items()]
     for name, node in children:
@@ -164,7 +164,7 @@ def _walk(group: ManifestGroup, path: str = "") -> Iterator[tuple[str, ManifestN
 
 
 def _why_no_key(path: str, name: str) -> str | None:
-    """Say why a name cannot be a part of a key."""
+    """Return why a name cannot be part of a key, or ``None``."""
     n_bytes = len(name.encode(errors="replace"))
     if not name.strip(".") or "/" in name:
         return f"zarr has no node with the name {name!r}"
@@ -176,7 +176,7 @@ def _why_no_key(path: str, name: str) -> str | None:
 
 
 def _chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Give the chunks of a loaded array; where there are several, the length of the first axis does not matter.
+    """Return the chunks of a loaded array; if there are several, they do not depend on the length of the first axis.
 
     >>> _chunk_shape((180, 360), 8), _chunk_shape((10**6,), 8), _chunk_shape((2, 4096, 4096), 4)
     ((180, 360), (131072,), (1, 64, 4096))
@@ -191,7 +191,7 @@ def _chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _rows_kept(new: ManifestArray, old: ManifestArray, storage: StorageLike) -> int | None:
-    """Count the rows, along the first axis, that are there already; ``None`` where the new array has others instead."""
+    """Return how many rows along the first axis exist already; ``None`` if the new array replaces them."""
     if new is old:
         return _n_rows(old)
     if new.dtype != old.dtype or new.ndim != old.ndim or new.shape[1:] != old.shape[1:]:
@@ -206,7 +206,7 @@ def _n_rows(array: ManifestArray) -> int:
 
 
 def _chunks(path: str, array: UniformArray, n_kept: int, storage: StorageLike) -> Iterator[tuple[str, bytes]]:
-    """Give the chunks that have more rows than those kept."""
+    """Yield the chunks that have more rows than the kept ones."""
     zstd = Zstd(level=_ZSTD_LEVEL, checksum=True)
     n_rows, length = _n_rows(array.array), array.chunks[0] if array.chunks else 1
     cells = [

@@ -1,1 +1,1 @@
-"""Zarr metadata of version 2 and 3. Nothing here reads or writes files."""
+"""Translate zarr metadata of version 2 and 3. Nothing here reads or writes files."""

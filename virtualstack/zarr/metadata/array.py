@@ -1,4 +1,4 @@
-"""What zarr metadata says of one array, of either version, in the words of the data model."""
+"""Describe one array by its zarr metadata, of either version, in the terms of the data model."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _MAX_AXES = 32  # those of HDF5, and that numpy broadcasts
 
 
 def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
-    """Refuse a dtype of large values: of each array there is at least one, and a few bytes say how large it is.
+    """Raise an error for a dtype of very large elements, which a few bytes of metadata can declare.
 
     Raises
     ------
     UnsupportedFeatureError
-        It has more than 16 MiB.
+        An element has more than 16 MiB.
     """
     if dtype.itemsize > _MAX_ITEMSIZE:
         raise UnsupportedFeatureError(
@@ -55,23 +55,23 @@ class ArrayMetadata:
     Parameters
     ----------
     shape, chunks
-        In elements; of chunks that are not all equal, the longest along each axis.
+        Shapes of the array and of its chunks in elements. If chunks differ, the longest length along each axis.
     encoding
-        Of every chunk, or of one that is as long as the longest along each axis.
+        Encoding of every chunk. If chunks differ, that of a chunk with the longest length along each axis.
     fill
-        What absent chunks read as.
+        Fill value that EMPTY chunks read as.
     dimension_names
-        One an axis, ``None`` of an axis without one; or ``None`` where the metadata has none.
+        Name of each axis, or ``None`` for an axis without a name. ``None`` if the metadata has no names.
     attributes
-        Without those that hold dimension names.
+        Attributes without those that hold dimension names.
     key_prefix, separator
-        Chunk keys are the prefix, then the indexes in the grid joined by the separator.
+        Parts of chunk keys: the prefix, then the indexes in the grid joined by the separator.
     edges
-        For each axis, where chunks are not all equal: their lengths as they are stored, in elements; else ``None``.
+        Stored lengths of the chunks along each axis in elements, if chunks differ; else ``None``.
     order
-        Of the axes in a stored chunk, or ``None`` for C order; only given with ``edges``.
+        Order of the axes in a stored chunk, or ``None`` for C order; only used with ``edges``.
     shards
-        How chunks lie in the objects that keys name, where those are shards: ``chunks`` are the ones in them.
+        Layout of chunks in the objects that keys name, if these are shards: ``chunks`` are the chunks inside them.
     """
 
     shape: tuple[int, ...]
@@ -88,18 +88,18 @@ class ArrayMetadata:
 
     @property
     def object_grid(self) -> tuple[int, ...]:
-        """Objects along each axis, which chunk keys name: chunks, or shards."""
+        """The number of objects (chunks or shards) that chunk keys name, along each axis."""
         return self.grid.shape if self.shards is None else self.shards.shape
 
     @property
     def grid(self) -> ChunkGrid:
-        """Lines between chunks."""
+        """The grid of chunks."""
         if self.edges is None:
             return ChunkGrid.regular(self.shape, self.chunks)
         return ChunkGrid(tuple(_cut(edges, length) for edges, length in zip(self.edges, self.shape, strict=True)))
 
     def encodings(self) -> tuple[ChunkEncoding, ...]:
-        """Give the encodings of chunks, one for each shape that they may have."""
+        """Return the encodings of chunks, one for each shape that a chunk may have."""
         if self.edges is None:
             return (self.encoding,)
         lengths = [np.unique(edges).tolist() for edges in self.edges]
@@ -109,7 +109,7 @@ class ArrayMetadata:
         )
 
     def encoding_rows(self) -> NDArray[np.int64]:
-        """Give, for each cell of the grid, the row of its encoding."""
+        """Return the row of the encoding of each cell of the grid."""
         shape = self.grid.shape
         rows = np.zeros((1,) * len(shape), np.int64)
         for axis, edges in enumerate(self.edges or ()):
@@ -118,7 +118,7 @@ class ArrayMetadata:
         return np.broadcast_to(rows, shape)
 
     def array(self, manifest: Manifest, /, *, path: str) -> ManifestArray:
-        """Put the chunks in."""
+        """Return the array with a manifest of its chunks."""
         names = self.dimension_names or (None,) * len(self.shape)
         leaf = path.rpartition("/")[2]
         return ManifestArray(
@@ -133,7 +133,7 @@ class ArrayMetadata:
 
 
 def _cut(edges: NDArray[np.int64], length: int) -> ChunkAxis:
-    """Make an axis of chunks; what they have beyond its end is cut."""
+    """Return an axis of chunks; the part of chunks beyond the end of the axis is cut off."""
     ends = np.cumsum(edges)
     n = int(np.searchsorted(ends, length)) + 1 if length else 0
     lengths = edges[:n].copy()
@@ -145,7 +145,7 @@ def _cut(edges: NDArray[np.int64], length: int) -> ChunkAxis:
 def ordered_encoding(
     dtype: np.dtype[Any], chunks: tuple[int, ...], codecs: tuple[Codec, ...], order: tuple[int, ...] | None
 ) -> ChunkEncoding:
-    """Give the encoding of chunks that were transposed by ``order`` (axes of the array) before they were stored."""
+    """Return the encoding of chunks that were transposed by ``order`` (axes of the array) before they were stored."""
     if order is None:
         return ChunkEncoding.c_order(dtype, chunks, codecs)
     stored = ChunkEncoding.c_order(dtype, (chunks[axis] for axis in order), codecs)
@@ -153,14 +153,14 @@ def ordered_encoding(
 
 
 def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) -> tuple[int, ...]:
-    """Give a list of element counts out of metadata.
+    """Return a list of element counts from metadata.
 
     Raises
     ------
     MalformedFileError
-        It is no list of whole numbers from ``least`` up to 2^63.
+        The value is not a list of whole numbers from ``least`` up to 2^63.
     UnsupportedFeatureError
-        It has more than 32 of them.
+        The list has more than 32 numbers.
     """
     value = data.get(key)
     if not isinstance(value, list) or not all(
@@ -175,18 +175,18 @@ def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) ->
 
 
 def one_page(source: PageSource, metadata: ArrayMetadata, /, *, path: str, where: str) -> PagedManifest:
-    """Give the manifest of an array whose source has one page; nothing is read.
+    """Return the manifest of an array whose source has one page; nothing is read.
 
     Parameters
     ----------
     source
-        Gives all cells, in C order.
+        Source of the page, which has all cells in C order.
     metadata
-        Of the array.
+        Metadata of the array.
     path
-        Of the array in ``where``.
+        Path of the array in ``where``.
     where
-        The store, for messages.
+        Name of the store for messages.
 
     Raises
     ------

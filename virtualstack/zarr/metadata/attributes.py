@@ -1,4 +1,4 @@
-"""Attributes as JSON values, as zarr metadata of either version can hold them, and JSON of others parsed."""
+"""Write attributes as JSON values that zarr metadata of either version can hold, and parse JSON of others."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _NOT_FINITE = "NaN", "Infinity", "-Infinity"
 
 
 def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:
-    """Give attributes as values that the ``json`` module writes and reads back.
+    """Return attributes as values that the ``json`` module writes and reads back.
 
     NaN and infinities stay floats (``NaN`` in Python's JSON): as text they would not decode as numbers, and as null
     they would vanish. Bytes become text: UTF-8, else Latin-1. JSON has no float32, so a ``scale_factor`` of that type
-    comes back as float64 of the same value, unless :func:`attribute_dtypes` stands beside it.
+    comes back as float64 of the same value, unless :func:`attribute_dtypes` is stored too.
 
     >>> json_attributes({"valid_range": np.array([0, 1], "i2"), "units": b"K"}, variable="t")
     {'valid_range': [0, 1], 'units': 'K'}
@@ -47,9 +47,9 @@ def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[
 
 
 def attribute_dtypes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, str]:
-    """Give the dtypes of numbers that JSON would forget: a float32 ``scale_factor`` decodes to float32.
+    """Return the dtypes of numbers that JSON would lose: a float32 ``scale_factor`` decodes to float32.
 
-    NaN and infinities may become text. ``_FillValue`` is taken to be of the ``dtype`` of the values.
+    NaN and infinities may become text. ``_FillValue`` is expected to have the ``dtype`` of the values.
 
     >>> attribute_dtypes({"scale_factor": np.float32(0.5), "n": 3, "valid_range": np.array([0, 1], "i2")})
     {'scale_factor': '<f4', 'valid_range': '<i2'}
@@ -69,9 +69,9 @@ def _is_known(numbers: np.ndarray[Any, Any], dtype: np.dtype[Any] | None) -> boo
 
 
 def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str, Any]:
-    """Give attributes back the dtypes of :func:`attribute_dtypes`; what is no such dtype, or does not fit, stays.
+    """Return attributes with the dtypes of :func:`attribute_dtypes`; dtypes that are invalid or do not fit are ignored.
 
-    An attribute may have been changed since, by who does not know of its dtype.
+    A program that does not know of the dtype may have changed the attribute since.
 
     >>> restore_dtypes({"scale_factor": 0.5}, {"scale_factor": "<f4"})
     {'scale_factor': np.float32(0.5)}
@@ -94,45 +94,44 @@ def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str
 
 
 def _are_numbers(value: Any) -> bool:
-    """Say whether a value is one number or several, with NaN and infinities as text."""
+    """Return whether a value is one number or several, with NaN and infinities as text."""
     if isinstance(value, list):
         return all(map(_are_numbers, value))
     return isinstance(value, int | float | np.number) or (isinstance(value, str) and value in _NOT_FINITE)
 
 
 def _numbers(value: Any) -> Any:
-    """Give numbers of Python."""
+    """Return a value as numbers of Python."""
     if isinstance(value, list):
         return [_numbers(x) for x in value]
     return value.item() if isinstance(value, np.number) else float(value) if value in _NOT_FINITE else value
 
 
 def with_dtypes(attributes: Mapping[str, Any], document: Mapping[str, Any], /) -> dict[str, Any]:
-    """Give attributes the dtypes that stand in the metadata of their array or group, if any do."""
+    """Return attributes with the dtypes in the metadata of their array or group, if it has any."""
     extra = document.get(EXTRA)
     return restore_dtypes(attributes, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
 
 
 def keep_unwritable_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, Any]:
-    """Give what is to stand in the metadata of an array or group beside attributes; nothing where JSON holds them.
+    """Return the member that stores the attribute dtypes in the metadata; empty if JSON holds all attributes.
 
-    The ``dtype`` is that of values, if there are any: see :func:`attribute_dtypes`.
-
-    It has the key ``must_understand``, without which readers of zarr v3 refuse what they do not know.
+    The ``dtype`` is that of the values, if there are any: see :func:`attribute_dtypes`. The member has the key
+    ``must_understand``, without which readers of zarr v3 reject members that they do not know.
     """
     dtypes = attribute_dtypes(attributes, dtype)
     return {EXTRA: {"must_understand": False, ATTRIBUTE_DTYPES: dtypes}} if dtypes else {}
 
 
 def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:
-    """Give attributes with those of the source that change values put back.
+    """Return attributes with the attributes of the source that decode values.
 
-    xarray drops or keeps attributes as it likes on joining; what the stored numbers mean does not change with that.
+    xarray may drop or keep attributes when it joins datasets, but the meaning of the stored numbers does not change.
 
     Raises
     ------
     WriterError
-        An attribute was set to another value than the stored numbers have.
+        An attribute has another value than the one that decodes the stored numbers.
     """
     restored = dict(attributes)
     for name, value in cf.items():
@@ -203,7 +202,7 @@ def parse_json(text: str | bytes | bytearray, /, *, where: str) -> Any:
     Raises
     ------
     MalformedFileError
-        It is not JSON, or nested too deeply.
+        The text is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text)

@@ -1,4 +1,4 @@
-"""Chunk keys of zarr, such as ``"v/0.12"``, as cells of a grid."""
+"""Translate chunk keys of zarr, such as ``"v/0.12"``, to cells of a grid."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["cells_of_keys", "whole_numbers"]
 def whole_numbers(
     texts: pa.Array, n_columns: int, /, *, delimiter: str, blanks: bool = False
 ) -> list[NDArray[np.int64]] | None:
-    """Give the columns of texts that each hold ``n_columns`` numbers; ``None`` where one does not.
+    """Return the columns of texts that each hold ``n_columns`` numbers; ``None`` if a text does not.
 
-    A number is written as JSON has it: digits alone, without a zero in front, and below 2^63.
+    A number is written as in JSON: only digits, without a leading zero, and below 2^63.
 
     Parameters
     ----------
     texts
         Large strings, none of them null.
     n_columns
-        At least 1.
+        Number of columns, at least 1.
     delimiter
-        Between numbers.
+        Text between numbers.
     blanks
-        Whether blanks may stand around numbers.
+        If true, blanks around numbers are allowed.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def whole_numbers(
 
 
 def _are_digits(numbers: pa.Array) -> bool:
-    """Say whether texts that are numbers, to Arrow, are so without a sign, ``0x`` or a zero in front."""
+    """Return whether texts that Arrow parses as numbers have no sign, no ``0x`` and no leading zero."""
     starts = np.frombuffer(numbers.buffers()[1], np.int64)[numbers.offset :][: len(numbers) + 1]
     text = np.frombuffer(numbers.buffers()[2], np.uint8)
     has_zero = (text[starts[:-1]] == ord("0")) & (np.diff(starts) > 1)
@@ -65,19 +65,19 @@ _BLOCK_KEYS = 1 << 16  # keys looked at together: what is made of them stays in 
 
 
 def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, where: str) -> NDArray[np.int64]:
-    """Give the cell that each chunk key names, counted in C order of the grid; -1 where it lies outside.
+    """Return the cell that each chunk key names, counted in C order of the grid; -1 if it lies outside.
 
     Parameters
     ----------
     keys
-        Large strings.
+        Chunk keys as large strings.
     path
-        Of the array, with which they begin.
+        Path of the array, with which the keys begin.
 
     Raises
     ------
     MalformedFileError
-        A key is no index in a grid of that many axes.
+        A key is not an index in a grid with this number of axes.
     """
     start = f"{path}/{metadata.key_prefix}" if path else metadata.key_prefix
     if not metadata.shape:
@@ -96,7 +96,7 @@ def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, wher
 
 
 def _index(keys: pa.Array, start: str, metadata: ArrayMetadata) -> list[NDArray[np.int64]] | None:
-    """Give the index of each key on each axis; ``None`` where one has none."""
+    """Return the index of each key on each axis; ``None`` if a key has no index."""
     if not metadata.shape:
         return [np.zeros(len(keys), np.int64)] if pc.all(pc.equal(keys, start)).as_py() else None
     if not pc.all(pc.starts_with(keys, start)).as_py():
@@ -114,7 +114,7 @@ def _ravel(index: list[NDArray[np.int64]], grid: tuple[int, ...]) -> NDArray[np.
 
 
 def _first_bad(keys: pa.Array, start: str, metadata: ArrayMetadata) -> str:
-    """Find the first key without an index among those of which one has none, half by half."""
+    """Return the first key without an index by bisection."""
     first, last = 0, len(keys)
     while last - first > 1:
         middle = (first + last) // 2

@@ -1,4 +1,4 @@
-"""Zarr metadata by key, and chunks by array, as a group."""
+"""Build a group from zarr metadata by key and chunks by array."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from virtualstack.zarr.metadata.version3 import check_group, parse_zarr3
 __all__ = ["NAMELESS", "ReadChunks", "array_paths", "build_group"]
 
 type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
-"""Gives the chunks of the array at a path, and how many references lie outside of its grid."""
+"""Function that returns the chunks of the array at a path, and how many references lie outside its grid."""
 
 _MAX_GROUP_DEPTH = 200
 NAMELESS = "data"
-"""Name of a variable that is an array without a group around it."""
+"""Name of the variable of an array without a group around it."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _UnfinishedGroup:
 
 
 def array_paths(metadata: Mapping[str, Any], /) -> list[str]:
-    """Name the arrays that zarr metadata of either version describes; the root is ``""``."""
+    """Return the paths of the arrays that zarr metadata of either version describes; the root is ``""``."""
     paths = {_parent(key) for key in metadata if _leaf(key) == ".zarray"}
     paths |= {_parent(key) for key, value in metadata.items() if _leaf(key) == "zarr.json" and _kind(value) == "array"}
     return sorted(paths)
@@ -71,30 +71,30 @@ def build_group(
     rectilinear: bool = False,
     sharded: bool = False,
 ) -> ManifestGroup:
-    """Make the group that zarr metadata describes.
+    """Build the group that zarr metadata describes.
 
-    An array with a feature that has no form here becomes a refusal of its group.
+    An array with an unsupported feature becomes a refusal of its group.
 
     Parameters
     ----------
     metadata
-        Parsed, by key.
+        Parsed metadata by key.
     read
-        Gives the chunks of an array.
+        Function that returns the chunks of an array.
     where
-        The file, for messages.
+        Name of the file for messages.
     url
-        Of the group.
+        URL of the group.
     wanted
-        Whether an array is looked at, by its path.
+        Function that returns whether the array at a path is wanted.
     masks_fill_value
         See :func:`~virtualstack.zarr.metadata.version2.parse_zarr2`.
     refusals
-        Of the root, found by the caller.
+        Refusals of the root that the caller found.
     rectilinear
-        Whether ``read`` places chunks on rectilinear grids.
+        If true, ``read`` places chunks on rectilinear grids.
     sharded
-        Whether ``read`` looks chunks up in shards.
+        If true, ``read`` looks chunks up in shards.
 
     Raises
     ------

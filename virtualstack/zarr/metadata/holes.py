@@ -1,4 +1,4 @@
-"""What absent chunks read as, where the target's fill value is taken for missing data."""
+"""Choose what chunks without bytes read as, in targets whose fill value marks missing data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from virtualstack.zarr.metadata.version2_codecs import ENCODE_ERRORS, encode_zar
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
 
 type FillBudget = int
-"""Bytes of fill chunks that a variable may put into the references."""
+"""Largest size in bytes of the fill chunks of one variable in the references."""
 
 _MAX_DECODED_BYTES = 1 << 28
 _SAMPLE_ELEMENTS = 4096  # elements that show whether a chunk of any length holds a value
@@ -28,10 +28,10 @@ _SAMPLE_ELEMENTS = 4096  # elements that show whether a chunk of any length hold
 def choose_fill(
     own: Fill, attributes: Mapping[str, Any], dtype: np.dtype[Any], /, *, has_holes: bool
 ) -> tuple[Fill | None, bool]:
-    """Choose ``fill_value`` of zarr v2 metadata, and whether holes must be written out.
+    """Choose ``fill_value`` of zarr v2 metadata, and whether chunks without bytes must be written out.
 
-    xarray takes the ``fill_value`` of zarr v2 for the ``_FillValue`` attribute: it masks values that equal it. So it
-    can be set only where that is what the source says, or changes nothing:
+    xarray takes the ``fill_value`` of zarr v2 as the ``_FillValue`` attribute: it masks values that equal it. So it
+    can be set only if the source has this attribute too, or if masking changes nothing:
 
     ===================== ================ =========================== ===========
     ``_FillValue`` is     holes            ``fill_value``              holes
@@ -45,23 +45,23 @@ def choose_fill(
     not there             read as D        null                        written out
     ===================== ================ =========================== ===========
 
-    Null means that absent chunks have no defined value.
+    A hole is a chunk without bytes: EMPTY or ABSENT. Null means that such chunks have no defined value.
 
     Parameters
     ----------
     own
-        What all holes read as.
+        Fill value that all holes read as.
     attributes
-        As the target will have them.
+        Attributes of the variable in the target.
     dtype
         Native dtype of the values.
     has_holes
-        Whether there are any.
+        If true, there are holes.
 
     Returns
     -------
     tuple
-        The fill value, ``None`` for null; and whether holes must be written out.
+        The fill value, ``None`` for null, and whether holes must be written out.
     """
     if "_FillValue" in attributes:
         declared = _exact(attributes["_FillValue"], dtype)
@@ -77,7 +77,7 @@ def choose_fill(
 
 
 def _exact(value: Any, dtype: np.dtype[Any]) -> Fill | None:
-    """Give the value as a fill of the dtype, or ``None`` where it has no exact place in it."""
+    """Return the value as a fill of the dtype, or ``None`` if the dtype cannot hold it exactly."""
     if isinstance(value, (list, np.ndarray)):
         items = np.ravel(np.asarray(value))
         if items.size != 1:
@@ -103,7 +103,7 @@ def encode_fill_chunk(
     *,
     variable: str,
 ) -> bytes:
-    """Give the stored bytes of a chunk full of the fill value; decoded again to see that they hold it.
+    """Return the stored bytes of a chunk full of the fill value, checked by decoding.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def can_hold_fill(
     compressor: Mapping[str, Any] | None,
     /,
 ) -> bool:
-    """Tell whether there are stored bytes of a chunk full of the fill value; tried with a short one."""
+    """Return whether a chunk full of the fill value can be encoded, tried with a short chunk."""
     size = math.prod(plain.chunks)
     if size * stored.itemsize > _MAX_DECODED_BYTES:
         return False
@@ -153,7 +153,7 @@ def can_hold_fill(
 
 @dataclass(frozen=True, slots=True)
 class _InlinedHoles:
-    """A manifest that is not in memory, with its holes filled by one INLINE chunk."""
+    """A manifest that is not in memory, with one INLINE chunk in place of its chunks without bytes."""
 
     base: Manifest
     chunk: bytes
@@ -181,7 +181,7 @@ class _InlinedHoles:
 
 
 def inline_holes(manifest: Manifest, chunk: bytes, /) -> Manifest:
-    """Give the manifest with all holes filled by one INLINE chunk, which stands in the heap once."""
+    """Return the manifest with one INLINE chunk, stored once, in place of all chunks without bytes."""
     if not isinstance(manifest, ChunkManifest):
         return _InlinedHoles(manifest, chunk)
     return _inlined(manifest, chunk)
@@ -198,7 +198,7 @@ def _inlined(manifest: ChunkManifest, chunk: bytes) -> ChunkManifest:
 
 
 def check_budget(n_holes: int, n_copies: int, nbytes: int, budget: FillBudget, /, *, variable: str) -> None:
-    """Raise :class:`~virtualstack.errors.WriterError` where copies of a fill chunk of ``nbytes`` exceed it."""
+    """Raise :class:`~virtualstack.errors.WriterError` if copies of a fill chunk of ``nbytes`` exceed the budget."""
     nbytes *= n_copies
     if nbytes > budget:
         others = ", or write parquet references, which hold equal chunks once" if n_copies > 1 else ""

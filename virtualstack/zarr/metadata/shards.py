@@ -1,4 +1,4 @@
-"""Shards of zarr v3: objects that hold chunks, and an index of where they lie."""
+"""Read shards of zarr v3: objects that hold chunks, and an index of their offsets."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _BLOCK_CHUNKS = 1 << 20  # chunks that are looked at together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shards:
-    """How the chunks of an array lie in shards; zarr v3, codec ``sharding_indexed``.
+    """Layout of the chunks of an array in shards; zarr v3, codec ``sharding_indexed``.
 
     Parameters
     ----------
     edges
-        For each axis the chunks in each shard, as they are stored: the last shard may reach beyond the array.
+        Numbers of chunks in each shard, for each axis, as stored: the last shard may reach beyond the array.
     grid
-        Chunks of the array along each axis.
+        Number of chunks of the array along each axis.
     is_index_first
-        Whether the index stands at the start of a shard; else at its end.
+        If true, the index is at the start of a shard; else at its end.
     is_checked
-        Whether a checksum stands behind the index.
+        If true, a checksum follows the index.
     """
 
     edges: tuple[NDArray[np.int64], ...]
@@ -44,30 +44,30 @@ class Shards:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shards along each axis."""
+        """The number of shards along each axis."""
         return tuple(map(len, self.edges))
 
     def n_chunks(self, shards: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """Count the places in the index of each shard; shards are counted in C order."""
+        """Return the number of entries in the index of each shard; shards are counted in C order."""
         return np.prod(self._shapes(self._index(shards)), axis=1, dtype=np.int64)
 
     def holding(self, cells: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """Give the shard that holds each chunk; both are counted in C order, of the array's grid and of shards."""
+        """Return the shard that holds each chunk; chunks and shards are counted in C order of their grids."""
         index = np.unravel_index(cells, self.grid or (1,))
         at = [np.searchsorted(np.cumsum(edges), i, side="right") for edges, i in zip(self._edges, index, strict=True)]
         return np.ravel_multi_index(at, self.shape or (1,))
 
     def index_ranges(self, shards: NDArray[np.int64], sizes: NDArray[np.int64], /, *, where: str) -> NDArray[np.int64]:
-        """Give offset and length, in bytes, of the index in each shard.
+        """Return offset and length, in bytes, of the index in each shard.
 
         Parameters
         ----------
         shards
-            Counted in C order.
+            Numbers of the shards in C order.
         sizes
-            Of the shards, in bytes.
+            Sizes of the shards in bytes.
         where
-            Array and store, for messages.
+            Names of array and store for messages.
 
         Raises
         ------
@@ -90,12 +90,12 @@ class Shards:
         *,
         where: str,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Give the chunks that are there, out of the indexes of shards.
+        """Return the chunks that exist, by the indexes of shards.
 
         Parameters
         ----------
         shards, sizes, where
-            As in :meth:`index_ranges`.
+            Numbers and sizes of the shards, and names for messages; see :meth:`index_ranges`.
         indexes
             Bytes of the index of each shard.
 
@@ -108,7 +108,7 @@ class Shards:
         Raises
         ------
         MalformedFileError
-            A checksum is wrong, or a chunk lies outside of its shard.
+            A checksum is wrong, or a chunk lies outside its shard.
         """
         index = self._index(shards)
         shapes = self._shapes(index)
@@ -142,7 +142,7 @@ class Shards:
         return np.unravel_index(shards, self.shape or (1,))
 
     def _shapes(self, index: Sequence[NDArray[np.intp]]) -> NDArray[np.int64]:
-        """Give the chunks in each shard, along each axis."""
+        """Return the number of chunks in each shard along each axis."""
         return np.stack([edges[i] for edges, i in zip(self._edges, index, strict=True)], 1)
 
     def _checked(self, data: bytes | memoryview, shard: int, where: str) -> bytes | memoryview:
@@ -159,7 +159,7 @@ class Shards:
 
 
 def _alike(shapes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Give the rows of shards of one shape, some at a time."""
+    """Yield the rows of shards of one shape, some at a time."""
     first, kinds = distinct_rows(shapes.T)
     for kind, shape in enumerate(shapes[first]):
         rows = np.flatnonzero(kinds == kind)

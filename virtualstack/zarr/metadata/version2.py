@@ -1,4 +1,4 @@
-"""Arrays and groups as zarr v2 metadata, and back."""
+"""Convert arrays and groups to zarr v2 metadata and back."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ __all__ = [
 ]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""Attribute that holds the names of dimensions, as xarray writes it to zarr v2."""
+"""Attribute with the names of dimensions, as xarray writes it to zarr v2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zarr2Hierarchy:
-    """A group as zarr v2 has it.
+    """A group in the terms of zarr v2.
 
     Parameters
     ----------
     metadata
         JSON values by key, such as ``"science/wind/.zarray"``.
     manifests
-        Chunks of each array by its path; all of one encoding.
+        Manifest of each array by its path, with one encoding.
     """
 
     metadata: Mapping[str, Mapping[str, Any]]
@@ -76,24 +76,24 @@ class Zarr2Hierarchy:
 def make_hierarchy(
     group: ManifestGroup, /, *, fill_budget: FillBudget = 1 << 24, shares_chunks: bool = False
 ) -> Zarr2Hierarchy:
-    """Describe a group, and all below it, by zarr v2 metadata.
+    """Describe a group, and everything below it, by zarr v2 metadata.
 
-    Declared dimensions that no array has, and refusals, have no place in zarr and are left out.
+    Zarr cannot express declared dimensions that no array has, nor refusals: they are left out.
 
     Parameters
     ----------
     group
-        All its arrays must be plain; those whose manifest is not in memory are best counted
-        (:meth:`~virtualstack.manifests.ManifestArray.counted`), or it is read as a whole to see that.
+        Group of plain arrays. A manifest that is not in memory should be counted before
+        (:meth:`~virtualstack.manifests.ManifestArray.counted`), otherwise all of it is read to check this.
     fill_budget
-        Bytes of fill chunks that a variable may take where its absent chunks must be written out.
+        Largest size in bytes of the fill chunks of a variable, if its chunks without bytes must be written out.
     shares_chunks
-        Whether the serialised form holds equal inline chunks once.
+        If true, the serialised form holds equal inline chunks once.
 
     Raises
     ------
     WriterError
-        zarr v2 cannot express an array, naming it and the feature.
+        Zarr v2 cannot express an array; the message names the array and the feature.
     """
     metadata: dict[str, Mapping[str, Any]] = {}
     manifests: dict[str, Manifest] = {}
@@ -122,12 +122,12 @@ def _check_name(name: str, key: str) -> None:
 
 
 def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
-    """Give the attributes of a group as JSON values; they name coordinates that nothing else names.
+    """Return the attributes of a group as JSON values; they list coordinates that nothing else names.
 
     Raises
     ------
     WriterError
-        One has no JSON form.
+        An attribute has no JSON form.
     """
     attributes = json_attributes(group.attributes, variable=path)
     extra = unnamed_coordinates(group)
@@ -138,13 +138,13 @@ def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
 
 
 def takes_holes(array: ManifestArray, /) -> bool:
-    """Tell whether the holes of a plain array can be left out, or written out in its encoding; reads nothing."""
+    """Return whether chunks without bytes of a plain array can be left out or written; nothing is read."""
     plain = PlainArray.from_array(array)
     return isinstance(plain, str) or takes_holes_in(array, plain)
 
 
 def takes_holes_in(array: ManifestArray, plain: PlainArray, /) -> bool:
-    """Tell the same of an array whose plain form is known."""
+    """Return the same as `takes_holes` for an array whose plain form is known."""
     if not plain.n_holes:
         return True
     try:
@@ -198,7 +198,7 @@ def _array(
 def _stored_form(
     array: ManifestArray, plain: PlainArray, variable: str
 ) -> tuple[np.dtype[Any], list[dict[str, Any]] | None, dict[str, Any] | None]:
-    """Give the dtype of stored chunks, their filters and compressor."""
+    """Return the dtype of stored chunks, their filters and compressor."""
     stored = array.dtype if plain.encoding is None else plain.encoding.dtype
     codecs = plain.encoding.codecs if plain.encoding else (Codec("vlen-utf8"),) if stored.kind == "T" else ()
     if stored.kind == "T" and not codecs:
@@ -233,18 +233,18 @@ def parse_zarr2(
     Parameters
     ----------
     zarray, zattrs
-        As parsed.
+        Parsed documents.
     where
-        File and array, for messages.
+        Names of file and array for messages.
     masks_fill_value
-        Whether a ``fill_value`` also is the attribute ``_FillValue``, as xarray reads zarr v2.
+        If true, ``fill_value`` is also the attribute ``_FillValue``, as xarray reads zarr v2.
 
     Raises
     ------
     MalformedFileError
-        Something is not as zarr v2 asks.
+        The metadata contradict the zarr v2 specification.
     UnsupportedFeatureError
-        A dtype that has no form here.
+        The dtype is not supported.
     """
     if zarray.get("zarr_format", 2) != 2:
         raise MalformedFileError(f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; 2 is asked for")
@@ -278,12 +278,12 @@ def parse_zarr2(
 
 
 def is_nczarr(name: str, /) -> bool:
-    """Tell whether an attribute, or key of ``.zarray``, is what netCDF's own zarr (NCZarr) keeps its model in."""
+    """Return whether an attribute, or a key of ``.zarray``, belongs to netCDF's own zarr (NCZarr)."""
     return name.lower().startswith("_nczarr") or name == "_NCProperties"
 
 
 def _nczarr_names(zarray: Mapping[str, Any], zattrs: Mapping[str, Any]) -> list[str] | None:
-    """Give the names of dimensions as NCZarr has them: paths such as ``"/group/x"``; keys differ between versions."""
+    """Return the names of dimensions in NCZarr metadata (paths such as ``"/group/x"``); keys depend on the version."""
     for key, value in (*zarray.items(), *zattrs.items()):
         if is_nczarr(key) and isinstance(value, Mapping):
             for references in (value.get("dimrefs"), value.get("dimension_references")):

@@ -1,4 +1,4 @@
-"""Codecs, dtypes and fill values of zarr v2 metadata, from and to those of v3, which encodings hold."""
+"""Convert codecs, dtypes and fill values of zarr v2 metadata to those of v3, which encodings hold, and back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 ENCODE_ERRORS = ValueError, TypeError, NotImplementedError, RuntimeError, ImportError
-"""What codecs of numcodecs' registry raise that do not encode some values, or whose package lacks what it imports."""
+"""Errors of numcodecs' codecs for values that they cannot encode, or if a package that they import is missing."""
 
 _PREFIX = "numcodecs."
 _SAME_NAME = "vlen-utf8", "vlen-bytes"
@@ -41,9 +41,9 @@ _BLOSC_SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 def codecs_to_zarr2(
     codecs: Sequence[Codec], /, *, variable: str
 ) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None]:
-    """Split codecs into zarr v2 filters and compressor.
+    """Return codecs as zarr v2 filters and compressor.
 
-    The last codec is the compressor where it is one; else all are filters.
+    The last codec becomes the compressor if it is one; all others become filters.
 
     >>> codecs = [Codec.from_config("numcodecs.shuffle", elementsize=4), Codec.from_config("gzip", level=1)]
     >>> codecs_to_zarr2(codecs, variable="t")
@@ -66,7 +66,7 @@ def codecs_to_zarr2(
 def encode_zarr2(
     values: NDArray[Any], filters: Sequence[Mapping[str, Any]] | None, compressor: Mapping[str, Any] | None, /
 ) -> bytes:
-    """Return the stored bytes of a chunk; codecs that do not encode it raise one of :data:`ENCODE_ERRORS`."""
+    """Return the stored bytes of a chunk; codecs that cannot encode it raise one of :data:`ENCODE_ERRORS`."""
     data: Any = values
     for config in (*(filters or ()), *([compressor] if compressor else ())):
         data = numcodecs.get_codec(dict(config)).encode(data)
@@ -74,7 +74,7 @@ def encode_zarr2(
 
 
 def _check_shuffles(codecs: Sequence[Codec], variable: str) -> None:
-    """Refuse what numcodecs' shuffle does not decode: a checksum of 4 bytes that fills no element."""
+    """Raise an error if numcodecs' shuffle cannot decode: after a checksum of 4 bytes, elements are not whole."""
     names = [codec.name for codec in codecs]
     for i, codec in enumerate(codecs):
         if codec.name != "numcodecs.shuffle" or "numcodecs.fletcher32" not in names[:i]:
@@ -123,7 +123,7 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
 def codecs_from_zarr2(
     filters: object, compressor: object, /, *, where: str, chunks: tuple[int, ...] = ()
 ) -> tuple[Codec, ...]:
-    """Give codecs in encoding order, of chunks of a shape.
+    """Return codecs in encoding order, for chunks of a shape.
 
     >>> codecs_from_zarr2(None, {"id": "zlib", "level": 1}, where="t")
     (Codec(name='numcodecs.zlib', configuration='{"level":1}'),)
@@ -131,7 +131,7 @@ def codecs_from_zarr2(
     Raises
     ------
     MalformedFileError
-        A filter or the compressor is no object with an ``id``.
+        A filter or the compressor is not an object with an ``id``.
     """
     if filters is not None and not isinstance(filters, list):
         raise MalformedFileError(f"'{where}' has filters {filters!r}; a list or null is asked for")
@@ -160,7 +160,7 @@ _ITEMSIZES = {"f": (2, 4, 8), "c": (8, 16)}
 
 
 def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> str | list[Any]:
-    """Give a dtype as zarr v2 writes it; a structured one as a list of fields.
+    """Return a dtype as zarr v2 writes it; a structured dtype becomes a list of fields.
 
     >>> dtype_to_zarr2(np.dtype([("a", ">f4"), ("b", "S2")]), variable="t")
     [['a', '>f4'], ['b', '|S2']]
@@ -193,14 +193,14 @@ def _no_dtype(dtype: np.dtype[Any], variable: str, what: str) -> WriterError:
 
 
 def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str) -> np.dtype[Any]:
-    """Read ``dtype``; objects are strings where the codecs say so.
+    """Read ``dtype``; objects are strings if the codecs are codecs of strings.
 
     Raises
     ------
     MalformedFileError
-        It is no dtype.
+        The value is not a dtype.
     UnsupportedFeatureError
-        Objects other than strings.
+        The dtype is object, and the codecs are not those of strings.
     """
     try:
         dtype: np.dtype[Any] = np.dtype(_fields(value) if isinstance(value, list) else value)  # type: ignore[call-overload]
@@ -238,7 +238,7 @@ def _shape(value: object) -> object:
 
 
 def fill_to_zarr2(fill: Fill, stored: np.dtype[Any], /) -> Any:
-    """Give a fill value as JSON; structured values as base64 of their bytes in the ``stored`` dtype.
+    """Return a fill value as JSON; structured values become base64 of their bytes in the ``stored`` dtype.
 
     >>> fill_to_zarr2(Fill.from_value(np.nan, "f4"), np.dtype(">f4"))
     'NaN'
@@ -268,12 +268,12 @@ def _float(value: float) -> float | str:
 
 
 def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill:
-    """Read ``fill_value``; null is zero, and NaT of times, as zarr reads absent chunks then.
+    """Read ``fill_value``; null becomes zero (NaT for times), as zarr then reads EMPTY chunks.
 
     Raises
     ------
     MalformedFileError
-        It does not fit the dtype.
+        The value does not fit the dtype.
     """
     try:
         with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""zarr v3 metadata of an array, as it stands in references; reading only."""
+"""Read zarr v3 metadata of an array, as references have it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["check_group", "parse_zarr3"]
 
 
 _MAX_AXIS_CHUNKS = 1 << 26
-"""Chunks along one axis of a rectilinear grid: few bytes may say any number of them."""
+"""Largest number of chunks along one axis of a rectilinear grid: a few bytes can declare any number."""
 
 _SHARDING = "sharding_indexed"
 
@@ -35,12 +35,12 @@ _MEMBERS = frozenset(
         *("attributes", "dimension_names", "storage_transformers"),
     )
 )
-"""Members of ``zarr.json`` that the specification has."""
+"""Members of ``zarr.json`` in the specification."""
 
 _GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 
 _MAX_CHUNK_SHAPES = 1 << 12
-"""Chunk shapes of one array."""
+"""Largest number of chunk shapes of one array."""
 
 
 def parse_zarr3(
@@ -51,20 +51,20 @@ def parse_zarr3(
     Parameters
     ----------
     data
-        As parsed.
+        Parsed document.
     where
-        File and array, for messages.
+        Names of file and array for messages.
     rectilinear
-        Whether the caller places chunks on a rectilinear grid.
+        If true, the caller places chunks on a rectilinear grid.
     sharded
-        Whether the caller looks chunks up in shards.
+        If true, the caller looks chunks up in shards.
 
     Raises
     ------
     MalformedFileError
-        Something is not as zarr v3 asks.
+        The document contradicts the zarr v3 specification.
     UnsupportedFeatureError
-        Sharding, or a grid that is not regular, where the caller does not take it; a data type without a form here.
+        The data type is not supported, or the array has shards or an irregular grid that the caller does not support.
     """
     _check_members(data, where)
     shape = read_counts(data, "shape", least=0, where=where)
@@ -104,7 +104,7 @@ def parse_zarr3(
 
 
 def _check_members(data: Mapping[str, Any], where: str) -> None:
-    """Refuse what changes how the array is read, and is not known here."""
+    """Raise an error for unknown members that may change how the array is read."""
     if data.get("zarr_format", 3) != 3:
         raise MalformedFileError(f"'{where}' has zarr_format {data['zarr_format']!r} in zarr.json; 3 is asked for")
     if data.get("storage_transformers"):
@@ -113,12 +113,12 @@ def _check_members(data: Mapping[str, Any], where: str) -> None:
 
 
 def check_group(data: Mapping[str, Any], where: str, /) -> None:
-    """Refuse ``zarr.json`` of a group with members that the specification does not have, as zarr does.
+    """Raise an error if ``zarr.json`` of a group has members outside the specification, as zarr does.
 
     Raises
     ------
     UnsupportedFeatureError
-        There is one, which does not say that it need not be understood.
+        There is such a member, without ``"must_understand": false``.
     """
     _refuse_unknown(data, _GROUP_MEMBERS, where)
 
@@ -169,7 +169,7 @@ def _shards(
 
 
 def _within(edges: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Leave out what begins beyond the end of an axis."""
+    """Return the lengths without those that begin beyond the end of an axis."""
     return edges[: int(np.searchsorted(np.cumsum(edges), length)) + 1] if length else edges[:0]
 
 
@@ -213,7 +213,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 
 def _named(value: object, what: str, where: str) -> tuple[str, dict[str, Any]]:
-    """Give name and configuration of an extension point, such as a codec."""
+    """Return name and configuration of an extension point, such as a codec."""
     if isinstance(value, str):
         return value, {}
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
@@ -246,7 +246,7 @@ def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any],
 
 
 def _listed(listed: object, where: str) -> list[tuple[str, dict[str, Any]]]:
-    """Give names and configurations of codecs."""
+    """Return names and configurations of codecs."""
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         raise MalformedFileError(f"'{where}' has codecs {listed!r}; a list is asked for")
     return [_named(value, "codec", where) for value in listed]
@@ -294,7 +294,7 @@ def _names(value: object, ndim: int, where: str) -> tuple[str | None, ...] | Non
 
 
 def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str) -> dict[str, Any]:
-    """Give attributes with ``_FillValue`` as a value: xarray writes it to zarr v3 as base64 of a double."""
+    """Return attributes with ``_FillValue`` as a value: xarray writes it to zarr v3 as base64 of a double."""
     value = attributes.get("_FillValue")
     if isinstance(value, int) and dtype.kind in "iu":
         return {**attributes, "_FillValue": _typed(value, dtype)}
@@ -312,7 +312,7 @@ def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str)
 
 
 def _typed(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Give a number in the dtype of the values, where it has a place there."""
+    """Return a number in the dtype of the values, if the dtype can hold it."""
     try:
         with np.errstate(all="ignore"):
             typed = dtype.type(value)

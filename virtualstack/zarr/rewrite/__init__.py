@@ -1,1 +1,1 @@
-"""Chunks that a target takes as they are, and those that must be encoded again for it."""
+"""Separate chunks that a target takes unchanged from chunks that must be re-encoded for it."""

@@ -1,4 +1,4 @@
-"""Values to the stored bytes of one chunk: the inverse of decoding, and checked by it."""
+"""Encode values as the stored bytes of one chunk: the inverse of decoding, and checked by decoding."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _NANOSECONDS = {
 
 
 def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> bytes:
-    """Give the bytes that decode to the values, bit by bit; they are decoded again to see that they do.
+    """Return bytes that decode to exactly the same values; this is checked by decoding them again.
 
     Parameters
     ----------
     values
-        A whole chunk in native byte order, its axes in the order of storage, of as many elements as ``encoding.shape``.
+        Values of a whole chunk in native byte order, axes in storage order; as many elements as ``encoding.shape``.
     encoding
-        Codecs that cast or unpack each value stand in front; packed numbers are found for the values.
+        Encoding of the chunk. Codecs that cast or unpack each value come first: packed numbers are found for values.
 
     Raises
     ------
     CodecError
-        A codec has no encoder or loses something, or there is no packed number for a value.
+        A codec has no encoder or is lossy, or no packed number decodes to a value.
     """
     values = np.ascontiguousarray(values).reshape(encoding.shape)
     try:
@@ -55,7 +55,7 @@ def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> byt
 
 
 def can_encode(encoding: ChunkEncoding, /) -> bool:
-    """Tell whether all codecs have an encoder: some are only read."""
+    """Return whether all codecs have an encoder; some can only decode."""
     try:
         front = split_elementwise(encoding.codecs, encoding.dtype)
         _encoded(np.zeros(1, front.stored), front)
@@ -81,7 +81,7 @@ def _are_same(values: NDArray[np.generic], back: NDArray[np.generic]) -> bool:
 
 
 def _stored_numbers(values: NDArray[np.generic], codecs: tuple[Codec, ...]) -> NDArray[np.generic]:
-    """Undo the codecs that make each value of one stored number."""
+    """Return the stored numbers, by undoing the codecs that make each value from one stored number."""
     for codec in codecs:
         dtypes = cast_dtypes(codec) if codec.name == CAST else None
         with np.errstate(all="ignore"):
@@ -90,7 +90,7 @@ def _stored_numbers(values: NDArray[np.generic], codecs: tuple[Codec, ...]) -> N
 
 
 def _packed(values: NDArray[np.generic], packing: Packing) -> NDArray[np.generic]:
-    """Find the numbers nearest to those that decode to the values; whether they do is seen by decoding."""
+    """Return the numbers nearest to those that decode to the values; the caller checks them by decoding."""
     stored = packing.stored.newbyteorder("=")
     numbers, missing = _numbers(values, packing)
     if packing.offset is not None:
@@ -109,7 +109,7 @@ def _packed(values: NDArray[np.generic], packing: Packing) -> NDArray[np.generic
 
 
 def _numbers(values: NDArray[np.generic], packing: Packing) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
-    """Give values as numbers in their units, and which are missing."""
+    """Return values as numbers in their units, and a mask of missing values."""
     if packing.dtype.kind not in "mM":
         return values.astype(np.float64) if values.dtype.kind == "f" else values, values != values
     origin, step = 0, _NANOSECONDS.get(str(packing.units), 1)

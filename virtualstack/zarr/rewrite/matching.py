@@ -1,4 +1,4 @@
-"""Which chunks of a regular grid are stored chunks as they lie, whatever cells an array shows them in."""
+"""Find the chunks of a regular grid that are stored chunks unchanged, however cells of an array divide them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["count_overlaps", "match_chunks"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _AxisMatch:
-    """Cells of the array in those chunks of the target, along one axis, whose lines both have.
+    """Cells of the array in chunks of the target along one axis, for chunks whose edges both grids have.
 
     Parameters
     ----------
     n_chunks
-        Chunks of the target along the axis.
+        Number of chunks of the target along the axis.
     whole
-        Those that begin and end at lines of the array.
+        Chunks of the target that begin and end at edges of the array's cells.
     cells
-        The cells in them, one after the other.
+        Cells in these chunks, in order.
     first
-        Index in ``cells`` of the first one of each chunk in ``whole``.
+        Index in ``cells`` of the first cell of each chunk in ``whole``.
     offset
-        For each of ``cells``, elements from the beginning of its chunk.
+        Elements between the beginning of a chunk and each of ``cells``.
     """
 
     n_chunks: int
@@ -52,12 +52,12 @@ class _AxisMatch:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a chunk has several cells."""
+        """If true, a chunk has several cells."""
         return self.cells.size != self.first.size
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Cells in each chunk."""
+        """The number of cells in each chunk."""
         return np.diff(self.first, append=len(self.cells))
 
 
@@ -69,26 +69,26 @@ def match_chunks(
     compatible: NDArray[np.bool_],
     fill: int,
 ) -> tuple[NDArray[Any], NDArray[np.bool_], int]:
-    """Find the chunks of a regular grid that are stored chunks as they lie, or holes.
+    """Find the chunks of a regular grid that are stored chunks unchanged, or have no bytes.
 
     Parameters
     ----------
     manifest, grid
-        Of the array.
+        Manifest and grid of the array.
     chunks
-        Shape of the target's chunks in elements, which is that of the stored ones.
+        Shape of the target's chunks in elements, which is that of the stored chunks.
     encoding
-        Of the target's chunks.
+        Encoding of the target's chunks.
     compatible
-        For each encoding of the manifest, whether it decodes alike.
+        For each encoding of the manifest: true if it decodes alike.
     fill
-        Row of the fill that the target's holes have.
+        Row of the fill of the target's chunks without bytes.
 
     Returns
     -------
     tuple
-        Entries of the target's grid, EMPTY where a chunk must be encoded anew; which these are; and how many parts of
-        ABSENT chunks they show.
+        Entries of the target's grid, EMPTY if a chunk must be re-encoded; a mask of these chunks; and the number of
+        parts of ABSENT chunks that they show.
     """
     axes = [_AxisMatch.from_axis(axis, n) for axis, n in zip(grid.axes, chunks, strict=True)]
     cells = _pick(manifest.entries, [axis.cells for axis in axes])
@@ -131,7 +131,7 @@ def match_chunks(
 
 
 def _pick[T: np.generic](array: NDArray[T], indexes: Sequence[NDArray[np.int64]]) -> NDArray[T]:
-    """Select a box of ascending indexes, as a view where they follow each other."""
+    """Select a box of ascending indexes, as a view if they are consecutive."""
     for i, index in enumerate(indexes):
         if index.size and int(index[-1]) - int(index[0]) + 1 == index.size:
             array = array[(slice(None),) * i + (slice(int(index[0]), int(index[-1]) + 1),)]
@@ -145,7 +145,7 @@ def _starts(manifest: ChunkManifest, axes: Sequence[_AxisMatch]) -> NDArray[np.i
 
 
 def _expected_starts(axes: Sequence[_AxisMatch], encoding: ChunkEncoding) -> NDArray[np.int64]:
-    """Give the start of each cell in a stored chunk that begins where its chunk of the target does."""
+    """Return the start of each cell in a stored chunk that begins where its chunk of the target begins."""
     expected = np.zeros((1,) * len(axes), np.int64)
     for i, axis in enumerate(axes):
         expected = expected + (axis.offset * encoding.strides[i]).reshape((-1,) + (1,) * (len(axes) - i - 1))
@@ -153,7 +153,7 @@ def _expected_starts(axes: Sequence[_AxisMatch], encoding: ChunkEncoding) -> NDA
 
 
 def count_overlaps(marked: NDArray[np.bool_], grid: ChunkGrid, other: ChunkGrid, /) -> NDArray[np.int64]:
-    """Count the marked cells of one grid that each cell of another one over the same elements shows a part of."""
+    """Count the marked cells of one grid that each cell of another grid over the same elements overlaps."""
     found = np.asarray(marked, np.int64)
     for i, (axis, cells) in enumerate(zip(grid.axes, other.axes, strict=True)):
         lines = cells.lines()

@@ -1,7 +1,7 @@
-"""Which chunks of an array a target takes as they lie, and which must be encoded anew, counted before any is read.
+"""Decide which chunks of an array a target takes unchanged and which must be re-encoded, before any chunk is read.
 
-Knows no format: a target says which encodings it has a form for. Its chunks are equal (a regular grid), with one
-encoding, whole from their first element on, and absent ones have one fill value.
+This module knows no format: a target declares which encodings it supports. Its chunks are equal (a regular grid),
+have one encoding and are whole from their first element; chunks without bytes have one fill value.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ from virtualstack.zarr.rewrite.split import split_uncompressed
 __all__ = ["RewritePlan", "Takes", "plan_anew", "plan_rewrite"]
 
 type Takes = Callable[[ChunkEncoding, tuple[int, ...], tuple[int, ...] | None], bool]
-"""Whether a target has a form for an encoding, given the chunk shape on array axes, and the order of storage if not C.
+"""Function that returns whether a target supports an encoding.
 
-What unpacks values by CF attributes is left out of the encoding: targets have attributes for it.
+It gets the encoding, the chunk shape on array axes, and the storage order if it is not C. The encoding does not
+contain the codec that unpacks values by CF attributes: targets have attributes for it.
 """
 
 type TakesHoles = Callable[[ManifestArray], bool]
-"""Whether a target can express the holes of an array with one encoding: left out, or as chunks of that encoding."""
+"""Function that returns whether a target can express the EMPTY and ABSENT chunks of an array with one encoding."""
 
 _MAX_CANDIDATES = 8
 _MAX_CELL_GROWTH = 64
-"""Chunks that a target may have, as a multiple of the array's cells: a tiny odd chunk is no measure for all."""
+"""Largest number of target chunks, as a multiple of the array's cells: one tiny chunk must not set the shape of all."""
 _MAX_CHUNK_BYTES = 64 << 20
 _MAX_PARTS = 1 << 20
-"""Chunks that very large ones are cut into: few bytes may say that there are more than memory has places for."""
+"""Largest number of parts of very large chunks: a few bytes can declare more than fit in memory."""
 _MARGIN_RATIO, _MARGIN_BYTES = 1.1, 64
-"""What an estimate may be too small by: a part of it, and bytes of each chunk for headers and checksums."""
+"""Margin of an estimate: a factor, and bytes of each chunk for headers and checksums."""
 _OVERHEAD_RATIO, _OVERHEAD_BYTES = 1.01, 600
-"""What no compressor adds more than: a part of what it is given, and bytes."""
+"""Largest growth by a compressor: a factor, and bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,32 +64,32 @@ class RewritePlan:
     Parameters
     ----------
     array
-        That was planned.
+        Array that was planned.
     takes
-        What the target can express.
+        Function that returns whether the target supports an encoding.
     grid
-        Of the target's chunks; regular.
+        Regular grid of the target's chunks.
     chunks
-        Shape of the target's chunks in elements; may exceed the array.
+        Shape of the target's chunks in elements; it may exceed the array.
     order
-        Of axes in a stored chunk, or ``None`` for C order.
+        Order of axes in a stored chunk, or ``None`` for C order.
     manifest
-        Chunks that stay, and holes, over the target's grid, with one encoding at most.
+        Unchanged chunks and chunks without bytes, over the target's grid, with at most one encoding.
     encoding
-        Of all chunks.
+        Encoding of all chunks.
     cells
-        Chunks of the target that must be encoded anew: flat indexes, ascending.
+        Chunks of the target that must be re-encoded: flat indexes, ascending.
     n_absent
-        Parts of ABSENT chunks that these show.
+        Number of parts of ABSENT chunks in these chunks.
     stored
-        Bytes that the variable has stored now.
+        Stored bytes of the variable now.
     nbytes
-        Bytes that they will take, about: as many as chunks that stay, or as what they show takes now, whichever is
-        more; exact where chunks are uncompressed.
+        Estimated bytes of the re-encoded chunks, exact if they are uncompressed. The estimate is the larger of two: the
+        size of unchanged chunks, and the current size of the values.
     enough
-        The same, but chunks that are compressed in another way now count as uncompressed.
+        The same estimate, but chunks that are now compressed in another way count as uncompressed.
     is_sure
-        Whether the encoding holds any values: they need not be packed, or cast, as others are.
+        If true, the encoding holds any values: they need not be packed or cast like others.
     """
 
     array: ManifestArray
@@ -107,16 +108,16 @@ class RewritePlan:
 
     @property
     def n_chunks(self) -> int:
-        """Chunks of the target's grid."""
+        """The number of chunks of the target's grid."""
         return math.prod(self.grid.shape)
 
     @property
     def n_elements(self) -> int:
-        """Elements that are encoded anew."""
+        """The number of elements that are re-encoded."""
         return len(self.cells) * math.prod(self.chunks)
 
     def part(self, nbytes: int, /) -> str:
-        """Write bytes as a budget is given, rounded up: as a part of the stored ones, ``"0.3%"``, if there are any."""
+        """Return bytes as text for a budget, rounded up: a part of the stored bytes, ``"0.3%"``, if there are any."""
         percent = 100 * nbytes / self.stored if self.stored else 0.0
         if not percent:
             return f"{nbytes} B"
@@ -125,7 +126,7 @@ class RewritePlan:
 
     @property
     def most_bytes(self) -> int:
-        """Bytes that one encoded chunk takes at the most; unknown for strings, and then what it takes on average."""
+        """Return the largest size of one encoded chunk in bytes; for strings it is unknown, and the mean is used."""
         front = split_elementwise(self.encoding.codecs, self.encoding.dtype)
         if front.stored.kind == "T":
             return -(-self.nbytes // max(len(self.cells), 1))
@@ -133,12 +134,12 @@ class RewritePlan:
         return math.ceil(decoded * _OVERHEAD_RATIO) + _OVERHEAD_BYTES if front.codecs else decoded
 
     def budget(self) -> str:
-        """Write a budget that does: somewhat more than was planned, where that is an estimate."""
+        """Return a sufficient budget as text: somewhat more than planned, if the plan is an estimate."""
         enough = math.ceil(self.enough * _MARGIN_RATIO) + _MARGIN_BYTES * len(self.cells)
         return self.part(max(min(enough, self.most_bytes * len(self.cells)), self.nbytes))
 
     def remedy(self) -> str:
-        """Say which budget does, and which one is sure to where the values may not fit."""
+        """Return which budget suffices, and which is sure to suffice if the values may not fit."""
         said = f"allow rewrite='{self.budget()}'"
         if self.is_sure:
             return said
@@ -155,16 +156,16 @@ class RewritePlan:
 
 
 def plan_rewrite(array: ManifestArray, /, *, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
-    """Find the form of an array that costs least: as its chunks are, or with uncompressed ones cut into smaller ones.
+    """Find the cheapest form of an array: with its chunks unchanged, or with uncompressed chunks cut into smaller ones.
 
-    Reads nothing; see :func:`_cheapest`.
+    Nothing is read; see :func:`_cheapest`.
 
     Parameters
     ----------
     array
         Any virtual array; best after :func:`~virtualstack.manifests.repack`.
     takes, takes_holes
-        What the target can express.
+        Functions that return what the target can express.
     """
     array = _compact(array)
     plan = _cheapest(array, takes, takes_holes)
@@ -174,7 +175,7 @@ def plan_rewrite(array: ManifestArray, /, *, takes: Takes, takes_holes: TakesHol
 
 
 def plan_anew(array: ManifestArray, /, *, takes: Takes) -> RewritePlan | None:
-    """Plan to encode all chunks as their values are, unpacked; ``None`` where that cannot be done."""
+    """Plan to encode all chunks as unpacked values; ``None`` if that is impossible."""
     plan = _anew(_compact(array), takes)
     if plan.n_absent or not takes(plan.encoding, plan.chunks, plan.order):
         return None
@@ -186,10 +187,10 @@ def _compact(array: ManifestArray) -> ManifestArray:
 
 
 def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
-    """Choose chunk shape, encoding and fill value so that the fewest elements are encoded anew.
+    """Choose chunk shape, encoding and fill value so that the fewest elements are re-encoded.
 
-    The chunk shapes and encodings that occur are tried, the most frequent ones first; where a target takes none of
-    them, or the stored chunks are much longer than what the array shows of them, all are encoded by zlib.
+    The chunk shapes and encodings that occur are tried, the most frequent first. If a target takes none of them, or if
+    the stored chunks are much longer than what the array shows of them, all chunks are encoded with zlib.
     """
     manifest = array.in_memory()
     holes = manifest.holes
@@ -232,9 +233,10 @@ def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> Re
 
 
 def _is_sound(plan: RewritePlan, is_packed: bool, takes_holes: TakesHoles) -> bool:
-    """Whether the packing can become attributes (holes read as what some number unpacks to), and holes have a form.
+    """Return whether the packing can become attributes, and chunks without bytes can be expressed.
 
-    Those in chunks that are encoded anew need a place in the encoding, too.
+    Chunks without bytes must read as the unpacked value of some number. Those shown by re-encoded chunks need a place
+    in the encoding too.
     """
     if not all(_has_place(fill, plan.encoding) for fill in _fills_anew(plan)):
         return False
@@ -248,7 +250,7 @@ def _is_sound(plan: RewritePlan, is_packed: bool, takes_holes: TakesHoles) -> bo
 
 
 def _fills_anew(plan: RewritePlan) -> list[Fill]:
-    """Give what holes read as that are shown by chunks to be encoded anew."""
+    """Return the fill values of chunks without bytes that re-encoded chunks show."""
     manifest = plan.array.in_memory()
     if not len(plan.cells) or not manifest.holes.any():
         return []
@@ -257,7 +259,7 @@ def _fills_anew(plan: RewritePlan) -> list[Fill]:
 
 
 def _has_place(fill: Fill, encoding: ChunkEncoding) -> bool:
-    """Whether some stored number is cast, or unpacked, to a value."""
+    """Return whether some stored number is cast, or unpacked, to a value."""
     try:
         encode_chunk(
             np.full(1, fill.value, _native(encoding.dtype)),
@@ -269,7 +271,7 @@ def _has_place(fill: Fill, encoding: ChunkEncoding) -> bool:
 
 
 def _shown_anew(plan: RewritePlan) -> NDArray[np.bool_]:
-    """Tell which cells of the array are shown by chunks to be encoded anew."""
+    """Return a mask of the array's cells that re-encoded chunks show."""
     is_anew = np.zeros(plan.grid.shape, np.bool_)
     is_anew.reshape(-1)[plan.cells] = True
     shown: NDArray[np.bool_] = count_overlaps(is_anew, plan.grid, plan.array.grid) > 0
@@ -281,7 +283,7 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _without_packing(encoding: ChunkEncoding) -> ChunkEncoding:
-    """Leave out the codec that unpacks, where there is one."""
+    """Return the encoding without its codec that unpacks, if it has one."""
     if not encoding.codecs or encoding.codecs[0].name != CF:
         return encoding
     stored = np.dtype(encoding.codecs[0].options()["data_type"])
@@ -289,12 +291,12 @@ def _without_packing(encoding: ChunkEncoding) -> ChunkEncoding:
 
 
 def _main_fill(manifest: ChunkManifest) -> int:
-    """Give the row of the fill that most holes have, the array's own where there are as many."""
+    """Return the row of the most frequent fill; on a tie the first row, that of the array's own fill."""
     return int(np.bincount(manifest.entries["encoding"][manifest.holes], minlength=1).argmax())
 
 
 def _count_bytes(entries: NDArray[Any], *, is_cut: bool) -> int:
-    """Count the bytes of stored chunks, of one that is cut in several cells once."""
+    """Count the bytes of stored chunks; a chunk that several cells show counts once."""
     if is_cut:
         entries = entries.reshape(-1)
         entries = entries[distinct_rows([entries[name] for name in ("location", "offset", "length")])[0]]
@@ -302,7 +304,7 @@ def _count_bytes(entries: NDArray[Any], *, is_cut: bool) -> int:
 
 
 def _is_alike(encoding: ChunkEncoding, main: ChunkEncoding, chunks: Sequence[int]) -> bool:
-    """Whether a chunk of one encoding decodes to the same values with another, seen in whole chunks."""
+    """Return whether a chunk of one encoding decodes to the same values with another, for whole chunks."""
     a, b = encoding.decoding(), main.decoding()
     if a.dtype != b.dtype or a.codecs != b.codecs:
         return False
@@ -346,7 +348,7 @@ def _plan(
 
 
 def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
-    """Encode all chunks, in the shape that most elements have, or in smaller ones where these are very large."""
+    """Encode all chunks, in the shape that most elements have, or in smaller ones if that shape is very large."""
     manifest = array.in_memory()
     itemsize = max(array.dtype.itemsize, 1)
     chunks = [axis.usual_length() for axis in array.grid.axes]
@@ -366,11 +368,11 @@ def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
 
 
 def _estimated(plan: RewritePlan) -> RewritePlan:
-    """Count the bytes that chunks encoded anew will take.
+    """Estimate the bytes of re-encoded chunks.
 
-    Two measures are known: chunks that stay, of those that the array shows whole; and what is shown in the chunks to
-    be encoded, as it is stored now, or uncompressed where it is stored in another dtype (or, to be sure, by other
-    codecs). The larger one counts.
+    Two measures are known. The first is the size of unchanged chunks that the array shows whole. The second is the
+    current size of the values to encode, or their uncompressed size if the stored dtype differs (or, to be sure, the
+    codecs differ). The larger measure counts.
     """
     if not len(plan.cells):
         return plan
@@ -405,13 +407,13 @@ def _estimated(plan: RewritePlan) -> RewritePlan:
 
 
 def _steps(encoding: ChunkEncoding) -> tuple[Codec, ...]:
-    """Give the codecs that cast or unpack each value."""
+    """Return the codecs that cast or unpack each value."""
     behind = split_elementwise(encoding.codecs, encoding.dtype).codecs
     return encoding.codecs[: len(encoding.codecs) - len(behind)]
 
 
 def _mean_kept(plan: RewritePlan, manifest: ChunkManifest) -> float:
-    """Give the mean bytes of chunks encoded alike, of those shown whole if there are any."""
+    """Return the mean bytes of chunks with the same encoding, of chunks that are shown whole if there are any."""
     alike = [row for row, x in enumerate(manifest.encodings) if _is_alike(x, plan.encoding, plan.chunks)]
     is_alike = ~manifest.holes & np.isin(manifest.entries["encoding"], alike)
     whole = (axis.lengths() == n for axis, n in zip(plan.array.grid.axes, plan.chunks, strict=True))

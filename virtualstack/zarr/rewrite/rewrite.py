@@ -1,4 +1,4 @@
-"""Encode anew, within a budget, chunks that a target cannot take as they lie; ABSENT ones fit vstacks alone."""
+"""Re-encode, within a budget, chunks that a target cannot take unchanged; only vstacks can hold ABSENT chunks."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["Budget", "refuse_absent", "refuse_absent_parts", "rewrite"]
 
 _MAX_THREADS = 8
 _MAX_DECODED_BYTES = 1 << 30
-"""Bytes of decoded chunks that are encoded at a time; one is, whatever it takes."""
+"""Bytes of decoded chunks that are encoded at a time; a larger chunk is encoded alone."""
 _BATCH_CELLS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much of a variable may be encoded anew.
+    """Limit of how much of a variable may be re-encoded.
 
     Parameters
     ----------
     nbytes
         Bytes of encoded chunks, or ``None``.
     fraction
-        Of the bytes that the variable has stored, or ``None``.
+        Fraction of the stored bytes of the variable, or ``None``.
     """
 
     nbytes: int | None = None
@@ -42,7 +42,7 @@ class Budget:
 
     @classmethod
     def from_option(cls, rewrite: Budget | str | float, /) -> Budget:
-        """Read what a user gives as ``rewrite=``.
+        """Read a user's ``rewrite=``.
 
         >>> Budget.from_option("1%"), Budget.from_option("64 KiB")
         (Budget(nbytes=None, fraction=0.01), Budget(nbytes=65536, fraction=None))
@@ -55,7 +55,7 @@ class Budget:
         Raises
         ------
         ValueError
-            It is none.
+            The value is not a budget.
         """
         if isinstance(rewrite, Budget):
             return rewrite
@@ -71,34 +71,34 @@ class Budget:
         raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
 
     def limit(self, stored: int, /) -> int:
-        """Give the bytes that a variable of so many stored bytes may take."""
+        """Return the bytes that a variable with so many stored bytes may take."""
         return math.floor((self.fraction or 0) * stored * (1 + 1e-9)) if self.nbytes is None else self.nbytes
 
 
 def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> ManifestArray:
-    """Carry a plan out: chunks that a target cannot take become INLINE ones; each is read, encoded and checked.
+    """Carry out a plan: chunks that a target cannot take become INLINE; each is read, encoded and checked.
 
-    Where values turn out to have no place in the plan's encoding, because others are packed or cast, all chunks are
-    encoded as their values are, if the limit allows.
+    If values do not fit the plan's encoding, because other values are packed or cast, all chunks are encoded as
+    unpacked values, if the limit allows it.
 
     Parameters
     ----------
     plan
-        Of :func:`~virtualstack.zarr.rewrite.plan.plan_rewrite`.
+        Plan of :func:`~virtualstack.zarr.rewrite.plan.plan_rewrite`.
     limit
-        Bytes that encoded chunks may take, counted before and after encoding.
+        Largest size in bytes of the encoded chunks, checked before and after encoding.
     storage
-        How sources are reached.
+        Storage that opens the sources.
 
     Returns
     -------
     ManifestArray
-        With one encoding and a regular grid.
+        Array with one encoding and a regular grid.
 
     Raises
     ------
     WriterError
-        They take more bytes, show ABSENT chunks, or a chunk cannot be encoded without loss.
+        The chunks exceed the limit or show ABSENT chunks, or a chunk cannot be encoded without loss.
     StorageError
         Values cannot be read.
     """
@@ -123,12 +123,12 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
 
 
 def refuse_absent_parts(plan: RewritePlan, /) -> None:
-    """Refuse to encode ABSENT chunks.
+    """Raise an error if re-encoded chunks would show ABSENT chunks.
 
     Raises
     ------
     WriterError
-        Chunks that must be encoded anew show some.
+        Chunks that must be re-encoded show parts of ABSENT chunks.
     """
     if plan.n_absent:
         name = plan.array.name or ""
@@ -170,7 +170,7 @@ def _carried_out(plan: RewritePlan, limit: int, storage: Storage) -> ManifestArr
 
 
 def _encoded(plan: RewritePlan, cell: int, storage: Storage) -> bytes:
-    """Read the values of one chunk and encode them; what reaches past the array repeats its last values."""
+    """Read the values of one chunk and encode them; the part past the array's end repeats its last values."""
     index = np.unravel_index(cell, plan.grid.shape) if plan.grid.shape else ()
     key = tuple(
         slice(int(i) * n, min((int(i) + 1) * n, length))
@@ -196,7 +196,7 @@ def _over_budget(plan: RewritePlan, nbytes: int, remedy: str, limit: int) -> Wri
 
 
 def refuse_absent(n_absent: int, /, *, variable: str, target: str) -> None:
-    """Raise `WriterError` where a variable has ABSENT chunks, and is to be written as ``target``."""
+    """Raise `WriterError` if a variable to be written as ``target`` has ABSENT chunks."""
     if n_absent:
         raise WriterError(
             f"variable '{variable}' has {n_absent:,} ABSENT chunks, which {target} cannot tell from those never "

@@ -1,4 +1,4 @@
-"""Uncompressed chunks as several smaller ones: a part of them is a range of bytes, too."""
+"""Split uncompressed chunks into smaller ones, as a part of an uncompressed chunk is also a byte range."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from virtualstack.manifests.plain import longest_cells, match_axes
 __all__ = ["split_uncompressed"]
 
 _MAX_CELL_GROWTH = 1024
-"""Cells after cutting, as a multiple of those before."""
+"""Largest number of cells after splitting, as a multiple of the number before."""
 _MIN_PART_BYTES = 1 << 14
-"""Bytes of a part: smaller ones take longer to find than to read."""
+"""Smallest part in bytes: smaller parts take longer to look up than to read."""
 
 
 def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
-    """Cut uncompressed chunks along their slowest axis into equal parts that lie on lines of one regular grid.
+    """Split uncompressed chunks along their slowest axis into equal parts that fit one regular grid.
 
     Files of 31, 28 and 31 days that each hold a variable in one piece become chunks of one day. A slice along that
     axis that cuts such chunks becomes a shift of their offsets.
@@ -35,7 +35,7 @@ def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
     Returns
     -------
     ManifestArray or None
-        With the same values; ``None`` where there is nothing to cut, or parts would have less than 16 KiB.
+        Array with the same values; ``None`` if there is nothing to split, or parts would be smaller than 16 KiB.
     """
     manifest = array.in_memory().compact()
     rows = _raw_rows(manifest, array)
@@ -65,7 +65,7 @@ def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
 
 
 def _raw_rows(manifest: ChunkManifest, array: ManifestArray) -> dict[int, int]:
-    """Give the axis along which chunks of each uncompressed encoding can be cut, by the row of the encoding."""
+    """Return the axis along which chunks of each uncompressed encoding can be split, by the row of the encoding."""
     found = {}
     longest = longest_cells(manifest, array.grid)
     for row, encoding in enumerate(manifest.encodings):
@@ -84,12 +84,12 @@ def _is_raw(encoding: ChunkEncoding) -> bool:
 
 
 def _row_bytes(encoding: ChunkEncoding, axis: int) -> int:
-    """Bytes of all that lies under one index along the axis."""
+    """Return the bytes of all elements under one index along the axis."""
     return encoding.strides[axis] * split_elementwise(encoding.codecs, encoding.dtype).stored.itemsize
 
 
 def _parts(manifest: ChunkManifest, axis: int, chunk: int, cuttable: set[ChunkEncoding]) -> ChunkManifest:
-    """Let entries that begin within an uncompressed chunk point to their part of it."""
+    """Return entries in which each cell within an uncompressed chunk points to its part of the chunk."""
     entries = manifest.entries.copy()
     starts = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
     encodings = list(manifest.encodings)
@@ -115,7 +115,7 @@ def _parts(manifest: ChunkManifest, axis: int, chunk: int, cuttable: set[ChunkEn
 
 
 def _shorten_encoding(encoding: ChunkEncoding, step: int, chunk: int) -> ChunkEncoding | None:
-    """Give the encoding of a part: shorter along the stored axis that advances by ``step`` elements."""
+    """Return the encoding of a part: shorter along the stored axis that advances by ``step`` elements."""
     inner = 1
     for i in range(len(encoding.shape) - 1, -1, -1):
         if inner == step and encoding.shape[i] > 1:
