@@ -1,4 +1,4 @@
-"""A cache of what is costly to make, bounded in bytes, that makes each of it once however many ask."""
+"""Cache values that are costly to make, bounded in bytes; each value is made once for all threads that ask."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def each(_value: object, /) -> int:
 
 
 class ByteCache[T]:
-    """Values by key; the least recently used are dropped first.
+    """Cache of values by key; the least recently used values are dropped first.
 
     Parameters
     ----------
     limit
-        Bytes to keep. What is larger by itself is handed on and not kept.
+        Bytes to keep. A larger value is returned, but not kept.
     measure
-        Gives the bytes of a value.
+        Function that returns the bytes of a value.
     """
 
     def __init__(self, limit: int, measure: Callable[[Any], int] = len) -> None:
@@ -47,13 +47,13 @@ class ByteCache[T]:
         self._lock = threading.Lock()
 
     def __contains__(self, key: Hashable) -> bool:
-        """Tell whether a value is kept just now."""
+        """Return whether a value is kept now."""
         return key in self._kept
 
     def get(self, key: Hashable, make: Callable[[], T], /) -> T:
-        """Give what is kept, or make it; who asks meanwhile waits for the same answer or error.
+        """Return the kept value, or make it; other threads wait for the same value or error.
 
-        Where Ctrl-C ended the making of it, one of those who wait makes it.
+        If Ctrl-C interrupts the thread that makes it, a waiting thread makes it instead.
         """
         while True:
             with self._lock:

@@ -1,4 +1,4 @@
-"""References of one form become references of another: kerchunk JSON and parquet, vstacks, and Icechunk."""
+"""Convert references from one form to another: kerchunk JSON and parquet, vstack, and Icechunk."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def convert(
     drop_variables
         Variables to leave out, by name in any group, or by path (``"/science/winds"``) in that group alone.
     unsupported
-        Whether a variable that the reader refuses is an error, or left out and named in a warning (``"skip"``).
+        If ``"skip"``, a variable that the reader refuses is left out and named in a warning; otherwise it is an error.
     relative
         Write the locations of sources relative to the target.
     fill_budget, inline_limit, rewrite
@@ -76,17 +76,17 @@ def convert(
         vstack takes all chunks as they lie. ``inline_limit`` also bounds the values of each variable of the
         source that has no byte-range form.
     absent
-        Whether chunks that are ABSENT are refused, or read as the fill value (``"fill"``), in forms that cannot tell
-        them from chunks that were never written: all but vstacks.
+        If ``"fill"``, ABSENT chunks read as the fill value in forms that cannot distinguish them from EMPTY chunks (all
+        but vstacks); otherwise they are an error there.
     message
-        What the snapshot is, for the log of a store.
+        Message of the snapshot in the log of a store.
     allow
         What the source may refer to; see :func:`virtualstack.open_virtual_dataset`.
 
     Returns
     -------
     ManifestGroup
-        What was converted.
+        Group that was converted.
 
     Raises
     ------

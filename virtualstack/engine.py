@@ -1,4 +1,4 @@
-"""The xarray backend: references, stores and virtual datasets as ordinary lazy datasets with values."""
+"""Open references, stores and virtual datasets in xarray as ordinary lazy datasets with values."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         storage
             See :func:`virtualstack.open_virtual_dataset`; covers the references and the sources they point to.
         absent
-            Whether ABSENT chunks read as the fill value, or ``"raise"``.
+            If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as the fill value.
         unsupported
             What to do with a variable that has no byte-range form: read its values at once up to ``inline_limit``, and
             raise beyond (``"inline"``); ``"raise"``; or leave it out, named in a warning (``"skip"``).
@@ -162,8 +162,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             URLs of folders and files that a store or references may refer to, beyond what they may without: see
             :func:`virtualstack.open_virtual_dataset`.
         stale
-            Whether reading a source that has changed since it was indexed is an error, a warning (``"warn"``) or
-            nothing (``"ignore"``); its size and etag decide.
+            Reaction if size or etag of a source changed since indexing: an error, a warning (``"warn"``)
+            or nothing (``"ignore"``).
         drop_variables
             Names of variables to leave out, in all groups; or their paths, such as ``"/science/winds"``.
         mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta

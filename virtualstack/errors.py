@@ -153,7 +153,7 @@ class CombineError(VirtualStackError, ValueError):
     Attributes
     ----------
     variable
-        Name of the variable, or ``None`` where the array does not know it.
+        Name of the variable, or ``None`` if the array does not know it.
     property
         What differs: ``"dtype"``, ``"scale_factor"``, ``"shape"`` ...
     left, right
@@ -213,13 +213,13 @@ class StorageError(VirtualStackError, OSError):
     url
         The source or target.
     variable, cell
-        Of bytes of a chunk: name of the variable, and index of the cell in its chunk grid; else ``None``.
+        Name of the variable, and index of the cell in its chunk grid, if a chunk was read; else ``None``.
     offset, length
-        Where they are in the source, in bytes; ``None`` also of a whole file of unknown length.
+        Byte range in the source; ``None`` also for a whole file of unknown length.
     is_short
-        Whether fewer bytes came than were asked for, so that the same question may get all of them.
+        If true, fewer bytes came than were requested, so the same request may succeed later.
     status
-        HTTP status that the server answered, where it is known; else ``None``.
+        HTTP status of the server's answer, if known; else ``None``.
     """
 
     offset: int | None = None
@@ -246,7 +246,7 @@ class StorageError(VirtualStackError, OSError):
     def of_chunk(
         self, variable: str | None, cell: tuple[int, ...], /, *, offset: int, length: int | None, n_others: int = 0
     ) -> Self:
-        """Give the same error with the chunk that was wanted, and how many others, in its message and attributes."""
+        """Return the same error with the requested chunk, and the number of others, in its message and attributes."""
         where = "" if length is None else f" (bytes {offset} to {offset + length})"
         others = f" and {n_others} more chunks" if n_others else ""
         message = f"cell {cell} of variable '{variable}'{where}{others} cannot be read: {self}"

@@ -1,4 +1,4 @@
-"""What forked children must do before anything else: they have locks and pools of threads that they do not have."""
+"""Reset locks and thread pools in forked children, as these inherit locks and pools without their threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual arrays as lazily indexed arrays with values, for xarray and dask."""
+"""Present virtual arrays as lazily indexed arrays with values, for xarray and dask."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     array
         The virtual array.
     storage
-        How sources are reached; see :meth:`~virtualstack.storage.Storage.from_option`.
+        Access to the sources; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
         As in :func:`~virtualstack.reading.read_array`.
     """
@@ -65,7 +65,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         return self._values(read_array(self.manifest_array, key.tuple, self.storage, absent=self.absent))
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        """Read in another thread, for ``load_async()``: the event loop goes on meanwhile."""
+        """Read values in another thread, for ``load_async()``, so that the event loop can continue."""
         return await asyncio.to_thread(self.__getitem__, key)
 
     def _values(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -78,7 +78,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 def lazy_variable(
     array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
 ) -> xr.Variable:
-    """Give a variable with lazily indexed raw values; nothing is read.
+    """Return a variable with lazily indexed raw values; nothing is read.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ _NETCDF_FILTERS = frozenset({"zlib", "shuffle", "fletcher32"})
 
 
 def _is_at_hand(array: ManifestArray) -> bool:
-    """Tell whether all values stand in the manifest; pages of small ones are read to find out."""
+    """Return whether all values are in the manifest; pages of small manifests are read to find out."""
     count = array.manifest.summary()
     if count is None and math.prod(array.grid.shape) <= _MAX_SEARCHED_CHUNKS:
         count = array.in_memory().summary()

@@ -1,4 +1,4 @@
-"""Where bytes are: absolute URLs, flaws of their syntax, and what identifies the version of a source."""
+"""Describe where bytes are: absolute URLs, flaws of their syntax, and what identifies the version of a source."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MemberChecksums:
     Parameters
     ----------
     starts
-        Where the header of each member begins, in ascending order.
+        Offset of the header of each member, in ascending order.
     lengths
         Bytes of each member, which follow its header.
     crcs
@@ -50,9 +50,9 @@ class MemberChecksums:
     crcs: NDArray[np.uint32]
 
     def members(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64], /) -> NDArray[np.intp]:
-        """Return the row of the member that each range is all of, or -1 where it is no whole member.
+        """Return the row of the member that each range covers exactly, or -1 if it is not a whole member.
 
-        A range begins behind the header of its member, so that one as long as the member is the member.
+        A range begins after the header of its member. So a range as long as the member is the member.
         """
         rows = np.searchsorted(self.starts, offsets, "right") - 1
         is_whole = (rows >= 0) & (self.lengths[rows] == lengths) if self.starts.size else np.zeros(rows.shape, np.bool_)
@@ -61,14 +61,14 @@ class MemberChecksums:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What tells a local file that was written again from one that was copied or moved as it is.
+    """Data that distinguish a local file that was written again from a file that was copied or moved unchanged.
 
     Parameters
     ----------
     last_modified
         Seconds since 1970-01-01 (UTC): a file with this time is the same.
     digest
-        Of parts of its bytes: a file with another time is the same where it has this digest.
+        Digest of parts of the bytes: a file with another time is the same if it has this digest.
     """
 
     last_modified: float
@@ -77,7 +77,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A source of bytes, and what tells one version of it from another.
+    """A source of bytes, and what distinguishes one version of it from another.
 
     Parameters
     ----------
@@ -97,11 +97,11 @@ class Location:
         URL of the vstack that names it relative to itself, which goes on to do so, or ``None``. It tells
         nothing of the source, and is not compared.
     fingerprint
-        Of a local file that a vstack knows, or ``None``. It counts when the file is read, and is not compared
-        with those of other locations.
+        Fingerprint of a local file that a vstack knows, or ``None``. It is checked when the file is read, and not
+        compared between locations.
     checksums
-        Of the members, where the source is a zip archive that was just read, or ``None``. They are not compared, and
-        no format of references has a place for them.
+        Checksums of the members, if the source is a zip archive that was just read; else ``None``. They are not
+        compared, and no format of references stores them.
     """
 
     url: str
@@ -136,12 +136,12 @@ def split_url(url: str, /) -> tuple[str, str]:
 
 
 def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
-    """Give the absolute URL of a path or URL; no file is looked at.
+    """Return the absolute URL of a path or URL; the file system is not asked.
 
     Raises
     ------
     StorageError
-        The name has bytes that are no UTF-8, or a NUL.
+        The name is not valid UTF-8, or has a NUL.
 
     >>> absolute_url("s3://bucket/key.nc")
     's3://bucket/key.nc'
@@ -157,7 +157,7 @@ def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
 
 @lru_cache(maxsize=4096)
 def _absolute_url(text: str) -> str | None:
-    """Give the absolute URL of what has a scheme."""
+    """Return the absolute URL of a text with a scheme."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -175,7 +175,7 @@ def _local_url(rest: str) -> str:
 
 @lru_cache(maxsize=4096)
 def local_path(url: str, /) -> Path | None:
-    """Give the local path behind an absolute URL, or ``None`` where it is not a ``file://`` URL.
+    """Return the local path of an absolute URL, or ``None`` if it is not a ``file://`` URL.
 
     >>> local_path("file:///data/a b.nc").as_posix()
     '/data/a b.nc'
@@ -184,7 +184,7 @@ def local_path(url: str, /) -> Path | None:
 
 
 def is_remote(url: str, /) -> bool:
-    """Tell whether reading from an absolute URL waits for a network.
+    """Return whether reading from an absolute URL waits for a network.
 
     >>> is_remote("s3://bucket/a.nc"), is_remote("file:///data/a.nc")
     (True, False)
@@ -232,7 +232,7 @@ _CONTROL = re.compile(r"[\0-\x1f\x7f]")
 
 
 def are_plain(urls: Sequence[str], /) -> bool:
-    """Tell whether no URL has a flaw, given that each begins with a scheme: a few looks at all of them together."""
+    """Return whether no URL has a flaw, if each begins with a scheme; all URLs are checked together."""
     text = "\n".join(urls)
     try:
         data = np.frombuffer(text.encode(), np.uint8)
@@ -249,7 +249,7 @@ def are_plain(urls: Sequence[str], /) -> bool:
 
 
 def way_out(url: str, /) -> str | None:
-    """Say by what a URL leads elsewhere than where it begins, or is none; ``None`` where it does not.
+    """Return why a text is not an absolute URL or leads out of its own folder; ``None`` if neither is true.
 
     >>> way_out("https://host/data/%2E%2e/secret")
     "has a segment '.' or '..'"
@@ -263,7 +263,7 @@ def way_out(url: str, /) -> str | None:
 
 
 def flaw(url: str, /) -> str | None:
-    """Say what could be read in two ways in a URL, or ``None``; see `way_out`, which is part of it.
+    """Return what programs could read differently in a URL, or ``None``; it includes `way_out`.
 
     >>> flaw("s3://bucket/a//b")
     'has an empty segment'

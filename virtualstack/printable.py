@@ -14,7 +14,7 @@ _ODD = re.compile("[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e
 
 
 def printable(text: str, /) -> str:
-    r"""Write as ``\x1b`` and the like what would move the cursor, or do worse, instead of being shown.
+    r"""Return text with control characters, which could move the cursor or worse, written as ``\x1b`` and the like.
 
     >>> print(printable("a\x1b[2Jb"))
     a\x1b[2Jb

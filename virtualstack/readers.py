@@ -1,4 +1,4 @@
-"""Formats become groups of virtual arrays.
+"""Name the readers, which turn formats into groups of virtual arrays.
 
 The readers' classes are here by name, and imported when they are asked for: ``virtualstack.readers.HDF5()``.
 """

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them."""
+"""Read numbers of bytes as people write them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 
 def byte_count(size: int | str, /, *, option: str) -> int:
-    """Read a number of bytes that an option of this name was given.
+    """Read a number of bytes from the value of an option.
 
     >>> byte_count("1 MiB", option="inline_limit")
     1048576
@@ -19,7 +19,7 @@ def byte_count(size: int | str, /, *, option: str) -> int:
     Raises
     ------
     ValueError
-        It is no number of bytes, or a negative one.
+        The value is not a number of bytes, or is negative.
     """
     if isinstance(size, Integral):
         number, unit = float(size), ""

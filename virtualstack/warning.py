@@ -1,4 +1,4 @@
-"""Warnings, which point to the line of the user's that led to them."""
+"""Emit warnings that point to the user's line that led to them."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _NOT_THEIRS = str(Path(__file__).parent), str(Path(xr.__file__).parent)
 
 
 def warn(message: str, kind: type[Warning] = UserWarning, /) -> None:
-    """Warn, with the last line that is neither here nor in xarray, however deep this is called."""
+    """Emit a warning for the innermost line that is neither in virtualstack nor in xarray."""
     warnings.warn(message, kind, skip_file_prefixes=_NOT_THEIRS)

@@ -1,1 +1,1 @@
-"""Child processes that run C libraries which may crash or hang."""
+"""Run C libraries that may crash or hang in child processes."""

@@ -1,4 +1,4 @@
-"""Errors of libraries, told apart from those of storage and from mistakes in virtualstack."""
+"""Separate errors of libraries from errors of storage and from mistakes in virtualstack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _READING = "Can't synchronously read data ("  # the reason and a closing bracket
 
 
 class LibraryError(Exception):
-    """A library could not do what was asked for; the message says why, in its own words."""
+    """A library could not do its task; the message is the library's own reason."""
 
 
 @contextmanager

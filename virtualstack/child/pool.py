@@ -1,7 +1,7 @@
-"""A child process for libraries of C that may crash, hang or take all memory on the bytes of a damaged file.
+"""Run libraries of C that may crash, hang or take all memory on a damaged file in a child process.
 
-The child is started when it is first needed, and serves all files after that. It loses a crash of a library, a call
-without an end, and memory without a bound, and the parent goes on. It is no sandbox: it runs with the user's rights.
+The child is started when it is first needed, and serves all files after that. A crash, an endless call or unbounded
+memory ends the child only, and the parent continues. It is no sandbox: it runs with the user's rights.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ChildDiedError(Exception):
     reason
         Such as ``"crashed (SIGSEGV)"``.
     is_doubtful
-        Whether the child had done something else before, which may be what it died of.
+        If true, the child had done other work before, which may be the cause of its death.
     """
 
     def __init__(self, reason: str, *, is_doubtful: bool = False) -> None:
@@ -71,11 +71,11 @@ def run_in_child(function: str, /, *arguments: Any, seconds: float = MAX_SECONDS
     Parameters
     ----------
     function
-        Its module and name. The module is imported in the child, so it should import little.
+        Module and name of the function. The module is imported in the child, so it should import little.
     *arguments
-        Of the function; these and what it returns or raises are pickled.
+        Arguments of the function; these, its result and its error are pickled.
     seconds
-        Of computing that it may take. There is no limit on Windows.
+        Seconds of computing that the call may take. There is no limit on Windows.
 
     Raises
     ------
@@ -118,15 +118,15 @@ class InChild:
     Parameters
     ----------
     function
-        Makes the object: its module and name, as of `run_in_child`.
+        Module and name of the function that makes the object, as for `run_in_child`.
     *arguments
-        Of the function, after a file where there is one.
+        Arguments of the function, after the file if there is one.
     size
-        Bytes of a file that the function is given; ``None``: it is given none.
+        Bytes of a file that the function gets; ``None``: it gets no file.
     read
-        Returns as many bytes as are asked for of that file, by offset and length. What it raises ends the call.
+        Function that returns bytes of that file by offset and length. An error that it raises ends the call.
     seconds
-        Of computing that one call may take.
+        Seconds of computing that one call may take.
 
     Examples
     --------
@@ -192,25 +192,25 @@ class InChild:
 
 
 class _Child:
-    """One child process.
+    """A child process.
 
     Parameters
     ----------
     pool
-        Which it belongs to.
+        Pool of the child.
 
     Attributes
     ----------
     thread
-        Whose it is now.
+        Thread that uses the child now.
     n_users
-        Objects that live in it, and calls that go on.
+        Number of objects that live in it, and of running calls.
     n_uses
-        Objects that have lived in it, and calls.
+        Number of objects that have lived in it, and of calls.
     keys
-        Of the objects that live in it.
+        Keys of the objects that live in it.
     does_work
-        Whether it is one of those whose number is limited.
+        If true, the child counts towards the limit of working children.
     """
 
     def __init__(self, pool: _Pool) -> None:
@@ -289,7 +289,7 @@ class _Child:
             self.pool.leave(self)
 
     def forget(self) -> None:
-        """Let go of the process of a parent that was forked."""
+        """Drop the process without ending it, as it belongs to the parent of this forked process."""
         if not self.is_dead:
             self.is_dead = True
             self._process.returncode = 0  # it is no child of this process
@@ -297,7 +297,7 @@ class _Child:
             os.close(self._answers)
 
     def has_ended(self) -> bool:
-        """Tell whether the process came to an end by itself."""
+        """Return whether the process has ended by itself."""
         if not self.is_dead and self._process.poll() is not None:
             self.end()
         return self.is_dead
@@ -344,7 +344,7 @@ class _Pool:
         Parameters
         ----------
         is_new
-            Whether it must not have done anything before.
+            If true, the child must not have done any work before.
         """
         child: _Child | None = getattr(self._here, "child", None)
         thread = threading.get_ident()
@@ -372,7 +372,7 @@ class _Pool:
                 return child
 
     def give_back(self, child: _Child) -> None:
-        """Give back what `take` returned."""
+        """Return the child of `take` to the pool."""
         if self is not _pool:  # this process was forked from that of the child
             return
         with self._lock:

@@ -146,11 +146,11 @@ class _ParentsFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Say that the file can be read."""
+        """Return True: the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Say that the file can be positioned."""
+        """Return True: the file can be positioned."""
         return True
 
     def tell(self) -> int:
