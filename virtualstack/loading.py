@@ -26,7 +26,7 @@ def pyproj_before_eccodes() -> None:
 
 
 def pyproj_if_safe() -> Any:
-    """Import pyproj; ``None`` where it is not installed, or where eccodes was loaded before it."""
+    """Import pyproj; ``None`` if it is not installed, or where eccodes was loaded before it."""
     if _ECCODES & sys.modules.keys() and "pyproj" not in sys.modules:
         return None
     try:

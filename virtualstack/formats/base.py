@@ -1,4 +1,4 @@
-"""What a reader is: a frozen dataclass of options that turns a source into a group of virtual arrays."""
+"""Define a reader: a frozen dataclass of options that turns a source into a group of virtual arrays."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class ReadOptions:
         Path of the one group that is wanted, such as ``"science/grids"``; a reader may leave out arrays of others.
         ``None`` for all.
     is_tree
-        Whether a tree is wanted, of formats that have no groups of their own, where fields of many kinds may form one
+        If true, a tree is wanted, of formats that have no groups of their own, where fields of many kinds may form one
         dataset or a tree; ``None`` for a tree where they form no dataset.
     is_part
-        Whether what an :class:`Assembler` finds is put together later, with what it finds in other sources.
+        If true, what an :class:`Assembler` finds is put together later, with what it finds in other sources.
     drop_variables
         Variables that are not looked at: by name in any group, or by path (``"/science/winds"``) in that group alone.
     inline_limit
@@ -52,7 +52,7 @@ class ReadOptions:
             raise TypeError(f"group={self.group!r} is no path of a group, such as 'science/grids'")
 
     def wants(self, path: str, /) -> bool:
-        """Tell whether an array is looked at, by its path: it is in the group or below it, and not dropped."""
+        """Return whether an array is looked at, by its path: it is in the group or below it, and not dropped."""
         group = (self.group or "").strip("/")
         return path.startswith(f"{group}/" if group else "") and not self.drops(path)
 
@@ -72,7 +72,7 @@ class ReadOptions:
 
 
 class Reader(Protocol):
-    """Turns a source into a group; fields of the dataclass are options of the format.
+    """A reader that turns a source into a group; the fields of its dataclass are options of the format.
 
     Equal readers give equal groups. A reader pickles, keeps no file open, and reads no chunk bytes. One whose options
     name other URLs has them as a tuple, ``places``: the user has named them, so sources may refer to them.
@@ -119,7 +119,7 @@ def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Sto
     storage
         How the source is reached.
     url
-        Of the source.
+        URL of the source.
     allow
         What the user allowed besides.
     """

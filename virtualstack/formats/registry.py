@@ -1,4 +1,4 @@
-"""Which reader takes a source: the table of formats, and detection by first bytes, child keys and suffix."""
+"""Choose the reader of a source: the table of formats, and detection by first bytes, child keys and suffix."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Format:
     Parameters
     ----------
     name
-        Of the reader, for ``reader=``.
+        Name of the reader, for ``reader=``.
     title
         For people, such as ``"HDF5 / netCDF-4"``.
     target
@@ -46,7 +46,7 @@ class Format:
     suffixes
         With their dot, in lower case.
     extra
-        Of virtualstack, for ``pip install``, where the reader needs one.
+        Extra of virtualstack for ``pip install``, if the reader needs one.
     """
 
     name: str
@@ -180,7 +180,7 @@ _HTML = (b"<!doctype html", b"<html", b"<?xml")
 
 
 def list_readers() -> tuple[Format, ...]:
-    """Give the formats that are known: the built-in ones, then those of installed plugins."""
+    """Return the formats that are known: the built-in ones, then those of installed plugins."""
     return (*BUILT_IN, *_plugins())
 
 
@@ -203,16 +203,16 @@ def _plugins() -> tuple[Format, ...]:
 
 
 def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Reader | None = None, /) -> Reader:
-    """Give the reader for a source: the one asked for, or by first bytes, by child keys, then by suffix.
+    """Return the reader for a source: the one asked for, or by first bytes, by child keys, then by suffix.
 
-    Reads at most 4 KiB where the format has its signature at the start.
+    At most 4 KiB are read if the format has its signature at the start.
 
     Parameters
     ----------
     url
         URL or local path.
     storage
-        How it is reached.
+        Storage that opens the URL.
     reader
         Name of a reader, or a reader; then nothing is read.
 
@@ -318,7 +318,7 @@ def _child(url: str, key: str, storage: Storage) -> Source | None:
 
 
 def _by_suffix_of_folder(url: str) -> Format | None:
-    """Give the format of a name that only folders have, without asking: they are opened with few requests."""
+    """Return the format of a name that only folders have, without asking: they are opened with few requests."""
     name = url.rstrip("/").rpartition("/")[2].lower()
     if name.endswith(_ANY_ZARR) and not is_remote(url):
         return None  # all that zarr reads in part is called so, and to look is cheap

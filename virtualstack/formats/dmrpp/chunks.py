@@ -39,11 +39,11 @@ class DmrppChunkedLayout:
     Parameters
     ----------
     dtype
-        Of the elements as stored, after ``codecs``.
+        Dtype of the elements as stored, after ``codecs``.
     codecs
         Elementwise, before those of filters.
     shape
-        Of the variable.
+        Shape of the variable.
     chunks
         Shape of a chunk; ``None`` where the document has none, and one range or several blocks hold all values.
     filters
@@ -75,7 +75,7 @@ def read_filters(text: str, levels: str, itemsize: int, /, *, is_ordered: bool) 
     itemsize
         Bytes of an element.
     is_ordered
-        Whether the names stand in the order of encoding: documents without ``dmrpp:version`` have them in any order,
+        If true, the names stand in the order of encoding: documents without ``dmrpp:version`` have them in any order,
         and the filters themselves are in one (BES, DmrppCommon::set_filter).
 
     Raises
@@ -113,7 +113,7 @@ def place_chunks(rows: Rows | None, layout: DmrppChunkedLayout, locate: Locate, 
     rows
         Elements ``dmrpp:chunk``, or ``None`` for none.
     layout
-        Of the variable.
+        Layout of the chunks of the variable.
     locate
         Makes locations.
 
@@ -199,7 +199,7 @@ def _known_columns(rows: Rows | None) -> Columns:
 
 
 def _cells(columns: Columns, grid: ChunkGrid, chunks: tuple[int, ...]) -> NDArray[np.int64]:
-    """Give the cell of each chunk, in C order of the grid."""
+    """Return the cell of each chunk, in C order of the grid."""
     n, position = len(columns.offset), columns.position
     if position is None:
         if n > 1 or (n and math.prod(grid.shape) > 1):
@@ -231,7 +231,7 @@ def _cells(columns: Columns, grid: ChunkGrid, chunks: tuple[int, ...]) -> NDArra
 def _encodings(
     columns: Columns, layout: DmrppChunkedLayout, chunks: tuple[int, ...]
 ) -> tuple[tuple[ChunkEncoding, ...], NDArray[np.intp]]:
-    """Give the encodings by the filters that chunks went through, and that of each chunk."""
+    """Return the encodings by the filters that chunks went through, and that of each chunk."""
     masks, rows = np.zeros(1, np.int64), np.zeros(1, np.intp)
     if columns.mask is not None:
         masks, rows = np.unique(columns.mask & ((1 << len(layout.filters)) - 1), return_inverse=True)
@@ -251,7 +251,7 @@ def _encodings(
 
 @functools.lru_cache(maxsize=256)
 def _codecs(filters: tuple[Filter, ...]) -> tuple[str | None, tuple[Codec, ...]]:
-    """Give why no codecs decode filters, or the codecs; variables of a document have few different ones."""
+    """Return why no codecs decode filters, or the codecs; variables of a document have few different ones."""
     reason = obstacle(filters)
     return reason, filter_codecs(filters) if reason is None else ()
 
@@ -268,7 +268,7 @@ def _check_lengths(lengths: NDArray[np.int64], filters: tuple[Filter, ...], leng
 
 
 def _locations(columns: Columns, locate: Locate) -> tuple[NDArray[np.int64], tuple[Location, ...]]:
-    """Give the location code of each chunk, or of all, and the table of locations."""
+    """Return the location code of each chunk, or of all, and the table of locations."""
     if columns.source is None:
         return np.array([FIRST]), (locate(""),)
     used, codes = np.unique(columns.source, return_inverse=True)

@@ -62,7 +62,7 @@ def read_number(text: str | None, what: str, /) -> int:
 def stored_dtype(
     element: Element, byte_order: str, offsets: str | None, enumeration: Callable[[str], Element], /
 ) -> np.dtype[Any]:
-    """Give the dtype of the elements of a variable as they are stored; not of texts.
+    """Return the dtype of the elements of a variable as they are stored; not of texts.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def stored_dtype(
 
 
 def text_elements(length: int, pad: str, /) -> tuple[np.dtype[Any], tuple[Codec, ...]]:
-    """Give dtype and codecs that take the padding off, of texts of a fixed length.
+    """Return dtype and codecs that take the padding off, of texts of a fixed length.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _structure_dtype(
 
 
 def read_attributes(element: Element, path: str, /, *, is_char: bool = False) -> tuple[dict[str, Any], list[Refusal]]:
-    """Give the attributes of a variable or group, and notes on those that have no counterpart.
+    """Return the attributes of a variable or group, and notes on those that have no counterpart.
 
     Text is `str`, several texts a list of them; one number is a numpy scalar, several are an array.
 
@@ -179,7 +179,7 @@ def read_attributes(element: Element, path: str, /, *, is_char: bool = False) ->
     path
         Its path.
     is_char
-        Whether its values are bytes; its ``_FillValue`` is then, too.
+        If true, its values are bytes; its ``_FillValue`` is then, too.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def parse_fill(text: str, dtype: np.dtype[Any], attribute: object, /) -> tuple[F
     text
         ``fillValue`` of the chunks.
     dtype
-        Of the values, native.
+        Dtype of the values, native.
     attribute
         ``_FillValue`` of the variable, or ``None``.
 

@@ -121,7 +121,7 @@ class Rows:
         self._pending.clear()
 
     def columns(self) -> Columns:
-        """Give all rows.
+        """Return all rows.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class Rows:
 
     @property
     def is_linked(self) -> bool:
-        """Whether several elements make up one chunk, as in HDF4."""
+        """Return whether several elements make up one chunk, as in HDF4."""
         return _LINKED in self.unknown
 
 
@@ -265,7 +265,7 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
 
 @functools.lru_cache(maxsize=32)
 def _run_pattern(n_axes: int) -> re.Pattern[bytes]:
-    """Give the pattern of chunks that follow each other, with positions of so many numbers."""
+    """Return the pattern of chunks that follow each other, with positions of so many numbers."""
     position = rb",".join([_NUMBER] * n_axes)
     chunk = _TAG + rb'offset="%b" nBytes="%b" chunkPositionInArray="\[%b\]" ?/>' % (_NUMBER, _NUMBER, position)
     return re.compile(rb"(?:%b[ \t\r\n]*+)++" % chunk)
@@ -305,7 +305,7 @@ class Element:
     children
         In the order of the document.
     text
-        Of elements that have some.
+        Text of elements that have some.
     rows
         The chunks or blocks in it.
     """
@@ -317,7 +317,7 @@ class Element:
     rows: Rows | None = None
 
     def named(self, *names: str) -> Iterator[Element]:
-        """Give the children of certain names."""
+        """Return the children of certain names."""
         return (child for child in self.children if child.name in names)
 
 

@@ -32,7 +32,7 @@ _PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"
 
 
 def sidecar_url(url: str, /) -> str:
-    """Give the URL of the document beside a file.
+    """Return the URL of the document beside a file.
 
     >>> sidecar_url("s3://bucket/a.nc"), sidecar_url("https://host/a.nc?token=1")
     ('s3://bucket/a.nc.dmrpp', 'https://host/a.nc.dmrpp?token=1')
@@ -42,7 +42,7 @@ def sidecar_url(url: str, /) -> str:
 
 
 def data_url(url: str, /) -> str | None:
-    """Give the URL of the file beside a document, or ``None`` where its name does not end in ``.dmrpp``.
+    """Return the URL of the file beside a document, or ``None`` where its name does not end in ``.dmrpp``.
 
     >>> data_url("https://host/a.nc.dmrpp?token=1"), data_url("file:///a.xml")
     ('https://host/a.nc?token=1', None)
@@ -59,7 +59,7 @@ def _split_query(url: str) -> tuple[str, str]:
 
 
 def source_url(href: str, document: str, /) -> str:
-    """Give the absolute URL that a location in a document means.
+    """Return the absolute URL that a location in a document means.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ _HEAD_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DMRPP:
-    """Reads DMR++ documents of OPeNDAP, which say where the chunks of an HDF5 or HDF4 file lie.
+    """Reader of DMR++ documents of OPeNDAP, which list the byte ranges of the chunks of an HDF5 or HDF4 file.
 
     The file itself is not opened, but for texts whose padding has to be taken off. Of a URL that does not end in
     ``.dmrpp``, the document beside it is read: ``file.nc.dmrpp`` for ``file.nc``.
@@ -199,7 +199,7 @@ def _group(tree: DmrppGroup, document: str, context: DocumentContext, options: R
 
 
 def _is_wanted(path: str, group: str | None) -> bool:
-    """Whether the variables of a group are asked for: it is the group, or below it."""
+    """Return whether the variables of a group are asked for: it is the group, or below it."""
     wanted = f"/{group.strip('/')}".rstrip("/") if group else ""
     return f"{path}/".startswith(f"{wanted}/")
 

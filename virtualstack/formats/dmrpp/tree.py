@@ -38,7 +38,7 @@ class DmrppGroup:
     variables
         By name.
     axes
-        Of each variable.
+        Axes of each variable.
     dimensions
         Their lengths in elements; phony ones, which name the axes of variables without names, come last.
     enumerations, groups
@@ -55,7 +55,7 @@ class DmrppGroup:
     groups: dict[str, DmrppGroup] = field(default_factory=dict)
 
     def walk(self) -> Iterator[DmrppGroup]:
-        """Give this group and all below it, parents first."""
+        """Yield this group and all below it, parents first."""
         yield self
         for child in self.groups.values():
             yield from child.walk()
@@ -87,7 +87,7 @@ class DmrppGroup:
         raise BadValueError(f"there is no Dimension '{name}'")
 
     def _scopes(self, name: str) -> Iterator[tuple[DmrppGroup, str]]:
-        """Give the groups where a name may be declared, and its last part: one for a path, else all above, too."""
+        """Yield the groups where a name may be declared, and its last part: one for a path, else all above, too."""
         group: DmrppGroup | None = self
         if not name.startswith("/"):
             while group is not None:

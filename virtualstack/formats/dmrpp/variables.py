@@ -47,7 +47,7 @@ def compact_values(
     element
         The text is that of the document.
     dtype, shape
-        Of the values.
+        Dtype and shape of the values.
     codecs
         Elementwise.
 
@@ -176,7 +176,7 @@ class DocumentContext:
     inline_limit
         Bytes of values that one variable may put into the manifest.
     is_ordered
-        Whether the names of filters stand in the order of encoding.
+        If true, the names of filters stand in the order of encoding.
     """
 
     locate: Locate
@@ -193,15 +193,15 @@ def read_variable(
     Parameters
     ----------
     element
-        Of one of DAP4's types.
+        Element of a DAP4 type.
     path
         Absolute.
     axes
         Its dimensions.
     group
-        That it is in.
+        Group that holds the variable.
     context
-        Of its document.
+        Context of the document of the variable.
 
     Returns
     -------
@@ -234,7 +234,7 @@ def read_variable(
 
 
 def _rows(element: Element) -> Rows | None:
-    """Give the chunks of a variable: children of ``dmrpp:chunks``, or in documents of old the one of its own."""
+    """Return the chunks of a variable: children of ``dmrpp:chunks``, or in documents of old the one of its own."""
     found = [x.rows for x in (element, *element.named("dmrpp:chunks")) if x.rows is not None]
     if len(found) + sum(1 for _ in element.named(*_INLINE)) > 1 or len(list(element.named("dmrpp:chunks"))) > 1:
         raise BadValueError("its values are in several places")
@@ -258,7 +258,7 @@ class _Variable:
         return tuple(length for _, length in self.axes)
 
     def read(self) -> tuple[ManifestArray, str]:
-        """Give the array, and why its values are inlined: ``""`` where they are not, or as the format has them."""
+        """Return the array, and why its values are inlined: ``""`` where they are not, or as the format has them."""
         parts = [x for holder in self.element.named("dmrpp:chunks") for x in holder.children] + self.element.children
         unknown = [x.name for x in parts if x.name.startswith("dmrpp:") and x.name not in _PARTS]
         unknown += [f"{name} of dmrpp:chunks" for name in sorted(self.layout.keys() - _KNOWN)]
@@ -277,7 +277,7 @@ class _Variable:
         return self._placed(dtype, fill), ""
 
     def _fill_text(self) -> str | None:
-        """Give ``fillValue``, which also marks what get_dmrpp cannot describe."""
+        """Return ``fillValue``, which also marks what get_dmrpp cannot describe."""
         fill = self.layout.get("fillValue")
         if fill is None or not fill.startswith("unsupported-"):
             return fill
@@ -356,7 +356,7 @@ class _Variable:
         return self._inline(values), reason
 
     def _fixed_texts(self) -> tuple[int, str] | None:
-        """Give length and padding of texts of a fixed length."""
+        """Return length and padding of texts of a fixed length."""
         for fixed in self.element.named(_FIXED_TEXTS):
             return read_number(fixed.attributes.get("string_length"), "string_length"), fixed.attributes.get("pad", "")
         return None

@@ -57,7 +57,7 @@ class DataLayout:
     n_left
         Bytes behind the last whole record of a file that does not say how many records it has.
     extents
-        Of the variables, in the order of the header.
+        Extents of the variables, in the order of the header.
     """
 
     n_records: int
@@ -171,11 +171,11 @@ def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) ->
     Parameters
     ----------
     extent
-        Of a variable.
+        Extent of a variable.
     chunk_size
         Bytes that a chunk has at most, unless one element has more; ``None`` for all that is contiguous.
     is_exact
-        Whether chunks are as long as ``chunk_size`` allows, or down to half of that where such a length divides the
+        If true, chunks are as long as ``chunk_size`` allows, or down to half of that where such a length divides the
         axis; the last one may be shorter. Otherwise all chunks are equal: as long as allowed or down to 1/256 of that,
         and the whole axis where no such length divides it.
 
@@ -210,7 +210,7 @@ def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) ->
 
 
 def _divisor(n: int, most: int, least: int) -> int | None:
-    """Give the greatest divisor of ``n`` from ``least`` to ``most``, if a bounded search finds one."""
+    """Return the greatest divisor of ``n`` from ``least`` to ``most``, if a bounded search finds one."""
     fewest, most_chunks = -(-n // most), n // least
     if most - least < most_chunks - fewest:
         lengths = np.arange(most, max(least, most - _MAX_TRIED_LENGTHS) - 1, -1, dtype=np.int64)
@@ -224,7 +224,7 @@ def _divisor(n: int, most: int, least: int) -> int | None:
 def references(
     extent: Extent, chunks: tuple[int, ...], fill: Fill, location: Location, /
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    """Give the chunk grid of a variable, and the byte range of each of its chunks."""
+    """Return the chunk grid of a variable, and the byte range of each of its chunks."""
     shape, dtype = extent.shape, extent.variable.dtype
     grid = ChunkGrid.regular(shape, [max(n, 1) for n in chunks])
     if not math.prod(shape):
@@ -252,7 +252,7 @@ def _place(entries: NDArray[np.void], axis: int, step: int) -> None:
 def _cut_last(
     entries: NDArray[np.void], axis: int, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any]
 ) -> ChunkEncoding:
-    """Give the last chunks along the one axis that chunks do not divide their own encoding and length."""
+    """Return the last chunks along the one axis that chunks do not divide their own encoding and length."""
     cut = (*chunks[:axis], shape[axis] % chunks[axis], *chunks[axis + 1 :])
     last = entries[(*[slice(None)] * axis, slice(-1, None))]
     last["encoding"], last["length"] = 1, math.prod(cut) * dtype.itemsize

@@ -39,7 +39,7 @@ class NetCDF3Dimension:
     Parameters
     ----------
     name
-        Of the dimension.
+        Name of the dimension.
     length
         In elements; ``None`` for the record dimension.
     """
@@ -55,13 +55,13 @@ class NetCDF3Variable:
     Parameters
     ----------
     name
-        Of the variable.
+        Name of the variable.
     dimensions
         Indexes of its dimensions.
     attributes
         By name: text is `str`, one number a numpy scalar, several an array.
     dtype
-        Of its values, big-endian.
+        Dtype of its values, big-endian.
     begin
         Byte offset of its first value from the start of the file.
     """
@@ -80,7 +80,7 @@ class NetCDF3Header:
     Parameters
     ----------
     url
-        Of the file.
+        URL of the file.
     n_records
         Length of the record dimension; ``None`` where the writer did not go back to tell (STREAMING).
     dimensions, attributes, variables
@@ -118,7 +118,7 @@ def read_header(read: Callable[[int, int], bytes], size: int, url: str, /) -> Ne
     size
         Bytes of the file.
     url
-        Of the file.
+        URL of the file.
 
     Raises
     ------
@@ -276,7 +276,7 @@ def _text(raw: bytes) -> str:
 
 
 def _attribute(name: str, kind: int, raw: bytes) -> Any:
-    """Give a value as netCDF4-python does: text is `str`, but bytes for ``_FillValue``; one number is a scalar."""
+    """Return a value as netCDF4-python does: text is `str`, but bytes for ``_FillValue``; one number is a scalar."""
     if kind == _CHAR_TYPE:
         return raw if name == "_FillValue" else _text(raw.replace(b"\0", b""))
     stored = np.frombuffer(raw, _DTYPES[kind - 1])

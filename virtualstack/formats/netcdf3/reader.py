@@ -47,7 +47,7 @@ _DEFAULT_FILLS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetCDF3:
-    """Reads netCDF-3 files: the classic format, 64-bit offset, and CDF-5. Only the header is read.
+    """Reader of netCDF-3 files: the classic format, 64-bit offset, and CDF-5. Only the header is read.
 
     The values of a variable lie one after another, and are referenced as chunks of whole rows, so that a reader of one
     row or one chunk need not fetch all. In a file with several record variables each record of each one lies apart, and
@@ -137,7 +137,7 @@ def _notes(layout: DataLayout) -> list[Refusal]:
 
 
 def _obstacle(extent: Extent, n_cells: int) -> str | None:
-    """Say why a variable cannot be referenced; ``n_cells`` of all variables up to this one."""
+    """Return why a variable cannot be referenced; ``n_cells`` of all variables up to this one."""
     if "/" in extent.variable.name:
         return "a '/' in its name, which paths of groups have"
     if len(extent.shape) > MAX_NDIM:
@@ -151,7 +151,7 @@ def _obstacle(extent: Extent, n_cells: int) -> str | None:
 
 
 def _fill(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Fill:
-    """Give the fill value of netCDF: ``_FillValue`` where it is one of the type, else the default of the type."""
+    """Return the fill value of netCDF: ``_FillValue`` where it is one of the type, else the default of the type."""
     own = np.asarray(attributes.get("_FillValue", ()))
     if own.size == 1 and own.dtype == dtype:
         return Fill.from_value(own.reshape(()), dtype)

@@ -64,11 +64,11 @@ class ImageMetadata:
     Parameters
     ----------
     tags
-        Of the image, as text.
+        Tags of the image, as text.
     bands
         Tags of each band that has some, by number from 0.
     scales, offsets, names, units
-        Of bands, by number from 0; what is not there is 1, 0 or empty.
+        Scales and offsets and names and units of bands, by number from 0; what is not there is 1, 0 or empty.
     note
         Why GDAL's metadata is left out.
     """
@@ -82,7 +82,7 @@ class ImageMetadata:
     note: str | None = None
 
     def attributes(self, bands: range, /, *, with_tags: bool = True) -> dict[str, Any]:
-        """Give the attributes of a variable with some of the bands; without those of the image where it has them."""
+        """Return the attributes of a variable with some of the bands; without those of the image where it has them."""
         tags = {**(self.tags if with_tags else {}), **self.bands.get(bands[0], {})}
         found = {key: _parsed(text) for key, text in tags.items()}
         found = {key: value for key, value in found.items() if key not in _OURS}
@@ -103,7 +103,7 @@ class ImageMetadata:
         return found
 
     def dataset_attributes(self) -> dict[str, Any]:
-        """Give the attributes of the image alone."""
+        """Return the attributes of the image alone."""
         return {key: _parsed(text) for key, text in self.tags.items()}
 
 
@@ -223,7 +223,7 @@ class Axes:
         Where the axis of samples is: ``"first"`` before rows, ``"last"`` behind columns, or ``None``. Samples in planes
         are before rows.
     names
-        Of the axes of samples, rows and columns.
+        Names of the axes of samples, rows and columns.
     """
 
     pages: tuple[tuple[str, int], ...] = ()
@@ -249,13 +249,13 @@ def image_array(
     images
         One for each element along the axes of pages, in C order.
     axes
-        Of the array.
+        Axes of the array.
     name, attributes
-        Of the variable.
+        Name and attributes of the variable.
     location
-        Of the file.
+        Location of the file.
     most_bytes
-        Of strips that are merged, as they are contiguous and not compressed; ``None`` for all that is contiguous.
+        Largest size of merged strips, which are contiguous and uncompressed; ``None`` for all that is contiguous.
     nodata
         Value of pixels without data.
     """
@@ -305,7 +305,7 @@ def meaning(attributes: Mapping[str, Any], /) -> dict[str, Any]:
 
 
 def nodata_value(layout: ImageLayout, /) -> Any:
-    """Give the value of pixels without data, in the dtype of values; ``None`` where there is none, or it has no place.
+    """Return the value of pixels without data, in the dtype of values; ``None`` if there is none, or it has no place.
 
     >>> from dataclasses import replace
     >>> from virtualstack.codecs.tiff.settings import Settings
@@ -334,7 +334,7 @@ def nodata_value(layout: ImageLayout, /) -> Any:
 
 
 def _contiguous(layout: ImageLayout, offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Give where the first strip of each plane begins, if all others follow it; shape (images, planes)."""
+    """Return where the first strip of each plane begins, if all others follow it; shape (images, planes)."""
     rows = np.full(counts.shape[2], layout.rows, np.int64)
     rows[-1] = layout.height - (len(rows) - 1) * layout.rows
     is_whole = bool((counts == (rows * layout.row_size)[:, None]).all()) and bool((offsets > 0).all())
@@ -386,7 +386,7 @@ def _band_place(layout: ImageLayout, axes: Axes) -> str | None:
 
 
 def _codecs(layout: ImageLayout, shape: tuple[int, int, int]) -> tuple[Codec, ...]:
-    """Give codecs that others know where they decode the same."""
+    """Return codecs that others know where they decode the same."""
     if layout.is_plain:
         return ()
     standard = standard_codec(layout.settings)
@@ -394,7 +394,7 @@ def _codecs(layout: ImageLayout, shape: tuple[int, int, int]) -> tuple[Codec, ..
 
 
 def _chunk_axes(layout: ImageLayout, rows: int, axes: Axes) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
-    """Give names, lengths and chunks of all axes."""
+    """Return names, lengths and chunks of all axes."""
     band, y, x = axes.names
     parts = {"y": (y, layout.height, rows), "x": (x, layout.width, layout.columns)}
     parts["band"] = (band, layout.samples, layout.depth)

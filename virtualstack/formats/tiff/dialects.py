@@ -42,7 +42,7 @@ class DialectSeries:
 
 
 def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /) -> Dialect | None:
-    """Tell by the first directory whether there are axes that TIFF itself does not know.
+    """Detect by the first directory whether images have axes that TIFF itself lacks.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /
 
 
 def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequence[Directory], /) -> str | None:
-    """Say what other files tell of the images; ``None`` where the file stands alone."""
+    """Return what other files tell of the images; ``None`` where the file stands alone."""
     root = _xml(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
     if root is None:
         return None
@@ -242,7 +242,7 @@ def _series(
 def _images(
     level: _TifffileLevel, structure: TiffStructure, images: Images, known: dict[int, Directory]
 ) -> tuple[Image | None, ...] | None:
-    """Give our images of tifffile's pages."""
+    """Return our images of tifffile's pages."""
     found: list[Image | None] = []
     n = math.prod(x for name, x in zip(level.axes, level.shape, strict=True) if name not in _PAGE_AXES)
     for page in level.pages:
@@ -268,7 +268,7 @@ def _images(
 
 
 def _planes(image: Image, begin: int, n: int, structure: TiffStructure) -> tuple[Image, ...] | None:
-    """Give images that follow the first one, without directories of their own."""
+    """Return images that follow the first one, without directories of their own."""
     layout = image.layout
     if not layout.is_plain:
         return None
@@ -329,7 +329,7 @@ class _Ome:
     def describe(
         self, number: int, pages: tuple[tuple[str, int], ...], images: tuple[Image | None, ...]
     ) -> _Description | None:
-        """Give the axes in the order t, c, z, names of channels and physical sizes."""
+        """Return the axes in the order t, c, z, names of channels and physical sizes."""
         if number >= len(self.pixels):
             return None
         title, pixels, names = self.pixels[number]

@@ -63,19 +63,19 @@ class Transform:
 
     @property
     def is_rotated(self) -> bool:
-        """Whether x changes along columns, or y along rows."""
+        """Return whether x changes along columns, or y along rows."""
         return self.xj != 0 or self.yi != 0
 
     def text(self) -> str:
-        """Give the six numbers as GDAL and rioxarray write them."""
+        """Return the six numbers as GDAL and rioxarray write them."""
         return " ".join(str(x) for x in (self.x0, self.xi, self.xj, self.y0, self.yi, self.yj))
 
     def scaled(self, across: float, down: float, /) -> Transform:
-        """Give the transform of an overview, whose pixels are larger."""
+        """Return the transform of an overview, whose pixels are larger."""
         return Transform(self.x0, self.xi * across, self.xj * down, self.y0, self.yi * across, self.yj * down)
 
     def coordinates(self, height: int, width: int, /) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
-        """Give dims and values of coordinates, bit for bit those of rioxarray: ``a * i + (c + a / 2)``."""
+        """Return dims and values of coordinates, bit for bit those of rioxarray: ``a * i + (c + a / 2)``."""
         x0 = self.xi * 0.5 + self.xj * 0.5 + self.x0
         y0 = self.yi * 0.5 + self.yj * 0.5 + self.y0
         i, j = np.arange(width), np.arange(height)
@@ -89,7 +89,7 @@ class Transform:
 
 
 def read_transform(structure: TiffStructure, directory: Directory, keys: GeoKeys | None, /) -> Transform | None:
-    """Read the transform of an image, as GDAL does; ``None`` where there is none."""
+    """Read the transform of an image, as GDAL does; ``None`` if there is none."""
     scale, ties = (_numbers(structure, directory, code) for code in (_SCALE, _TIE_POINTS))
     matrix = _numbers(structure, directory, _MATRIX)
     found: Transform | None = None
@@ -108,7 +108,7 @@ def read_transform(structure: TiffStructure, directory: Directory, keys: GeoKeys
 
 
 def control_points(structure: TiffStructure, directory: Directory, keys: GeoKeys | None, /) -> str | None:
-    """Give the ground control points of an image without transform as GeoJSON, as rioxarray does; or ``None``."""
+    """Return the ground control points of an image without transform as GeoJSON, as rioxarray does; or ``None``."""
     ties = _numbers(structure, directory, _TIE_POINTS)
     n = len(ties) // 6
     if not 0 < n <= _MAX_CONTROL_POINTS:
@@ -123,7 +123,7 @@ def control_points(structure: TiffStructure, directory: Directory, keys: GeoKeys
 
 
 def polynomials(structure: TiffStructure, directory: Directory, /) -> str | None:
-    """Give the rational polynomials (RPC) of an image as JSON, as rioxarray does; or ``None``."""
+    """Return the rational polynomials (RPC) of an image as JSON, as rioxarray does; or ``None``."""
     numbers = _numbers(structure, directory, _POLYNOMIALS)
     if len(numbers) != _N_NUMBERS:
         return None
@@ -146,7 +146,7 @@ def _numbers(structure: TiffStructure, directory: Directory, code: int) -> list[
 
 
 def geo_keys(structure: TiffStructure, directory: Directory, /) -> GeoKeys | None:
-    """Read the GeoKeys of an image; ``None`` where it has none. What is out of bounds is left out, as GDAL does."""
+    """Read the GeoKeys of an image; ``None`` if it has none. What is out of bounds is left out, as GDAL does."""
     table = structure.values(directory, _KEYS)
     if table is None or table.dtype.kind not in "iu" or len(table) < 4:
         return None
@@ -176,7 +176,7 @@ _PLACE = {33550: (1.0, 1.0, 0.0), 33922: (0.0,) * 6}
 
 
 def wkt_by_gdal(structure: TiffStructure, directory: Directory, /) -> str | None:
-    """Give the WKT that rasterio has for the GeoKeys of an image; ``None`` where it is not installed, or has none."""
+    """Return the WKT that rasterio has for the GeoKeys of an image; ``None`` if it is not installed, or has none."""
     tags = []
     for code in (_KEYS, _DOUBLES, _ASCII):
         if code in directory.entries:
@@ -187,7 +187,7 @@ def wkt_by_gdal(structure: TiffStructure, directory: Directory, /) -> str | None
 
 
 def _readable(raw: bytes) -> bytes:
-    """Give names of systems as text that rasterio can read, of as many bytes: it raises where they are not UTF-8."""
+    """Return names of systems as text that rasterio can read, of as many bytes: it raises where they are not UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -240,7 +240,7 @@ _FACTS = frozenset({_GEOGRAPHIC, _DATUM, _MERIDIAN, _ANGLE, _ELLIPSOID, _AXIS, _
 
 
 def read_crs(keys: GeoKeys, structure: TiffStructure, directory: Directory, /) -> tuple[Mapping[str, Any], str | None]:
-    """Give the attributes of ``spatial_ref``, and what is to be known of them.
+    """Return the attributes of ``spatial_ref``, and what is to be known of them.
 
     A projected system of a code is looked up by pyproj. All else is read by GDAL, where rasterio is installed. Without
     it, what keys say beside a code is compared with the code, and keys without a code are told in a note.
@@ -274,7 +274,7 @@ def _not_understood(keys: GeoKeys) -> str:
 
 
 def crs_attributes(text: str, /) -> Mapping[str, Any]:
-    """Give the attributes of a system: those of CF and WKT where pyproj knows it, else the text alone."""
+    """Return the attributes of a system: those of CF and WKT where pyproj knows it, else the text alone."""
     found = _by_pyproj(text)
     if found is not None:
         return found
@@ -307,7 +307,7 @@ def crs_text(keys: GeoKeys, /) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def _contradiction(items: tuple[tuple[int, Any], ...], code: str) -> str | None:
-    """Say what the keys have otherwise than the system of a code; ``None`` where nothing, or pyproj cannot tell."""
+    """Return what the keys have otherwise than the system of a code; ``None`` where nothing, or pyproj cannot tell."""
     pyproj, keys = pyproj_if_safe(), dict(items)
     if pyproj is None or not keys.keys() & (_FACTS | {_VERTICAL}):
         return None
@@ -360,7 +360,7 @@ def _epsg_units() -> Mapping[int, float]:
 
 
 def _by_pyproj(text: str) -> Mapping[str, Any] | None:
-    """Give the attributes of a system; ``None`` where pyproj is not installed, or has none of this name."""
+    """Return the attributes of a system; ``None`` where pyproj is not installed, or has none of this name."""
     wkt = _wkt_by_pyproj(text)
     return None if wkt is None else {**_cf(wkt), "crs_wkt": wkt, "spatial_ref": wkt}
 

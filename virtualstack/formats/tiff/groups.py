@@ -200,7 +200,7 @@ class _Resolution:
         return _with_missing(array, images) if None in images else array
 
     def _nodata(self) -> Any:
-        """Give the value of pixels without data; overviews may leave it to the image."""
+        """Return the value of pixels without data; overviews may leave it to the image."""
         own = nodata_value(self._layout)
         whole = self._series.levels[0].image.layout
         return nodata_value(replace(self._layout, nodata=whole.nodata)) if own is None else own

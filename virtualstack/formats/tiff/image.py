@@ -36,11 +36,11 @@ class ImageLayout:
     Parameters
     ----------
     height, width, samples
-        Of the image.
+        Height and width and samples of the image.
     rows, columns
-        Of a tile, or of a strip, which is as wide as the image.
+        Rows and columns of a tile, or of a strip, which is as wide as the image.
     is_tiled, is_planar
-        Whether there are tiles, not strips; and whether samples stand in planes of their own.
+        If true, there are tiles, not strips; and if true, each sample has a plane of its own.
     settings
         How a strip or tile is stored.
     nodata
@@ -88,7 +88,7 @@ class ImageLayout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether bytes are values as they lie."""
+        """Return whether bytes are values as they lie."""
         own = self.settings
         is_whole = not own.is_packed and self.obstacle is None
         return is_whole and own.compression == 1 and own.predictor == 1 and own.fill_order == 1
@@ -139,7 +139,7 @@ class Images:
     Parameters
     ----------
     structure
-        Of the file.
+        Structure of the file.
     """
 
     def __init__(self, structure: TiffStructure) -> None:
@@ -148,7 +148,7 @@ class Images:
         self._n_segments = 0
 
     def image(self, directory: Directory, /) -> Image:
-        """Give the image that a directory describes.
+        """Return the image that a directory describes.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Images:
         return Image(directory, layout, *self._segments(directory, layout))
 
     def layout(self, directory: Directory, /) -> ImageLayout:
-        """Give the layout of an image."""
+        """Return the layout of an image."""
         key = (*self.structure.key(directory, _LAYOUT), 273 in directory.entries)
         found = self._layouts.get(key)
         if found is None:
@@ -229,7 +229,7 @@ class Images:
         )
 
     def _samples(self, directory: Directory, samples: int) -> tuple[int, int, str | None]:
-        """Give sample format and bits, which must be those of all samples."""
+        """Return sample format and bits, which must be those of all samples."""
         found = []
         for code, what in ((339, "sample formats"), (258, "bits a sample")):
             values = self.structure.values(directory, code)

@@ -31,7 +31,7 @@ __all__ = ["TIFF"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TIFF:
-    """Reads TIFF, GeoTIFF, COG and OME-TIFF files: directories alone, no strip or tile.
+    """Reader of TIFF, GeoTIFF, COG and OME-TIFF files; it reads directories only, no strip or tile.
 
     Names, dimensions, coordinates and attributes are those of rioxarray where there is one image, and those of tifffile
     where there are many.
@@ -39,7 +39,7 @@ class TIFF:
     Parameters
     ----------
     band_as_variable
-        Whether bands are variables ``band_1``, ``band_2`` and so on, as with rioxarray, not a dimension.
+        If true, bands are variables ``band_1``, ``band_2`` and so on, as with rioxarray, not a dimension.
     chunk_size
         Bytes of a chunk at most where strips are not compressed and follow each other, which are merged or cut, as a
         number or such as ``"4 MiB"``. ``"auto"`` is 4 MiB; ``None`` references all that is contiguous as one chunk.

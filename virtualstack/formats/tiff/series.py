@@ -31,7 +31,7 @@ class Level:
         One for each element along the axes of pages, in C order; ``None`` for one that is missing. All are laid out
         alike.
     masks
-        Of the images, where they have some.
+        Masks of the images, where they have some.
     """
 
     images: tuple[Image | None, ...]
@@ -54,11 +54,11 @@ class Series:
     pages
         Names and lengths of the axes along which there are images; none for one image.
     is_stack
-        Whether it is a stack, or a picture with axes of its own, and not one image as GDAL sees it.
+        If true, it is a stack, or a picture with axes of its own, and not one image as GDAL sees it.
     title
         Name in the file.
     attributes, coordinates
-        Of the dataset; coordinates by name, with their values and attributes.
+        Attributes and coordinates of the dataset; coordinates by name, with their values and attributes.
     note
         What is to be known of it.
     """
@@ -173,7 +173,7 @@ class _Scales:
         self._known: dict[bytes, tuple[Any, ...]] = {}
 
     def key(self, directory: Directory, /) -> tuple[Any, ...]:
-        """Give what differs between images that do not scale alike."""
+        """Return what differs between images that do not scale alike."""
         if GDAL_METADATA not in directory.entries:
             return ()
         raw = self._structure.raw(directory, GDAL_METADATA)

@@ -50,7 +50,7 @@ class PrefetchingSource:
         self._asked: list[int] = []
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Give bytes, fewer only where the file ends."""
+        """Return bytes, fewer only where the file ends."""
         length = max(0, min(length, self.size - offset))
         begin, data = self._last
         if begin <= offset and offset + length <= begin + len(data):
@@ -84,7 +84,7 @@ class PrefetchingSource:
         self._last = self._reads[-len(ranges)]
 
     def _guessed(self, offset: int, length: int) -> list[tuple[int, int]]:
-        """Give the places of the next directories, where the last ones lie equally far apart."""
+        """Return the places of the next directories, where the last ones lie equally far apart."""
         self._asked = [*self._asked[-2:], offset]
         if len(self._asked) < 3:
             return []
@@ -146,7 +146,7 @@ class Directory:
     offset
         Where it lies, in bytes.
     number
-        Of the chain, from 0; that of its parent for a directory below another one.
+        Number in the chain, from 0; the number of its parent for a directory below another one.
     entries
         By tag.
     following
@@ -207,7 +207,7 @@ class TiffStructure:
         )
 
     def chain(self) -> Iterator[Directory]:
-        """Give the directories one after another.
+        """Yield the directories one after another.
 
         Raises
         ------
@@ -262,7 +262,7 @@ class TiffStructure:
         return found
 
     def values(self, directory: Directory, code: int, /) -> NDArray[Any] | None:
-        """Give the values of a tag; ``None`` where it is not there. Rationals are pairs, text is bytes.
+        """Return the values of a tag; ``None`` if it is not there. Rationals are pairs, text is bytes.
 
         Raises
         ------
@@ -278,7 +278,7 @@ class TiffStructure:
         return np.frombuffer(self.raw(directory, code), dtype)
 
     def integer(self, directory: Directory, code: int, /) -> int | None:
-        """Give the value of a tag that has one unsigned number of 2, 4 or 8 bytes, and stands where it is described."""
+        """Return the value of a tag that has one unsigned number of 2, 4 or 8 bytes."""
         kind, count, value = directory.entries.get(code, _NOTHING)
         size = _INTEGERS.get(kind, 0)
         if count != 1 or not 0 < size <= len(value):
@@ -286,7 +286,7 @@ class TiffStructure:
         return int.from_bytes(value[:size], "little" if self.order == "<" else "big")
 
     def key(self, directory: Directory, codes: frozenset[int], /) -> tuple[Any, ...]:
-        """Give the tags of some codes that are there, with their types, counts and the bytes of their values.
+        """Return the tags of some codes that are there, with their types, counts and the bytes of their values.
 
         Raises
         ------
@@ -306,7 +306,7 @@ class TiffStructure:
         return tuple(found)
 
     def raw(self, directory: Directory, code: int, /) -> bytes:
-        """Give the bytes of the values of a tag that is there.
+        """Return the bytes of the values of a tag that is there.
 
         Raises
         ------
@@ -326,7 +326,7 @@ class TiffStructure:
         return self._ahead.read(offset, size)
 
     def number(self, directory: Directory, code: int, default: int, /) -> int:
-        """Give the first value of a tag of whole numbers.
+        """Return the first value of a tag of whole numbers.
 
         Raises
         ------
@@ -341,7 +341,7 @@ class TiffStructure:
         return int(values[0])
 
     def text(self, directory: Directory, code: int, /) -> str | None:
-        """Give the text of a tag, without what stands behind its first NUL; ``None`` where it is not there."""
+        """Return the text of a tag up to its first NUL; ``None`` if the tag does not exist."""
         if code not in directory.entries:
             return None
         raw = self.raw(directory, code).partition(b"\0")[0]
