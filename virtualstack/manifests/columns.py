@@ -21,7 +21,6 @@ _MIN_COMPRESSED_BYTES = (
     4096  # planes up to this many bytes are not compressed: calling zstd costs as much as 2000 chunks
 )
 _HEADER = struct.Struct("<BQI")
-_MAX_CLAIMED_CELLS = 1 << 28  # cells that a few bytes may claim: 6 GiB, as many as readers accept
 _MAX_CELLS_PER_BYTE = 64  # limit for more cells; real files have at most one cell a byte
 _MAX_AXES = 64  # numpy's limit
 

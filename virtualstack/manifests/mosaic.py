@@ -24,7 +24,7 @@ __all__ = ["MAX_MOSAIC_CELLS", "Mosaic", "Runs", "Tile", "place_tiles", "take_ru
 MAX_MOSAIC_CELLS = 1 << 26
 """Largest number of cells of a mosaic, and of a tile that is cut: 1.6 GB of entries."""
 
-_MIN_BUDGET_CELLS = 1 << 12  # number of cells that is within any budget
+_FREE_CELLS = 1 << 12  # number of cells that is within any budget
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -75,7 +75,7 @@ def what_was_answered(text: str, /) -> str:
     return head.strip().partition("\n")[0][:300].rstrip(".") + suffix
 
 
-def read_status(text: str, /) -> int | None:
+def _read_status(text: str, /) -> int | None:
     """Return the HTTP status from obstore's message, the only place that has it.
 
     >>> _read_status("Error performing GET http://h/k in 1ms - Server returned non-2xx status code: 503 : busy")
@@ -85,7 +85,7 @@ def read_status(text: str, /) -> int | None:
     return None if status is None else int(status.group(1))
 
 
-def is_short_answer(text: str, /) -> bool:
+def _is_short_answer(text: str, /) -> bool:
     """Return whether obstore's message is about an answer with another range than the requested one."""
     return "Requested " in text and ", got " in text
 
@@ -96,7 +96,7 @@ def named_region(text: str, /) -> str | None:
     return None if found is None else found.group(1) or found.group(2)
 
 
-def honest[T](url: str, ask: Callable[[], T], /) -> T:
+def call_obstore[T](url: str, ask: Callable[[], T], /) -> T:
     """Run a call of obstore; every failure becomes a `StorageError`."""
     try:
         return ask()
