@@ -43,7 +43,8 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     """Take elements along one axis, in any order and any number of times.
 
     Consecutive elements with one step (also 0 or negative) inside a chunk become one cell. A step other than 1 is kept
-    if at least three elements follow each other with it. Of more than 256 such steps, those that save most cells are kept.
+    if at least three elements follow each other with it. Of more than 256 such steps,
+    those that save most cells are kept.
 
     Parameters
     ----------

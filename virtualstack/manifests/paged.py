@@ -50,7 +50,7 @@ class PageSource(Protocol):
         Returns
         -------
         ChunkManifest
-            Manifest of one axis. Its encodings have the axes of the array, and its first fill is the fill value of the array.
+            Manifest of one axis. Its encodings have the axes of the array. Its first fill is the array's own.
         """
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
@@ -162,7 +162,7 @@ class PagedManifest(UnreadManifest):
 
     @property
     def _at_once(self) -> int:
-        """Number of pages to read in parallel; on a local disk at most one a processor, because more would only take memory."""
+        """Number of pages to read in parallel; on a local disk at most one a processor."""
         is_local = self.url is not None and not is_remote(self.url)
         return min(MAX_PARALLEL_PAGES, os.cpu_count() or 1) if is_local else MAX_PARALLEL_PAGES
 

@@ -270,8 +270,8 @@ def packed_encodings(array: ManifestArray, /) -> list[Mapping[str, Any]]:
 def repack(array: ManifestArray, /) -> ManifestArray:
     """Undo :func:`unpack` if all chunks are packed in one way, for targets that have attributes but no such codec.
 
-    An array is returned unchanged if chunks are packed in several ways, if an EMPTY or ABSENT chunk reads as a value that
-    no stored number decodes to, or if its attributes now conflict with the packing.
+    An array is returned unchanged if chunks are packed in several ways, if an EMPTY or ABSENT chunk reads as a value
+    that no stored number decodes to, or if its attributes now conflict with the packing.
     """
     if not any(x.codecs and x.codecs[0].name == CF for x in array.manifest.tables.encodings):
         return array

@@ -126,7 +126,7 @@ class ManifestView(UnreadManifest):
         return replace(self, axes=tuple(self.axes[i] for i in order))
 
     def simplified(self) -> Manifest:
-        """Return the simplest equal manifest: only the parts of a join that are seen, the base itself, or entries in memory."""
+        """Return the simplest equal manifest: the seen parts of a join, the base itself, or entries in memory."""
         view = self
         while isinstance(view.base, JoinedManifest):
             axis = view.base.axis

@@ -177,7 +177,7 @@ def _check_fields(dtype: np.dtype[Any], depth: int = _MAX_NESTED_FIELDS) -> None
 
 
 def _as_tuples(data: Json) -> Any:
-    """Return the fields of a structured dtype as tuples: (name, dtype) and (name, dtype, shape), which JSON makes lists."""
+    """Return the fields of a structured dtype as tuples: (name, dtype) and (name, dtype, shape); JSON has lists."""
     if isinstance(data, str):
         return data
     fields = []
