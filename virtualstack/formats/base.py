@@ -52,7 +52,7 @@ class ReadOptions:
             raise TypeError(f"group={self.group!r} is no path of a group, such as 'science/grids'")
 
     def wants(self, path: str, /) -> bool:
-        """Return whether an array is looked at, by its path: it is in the group or below it, and not dropped."""
+        """Return whether the array at a path is wanted: it is in the group or below it, and not dropped."""
         group = (self.group or "").strip("/")
         return path.startswith(f"{group}/" if group else "") and not self.drops(path)
 

@@ -180,7 +180,7 @@ _HTML = (b"<!doctype html", b"<html", b"<?xml")
 
 
 def list_readers() -> tuple[Format, ...]:
-    """Return the formats that are known: the built-in ones, then those of installed plugins."""
+    """Return the known formats: the built-in formats, then those of installed plugins."""
     return (*BUILT_IN, *_plugins())
 
 
@@ -318,7 +318,7 @@ def _child(url: str, key: str, storage: Storage) -> Source | None:
 
 
 def _by_suffix_of_folder(url: str) -> Format | None:
-    """Return the format of a name that only folders have, without asking: they are opened with few requests."""
+    """Return the format of a name that only folders have, without a request, so that opening takes few requests."""
     name = url.rstrip("/").rpartition("/")[2].lower()
     if name.endswith(_ANY_ZARR) and not is_remote(url):
         return None  # all that zarr reads in part is called so, and to look is cheap

@@ -199,7 +199,7 @@ def _group(tree: DmrppGroup, document: str, context: DocumentContext, options: R
 
 
 def _is_wanted(path: str, group: str | None) -> bool:
-    """Return whether the variables of a group are asked for: it is the group, or below it."""
+    """Return whether the variables of a group are wanted: it is the wanted group, or below it."""
     wanted = f"/{group.strip('/')}".rstrip("/") if group else ""
     return f"{path}/".startswith(f"{wanted}/")
 

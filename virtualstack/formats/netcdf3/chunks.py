@@ -252,7 +252,7 @@ def _place(entries: NDArray[np.void], axis: int, step: int) -> None:
 def _cut_last(
     entries: NDArray[np.void], axis: int, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any]
 ) -> ChunkEncoding:
-    """Return the last chunks along the one axis that chunks do not divide their own encoding and length."""
+    """Set encoding and length of the last chunks along the axis that chunks do not divide; return the encoding."""
     cut = (*chunks[:axis], shape[axis] % chunks[axis], *chunks[axis + 1 :])
     last = entries[(*[slice(None)] * axis, slice(-1, None))]
     last["encoding"], last["length"] = 1, math.prod(cut) * dtype.itemsize

@@ -386,7 +386,7 @@ def _band_place(layout: ImageLayout, axes: Axes) -> str | None:
 
 
 def _codecs(layout: ImageLayout, shape: tuple[int, int, int]) -> tuple[Codec, ...]:
-    """Return codecs that others know where they decode the same."""
+    """Return the codecs of chunks; standard codecs are used if they decode the same."""
     if layout.is_plain:
         return ()
     standard = standard_codec(layout.settings)

@@ -307,7 +307,7 @@ def crs_text(keys: GeoKeys, /) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def _contradiction(items: tuple[tuple[int, Any], ...], code: str) -> str | None:
-    """Return what the keys have otherwise than the system of a code; ``None`` where nothing, or pyproj cannot tell."""
+    """Return which keys contradict the system of a code; ``None`` if none does, or pyproj cannot decide."""
     pyproj, keys = pyproj_if_safe(), dict(items)
     if pyproj is None or not keys.keys() & (_FACTS | {_VERTICAL}):
         return None

@@ -278,7 +278,7 @@ class TiffStructure:
         return np.frombuffer(self.raw(directory, code), dtype)
 
     def integer(self, directory: Directory, code: int, /) -> int | None:
-        """Return the value of a tag that has one unsigned number of 2, 4 or 8 bytes."""
+        """Return the one unsigned number of 2, 4 or 8 bytes of a tag that is stored in its entry; else ``None``."""
         kind, count, value = directory.entries.get(code, _NOTHING)
         size = _INTEGERS.get(kind, 0)
         if count != 1 or not 0 < size <= len(value):
