@@ -325,7 +325,7 @@ def _version(location: Location) -> tuple[int | float | str | None, ...]:
 
 
 def _without_known_values(left: ChunkManifest, right: ChunkManifest) -> tuple[ChunkManifest, ChunkManifest]:
-    """Give chunks the same byte range if their codecs alone define their values; the manifests have shared tables."""
+    """Set one byte range for chunks whose codecs alone define their values; the manifests have shared tables."""
     tells = np.array([tells_values(x.codecs) for x in left.encodings], np.bool_)
     if not tells.any():
         return left, right

@@ -101,7 +101,7 @@ def place_pieces(plan: Plan, begin: int, end: int, got: list[StoredBytes], out: 
 
 
 def _is_stretch(decoding: Decoding, shape: list[int], strides: list[int], out: NDArray[Any]) -> bool:
-    """Tell whether the bytes of a piece are, as they are, consecutive ones of the result."""
+    """Return whether the stored bytes of a piece are consecutive bytes of the result."""
     if not decoding.is_plain or decoding.dtype != out.dtype:
         return False
     size = 1
@@ -176,7 +176,7 @@ class DecodeBatch:
         self._goal = [None if begin is None else begin[at].tolist() for begin, at in begins]
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Give first and last, not included, of the chunks that `place` takes at once; in order."""
+        """Yield first and last (exclusive) of the chunks that `place` takes at once, in order."""
         begin, end = self._begin, self._begin + len(self._got)
         for run in (*equal_pieces(self._plan, begin, end, self._out), (end, end)):
             yield from ((chunk, chunk + 1) for chunk in range(begin, run[0]))
@@ -252,7 +252,7 @@ class DecodeBatch:
         return _outer(tuple(key))
 
     def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
-        """Give the stretch of the result that the bytes of a chunk are, as they are; ``None`` where there is none."""
+        """Return the bytes of the result that equal the stored bytes of a chunk; ``None`` if there are none."""
         part, end = self._parts[chunk] - self._parts[0], self._parts[chunk + 1] - self._parts[0]
         if (
             self._plan.selection.joint
@@ -276,7 +276,7 @@ class DecodeBatch:
 
 
 def _scratch(length: int) -> memoryview:
-    """Give bytes of this thread to read a chunk into: fresh memory for each would cost a page fault every 4 KiB."""
+    """Return bytes of this thread to read a chunk into: new memory costs a page fault every 4 KiB."""
     if length > _LARGE_CHUNK_BYTES:
         return memoryview(np.empty(length, np.uint8))
     buffer: bytearray | None = getattr(_SCRATCH, "buffer", None)

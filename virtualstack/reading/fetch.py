@@ -26,22 +26,22 @@ _POOLS: dict[str, ThreadPoolExecutor] = {}
 
 
 def n_decoders() -> int:
-    """Give the number of processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def decode_pool() -> ThreadPoolExecutor:
-    """Give the threads that decode; tasks in them must not wait for each other."""
+    """Return the threads that decode; tasks in them must not wait for each other."""
     return _pool("decode", n_decoders())
 
 
 def io_pool() -> ThreadPoolExecutor:
-    """Give the threads that wait for sources."""
+    """Return the threads that wait for sources."""
     return _pool("io", _IO_THREADS)
 
 
 def read_ahead_pool() -> ThreadPoolExecutor:
-    """Give the threads that fetch the next batch of a read; they wait for those of `io_pool`."""
+    """Return the threads that fetch the next batch of a read; they wait for the threads of `io_pool`."""
     return _pool("read-ahead", 8)
 
 
@@ -183,6 +183,6 @@ def _ranges(source: Source, offset: NDArray[np.int64], length: NDArray[np.int64]
 
 
 def named(plan: Plan, chunk: int, error: StorageError, /, *, n_others: int = 0) -> StorageError:
-    """Give the same error with the variable, the cell and its byte range in the message."""
+    """Return the same error with the variable, the cell and its byte range in the message."""
     offset, length = int(plan.chunks.offset[chunk]), int(plan.chunks.length[chunk])
     return error.of_chunk(plan.name, plan.cell(chunk), offset=offset, length=length, n_others=n_others)

@@ -123,7 +123,7 @@ def only_fill(fills: tuple[Fill, ...], /) -> bytes | None:
 
 
 def strided(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int], /) -> NDArray[Any]:
-    """Give the strided view that a part shows; the plan has checked that it stays within the chunk."""
+    """Return the strided view that a part shows; the plan has checked that it stays within the chunk."""
     if flat.dtype.kind == "T":  # no views of another shape of its buffer: gather
         index = np.asarray(base)
         for n, step in zip(shape, strides, strict=True):
@@ -216,7 +216,7 @@ class Plan:
     inline: bytes
 
     def cell(self, chunk: int, /) -> tuple[int, ...]:
-        """Give the index in the chunk grid of a cell that shows a stored chunk."""
+        """Return the index in the chunk grid of a cell that shows a stored chunk."""
         part = self.chunks.first[chunk]
         return _cell(self.selection, tuple(position[part] for position in self.parts.position))
 
@@ -290,7 +290,7 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, absent: OnAbsent
 
 
 def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
-    """Say along which axis the largest stretch of uncompressed values should be fetched in pieces, and of how many."""
+    """Return along which axis to cut the longest run of uncompressed values, and the elements of a piece."""
     chunks, parts = plan.chunks, plan.parts
     length = np.where(chunks.is_raw, chunks.length, 0)
     if not length.size or length.max() <= _MIN_SPARSE_BYTES:
@@ -370,7 +370,7 @@ def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tup
 
 
 def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
-    """Give the entries of the selected cells: shape is the number of segments along each axis of the result."""
+    """Return the entries of the selected cells: shape is the number of segments along each axis of the result."""
     box = [_run(axis.cells) for axis in selection.axes]
     if not selection.joint and all(side is not None for side in box):
         return array.manifest.read(tuple(side for side in box if side is not None))
@@ -381,7 +381,7 @@ def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
 
 
 def _run(cells: NDArray[np.intp]) -> slice | None:
-    """Give cells as a slice, where they follow each other."""
+    """Return cells as a slice if they are consecutive, else ``None``."""
     if not cells.size:
         return slice(0, 0)
     first, last = int(cells[0]), int(cells[-1])
@@ -395,7 +395,7 @@ def _parts(
     base: NDArray[np.int64],
     position: tuple[NDArray[np.intp], ...],
 ) -> tuple[ChunkPart, NDArray[np.int64], NDArray[np.int64]]:
-    """Give the parts, and the least and greatest element of the decoded chunk that each one shows."""
+    """Return the parts, and the least and greatest element of the decoded chunk that each part shows."""
     n_axes = len(selection.axes)
     table = np.array([x.strides for x in encodings], np.int64).reshape(len(encodings), n_axes)
     steps = table[rows]
@@ -436,7 +436,7 @@ def _are_members(
     offset: NDArray[np.int64],
     length: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Tell which chunks are members of an archive: they are fetched whole, as only a whole member can be checked."""
+    """Return which chunks are members of an archive: these are fetched whole, as only a whole member can be checked."""
     found = np.zeros(codes.size, np.bool_)
     for row, location in enumerate(locations):
         if location.checksums is not None:

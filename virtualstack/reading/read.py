@@ -247,7 +247,7 @@ def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDAr
 
 
 def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
-    """Return the elements that each key picks; stop at a key that picks none, or is no integer in bounds or slice."""
+    """Yield the elements that keys pick, up to the first key that is not an integer in bounds or a non-empty slice."""
     for n, item in zip(shape, items, strict=True):
         if isinstance(item, slice):
             picked = range(n)[item]

@@ -50,11 +50,11 @@ class Segments:
     length: int
 
     def source(self, j: int, /) -> NDArray[np.int64] | None:
-        """Say which elements a segment takes; ``None`` for all."""
+        """Return which elements a segment takes; ``None`` for all."""
         return None if self.begin is not None else self.taken[self.edges.item(j) : self.edges.item(j + 1)]
 
     def target(self, j: int, /) -> slice | NDArray[np.int64]:
-        """Say where the elements of a segment go; made when asked for, as there may be 10^6 segments."""
+        """Return where the elements of a segment go; computed on request, as there may be 10^6 segments."""
         if self.begin is None:
             return self.scattered[self.edges.item(j) : self.edges.item(j + 1)]
         begin = self.begin.item(j)
@@ -81,7 +81,7 @@ class Selection:
     joint: tuple[int, ...] = ()
 
     def cut(self, axis: int, n: int, /) -> Selection:
-        """Give the same selection with segments of at most ``n`` elements along one axis, of one where it is joint."""
+        """Return the same selection with segments of at most ``n`` elements along an axis; 1 on joint axes."""
         cut = self.joint if axis in self.joint else (axis,)
         n = 1 if axis in self.joint else n
         return replace(self, axes=tuple(_cut(x, n) if i in cut else x for i, x in enumerate(self.axes)))
@@ -92,7 +92,7 @@ class Selection:
         return (*self.joint[:1], *(i for i in range(len(self.axes)) if i not in self.joint))
 
     def of_axes[T](self, of_places: Sequence[T], /) -> tuple[T, ...]:
-        """Give for each axis what there is for each axis of the result."""
+        """Return values for each axis of the array from values for each axis of the result."""
         found = dict(zip(self.places, of_places, strict=True))
         return tuple(found[self.joint[0] if i in self.joint else i] for i in range(len(self.axes)))
 
