@@ -34,7 +34,7 @@ from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
 from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS, Identity, identities, normalise, split
 from virtualstack.storage.obstore_errors import (
-    RefusedError,
+    RequestRefusedError,
     UnsatisfiableError,
     WrongRegionError,
     call_obstore,
@@ -267,7 +267,7 @@ class Connection:
         for identity in self._identities:
             try:
                 answer = self._ask_as(identity, url, ask)
-            except RefusedError as error:
+            except RequestRefusedError as error:
                 refused.append(f"{identity.name}: {error}")
                 continue
             if refused:  # next time it is asked first
@@ -315,7 +315,7 @@ class Connection:
                     if is_option_error(error):
                         raise
                     # such as a missing credentials file: another identity may be accepted
-                    raise RefusedError(what_was_answered(str(error)), url=url) from error
+                    raise RequestRefusedError(what_was_answered(str(error)), url=url) from error
                 self._stores[identity.name] = store
             return store
 

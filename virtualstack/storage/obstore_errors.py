@@ -14,7 +14,7 @@ from virtualstack.location import split_url
 __all__ = [
     "REGION",
     "RangesIgnoredError",
-    "RefusedError",
+    "RequestRefusedError",
     "UnsatisfiableError",
     "WrongRegionError",
     "call_obstore",
@@ -44,7 +44,7 @@ class UnsatisfiableError(StorageError):
     """Status 416: the range begins past the end, as any range of an empty object does."""
 
 
-class RefusedError(StorageError):
+class RequestRefusedError(StorageError):
     """Status 401 or 403: another identity may be accepted."""
 
 
@@ -132,7 +132,7 @@ def _translate(error: Exception, url: str) -> NoReturn:
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
     is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # refusals of listings
     if isinstance(error, refusals) or is_refused or any(f"<Code>{code}<" in text for code in _EXPIRED):
-        raise RefusedError(answer, url=url) from error
+        raise RequestRefusedError(answer, url=url) from error
     if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):
         raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
     if "status: 416" in text:
