@@ -85,13 +85,13 @@ def reference_dict(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> dict[s
     """Return references as a dict, as ``fsspec`` and ``xr.open_dataset(..., engine="kerchunk")`` accept it."""
     refs: dict[str, Any] = {key: _text(value) for key, value in hierarchy.metadata.items()}
     for path, manifest in hierarchy.manifests.items():
-        read_allowed_urls = UrlColumn(url)
+        url_column = UrlColumn(url)
         for cells, part in _blocks(manifest):
             keys = pc.binary_join_element_wise(f"{path}/", _keys(cells, manifest.shape), "").to_pylist()
             is_inline = part.entries["location"] == INLINE
             entries = part.entries[~is_inline]
             spans = zip(
-                read_allowed_urls(part).take(pa.array(entries["location"] - FIRST)).to_pylist(),
+                url_column(part).take(pa.array(entries["location"] - FIRST)).to_pylist(),
                 entries["offset"].tolist(),
                 entries["length"].tolist(),
                 strict=True,
@@ -108,13 +108,13 @@ def _text(value: Mapping[str, Any]) -> str:
 
 def _chunk_texts(path: str, manifest: Manifest, url: UrlMap) -> Iterator[memoryview]:
     key = "," + json.dumps(f"{path}/")[:-1]
-    read_allowed_urls = UrlColumn(lambda text: json.dumps(url(text)))
+    url_column = UrlColumn(lambda text: json.dumps(url(text)))
     for cells, part in _blocks(manifest):
         is_inline = part.entries["location"] == INLINE
         entries = part.entries[~is_inline]
         if entries.size:
             columns = (
-                read_allowed_urls(part).take(pa.array(entries["location"] - FIRST)),
+                url_column(part).take(pa.array(entries["location"] - FIRST)),
                 pa.array(entries["offset"]).cast(pa.string()),
                 pa.array(entries["length"]).cast(pa.string()),
             )
@@ -196,9 +196,9 @@ def parquet_files(
         Chunks in a file.
     """
     for path, manifest in hierarchy.manifests.items():
-        read_allowed_urls = UrlColumn(url)
+        url_column = UrlColumn(url)
         for record, part in enumerate(in_order(manifest, record_size)):
-            yield f"{path}/refs.{record}.parq", _file(_table(part, read_allowed_urls(part)))
+            yield f"{path}/refs.{record}.parq", _file(_table(part, url_column(part)))
     metadata = {"metadata": hierarchy.metadata, "record_size": record_size}
     yield ".zmetadata", json.dumps(metadata, separators=(",", ":")).encode()
 
