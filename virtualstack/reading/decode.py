@@ -29,12 +29,12 @@ _BATCH_BYTES = 1 << 20  # bytes that are placed together: they stay in the cache
 
 
 def equal_pieces(plan: Plan, begin: int, end: int, out: NDArray[Any], /) -> list[tuple[int, int]]:
-    """Find chunks of uncompressed values that follow each other and differ in nothing but their places.
+    """Find consecutive chunks of uncompressed values that differ only in their places.
 
     Returns
     -------
     list of tuple
-        First and last, not included, of those that `place_pieces` places together; in order.
+        First and last (exclusive) chunk of each run that `place_pieces` places together, in order.
     """
     chunks, axes, which = plan.chunks, plan.selection.axes, slice(begin, end)
     if end - begin < _MIN_PIECES or out.dtype.hasobject or any(axis.begin is None for axis in axes):
@@ -63,18 +63,18 @@ def place_pieces(plan: Plan, begin: int, end: int, got: list[StoredBytes], out: 
     Parameters
     ----------
     plan
-        What they are.
+        Plan that has the chunks.
     begin, end
-        Numbers of the chunks.
+        Numbers of the first and last (exclusive) chunk.
     got
-        What was fetched of each.
+        What was fetched of each chunk.
     out
         Result, with an axis for each axis of the array.
 
     Raises
     ------
     CodecError, StorageError
-        One of them cannot be read, or does not decode; it is not said which.
+        A chunk cannot be read, or does not decode; the error does not name the chunk.
     """
     chunks, parts, axes = plan.chunks, plan.parts, plan.selection.axes
     part, places, joint = chunks.first[begin:end], plan.selection.places, plan.selection.joint
@@ -113,7 +113,7 @@ def _is_stretch(decoding: Decoding, shape: list[int], strides: list[int], out: N
 
 
 def _write(out: NDArray[Any], goal: list[NDArray[np.int64]], values: NDArray[Any]) -> None:
-    """Write pieces, ``values[i]`` to where ``goal[axis][i]`` says."""
+    """Write pieces: ``values[i]`` begins at index ``goal[axis][i]`` of each axis."""
     item = np.dtype((np.void, out.itemsize))  # strided views do not keep compounds as they are
     last = [n - m + 1 for n, m in zip(out.shape, values.shape[1:], strict=True)]
     windows = as_strided(out.view(item), (*last, *values.shape[1:]), out.strides * 2)
@@ -127,7 +127,10 @@ _SCRATCH = threading.local()
 
 
 def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
-    """Write the fills of all holes; where there are many, the most frequent one goes everywhere first."""
+    """Write the fill values of all chunks that are not stored.
+
+    If there are many, the most frequent fill value is written everywhere first.
+    """
     rows, position = plan.holes
     if not rows.size:
         return
@@ -143,16 +146,16 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
 
 
 class DecodeBatch:
-    """Stored chunks that were fetched together, to be decoded and written to the result from any thread.
+    """Stored chunks that were fetched together; any thread can decode them and write them to the result.
 
     Parameters
     ----------
     plan
-        What they are, and where they go.
+        Plan that has the chunks and their places in the result.
     begin, end
-        Numbers of the chunks.
+        Numbers of the first and last (exclusive) chunk.
     got
-        What was fetched of each.
+        What was fetched of each chunk.
     out
         Result, with an axis for each axis of the array.
     """
@@ -185,7 +188,7 @@ class DecodeBatch:
             begin = run[1]
 
     def place(self, begin: int, end: int, /) -> None:
-        """Decode stored chunks and write all that the selection shows of them.
+        """Decode stored chunks and write their selected elements to the result.
 
         Raises
         ------
@@ -225,7 +228,7 @@ class DecodeBatch:
             raise named(self._plan, chunk, error) from error
 
     def _place(self, chunk: int, flat: NDArray[Any], unpack: Elementwise) -> None:
-        """Write what is shown of a chunk; only that is unpacked, as numbers beyond the array need not mean anything."""
+        """Write the selected elements of a chunk; no others are unpacked, as numbers beyond the array may mean nothing."""
         zero, begin, end = self._parts[0], self._parts[chunk], self._parts[chunk + 1]
         parts: Any = range(begin - zero, end - zero)
         if end - begin > _MIN_TOGETHER_PARTS and self._count:
@@ -276,7 +279,7 @@ class DecodeBatch:
 
 
 def _scratch(length: int) -> memoryview:
-    """Return bytes of this thread to read a chunk into: new memory costs a page fault every 4 KiB."""
+    """Return a buffer of this thread to read a chunk into: new memory costs a page fault every 4 KiB."""
     if length > _LARGE_CHUNK_BYTES:
         return memoryview(np.empty(length, np.uint8))
     buffer: bytearray | None = getattr(_SCRATCH, "buffer", None)
@@ -294,7 +297,7 @@ def _does_not_decode(plan: Plan, chunk: int, why: str) -> ChunkDecodeError:
 def _place_elements(
     plan: Plan, begin: int, end: int, flat: NDArray[Any], unpack: Elementwise, out: NDArray[Any]
 ) -> NDArray[np.intp]:
-    """Write those of some parts that are single elements, all at once; give the numbers of all others."""
+    """Write all parts that are single elements at once; return the numbers of all other parts."""
     axes, position = plan.selection.axes, [at[begin:end] for at in plan.parts.position]
     is_single = np.ones(end - begin, np.bool_)
     for axis, at in zip(axes, position, strict=True):

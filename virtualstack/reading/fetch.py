@@ -1,4 +1,4 @@
-"""Fetch the stored bytes of a plan: one list of ranges for each source, sources side by side."""
+"""Fetch the stored bytes of a plan: one list of byte ranges for each source, from several sources at a time."""
 
 from __future__ import annotations
 
@@ -64,21 +64,21 @@ BATCH_BYTES = 32 << 20
 """Stored bytes that are fetched together; twice as many are in memory at once."""
 
 _MAX_BATCH_CHUNKS = 4096
-"""Chunks that are fetched together at most."""
+"""Maximum number of chunks that are fetched together."""
 
 _MAX_BATCH_FILES = 48
-"""Local files that are read together at most: they stay open until they have been read."""
+"""Maximum number of local files that are read together: they stay open until they have been read."""
 
 _FILES_PER_TASK = 6
-"""Local files that one task opens: a task each would cost more than opening them."""
+"""Maximum number of local files that one task opens: one task for each file would cost more than opening the file."""
 
 
 type StoredBytes = Bytes | DirectSource
-"""What `fetch` gives of a chunk; where it is a source, whoever decodes the chunk reads its bytes from there."""
+"""What `fetch` returns for a chunk: its bytes, or a source from which the decoder of the chunk reads the bytes."""
 
 
 def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
-    """Cut the chunks of a plan into runs of about :data:`BATCH_BYTES` bytes."""
+    """Cut the chunks of a plan into runs of at most :data:`BATCH_BYTES` bytes; a larger chunk is a run of its own."""
     if not len(plan.chunks):
         return
     total = np.cumsum(plan.chunks.length)
@@ -108,12 +108,12 @@ class _Run:
 def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[StoredBytes]:
     """Read the stored bytes of chunks ``begin`` to ``end``, each exactly as long as the plan says.
 
-    Of sources that answer at once nothing is read yet.
+    For a `DirectSource`, the result has the source itself: nothing is read yet.
 
     Raises
     ------
     StorageError
-        A source is missing, shorter, or another one than was indexed; the message names variable and cell.
+        A source is missing, is too short, or has changed since it was indexed; the message names variable and cell.
     """
     codes = plan.chunks.location[begin:end]
     lines = begin + np.flatnonzero(codes[1:] != codes[:-1]) + 1
@@ -132,7 +132,7 @@ def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[StoredB
 
 
 def _tasks(plan: Plan, runs: list[_Run]) -> Iterator[list[_Run]]:
-    """Put local files into a few tasks, and every other source into one of its own; the order stays."""
+    """Yield tasks in order: a few local files make one task; any other source makes a task of its own."""
     task: list[_Run] = []
     for run in runs:
         is_local = run.code == INLINE or _is_file(plan, run.code)

@@ -1,4 +1,4 @@
-"""Plan a read: which stored chunks a selection needs, each once, how they decode, and where they go."""
+"""Plan a read: which stored chunks a selection needs, how they decode, and where their elements go in the result."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ __all__ = [
 ]
 
 type OnAbsent = Literal["fill", "raise"]
-"""What is done about chunks that should be there and are not: the fill value is read, or it is an error."""
+"""How ABSENT chunks are read: ``"fill"`` reads the fill value, ``"raise"`` is an error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoding:
-    """What of an encoding matters for decoding: all but the strides.
+    """How chunks of an encoding are decoded; the strides of the encoding do not matter here.
 
     Parameters
     ----------
     dtype, shape
-        Of the decoded chunk.
+        Dtype and shape of the decoded chunk.
     elementwise
-        What makes each value of one stored number.
+        Steps that make each value from one stored number.
     is_raw
-        Whether values lie in the source one by one, so that any part of a chunk can be read alone.
+        If true, numbers lie in the source one after another, so that any part of a chunk can be read alone.
     is_plain
-        Whether these are values as they are in memory, too.
+        If true, the stored bytes are also the values as they are in memory.
     """
 
     dtype: np.dtype[Any]
@@ -67,11 +67,11 @@ class Decoding:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a decoded chunk, before each value is made of one number."""
+        """Bytes of a decoded chunk, before values are made from its numbers."""
         return math.prod(self.shape) * self.itemsize
 
     def numbers(self, raw: Bytes, /) -> NDArray[Any]:
-        """Decode up to the numbers that values are made of, one by one; flat.
+        """Decode bytes to the numbers that values are made from, as a 1-D array.
 
         Raises
         ------
@@ -95,19 +95,19 @@ class Decoding:
 def find_decoding(
     dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...], fill: bytes | None, /
 ) -> Decoding:
-    """Find what decodes chunks of an encoding; equal encodings have one object.
+    """Return the decoding of chunks of an encoding; equal encodings share one object.
 
     Parameters
     ----------
     dtype, shape, codecs
-        Those of the encoding.
+        Dtype, shape and codecs of the encoding.
     fill
-        See :func:`only_fill`; shards do not hold it.
+        Bytes of the fill value, for shards, which do not hold it; ``None`` if there are several (:func:`only_fill`).
 
     Raises
     ------
     UnsupportedFeatureError
-        Numbers cannot be unpacked so.
+        The codecs cannot be split into codecs of the chunk and steps for each value.
     """
     elementwise = split_elementwise(with_fill(codecs, () if fill is None else (fill,)), dtype)
     is_raw = not dtype.hasobject and dtype.itemsize > 0 and not elementwise.codecs
@@ -117,13 +117,13 @@ def find_decoding(
 
 
 def only_fill(fills: tuple[Fill, ...], /) -> bytes | None:
-    """Return the bytes of the fill value that all holes of an array have; ``None`` where they have several."""
+    """Return the bytes of the one fill value of an array; ``None`` if the array has several."""
     first = fills[0].raw
     return first if len(fills) == 1 or all(x.raw == first for x in fills) else None
 
 
 def strided(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int], /) -> NDArray[Any]:
-    """Return the strided view that a part shows; the plan has checked that it stays within the chunk."""
+    """Return a strided view of a decoded chunk, or a copy for strings; the plan has checked that it is within the chunk."""
     if flat.dtype.kind == "T":  # no views of another shape of its buffer: gather
         index = np.asarray(base)
         for n, step in zip(shape, strides, strict=True):
@@ -137,18 +137,18 @@ def strided(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkPart:
-    """Parts of the result that each show a strided view of a decoded chunk.
+    """Parts of the result; each is a strided view of a decoded chunk.
 
     Part i begins at element ``base[i]`` of its decoded chunk and belongs to segment ``position[axis][i]`` of each axis.
 
     Parameters
     ----------
     base
-        Shape ``(n,)``, elements.
+        First element of each part in its chunk, shape ``(n,)``.
     strides
-        Shape ``(n, axes)``, elements: of the selected elements, one after the other.
+        Elements of the chunk from one selected element to the next along each axis, shape ``(n, axes)``.
     position
-        One for each axis, shape ``(n,)``: number of the segment.
+        Numbers of the segments, shape ``(n,)``, for each axis.
     """
 
     base: NDArray[np.int64]
@@ -163,15 +163,15 @@ class StoredChunks:
     Parameters
     ----------
     location
-        Shape ``(m,)``: codes as in a manifest.
+        Location codes, as in a manifest, shape ``(m,)``.
     offset, length
-        Shape ``(m,)``, bytes: what to fetch. Of raw values only what is shown, from the first to the last.
+        Bytes to fetch, shape ``(m,)``. For raw chunks they run from the first to the last selected element.
     decoding
-        Shape ``(m,)``: row of the plan's decodings.
+        Row of each chunk in the decodings of the plan, shape ``(m,)``.
     is_raw
-        Shape ``(m,)``: whether values lie in them one by one, so that a part can be fetched.
+        True where numbers lie one after another, so that a part can be fetched alone, shape ``(m,)``.
     first
-        Shape ``(m + 1,)``: the parts of chunk i are ``first[i]`` to ``first[i + 1]``.
+        The parts of chunk i are ``first[i]`` to ``first[i + 1]``, shape ``(m + 1,)``.
     """
 
     location: NDArray[np.uint32]
@@ -187,20 +187,20 @@ class StoredChunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """All that has to be done to read a selection.
+    """A plan of all that has to be done to read a selection.
 
     Parameters
     ----------
     name
-        Of the variable, for messages.
+        Name of the variable, for messages.
     selection
-        What is selected, by axis.
+        The selection, by axis.
     chunks, parts
-        What to fetch, and where it goes.
+        Chunks to fetch, and the parts of the result that they hold.
     holes
-        Row of the fill and, for each axis, number of the segment, of each hole.
+        For each EMPTY or ABSENT chunk, the row of its fill value and, for each axis, the number of its segment.
     decodings, locations, fills
-        Tables.
+        Tables to which the rows and codes refer.
     inline
         Bytes of INLINE chunks.
     """
@@ -216,7 +216,7 @@ class Plan:
     inline: bytes
 
     def cell(self, chunk: int, /) -> tuple[int, ...]:
-        """Return the index in the chunk grid of a cell that shows a stored chunk."""
+        """Return the index in the chunk grid of a cell that uses a stored chunk."""
         part = self.chunks.first[chunk]
         return _cell(self.selection, tuple(position[part] for position in self.parts.position))
 
@@ -227,16 +227,16 @@ DAMAGED = "The source is damaged or is not the one that was indexed: restore it 
 def undecodable(
     name: str | None, cell: tuple[int, ...], stored: tuple[Sequence[Location], int, int, int], why: str, /
 ) -> ChunkDecodeError:
-    """Make the error of a chunk that does not decode.
+    """Return the error for a chunk that does not decode.
 
     Parameters
     ----------
     name, cell
-        Of the variable, and of a cell that shows the chunk.
+        Name of the variable, and index of a cell that uses the chunk.
     stored
         Table of locations, location code, offset and length.
     why
-        And what to do.
+        Reason, and what to do about it.
     """
     locations, code, offset, length = stored
     url = locations[code - FIRST].url if code >= FIRST else None
@@ -256,13 +256,13 @@ def _cell(selection: Selection, position: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 _PIECE_BYTES = 4 << 20
-"""Bytes of uncompressed values that are fetched as one piece, more or less: they stay in the cache of the processor."""
+"""Approximate bytes of uncompressed values that are fetched as one piece: they fit in the cache of the processor."""
 
 _MIN_SPARSE_BYTES = 1 << 20
-"""Bytes from which on uncompressed values are fetched one by one, where the gaps are longer than `_MAX_GAP_BYTES`."""
+"""Bytes of uncompressed values above which they are fetched one by one if gaps are longer than `_MAX_GAP_BYTES`."""
 
 _MAX_GAP_BYTES = 1 << 14
-"""Bytes between values that are fetched together in any case: to copy them costs what another read does."""
+"""Maximum bytes of a gap between values that are fetched together: copying a gap costs as much as another read."""
 
 
 def make_plan(array: ManifestArray, selection: Selection, /, *, absent: OnAbsent) -> Plan:
@@ -290,7 +290,7 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, absent: OnAbsent
 
 
 def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
-    """Return along which axis to cut the longest run of uncompressed values, and the elements of a piece."""
+    """Return the axis along which to cut the longest range of uncompressed values, and the elements of a piece, or ``None``."""
     chunks, parts = plan.chunks, plan.parts
     length = np.where(chunks.is_raw, chunks.length, 0)
     if not length.size or length.max() <= _MIN_SPARSE_BYTES:
@@ -370,7 +370,7 @@ def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tup
 
 
 def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
-    """Return the entries of the selected cells: shape is the number of segments along each axis of the result."""
+    """Return the entries of the selected cells; their shape is the number of segments along each axis of the result."""
     box = [_run(axis.cells) for axis in selection.axes]
     if not selection.joint and all(side is not None for side in box):
         return array.manifest.read(tuple(side for side in box if side is not None))
@@ -395,7 +395,7 @@ def _parts(
     base: NDArray[np.int64],
     position: tuple[NDArray[np.intp], ...],
 ) -> tuple[ChunkPart, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the parts, and the least and greatest element of the decoded chunk that each part shows."""
+    """Return the parts, and the least and greatest element of the decoded chunk that each part uses."""
     n_axes = len(selection.axes)
     table = np.array([x.strides for x in encodings], np.int64).reshape(len(encodings), n_axes)
     steps = table[rows]
@@ -436,7 +436,7 @@ def _are_members(
     offset: NDArray[np.int64],
     length: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Return which chunks are members of an archive: these are fetched whole, as only a whole member can be checked."""
+    """Return which chunks are members of an archive; they are fetched whole, as only a whole member can be checked."""
     found = np.zeros(codes.size, np.bool_)
     for row, location in enumerate(locations):
         if location.checksums is not None:
@@ -457,7 +457,7 @@ def _chunks(
     high: NDArray[np.int64],
     decodings: tuple[Decoding, ...],
 ) -> tuple[StoredChunks, ChunkPart]:
-    """Group parts, sorted by where they are stored, by stored chunk; of raw values only what is shown is fetched."""
+    """Group parts, sorted by place in storage, by stored chunk; of raw chunks only the selected range is fetched."""
     n = entries.size
     is_new = np.zeros(n, np.bool_)
     is_new[:1] = True

@@ -1,4 +1,4 @@
-"""Read a selection of a virtual array: what lies in one chunk at once, all else by a plan."""
+"""Read a selection of a virtual array: directly if it lies in one chunk, otherwise by a plan."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def read_array(
 ) -> NDArray[Any]:
     """Read a selection of a virtual array.
 
-    Every stored chunk behind it is fetched and decoded once; of uncompressed chunks only the bytes from the first to
-    the last selected element are fetched. Stored bytes of about 128 MiB are in memory at a time, besides the result.
+    Every stored chunk of the selection is fetched and decoded once. Of uncompressed chunks, only the bytes from the first
+    to the last selected element are fetched. About 64 MiB of stored bytes are in memory at a time, besides the result.
 
     Parameters
     ----------
     array
         Any virtual array.
     key
-        One integer, slice or 1-D array of integers or booleans an axis, or ``...``. Arrays select along their own
+        One integer, slice or 1-D array of integers or booleans for each axis, or ``...``. Arrays select along their own
         axis alone (outer indexing), in any order, with repetitions.
     storage
-        How sources are reached; see :meth:`~virtualstack.storage.Storage.from_option`.
+        Access to the sources; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
-        What ABSENT chunks are: their fill value, or an error. EMPTY chunks are always their fill value.
+        If ``"raise"``, an ABSENT chunk is an error; otherwise it reads as its fill value. EMPTY chunks always do.
 
     Returns
     -------
     numpy.ndarray
-        New, writeable, in native byte order; integers of the key drop their axis.
+        New, writeable array in the dtype of the virtual array; integers of the key drop their axis.
 
     Raises
     ------
@@ -84,27 +84,27 @@ def read_points(
     *,
     absent: Literal["fill", "raise"] = "fill",
 ) -> NDArray[Any]:
-    """Read points of a virtual array, each chunk behind them once.
+    """Read points of a virtual array; each chunk that holds points is read once.
 
     Parameters
     ----------
     array
         Any virtual array.
     items
-        For each axis a slice, or the indexes of the points along it; at least one axis has them. They are broadcast
-        against each other.
+        For each axis a slice, or the indexes of the points along it; at least one axis has indexes. The indexes are
+        broadcast against each other.
     storage, absent
-        As in :func:`read_array`.
+        Access to the sources and treatment of ABSENT chunks, as in :func:`read_array`.
 
     Returns
     -------
     numpy.ndarray
-        New; the axes of the points come first, then those of slices, as xarray's vectorized indexing has them.
+        New array; the axes of the points come first, then the axes of slices, as in xarray's vectorized indexing.
 
     Raises
     ------
-    IndexError, StorageError, ManifestError, UnsupportedFeatureError
-        As :func:`read_array`.
+    IndexError, StorageError, ManifestError, UnsupportedFeatureError, ReaderError
+        The conditions are the same as in :func:`read_array`.
     """
     check_absent(absent)
     points = np.broadcast_arrays(*(item for item in items if not isinstance(item, slice)))
@@ -139,13 +139,13 @@ def _read(
 
 
 def check_absent(absent: str, /) -> None:
-    """Raise `ValueError` for an option that is not there: a typing error must not read ABSENT chunks as fill."""
+    """Raise `ValueError` for an unknown option: a typing error must not read ABSENT chunks as fill."""
     if absent not in ("fill", "raise"):
         raise ValueError(f"absent={absent!r}; it is 'fill' or 'raise'")
 
 
 def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:
-    """Fetch batch after batch, one ahead of the one that is decoded."""
+    """Fetch and decode all batches; while one batch is decoded, the next one is fetched."""
     runs = list(batches(plan))
     if not runs:
         return
@@ -166,7 +166,7 @@ def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:
 
 
 def _place(batch: DecodeBatch) -> None:
-    """Decode all chunks of a batch; each thread takes the next ones that nobody has."""
+    """Decode all chunks of a batch; each thread takes the next run that no other thread has taken."""
     runs = list(batch.runs())
     n_threads = min(n_decoders(), len(runs))
     if n_threads < 2 or batch.nbytes < _MIN_THREAD_BYTES:
@@ -192,11 +192,11 @@ def _place(batch: DecodeBatch) -> None:
 
 
 _MIN_THREAD_BYTES = 1 << 16
-"""Stored bytes of a batch from which on threads decode it."""
+"""Stored bytes of a batch from which on several threads decode it."""
 
 
 _MAX_ALONE_BYTES = 1 << 20
-"""Bytes of uncompressed values that are fetched so; of more than that, a plan may find that few are needed."""
+"""Maximum bytes of uncompressed values that are read without a plan; of more, a plan may need only a few."""
 
 
 def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDArray[Any] | None:
@@ -207,15 +207,15 @@ def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDAr
     array
         Any virtual array.
     items
-        One for each axis.
+        Key of each axis.
     storage
-        How sources are reached.
+        Access to the sources.
 
     Returns
     -------
     numpy.ndarray or None
-        New, with an axis for each axis of the array. ``None`` where the selection is empty, has other keys, lies in
-        several cells or in a hole, or the manifest is wrong: planning says what.
+        New array with an axis for each axis of the virtual array. ``None`` if the selection is empty, has other keys,
+        lies in several cells or in a chunk that is not stored, or if the manifest is wrong: planning raises the error.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
 
 
 def _find_cell(axis: ChunkAxis, picked: range) -> tuple[int, int] | None:
-    """Return the one cell that all elements lie in, and where it begins; ``None`` if they lie in several."""
+    """Return the one cell that has all elements, and where it begins; ``None`` if they lie in several cells."""
     low, high = (picked[0], picked[-1]) if picked.step > 0 else (picked[-1], picked[0])
     met = axis.cover(low, high + 1)
     return (met.start, axis.span(met.start).start) if len(met) == 1 else None

@@ -1,4 +1,4 @@
-"""Outer keys to segments: which elements of which cells go where in the result, one axis at a time."""
+"""Turn outer keys into segments: which elements of which cells go where in the result, one axis at a time."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ type OuterKey = AxisKey | EllipsisType | tuple[AxisKey | EllipsisType, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """The selected elements along one axis, cut at the lines of the grid.
+    """The selected elements along one axis, cut at the cell boundaries of the grid.
 
-    Segment j shows ``count[j]`` elements of cell ``cells[j]``, from element ``first[j]`` of the cell in steps of
-    ``step[j]``. Of these it takes ``source(j)``, and they go to ``target(j)`` of the result.
+    Segment j covers ``count[j]`` elements of cell ``cells[j]``, from element ``first[j]`` of the cell in steps of
+    ``step[j]``. The segment takes the elements ``source(j)`` of them, which go to ``target(j)`` of the result.
 
     Parameters
     ----------
     cells, first, step, count
-        Shape ``(k,)``.
+        Cell, first element, step and number of elements of each segment, shape ``(k,)``.
     begin
-        Shape ``(k,)``: where segments go, if each takes all its elements to a slice; else ``None``.
+        Where each segment begins in the result, shape ``(k,)``; ``None`` if segments do not take all their elements to a
+        slice.
     taken, scattered
-        Shape ``(n,)``: which elements segments take, and where each of them goes; empty if ``begin`` says it.
+        Elements that the segments take, and the place of each in the result, shape ``(n,)``; empty if ``begin`` is set.
     edges
-        Shape ``(k + 1,)``: those of segment j are ``edges[j]`` to ``edges[j + 1]``; empty if ``begin`` says it.
+        Segment j has the elements ``edges[j]`` to ``edges[j + 1]`` of ``taken`` and ``scattered``, shape ``(k + 1,)``;
+        empty if ``begin`` is set.
     length
-        Elements of the result along the axis.
+        Number of elements of the result along the axis.
     """
 
     cells: NDArray[np.int64]
@@ -63,17 +65,17 @@ class Segments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """What an outer key selects of an array.
+    """What an outer key, or points, select of an array.
 
     Parameters
     ----------
     axes
-        Of the array; an integer key selects one element.
+        Segments of each axis of the array; an integer key selects one element.
     kept
-        Axes of the result: those without an integer key.
+        Axes of the result: axes without an integer key.
     joint
-        Axes along which points are selected, each by an index along every one of them: segment i of one goes with
-        segment i of the others. They are one axis of the result, the first.
+        Axes along which points are selected; each point has an index along every joint axis. Segment i of one joint
+        axis goes with segment i of the others. Together they are the first axis of the result.
     """
 
     axes: tuple[Segments, ...]
@@ -88,7 +90,7 @@ class Selection:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """For each axis of the result, with those of integer keys, an axis that says where segments go."""
+        """For each axis of the result, axes of integer keys included, the axis whose segments say where elements go."""
         return (*self.joint[:1], *(i for i in range(len(self.axes)) if i not in self.joint))
 
     def of_axes[T](self, of_places: Sequence[T], /) -> tuple[T, ...]:
@@ -98,7 +100,7 @@ class Selection:
 
     @property
     def whole_shape(self) -> tuple[int, ...]:
-        """Shape of the result with the axes of integer keys, of one element each."""
+        """Shape of the result, including the axes of integer keys, which have one element each."""
         return tuple(self.axes[i].length for i in self.places)
 
     @property
@@ -108,12 +110,12 @@ class Selection:
 
 
 def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
-    """Lay the keys of all axes over a chunk grid.
+    """Apply the keys of all axes to a chunk grid.
 
     Raises
     ------
     IndexError
-        An index is out of range, or no integers.
+        An index is out of range, or is not made of integers.
     """
     axes, kept = [], []
     for number, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
@@ -132,12 +134,12 @@ def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
 
 
 def expand(key: OuterKey, ndim: int, /) -> list[Any]:
-    """Write a key as one for each axis.
+    """Return a key as a list with one key for each axis.
 
     Raises
     ------
     IndexError
-        There are too many.
+        The key has too many parts for the axes, or more than one ellipsis.
     """
     items: list[Any] = list(key) if isinstance(key, tuple) else [key]
     dots = [i for i, item in enumerate(items) if isinstance(item, EllipsisType)]
@@ -150,14 +152,14 @@ def expand(key: OuterKey, ndim: int, /) -> list[Any]:
 
 
 def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[Any]]], /) -> Selection:
-    """Lay points over a chunk grid.
+    """Apply the indexes of points to a chunk grid.
 
     Parameters
     ----------
     grid
-        Of the array.
+        Chunk grid of the array.
     items
-        For each axis a slice, or the indexes of all points along it, shape ``(n,)``; at least one axis has them.
+        For each axis a slice, or the indexes of all points along it, shape ``(n,)``; at least one axis has indexes.
 
     Raises
     ------
@@ -209,7 +211,7 @@ def _out_of_bounds(index: int, axis: int, length: int) -> IndexError:
 
 
 def _of_range(axis: ChunkAxis, picked: range) -> Segments:
-    """Cut equally spaced elements at the lines of the grid; segments come in the order of the cells."""
+    """Cut equally spaced elements at the cell boundaries of the grid; segments come in the order of the cells."""
     if not picked:
         return _whole(_NONE, _NONE, _NONE, _NONE, _NONE, 0)
     if len(picked) == 1:  # its step may be longer than can be counted
@@ -233,7 +235,7 @@ def _whole(
 
 
 def _cut(segments: Segments, n: int) -> Segments:
-    """Split segments into several of at most ``n`` elements; those with index arrays into single elements."""
+    """Split segments into segments of at most ``n`` elements; segments with index arrays become single elements."""
     begin = segments.begin
     n_pieces = np.diff(segments.edges) if begin is None else -(-segments.count // n)
     of = np.repeat(np.arange(n_pieces.size), n_pieces)
@@ -251,7 +253,7 @@ def _ones(n: int) -> NDArray[np.int64]:
 
 
 def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
-    """Group elements by cell."""
+    """Group the elements of an index array by cell."""
     steps = np.diff(index)
     if index.size and (steps == (steps[0] if steps.size else 1)).all():
         step = int(steps[0]) if steps.size else 1
@@ -288,5 +290,4 @@ def _of_groups(
 
 
 _MIN_GROUP_ELEMENTS = 2
-"""Elements of a cell, on average, up to which each is a segment: to find out what is beside them would not be worth it.
-"""
+"""Mean number of elements in a cell below which each element is a segment: grouping them would cost more."""
