@@ -21,13 +21,13 @@ from virtualstack.vstack import save
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 
 STORE = ".vstack"
-"""What a vstack ends in where something else could be meant."""
+"""Suffix of a vstack."""
 
 ICECHUNK = ".icechunk"
-"""What an Icechunk repository ends in."""
+"""Suffix of an Icechunk repository."""
 
 SUFFIXES = (STORE, ICECHUNK, *REFERENCES)
-"""What says in which form references are written."""
+"""Suffixes of targets, which name the form in which references are written."""
 
 
 def convert(
@@ -47,41 +47,40 @@ def convert(
     message: str | None = None,
     allow: Allow = (),
 ) -> ManifestGroup:
-    """Write the references of one form in another: chunks stay where they are, and what is read is the same.
+    """Write the references of one form in another: chunks stay where they are, and readers get the same values.
 
-    Between parquet and vstacks in either direction, memory does not grow with the number of references; those
-    of a JSON file are held. References of kerchunk that become a store and kerchunk references again point to the same
-    bytes; what the forms write in another way is listed in the guide to vstacks.
+    Between parquet and vstacks in either direction, memory does not grow with the number of references; the references
+    of a JSON file are held in memory. If kerchunk references become a vstack and kerchunk references again, they point
+    to the same bytes. The guide to vstacks lists what the forms write in another way.
 
     Parameters
     ----------
     source
         Local path or URL of anything that a reader knows: references, a store, a repository or a file.
     target
-        Local path or URL that ends in ``.vstack``, in ``.icechunk``, or as ``vds.virtual.to_kerchunk`` takes it. What
-        is converted becomes the newest snapshot of a store or repository that is there; references that are there are
-        replaced.
+        Local path or URL that ends in ``.vstack``, in ``.icechunk``, or as ``vds.virtual.to_kerchunk`` takes it. If a
+        store or repository exists there, the result becomes its newest snapshot; existing references are replaced.
     reader
-        Name of a reader, or a reader: :class:`~virtualstack.readers.VStack` has the snapshot to be read.
+        Name of a reader, or a reader: :class:`~virtualstack.readers.VStack` chooses the snapshot to read.
     storage
-        See :func:`virtualstack.open_virtual_dataset`.
+        Access to source and target; see :func:`virtualstack.open_virtual_dataset`.
     drop_variables
-        Variables to leave out, by name in any group, or by path (``"/science/winds"``) in that group alone.
+        Variables to leave out: a name in any group, or a path (``"/science/winds"``) in the group of the path alone.
     unsupported
         If ``"skip"``, a variable that the reader refuses is left out and named in a warning; otherwise it is an error.
     relative
-        Write the locations of sources relative to the target.
+        If true, the locations of sources are written relative to the target.
     fill_budget, inline_limit, rewrite
-        What kerchunk references and Icechunk may hold where they cannot point: as in ``vds.virtual.to_kerchunk``. A
-        vstack takes all chunks as they lie. ``inline_limit`` also bounds the values of each variable of the
-        source that has no byte-range form.
+        Limits of what kerchunk references and Icechunk may hold where they cannot point: as in
+        ``vds.virtual.to_kerchunk``. A vstack takes all chunks as they are. ``inline_limit`` also bounds the values of
+        each variable of the source that has no byte-range form.
     absent
         If ``"fill"``, ABSENT chunks read as the fill value in forms that cannot distinguish them from EMPTY chunks (all
         but vstacks); otherwise they are an error there.
     message
         Message of the snapshot in the log of a store.
     allow
-        What the source may refer to; see :func:`virtualstack.open_virtual_dataset`.
+        URLs that the source may refer to; see :func:`virtualstack.open_virtual_dataset`.
 
     Returns
     -------
@@ -91,11 +90,11 @@ def convert(
     Raises
     ------
     ReaderError
-        The source is damaged, or a variable of it is refused.
+        The source is damaged, or a variable of the source is refused.
     WriterError
-        The target has no form for a variable, no known suffix, or is something else.
+        The target has no form for a variable, has no known suffix, or exists and is something else.
     StorageError
-        The source cannot be read, or the target not be written.
+        The source cannot be read, or the target cannot be written.
     """
     suffix = _suffix(target)
     reached = Storage.from_option(storage)

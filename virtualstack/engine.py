@@ -31,11 +31,11 @@ __all__ = ["OpenedGroupEntrypoint", "VirtualStackBackendEntrypoint"]
 pyproj_before_eccodes()
 
 _NO_NAME = "__values__"
-"""The name in a file of what xarray shows as a variable without a name, with the key ``None``."""
+"""Name in a file of the variable that xarray shows without a name, under the key ``None``."""
 
 
 class _GroupDataStore(AbstractDataStore):
-    """One group as xarray's decoding wants it: raw lazy variables, but for strings among ``letters``."""
+    """A data store of one group for xarray's decoding, with raw lazy variables; arrays in ``letters`` are strings."""
 
     def __init__(
         self, group: ManifestGroup, storage: Storage, absent: Literal["fill", "raise"], letters: frozenset[str]
@@ -72,7 +72,7 @@ class _GroupDataStore(AbstractDataStore):
 
 
 def _as_strings(name: str, variable: xr.Variable) -> xr.Variable:
-    """Decode bytes by their ``_Encoding`` and nothing else: xarray has one option for it and for joining them."""
+    """Decode bytes by their ``_Encoding`` alone: xarray has one option for this decoding and for joining characters."""
     decoded: xr.Variable = conventions.decode_cf_variable(
         name,
         variable,
@@ -86,14 +86,14 @@ def _as_strings(name: str, variable: xr.Variable) -> xr.Variable:
 
 
 class VirtualStackBackendEntrypoint(BackendEntrypoint):
-    """``engine="virtualstack"``: opens kerchunk references, files that a reader knows, and groups.
+    """The backend ``engine="virtualstack"``, which opens kerchunk references, files that a reader knows, and groups.
 
     Values are read on demand and equal what the format's own library reads from the source.
     """
 
     description = "Open virtual references and archive files with virtualstack"
     joins_characters: ClassVar[bool] = True
-    """Whether characters may be joined to text, where ``concat_characters`` says so."""
+    """If true, characters are joined to text where ``concat_characters`` asks for it."""
 
     open_dataset_parameters = (
         "filename_or_obj",
@@ -136,7 +136,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         use_cftime: bool | None = None,
         decode_timedelta: Any = None,
     ) -> xr.Dataset:
-        """Open references as a lazy dataset; no chunk is read.
+        """Open references as a lazy dataset; no chunk is read unless a variable has to be inlined (``unsupported``).
 
         Parameters
         ----------
@@ -145,34 +145,35 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         group
             Path of a group; the root by default.
         reader
-            Name of a reader, or a reader; found out by default.
+            Name of a reader, or a reader; detected by default.
         storage
-            See :func:`virtualstack.open_virtual_dataset`; covers the references and the sources they point to.
+            Access to the references and to their sources; see :func:`virtualstack.open_virtual_dataset`.
         absent
             If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as the fill value.
         unsupported
-            What to do with a variable that has no byte-range form: read its values at once up to ``inline_limit``, and
-            raise beyond (``"inline"``); ``"raise"``; or leave it out, named in a warning (``"skip"``).
+            What to do with a variable that has no byte-range form. ``"inline"`` reads its values at once up to
+            ``inline_limit``, and raises an error for more. ``"raise"`` raises an error. ``"skip"`` leaves the variable out and
+            names it in a warning.
         inline_limit
-            Bytes of values a variable, as a number or such as ``"1 MiB"``.
+            Maximum bytes of inlined values of each variable, as a number or text such as ``"1 MiB"``.
         at
             Snapshot of a vstack: its number, ``-1`` for the newest, or a time at which it was the newest (ISO
-            8601, UTC where it has no time zone). The newest by default.
+            8601, UTC if it has no time zone). The newest by default.
         allow
-            URLs of folders and files that a store or references may refer to, beyond what they may without: see
+            URLs of further folders and files that a store or references may refer to; see
             :func:`virtualstack.open_virtual_dataset`.
         stale
             Reaction if size or etag of a source changed since indexing: an error, a warning (``"warn"``)
             or nothing (``"ignore"``).
         drop_variables
-            Names of variables to leave out, in all groups; or their paths, such as ``"/science/winds"``.
+            Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
         mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
-            As in :func:`xarray.open_dataset`.
+            Decoding options, as in :func:`xarray.open_dataset`.
 
         Raises
         ------
         ReaderError
-            Nothing that a reader knows, or a variable was refused.
+            No reader knows the input, or a variable was refused.
         StorageError
             The references cannot be read.
         """
@@ -223,9 +224,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         inline_limit: int | str = "1 MiB",
         **decoding: Any,
     ) -> dict[str, xr.Dataset]:
-        """Open every group as a lazy dataset, by path from the root or from ``group``.
+        """Open every group as a lazy dataset; keys are paths from the root or from ``group``.
 
-        Parameters are those of :meth:`open_dataset`.
+        The parameters are the same as in :meth:`open_dataset`.
         """
         opening = Opening.from_options(
             group=group,
@@ -253,12 +254,12 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Never claim a file: other engines know it too, and ``engine="virtualstack"`` is one word."""
+        """Return true only for groups in memory: other engines also know the files, and the user can name this engine."""
         return isinstance(filename_or_obj, ManifestGroup)
 
 
 class OpenedGroupEntrypoint(VirtualStackBackendEntrypoint):
-    """Opens the group of a virtual dataset, whose characters were joined to text when it was opened.
+    """A backend for the group of a virtual dataset, whose characters were joined to text when it was opened.
 
     Variables that still have characters keep them as single letters.
     """
@@ -267,7 +268,7 @@ class OpenedGroupEntrypoint(VirtualStackBackendEntrypoint):
 
 
 def _check_sizes(group: ManifestGroup, dropped: frozenset[str]) -> None:
-    """Refuse arrays that form no dataset, as xarray does, which names no file."""
+    """Check that dimensions have one size each; xarray checks it too, but its error does not name the file."""
     first: dict[str, tuple[int, str]] = {}
     for name in sorted(group.arrays.keys() - dropped):
         array = group.arrays[name]
@@ -282,14 +283,14 @@ def _check_sizes(group: ManifestGroup, dropped: frozenset[str]) -> None:
 
 
 def _key(name: str) -> Any:
-    """Return the name that xarray has for a variable of a file."""
+    """Return the name in xarray of a variable of a file."""
     return None if name == _NO_NAME else name
 
 
 def _take_units(dataset: xr.Dataset, group: ManifestGroup) -> None:
-    """Move units that bounds have got of their times into the encoding, where the bounds are dates already.
+    """Move units that xarray has added to bounds into their encoding, if the bounds are dates already.
 
-    xarray gives them to bounds to decode them by, and takes them away from those alone that it has decoded.
+    xarray adds units and calendar to decode bounds, and removes them only from bounds that it has decoded.
     """
     for name, variable in dataset.variables.items():
         array = group.arrays[_NO_NAME if name is None else str(name)]
@@ -302,7 +303,7 @@ def _take_units(dataset: xr.Dataset, group: ManifestGroup) -> None:
 def _letters(
     group: ManifestGroup, join_characters: bool, concat_characters: bool | Mapping[str, bool]
 ) -> frozenset[str]:
-    """Name the arrays of characters that xarray might take for text, and are none."""
+    """Return the names of character arrays that xarray might join to text although they are not text."""
     texts = text_arrays(group) if join_characters else frozenset()
     if not isinstance(concat_characters, Mapping):
         concat_characters = dict.fromkeys(group.arrays, concat_characters)
@@ -314,7 +315,7 @@ def _letters(
 
 
 def _choose_reader(reader: str | Reader | None, at: At | None) -> str | Reader | None:
-    """Return the reader of vstacks where a snapshot of theirs is given."""
+    """Return the reader of vstacks if ``at`` names a snapshot, else the reader that the user chose."""
     if at is None:
         return reader
     if reader not in (None, "vstack"):
@@ -328,7 +329,7 @@ def _with_stale(storage: StorageLike, stale: Stale | None) -> Storage:
 
 
 def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[str]:
-    """Name the arrays of a group at a path that are dropped; those of groups in memory no reader has left out."""
+    """Return the names of arrays to drop from a group at a path; no reader has dropped arrays of groups in memory."""
     return frozenset(name for name in node.arrays if options.drops(f"{path.strip('/')}/{name}"))
 
 

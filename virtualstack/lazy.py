@@ -21,7 +21,7 @@ from virtualstack.storage import Storage, StorageLike
 __all__ = ["LazyArray", "lazy_variable"]
 
 _MAX_SEARCHED_CHUNKS = 1 << 16
-"""Chunks of an array up to which pages of references are read to find out whether it has any."""
+"""Maximum number of chunks of an array whose pages of references are read to detect whether it has references."""
 
 _STRINGS: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call]
 
@@ -29,7 +29,7 @@ _STRINGS: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call
 class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     """A virtual array whose values are read when xarray asks for them.
 
-    Indexing reads every stored chunk behind the selection once. It may be used from many threads, and pickles.
+    Indexing reads every stored chunk of the selection once. Several threads may use the array, and it can be pickled.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     storage
         Access to the sources; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
-        As in :func:`~virtualstack.reading.read_array`.
+        If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as the fill value.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape in elements."""
+        """Number of elements along each axis."""
         return self.manifest_array.shape
 
     @property
@@ -78,22 +78,22 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 def lazy_variable(
     array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
 ) -> xr.Variable:
-    """Return a variable with lazily indexed raw values; nothing is read.
+    """Return a variable with lazily indexed raw values; no values are read.
 
     Parameters
     ----------
     array
-        The virtual array; its attributes are taken over, those that change values from its ``cf``.
+        The virtual array. The variable has its attributes, and the attributes in ``cf``, which change values.
     storage, absent
-        As in `LazyArray`.
+        Access to the sources and treatment of ABSENT chunks, as in `LazyArray`.
 
     Returns
     -------
     xarray.Variable
-        With an encoding of ``dtype`` (the stored one, and how they were packed, where values are unpacked),
-        ``fill_value``, ``source`` (where there is one URL), ``preferred_chunks``, and ``chunks`` where they are equal.
-        An array of one file also has what ``to_netcdf`` needs to store it in the same way again: ``chunksizes``,
-        ``contiguous`` and, where its filters are ones that every netCDF library has, these.
+        Variable whose encoding has ``dtype`` (the stored dtype and the packing, if values are unpacked), ``fill_value``,
+        ``source`` (if there is one URL), ``preferred_chunks``, and ``chunks`` if all chunks are equal.
+        The encoding of an array of one file also has what ``to_netcdf`` needs to store it in the same way:
+        ``chunksizes``, ``contiguous`` and, if every netCDF library has its filters, the filters.
     """
     lazy = LazyArray(array, storage, absent=absent)
     dims = array.dimension_names or tuple(f"dim_{i}" for i in range(array.ndim))
@@ -132,8 +132,8 @@ def _netcdf_storage(array: ManifestArray) -> dict[str, Any]:
     """Return chunk sizes and filters in the words of xarray's netCDF backends.
 
     Chunks of one element are left out: they are records of netCDF-3, which nobody chose as chunks.
-    Filters that are missing in some netCDF library are left out, so that every engine can write the array.
-    A chunk may lack filters of the others, where they did not make it smaller.
+    Filters that some netCDF library lacks are left out, so that every engine can write the array.
+    A chunk may lack filters that other chunks have, if the filters did not make it smaller.
     """
     chunk = tuple(axis.chunk for axis in array.grid.axes if axis.chunk is not None)
     if not array.grid.is_regular or math.prod(chunk) <= 1:
@@ -153,7 +153,7 @@ _NETCDF_FILTERS = frozenset({"zlib", "shuffle", "fletcher32"})
 
 
 def _is_at_hand(array: ManifestArray) -> bool:
-    """Return whether all values are in the manifest; pages of small manifests are read to find out."""
+    """Return whether all values are in the manifest; pages of small manifests are read to detect it."""
     count = array.manifest.summary()
     if count is None and math.prod(array.grid.shape) <= _MAX_SEARCHED_CHUNKS:
         count = array.in_memory().summary()

@@ -228,7 +228,7 @@ class DecodeBatch:
             raise named(self._plan, chunk, error) from error
 
     def _place(self, chunk: int, flat: NDArray[Any], unpack: Elementwise) -> None:
-        """Write the selected elements of a chunk; no others are unpacked, as numbers beyond the array may mean nothing."""
+        """Write the selected elements of a chunk; others are not unpacked, as they may be beyond the array."""
         zero, begin, end = self._parts[0], self._parts[chunk], self._parts[chunk + 1]
         parts: Any = range(begin - zero, end - zero)
         if end - begin > _MIN_TOGETHER_PARTS and self._count:

@@ -123,7 +123,7 @@ def only_fill(fills: tuple[Fill, ...], /) -> bytes | None:
 
 
 def strided(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int], /) -> NDArray[Any]:
-    """Return a strided view of a decoded chunk, or a copy for strings; the plan has checked that it is within the chunk."""
+    """Return a strided view of a decoded chunk (strings: a copy); the plan has checked its bounds."""
     if flat.dtype.kind == "T":  # no views of another shape of its buffer: gather
         index = np.asarray(base)
         for n, step in zip(shape, strides, strict=True):
@@ -290,7 +290,7 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, absent: OnAbsent
 
 
 def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
-    """Return the axis along which to cut the longest range of uncompressed values, and the elements of a piece, or ``None``."""
+    """Return the axis along which to cut the longest range of raw values, and the elements of a piece, or ``None``."""
     chunks, parts = plan.chunks, plan.parts
     length = np.where(chunks.is_raw, chunks.length, 0)
     if not length.size or length.max() <= _MIN_SPARSE_BYTES:

@@ -32,8 +32,8 @@ def read_array(
 ) -> NDArray[Any]:
     """Read a selection of a virtual array.
 
-    Every stored chunk of the selection is fetched and decoded once. Of uncompressed chunks, only the bytes from the first
-    to the last selected element are fetched. About 64 MiB of stored bytes are in memory at a time, besides the result.
+    Every stored chunk of the selection is fetched and decoded once. Of uncompressed chunks, only the bytes from the
+    first to the last selected element are fetched. About 64 MiB of stored bytes are in memory at a time, besides the result.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def read_array(
     Returns
     -------
     numpy.ndarray
-        New, writeable array in the dtype of the virtual array; integers of the key drop their axis.
+        New, writeable array in native byte order; integers of the key drop their axis.
 
     Raises
     ------

@@ -30,8 +30,8 @@ class Segments:
     cells, first, step, count
         Cell, first element, step and number of elements of each segment, shape ``(k,)``.
     begin
-        Where each segment begins in the result, shape ``(k,)``; ``None`` if segments do not take all their elements to a
-        slice.
+        Where each segment begins in the result, shape ``(k,)``; ``None`` if segments do not take all their elements
+        to a slice.
     taken, scattered
         Elements that the segments take, and the place of each in the result, shape ``(n,)``; empty if ``begin`` is set.
     edges
