@@ -152,8 +152,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as the fill value.
         unsupported
             What to do with a variable that has no byte-range form. ``"inline"`` reads its values at once up to
-            ``inline_limit``, and raises an error for more. ``"raise"`` raises an error. ``"skip"`` leaves the variable out and
-            names it in a warning.
+            ``inline_limit``, and raises an error for more. ``"raise"`` raises an error. ``"skip"`` leaves the variable
+            out and names it in a warning.
         inline_limit
             Maximum bytes of inlined values of each variable, as a number or text such as ``"1 MiB"``.
         at
@@ -254,7 +254,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return true only for groups in memory: other engines also know the files, and the user can name this engine."""
+        """Return true only for groups in memory: other engines also open files, and the user can name this one."""
         return isinstance(filename_or_obj, ManifestGroup)
 
 

@@ -90,8 +90,8 @@ def lazy_variable(
     Returns
     -------
     xarray.Variable
-        Variable whose encoding has ``dtype`` (the stored dtype and the packing, if values are unpacked), ``fill_value``,
-        ``source`` (if there is one URL), ``preferred_chunks``, and ``chunks`` if all chunks are equal.
+        Variable whose encoding has ``dtype`` (the stored dtype and the packing, if values are unpacked),
+        ``fill_value``, ``source`` (if there is one URL), ``preferred_chunks``, and ``chunks`` if all chunks are equal.
         The encoding of an array of one file also has what ``to_netcdf`` needs to store it in the same way:
         ``chunksizes``, ``contiguous`` and, if every netCDF library has its filters, the filters.
     """

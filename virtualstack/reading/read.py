@@ -33,7 +33,8 @@ def read_array(
     """Read a selection of a virtual array.
 
     Every stored chunk of the selection is fetched and decoded once. Of uncompressed chunks, only the bytes from the
-    first to the last selected element are fetched. About 64 MiB of stored bytes are in memory at a time, besides the result.
+    first to the last selected element are fetched. About 64 MiB of stored bytes are in memory at
+    a time, besides the result.
 
     Parameters
     ----------
