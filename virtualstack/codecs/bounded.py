@@ -47,12 +47,12 @@ else:
 
 
 def new_zlib() -> Any:
-    """Give a new decoder of one zlib stream, with the interface of :func:`zlib.decompressobj`."""
+    """Return a new decoder of one zlib stream, with the interface of :func:`zlib.decompressobj`."""
     return _inflate.decompressobj()
 
 
 def new_gzip() -> Any:
-    """Give a new decoder of one gzip member."""
+    """Return a new decoder of one gzip member."""
     return _inflate.decompressobj(zlib.MAX_WBITS | 16)
 
 
@@ -250,7 +250,7 @@ def _registered_filter(codec: Codec) -> ZarrFilterPlugin | None:
 
 @lru_cache(maxsize=1024)
 def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
-    """Give the decoder of a codec that is known here, or ``None``.
+    """Return the decoder of a codec that is known here, or ``None``.
 
     Raises
     ------
@@ -276,7 +276,7 @@ def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
 
 
 def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | None, int]:
-    """Give the size of what a codec makes of ``size`` bytes where that is known, and an upper limit of it.
+    """Return the size of what a codec makes of ``size`` bytes where that is known, and an upper limit of it.
 
     The limit leaves room for bytes that do not compress.
     """

@@ -25,7 +25,7 @@ class UnfitNumberError(CodecError):
 
 
 def cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], /) -> Codec:
-    """Give the metadata of the codec that reads ``stored``, byte order included, as ``dtype``.
+    """Return the metadata of the codec that reads ``stored``, byte order included, as ``dtype``.
 
     >>> cast_codec(np.dtype(">f4"), np.dtype("f8")).options()
     {'decode_dtype': '<f8', 'encode_dtype': '>f4'}
@@ -34,7 +34,7 @@ def cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], /) -> Codec:
 
 
 def cast_dtypes(codec: Codec, /) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
-    """Give the stored dtype and that of values; ``None`` where they are neither numbers nor text of a fixed length."""
+    """Return the stored dtype and the dtype of values; ``None`` if they are no numbers and no text of fixed length."""
     options = codec.options()
     try:
         stored, dtype = np.dtype(options["encode_dtype"]), np.dtype(options["decode_dtype"])

@@ -115,7 +115,7 @@ NAT = np.iinfo(np.int64).min
 
 
 def cf_codec(stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Codec:
-    """Give the metadata of the codec that unpacks numbers of a dtype, byte order included, by some attributes.
+    """Return the metadata of the codec that unpacks numbers of a dtype, byte order included, by some attributes.
 
     Raises
     ------
@@ -163,7 +163,7 @@ class Packing:
     attributes
         Those that say how they are packed.
     dtype
-        Of the decoded values, native.
+        Dtype of the decoded values, in native byte order.
     unsigned
         Integer dtype that stored ones are taken for, or ``None``.
     fills
@@ -173,7 +173,7 @@ class Packing:
     scaled, scale, offset
         Dtype of the product and the sum, and the numbers; ``None`` where absent.
     units, calendar
-        Of dates and durations, or ``None``.
+        Units and calendar of dates and durations, or ``None``.
     """
 
     stored: np.dtype[Any]
@@ -283,7 +283,7 @@ class Packing:
 
 
 def _fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[dict[str, Any], dict[Any, None]]:
-    """Give the attributes of missing values that count, and all their values once; NaN masks nothing."""
+    """Return the attributes of missing values that count, and all their values once; NaN masks nothing."""
     kept: dict[str, Any] = {}
     fills: dict[Any, None] = {}
     for key in ("missing_value", "_FillValue"):
@@ -298,13 +298,13 @@ def _fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[dict[st
 
 
 def _unsigned(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Give the other integer dtype of one size where ``_Unsigned`` asks for it (netCDF best practices)."""
+    """Return the other integer dtype of one size where ``_Unsigned`` asks for it (netCDF best practices)."""
     wanted = {("i", "true"): "u", ("u", "false"): "i"}.get((dtype.kind, str(attributes.get("_Unsigned"))))
     return None if wanted is None else np.dtype(f"{wanted}{dtype.itemsize}")
 
 
 def _masked(dtype: np.dtype[Any], attributes: Mapping[str, Any], *, is_time: bool) -> tuple[np.dtype[Any], Any]:
-    """Give the dtype that has a place for missing values, and what stands for them."""
+    """Return the dtype that has a place for missing values, and what stands for them."""
     if "scale_factor" in attributes or "add_offset" in attributes:
         return _float_dtype(dtype, attributes), np.nan
     if is_time and dtype.kind in "iu":
@@ -315,7 +315,7 @@ def _masked(dtype: np.dtype[Any], attributes: Mapping[str, Any], *, is_time: boo
 
 
 def _float_dtype(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
-    """Give the dtype of scaled values.
+    """Return the dtype of scaled values.
 
     CF conventions 8.1 ask for a scale and an offset of one float dtype, which then is that of the values.
     """

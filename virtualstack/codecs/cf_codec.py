@@ -24,7 +24,7 @@ class CFCodec(ArrayArrayCodec):
     Parameters
     ----------
     configuration
-        As in :class:`~virtualstack.codecs.codec.Codec`.
+        Configuration as canonical JSON text (see :class:`~virtualstack.codecs.codec.Codec`).
     """
 
     is_fixed_size = True
@@ -37,11 +37,11 @@ class CFCodec(ArrayArrayCodec):
         return cls(Codec.from_json(data).configuration)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the element of ``codecs`` in zarr v3 metadata."""
+        """Return the element of ``codecs`` in zarr v3 metadata."""
         return Codec(CF, self.configuration).to_json()
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        """Give what the array is before decoding.
+        """Return what the array is before decoding.
 
         Raises
         ------
@@ -66,6 +66,6 @@ class CFCodec(ArrayArrayCodec):
         raise NotImplementedError(f"codec '{CF}' only decodes: packing again would lose what the source has rounded")
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Give the bytes that decoded values of so many bytes have as they are stored."""
+        """Return the bytes that decoded values of so many bytes have as they are stored."""
         packing = parse_packing(Codec(CF, self.configuration))
         return input_byte_length // packing.dtype.itemsize * packing.stored.itemsize

@@ -67,7 +67,7 @@ def quiet() -> Iterator[None]:
 
 
 def datetime_units(units: object, /) -> bool:
-    """Tell whether xarray takes units for those of dates.
+    """Return whether xarray takes units for those of dates.
 
     >>> datetime_units("days since 2000-01-01"), datetime_units("days")
     (True, False)
@@ -83,7 +83,7 @@ def check_calendar(calendar: object, /) -> None:
 
 @lru_cache(maxsize=4096)
 def datetime_scale(units: str, calendar: str | None, /) -> tuple[int, int] | None:
-    """Give the reference date and the unit of dates, both in nanoseconds.
+    """Return the reference date and the unit of dates, both in nanoseconds.
 
     ``None`` where xarray asks cftime for every date: the reference date is before 1678, or before the reform of the
     calendar, or is not written as ISO 8601 has it.
@@ -127,7 +127,7 @@ def same_dates(left: tuple[str, str | None], right: tuple[str, str | None], /) -
 
 
 def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /) -> NDArray[Any]:
-    """Give dates as ``datetime64[ns]``; NaN, and the least integer of 64 bits, are NaT.
+    """Return dates as ``datetime64[ns]``; NaN, and the least integer of 64 bits, are NaT.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def _fits(number: float, origin: int, step: int) -> bool:
 
 
 def timedelta_dtype(units: str, attribute: str, numbers: np.dtype[Any], /) -> np.dtype[Any]:
-    """Give the dtype of durations, which is that of the attribute ``dtype``.
+    """Return the dtype of durations, which is that of the attribute ``dtype``.
 
     >>> timedelta_dtype("days", "timedelta64[s]", np.dtype(np.int32))
     dtype('<m8[s]')
@@ -205,7 +205,7 @@ def timedelta_dtype(units: str, attribute: str, numbers: np.dtype[Any], /) -> np
 
 
 def decode_timedeltas(numbers: NDArray[Any], units: str, dtype: np.dtype[Any], /) -> NDArray[Any]:
-    """Give durations of a dtype of :func:`timedelta_dtype`; the least integer of 64 bits is NaT.
+    """Return durations of a dtype of :func:`timedelta_dtype`; the least integer of 64 bits is NaT.
 
     Raises
     ------

@@ -51,7 +51,7 @@ _MAX_SHOWN_CHARACTERS = 500
 
 
 def shortened(text: object, /) -> str:
-    """Give the text of a configuration for a message; whoever wrote the data chose how long it is."""
+    """Return the text of a configuration for a message; whoever wrote the data chose how long it is."""
     shown = printable(str(text))
     return shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[:_MAX_SHOWN_CHARACTERS]}..."
 
@@ -108,11 +108,11 @@ class Codec:
         return cls.from_config(data["name"], **dict(data.get("configuration") or {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Give the element of ``codecs`` in zarr v3 array metadata; a new object each time."""
+        """Return the element of ``codecs`` in zarr v3 array metadata; a new object each time."""
         return {"name": self.name, "configuration": self.options()}
 
     def options(self) -> dict[str, Any]:
-        """Give the configuration as a new dict."""
+        """Return the configuration as a new dict."""
         value: dict[str, Any] = json.loads(self.configuration)
         return value
 
@@ -127,7 +127,7 @@ _SAME = {
 
 
 def agreed(a: tuple[Codec, ...], b: tuple[Codec, ...], /) -> tuple[Codec, ...]:
-    """Give codecs that stand for two rows of them that decode alike: the first, without what holds for it alone.
+    """Return codecs that stand for two rows of them that decode alike: the first, without what holds for it alone.
 
     >>> plain = Codec.from_config("virtualstack.grib", row=360, plain=True)
     >>> agreed((plain,), (Codec.from_config("virtualstack.grib", row=360),))
@@ -144,7 +144,7 @@ _TELLS: Mapping[str, str] = {"virtualstack.grib": "grid"}
 
 @lru_cache(maxsize=4096)
 def tells_values(codecs: tuple[Codec, ...], /) -> bool:
-    """Tell whether chunks with these codecs have the same values wherever they lie.
+    """Return whether chunks with these codecs have the same values wherever they lie.
 
     >>> tells_values((Codec.from_config("virtualstack.grib", key="latitudes", grid="9a2e"),))
     True
@@ -202,7 +202,7 @@ class BytesDecoder(Protocol):
     """
 
     def __call__(self, raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
-        """Give the decoded bytes."""
+        """Return the decoded bytes."""
 
 
 def raw_bytes(data: Any, /) -> NDArray[np.uint8]:
@@ -230,7 +230,7 @@ _LAST_CHARACTER = 0x10FFFF
 
 
 def check_text(values: NDArray[Any], /) -> NDArray[Any]:
-    """Give values back that are seen in stored bytes, if their text is text: numpy crashes where it is not.
+    """Return values viewed in stored bytes after a check of their text: numpy crashes on numbers beyond Unicode.
 
     Raises
     ------

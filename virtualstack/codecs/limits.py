@@ -173,7 +173,7 @@ def _jpeg2000(data: bytes) -> tuple[int, int, int]:
 
 
 def _precincts(stream: bytes, samples: int) -> Iterator[tuple[int, bytes]]:
-    """Give levels and exponents of precincts of all coding styles (ITU T.800, A.6.1 and A.6.2), those of tiles too.
+    """Yield levels and exponents of precincts of all coding styles (ITU T.800, A.6.1 and A.6.2), those of tiles too.
 
     What only looks like one in the data of a tile is given, too; that is one of 2^40 bytes or so.
     """
@@ -259,11 +259,11 @@ def bounded_plugin(
     name
         In numcodecs' registry.
     decoder
-        Of that registry.
+        Decoder of the codec in the registry of numcodecs.
     options
         Its configuration.
     dtype, shape
-        Of the array that the codecs make bytes of.
+        Dtype and shape of the array that the codecs encode.
 
     Returns
     -------

@@ -70,9 +70,9 @@ def decode(
     codecs
         In encoding order. Zarr's plain ``bytes`` codec is implied where none of them makes bytes of arrays.
     dtype
-        Of the decoded chunk, byte order included.
+        Dtype of the decoded chunk, byte order included.
     shape
-        Of the decoded chunk, in elements.
+        Shape of the decoded chunk, in elements.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def _is_elementwise(codec: Codec) -> bool:
 
 
 def stored_dtype(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> np.dtype[Any]:
-    """Give the dtype, byte order included, that values have before they become bytes.
+    """Return the dtype, byte order included, that values have before they become bytes.
 
     It is that of the decoded chunk, but for codecs that cast or unpack.
 
@@ -261,7 +261,7 @@ def _n_bytes(spec: Spec) -> int:
 
 
 def _plain(spec: Spec) -> tuple[Callable[[Any], Any], int, int]:
-    """Give the decoder of zarr's plain ``bytes`` codec."""
+    """Return the decoder of zarr's plain ``bytes`` codec."""
     dtype, shape = spec.dtype, spec.shape
     if dtype.hasobject:
         raise UnsupportedFeatureError(

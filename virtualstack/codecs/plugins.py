@@ -150,7 +150,7 @@ class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
         """Make the decoder of bytes to an array."""
 
     def get_config(self) -> dict[str, Any]:
-        """Give the settings, with the ``id``."""
+        """Return the settings, with the ``id``."""
         return {"id": self.codec_id, **self.codec.options()}
 
     def encode(self, buf: Any) -> Any:
@@ -164,7 +164,7 @@ class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
         raise NotImplementedError(f"'{self.codec_id}' only decodes")
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Give the values, in ``out`` where it is given."""
+        """Return the values, in ``out`` where it is given."""
         values = self.decoder(self.codec.options())(raw_bytes(buf))
         if out is None:
             return values

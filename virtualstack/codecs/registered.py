@@ -57,7 +57,7 @@ class Step:
     Parameters
     ----------
     kind
-        Of the codec, as it encodes: array to array, array to bytes, or bytes to bytes.
+        Kind of the codec, named for encoding: array to array, array to bytes, or bytes to bytes.
     decode
         Takes an array, or the bytes of one, and gives an array; from bytes to bytes it is a `BytesDecoder`.
     encoded
@@ -77,7 +77,7 @@ def registered_step(codec: Codec, spec: Spec, /) -> Step:
     codec
         Its metadata.
     spec
-        Of the array it encoded.
+        Dtype and shape of the array that the codec encoded.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _unknown(codec: Codec) -> MissingDependencyError | UnsupportedFeatureError:
 
 
 def _is_registered(name: str) -> bool:
-    """Tell whether numcodecs knows a codec; imagecodecs registers its own only when it is asked to."""
+    """Return whether numcodecs knows a codec; imagecodecs registers its own only when it is asked to."""
     known = numcodecs.registry.codec_registry, numcodecs.registry.entries
     if any(name in table for table in known):
         return True
@@ -165,7 +165,7 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
     Raises
     ------
     MissingDependencyError, UnsupportedFeatureError
-        As in `registered_step`.
+        The codec is not installed, does not take its configuration, or is not decoded because nothing bounds it.
     """
     name = codec.name.removeprefix("numcodecs.")
     if not _is_registered(name):

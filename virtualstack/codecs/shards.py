@@ -31,12 +31,12 @@ type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], 
 
 
 def with_fill(codecs: tuple[Codec, ...], fills: Iterable[bytes], /) -> tuple[Codec, ...]:
-    """Tell the codecs of an encoding the fill value of the array, where that is one and shards are among them.
+    """Write the fill value of the array into the codecs that decode shards, if there is exactly one fill value.
 
     Parameters
     ----------
     codecs
-        Of the encoding.
+        Codecs of the encoding.
     fills
         Bytes of the fill values that chunks of the array may have, in native byte order.
     """
@@ -59,7 +59,7 @@ def shard_decoder(
     codec
         Its metadata.
     dtype, shape
-        Of a shard.
+        Dtype and shape of a shard.
     make_decoder
         Makes the decoders of the chunks in it, and of its index.
 
@@ -122,7 +122,7 @@ def shard_decoder(
 
 
 def _fill(told: object, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Give the fill value; ``None`` where it was not told, or is none of the dtype."""
+    """Return the fill value; ``None`` where it was not told, or is none of the dtype."""
     if not isinstance(told, str):
         return None
     raw = bytes.fromhex(told)

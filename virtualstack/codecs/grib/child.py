@@ -84,8 +84,7 @@ def values(message: bytes, size: int | None, row: int, is_whole: bool, /) -> NDA
     row
         Number of points in a row. Rows that run the other way are turned around.
     is_whole
-        Whether the message has spherical harmonics of which none is missing. This spares what takes long for short
-        messages.
+        If true, the message has spherical harmonics without missing values. This saves time with short messages.
 
     Raises
     ------
@@ -212,7 +211,7 @@ class _Packing:
 
     @property
     def is_exact(self) -> bool:
-        """Tell whether eccodes' arithmetic in float32 gives what rounding its arithmetic in float64 gives.
+        """Return whether eccodes' arithmetic in float32 gives what rounding its arithmetic in float64 gives.
 
         With D = 0 and a packed number that float32 holds, the sum is the one operation that rounds; where float64 holds
         it exactly, both round it once.

@@ -49,7 +49,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
         ``grid``: a name of the grid; coordinates of equal ones are equal.
         ``plain``: whether kerchunk's codec ``grib`` decodes the same; for writers.
     shape
-        Of the decoded chunk, in elements; points in a row without.
+        Shape of the decoded chunk, in elements. By default, all points have one dimension.
 
     Raises
     ------

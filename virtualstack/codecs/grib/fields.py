@@ -176,7 +176,7 @@ _GROUPS = Struct(">IBBIBIB")
 
 
 def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) -> bool:
-    """Tell whether eccodes decodes values without reading or writing beyond what it has.
+    """Return whether eccodes decodes values without reading or writing beyond what it has.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def _n_marked(bitmap: bytes, n_points: int) -> int:
 
 
 def _is_plain_image(n_values: int, n_bits: int, data: bytes) -> bool:
-    """Tell whether a codestream has one component, with an unsigned number of so many bits for each value."""
+    """Return whether a codestream has one component, with an unsigned number of so many bits for each value."""
     if len(data) < _SIZ.size:
         return False
     marker, columns, rows, left, top, n_components, depth, dx, dy = _SIZ.unpack_from(data)
@@ -227,7 +227,7 @@ def _is_plain_image(n_values: int, n_bits: int, data: bytes) -> bool:
 
 
 def _are_safe_groups(n_values: int, packing: bytes, data: bytes) -> bool:
-    """Tell whether the groups of complex packing have as many values.
+    """Return whether the groups of complex packing have as many values.
 
     Raises
     ------
@@ -334,7 +334,7 @@ def described(raw: bytes, /) -> bytes:
 
 
 def short_data(data: bytes, /) -> bytes:
-    """Give a section 4 of GRIB 1 without values, with the flags, scale and reference value of another one's beginning.
+    """Return a section 4 of GRIB 1 without values, with the flags, scale and reference value of another section 4.
 
     Coefficients of spherical harmonics that are stored apart are zeros.
     """
@@ -346,7 +346,7 @@ def short_data(data: bytes, /) -> bytes:
 
 
 def has_harmonics(message: bytes, /) -> bool:
-    """Tell whether a message of one field has spherical harmonics without a bitmap: none of its values is missing."""
+    """Return whether a message of one field has spherical harmonics without a bitmap: none of its values is missing."""
     if message[7] == 1:
         return not message[15] & 0x40 and message[_data_1(message) + 3] >= 0x80
     sections, _ = _sections(message)
@@ -354,7 +354,7 @@ def has_harmonics(message: bytes, /) -> bool:
 
 
 def is_safe(message: bytes, /) -> bool:
-    """Tell whether eccodes, which trusts what a message of one field says, decodes its values without a crash.
+    """Return whether eccodes, which trusts what a message of one field says, decodes its values without a crash.
 
     It is safe where values are packed in one of the usual ways, and the lengths that the message names fit together.
 

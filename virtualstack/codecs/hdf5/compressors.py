@@ -61,7 +61,7 @@ _LZF_RATIO = 88
 
 
 def lzf(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder of filter 32000."""
+    """Return the decoder of filter 32000."""
     check_installed(LZF)
 
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
@@ -78,7 +78,7 @@ def lzf(options: Mapping[str, Any], /) -> BytesDecoder:
 
 
 def szip(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder of filter 4: the size in 4 bytes, least significant first, and a stream of libaec.
+    """Return the decoder of filter 4: the size in 4 bytes, least significant first, and a stream of libaec.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ type _Undo = Callable[[memoryview, int, int, memoryview], None]
 
 
 def lz4(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder of filter 32004; a block that did not shrink is stored as it is."""
+    """Return the decoder of filter 32004; a block that did not shrink is stored as it is."""
 
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         out, work, n_bytes = _open(raw, "lz4", size, limit)
@@ -130,7 +130,7 @@ def lz4(options: Mapping[str, Any], /) -> BytesDecoder:
 
 
 def bitshuffle_settings(options: Mapping[str, Any], /) -> tuple[int, int, str]:
-    """Give bytes of an element, elements of a block and the compressor.
+    """Return bytes of an element, elements of a block and the compressor.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def bitshuffle_settings(options: Mapping[str, Any], /) -> tuple[int, int, str]:
 
 
 def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder of filter 32008.
+    """Return the decoder of filter 32008.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
 
 
 def _open(raw: BytesLike, what: str, size: int | None, limit: int) -> tuple[NDArray[np.uint8], memoryview, int]:
-    """Give memory for the decoded chunk, the stored bytes in memory that may be changed, and the bytes of a block."""
+    """Return memory for the decoded chunk, the stored bytes in memory that may be changed, and the bytes of a block."""
     if len(raw) < _HEADER.size:
         raise CodecError(f"the {what} chunk has {len(raw)} bytes; its header alone has {_HEADER.size}")
     work = memoryview(bytearray(raw))
@@ -228,7 +228,7 @@ _COMPRESSORS: Mapping[str, _Undo] = {"lz4": _lz4_block, "zstd": _zstd_block}
 
 
 def _own_block(width: int) -> int:
-    """Give the elements of a block where the file does not: 8 KiB in multiples of 8."""
+    """Return the elements of a block where the file does not: 8 KiB in multiples of 8."""
     return max(_TARGET_BYTES // width // _GROUP_ELEMENTS * _GROUP_ELEMENTS, _MIN_BLOCK_ELEMENTS)
 
 
@@ -256,7 +256,7 @@ _MAX_PADDING_RATIO = 16
 
 
 def blosc2(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder."""
+    """Return the decoder."""
     check_installed(BLOSC2)
 
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:

@@ -8,9 +8,9 @@ bytes of a stored element, and ``members``, what to convert in each element, all
 ``offset``, ``count``, ``size``
     Byte where it begins, how many lie one after the other, and bytes of each.
 ``dtype``
-    Of numbers: what comes out, in the stored byte order. Only a single member that fills the element may change size.
+    Dtype of decoded numbers, in the stored byte order. Only a single member that fills the element may change size.
 ``bits``
-    Of integers: lowest bit and number of bits. Of floats: position of the sign, position and size of the exponent,
+    For integers: lowest bit and number of bits. For floats: position of the sign, position and size of the exponent,
     position and size of the mantissa, bias of the exponent.
 """
 
@@ -37,7 +37,7 @@ type _Turn = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
 
 
 def elements(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder; settings as above.
+    """Return the decoder; settings as above.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def is_text(options: Mapping[str, Any], /) -> bool:
 
 
 def stored_size(options: Mapping[str, Any], nbytes: int, /) -> int:
-    """Give the bytes that are stored where ``nbytes`` come out.
+    """Return the bytes that are stored where ``nbytes`` come out.
 
     >>> member = {"kind": "float", "size": 2, "dtype": "<f4", "bits": [15, 7, 8, 0, 7, 127]}
     >>> stored_size({"itemsize": 2, "members": [member]}, 40)

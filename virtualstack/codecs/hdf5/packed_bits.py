@@ -90,7 +90,7 @@ def _write(
 
 
 def gather(data: NDArray[np.uint8], bits: NDArray[np.int64], /, *, width: int) -> NDArray[np.uint64]:
-    """Give packed numbers at any places.
+    """Return packed numbers at any places.
 
     Parameters
     ----------
@@ -194,11 +194,11 @@ class NbitLayout:
     Parameters
     ----------
     n_elements
-        Of a chunk.
+        Number of elements of a chunk.
     size
         Bytes of a decoded element.
     n_bits
-        Of a packed element.
+        Number of bits of a packed element.
     fields
         All that is packed.
     """
@@ -244,7 +244,7 @@ class _Tree:
         self._next = self._n_compounds = 0
 
     def read(self, kind: int, at: int, *, depth: int) -> tuple[list[_Field], int, int]:
-        """Give the fields of a datatype whose values begin at an index, its packed bits and its decoded bytes."""
+        """Return the fields of a datatype whose values begin at an index, its packed bits and its decoded bytes."""
         self._next = at
         return self._read(kind, depth)
 
@@ -379,11 +379,11 @@ class Scaling:
     Parameters
     ----------
     n_elements
-        Of a chunk.
+        Number of elements of a chunk.
     dtype
-        Of its values, in the stored byte order.
+        Dtype of the values of the chunk, in the stored byte order.
     decimals
-        Of floats.
+        Decimal scale factor of floats.
     fill
         Stored as the packed number of which all bits are set.
     """
@@ -456,7 +456,7 @@ def _unpack_scaled(source: NDArray[np.uint8], scaling: Scaling) -> NDArray[Any]:
 
 
 def _restore(numbers: NDArray[Any], width: int, least: bytes, scaling: Scaling) -> NDArray[Any]:
-    """Give values in the stored byte order."""
+    """Return values in the stored byte order."""
     native = scaling.dtype.newbyteorder("=")
     start = np.frombuffer(least, native.newbyteorder("<"), 1).astype(native)[0]
     is_fill = None if scaling.fill is None else numbers == (1 << width) - 1

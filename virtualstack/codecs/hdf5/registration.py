@@ -106,7 +106,7 @@ class Elements(_Filter):
     codec_id = ELEMENTS
 
     def encode(self, buf: Any) -> Any:
-        """Give strings as they are: they end in NULs.
+        """Return strings as they are: they end in NULs.
 
         Raises
         ------

@@ -31,9 +31,9 @@ class ZfpHeader:
     Parameters
     ----------
     n_bits
-        Of the header itself.
+        Number of bits of the header itself.
     shape, dtype
-        Of the decoded chunk.
+        Shape and dtype of the decoded chunk.
     block_bits
         Least bits of a block of 4 elements an axis: where it is more than 1, blocks are padded to it.
     """
@@ -52,7 +52,7 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
     Parameters
     ----------
     words
-        Of 32 bits each: the client data values of the filter without the first, which names versions.
+        Words of 32 bits: the client data values of the filter without the first, which names versions.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
 
 
 def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Give the decoder.
+    """Return the decoder.
 
     Parameters
     ----------

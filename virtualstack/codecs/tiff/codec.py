@@ -72,7 +72,7 @@ def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
         ``shape``: rows, columns and samples that stand together; all others are those of
         :class:`~virtualstack.codecs.tiff.settings.Settings`.
     shape
-        Of the decoded chunk, which has as many elements; that of the options by default.
+        Shape of the decoded chunk, with as many elements as the shape of the options, which is the default.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def _shaped(values: NDArray[Any], shape: tuple[int, ...], edge: tuple[int, int] 
 
 
 def _padded(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Give a tile the rows and columns that lie outside of the image."""
+    """Return a tile padded with zeros to the full shape, for the rows and columns outside of the image."""
     if values.shape == shape:
         return values
     whole = np.zeros(shape, values.dtype)
@@ -305,7 +305,7 @@ def _is_edge(found: tuple[int, ...], shape: tuple[int, ...], edge: tuple[int, in
 
 
 def _jpeg_colors(settings: Settings, samples: int, *, is_jfif: bool) -> tuple[int | None, int | str | None]:
-    """Give the colour space of the stream, and the one that is wanted; YCbCr becomes RGB, as in all other readers."""
+    """Return the colour space of the stream, and the one that is wanted; YCbCr becomes RGB, as in all other readers."""
     color: int | None = None
     out_color: int | str | None = None
     if samples == 3 and settings.photometric in (0, 1):  # three bands, no colours: libjpeg takes them for YCbCr

@@ -89,7 +89,7 @@ _LISTS = frozenset({"edge", "shape"})
 
 
 def sample_dtype(kind: int, bits: int, /) -> np.dtype[Any] | None:
-    """Give the dtype of values, by sample format and bits; ``None`` where there is none.
+    """Return the dtype of values, by sample format and bits; ``None`` where there is none.
 
     >>> sample_dtype(1, 12), sample_dtype(3, 24), sample_dtype(2, 12)
     (dtype('uint16'), dtype('float32'), None)
@@ -124,7 +124,7 @@ class Settings:
     kind, bits
         Sample format (tag 339) and bits of a sample (258).
     big
-        Whether the file is big-endian.
+        If true, the file is big-endian.
     predictor, fill_order, photometric, planar, t4
         Tags 317, 266, 262, 284 and 292.
     extra
@@ -165,11 +165,11 @@ class Settings:
         return self.kind == _COMPLEX_INT
 
     def jpeg_tables(self) -> bytes | None:
-        """Give the JPEG tables."""
+        """Return the JPEG tables."""
         return None if self.tables is None else base64.b64decode(self.tables)
 
     def codec(self, shape: tuple[int, int, int], /) -> Codec:
-        """Give the codec's metadata, for strips or tiles of a shape; what has its default is left out."""
+        """Return the codec's metadata, for strips or tiles of a shape; what has its default is left out."""
         own = {name: getattr(self, name) for name in self.__slots__}
         own = {name: value for name, value in own.items() if value != _DEFAULTS[name]}
         return Codec.from_config(TIFF, shape=shape, **own)
@@ -207,7 +207,7 @@ class Settings:
             raise ValueError(reason)
 
     def obstacle(self) -> str | None:
-        """Say why chunks that are stored so cannot be decoded, as half a sentence; ``None`` where they can."""
+        """Return why chunks with these settings cannot be decoded, as half a sentence; ``None`` if they can."""
         if self.compression not in COMPRESSIONS:
             name = _NAMED.get(self.compression)
             what = "which is not known" if name is None else f"{name}, which is not decoded"
@@ -263,13 +263,13 @@ _WEBP = 50001
 
 
 def standard_codec(own: Settings, /) -> Codec | None:
-    """Give the codec of zarr version 3 that decodes the same; ``None`` where there is none."""
+    """Return the codec of zarr version 3 that decodes the same; ``None`` where there is none."""
     is_bytes = not own.is_packed and own.predictor == 1 and own.fill_order == 1
     return _STANDARD.get(own.compression) if is_bytes else None
 
 
 def numcodecs_configs(codec: Codec, /) -> list[dict[str, Any]]:
-    """Give numcodecs configurations, in encoding order, that decode the same or raise: others' where there are such.
+    """Return numcodecs configurations, in encoding order, that decode the same or raise: others' where there are such.
 
     >>> numcodecs_configs(Codec.from_config("virtualstack.tiff", shape=[8, 8, 1], compression=5))
     [{'id': 'imagecodecs_lzw'}]
