@@ -26,9 +26,7 @@ from virtualstack.dataset.opening import (
     Opening,
     Unsupported,
     account_for,
-    as_one,
-    open_each,
-    open_whole,
+    open_groups,
     what_is_left_out,
 )
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
@@ -572,11 +570,8 @@ def _open_all[T: (xr.Dataset, xr.DataTree)](
         progress=progress,
         options=replace(opening.options, is_part=is_one_index and len(listed) == len(items)),
     )
-    outcomes = open_each(scanned, scanned.urls, lambda root: open_whole(root, open_node), on_error=on_error)
-    errors = dict(scanned.errors)
-    errors |= {url: x for url, x in zip(scanned.urls, outcomes, strict=True) if isinstance(x, Exception)}
-    opened = [x for x in outcomes if not isinstance(x, Exception)]
-    found, is_one = as_one(opened, open_node, opening, reader)
+    found, is_one, errors = open_groups(scanned, scanned.urls, open_node, opening, reader, on_error=on_error)
+    errors = dict(scanned.errors) | errors
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
     if is_one and len(listed) == len(items):

@@ -23,9 +23,7 @@ __all__ = [
     "Opening",
     "Unsupported",
     "account_for",
-    "as_one",
-    "open_each",
-    "open_whole",
+    "open_groups",
     "select_group",
     "what_is_left_out",
 ]
@@ -226,60 +224,61 @@ def _listed(refused: list[Refusal]) -> str:
     return listed + (f"; and {len(refused) - _MAX_SHOWN_REASONS} more" if len(refused) > _MAX_SHOWN_REASONS else "")
 
 
-def open_each[T](
+def open_groups[T](
     groups: Sequence[ManifestGroup],
     urls: Sequence[str],
-    open_one: Callable[[ManifestGroup], T],
+    open_node: Callable[[ManifestGroup], T],
+    opening: Opening,
+    reader: str | Reader | None,
     /,
     *,
     on_error: OnError,
-) -> list[T | Exception]:
-    """Open groups, in several threads if their sources are remote.
+) -> tuple[list[T], bool, dict[str, Exception]]:
+    """Open groups that were scanned, in several threads if their sources are remote.
 
     Parameters
     ----------
     groups, urls
         The group and the URL of each source.
-    open_one
+    open_node
         Function that opens one group.
+    opening, reader
+        Options that the sources were scanned with.
     on_error
-        ``"raise"`` to raise the first error, or ``"skip"`` to return the error in place of the group.
+        ``"raise"`` to raise the first error, or ``"skip"`` to return the errors.
+
+    Returns
+    -------
+    tuple
+        The opened groups; true if all were parts of one kind, and were put together; and the errors by URL.
 
     Raises
     ------
     ReaderError, StorageError
-        A group cannot be opened, and ``on_error`` is ``"raise"``.
+        A group cannot be opened and ``on_error`` is ``"raise"``, or parts cannot be put together.
     """
 
-    def attempt(root: ManifestGroup) -> T | Exception:
+    def attempt(root: ManifestGroup) -> T | ManifestGroup | Exception:
         try:
-            return open_one(root)
+            return root if PARTS in root.attributes else open_node(root)
         except (ReaderError, StorageError) as error:
             if on_error == "raise":
                 raise
             return error
 
-    return list(concurrently(attempt, groups, urls))
+    outcomes = list(concurrently(attempt, groups, urls))
+    errors = {url: x for url, x in zip(urls, outcomes, strict=True) if isinstance(x, Exception)}
+    opened = [x for x in outcomes if not isinstance(x, Exception)]
+    return *_put_together(opened, open_node, opening, reader), errors
 
 
-def open_whole[T](root: ManifestGroup, open_node: Callable[[ManifestGroup], T], /) -> T | ManifestGroup:
-    """Open a group; return the group itself if it is one part of a source with several parts."""
-    return root if PARTS in root.attributes else open_node(root)
-
-
-def as_one[T](
+def _put_together[T](
     opened: Sequence[T | ManifestGroup],
     open_node: Callable[[ManifestGroup], T],
     opening: Opening,
     reader: str | Reader | None,
-    /,
 ) -> tuple[list[T], bool]:
-    """Open parts as one group if all are parts of the same kind, otherwise one by one.
-
-    Returns
-    -------
-    tuple
-        The opened groups, and true if the parts were put together.
+    """Open parts as one group if all are parts of the same kind, otherwise one by one; return whether they are one.
 
     Raises
     ------

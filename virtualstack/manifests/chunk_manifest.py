@@ -122,10 +122,8 @@ class ChunkManifest:
             The encoding of all chunks, or the table of encodings.
         fill
             Fill value of the array.
-        location_codes
-            Codes as in ``location`` of :data:`ENTRY`; by default the first location.
-        encoding_codes
-            Rows of the table of encodings; by default the first.
+        location_codes, encoding_codes
+            Codes as in ``location`` of :data:`ENTRY`, and rows of the table of encodings. By default the first ones.
         starts
             First element of each cell in its decoded chunk; see :class:`ChunkManifest`.
         inline
@@ -149,9 +147,7 @@ class ChunkManifest:
         entries["encoding"] = 0 if encoding_codes is None else encoding_codes
         entries["offset"] = offsets
         entries["length"] = lengths
-        empty = lengths < 0
-        if empty.any():
-            entries[empty] = np.zeros((), ENTRY)
+        entries[lengths < 0] = np.zeros((), ENTRY)
         if isinstance(location, str):
             location = Location(location)
         manifest = cls(

@@ -20,9 +20,7 @@ from virtualstack.dataset.opening import (
     Opening,
     Unsupported,
     account_for,
-    as_one,
-    open_each,
-    open_whole,
+    open_groups,
 )
 from virtualstack.errors import StorageError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions
@@ -191,14 +189,12 @@ class ScanResult(Sequence[ManifestGroup]):
             account_for(node, unsupported, with_children=False)
             return opening.dataset(node, loadable_variables=loadable_variables)
 
-        outcomes = open_each(self, self.urls, lambda root: open_whole(root, open_node), on_error=on_error)
-        opened = [x for x in outcomes if not isinstance(x, Exception)]
-        for url, error in zip(self.urls, outcomes, strict=True):
-            if isinstance(error, Exception):
-                if not opened:
-                    raise error
-                warn(f"left out '{url}': {error}")
-        return as_one(opened, open_node, opening, self.reader)[0]
+        found, _, errors = open_groups(self, self.urls, open_node, opening, self.reader, on_error=on_error)
+        for url, error in errors.items():
+            if not found:
+                raise error
+            warn(f"left out '{url}': {error}")
+        return found
 
     @property
     def failures(self) -> pd.DataFrame:
