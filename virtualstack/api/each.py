@@ -1,0 +1,195 @@
+"""Scan and open each of many sources, before they are joined."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import xarray as xr
+
+from virtualstack.combine import Nested, flatten, nest_like
+from virtualstack.dataset import declared_dataset
+from virtualstack.dataset.opening import OnError, Opening, account_for, open_groups, what_is_left_out
+from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.formats.base import Reader
+from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.scanning import scan
+from virtualstack.storage import StorageLike
+from virtualstack.storage.listing import find_urls
+from virtualstack.warning import warn
+
+__all__ = ["Path", "open_all"]
+
+type Path = str | os.PathLike[str]
+
+
+def _preprocessed[T: (xr.Dataset, xr.DataTree)](
+    kind: type[T], opened: T, preprocess: Callable[[T], Any], url: str | None
+) -> T:
+    """Return what ``preprocess=`` makes of an item, checked, and with the URL of its source."""
+    try:
+        made = preprocess(opened)
+    except VirtualStackError as error:
+        error.add_note(f"in preprocess= for '{url}'")
+        raise
+    except Exception as error:  # code of the user may raise any error, and does not name the file
+        raise CombineError(
+            f"preprocess= raised {type(error).__name__} for '{url}': {error}", property="preprocess", left_url=url
+        ) from error
+    if not isinstance(made, kind):
+        raise TypeError(f"preprocess= gave a {type(made).__name__} for '{url}'; it must give a {kind.__name__}")
+    if url is not None:
+        made.encoding.setdefault("source", url)
+    return _declared(made)
+
+
+def _declared[T: (xr.Dataset, xr.DataTree)](item: T) -> T:
+    """Return a copy in which edits of CF attributes apply to the arrays, before files are joined."""
+    if isinstance(item, xr.Dataset):
+        return declared_dataset(item)
+    tree: xr.DataTree = item.copy()
+    for node in tree.subtree:
+        node.dataset = declared_dataset(node.to_dataset(inherit=False))
+    return tree
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened[T]:
+    """Opened datasets or trees, nested as the URLs were, and notes on files that were left out."""
+
+    nested: Nested[T]
+    left_out: tuple[Refusal, ...]
+
+
+def open_all[T: (xr.Dataset, xr.DataTree)](
+    kind: type[T],
+    urls: Nested[Any],
+    open_one: Callable[[ManifestGroup], T],
+    opening: Opening,
+    /,
+    *,
+    preprocess: Callable[[T], T] | None,
+    given: Sequence[str],
+    reader: str | Reader | None,
+    executor: Any,
+    on_error: OnError,
+    cache: Path | None,
+    progress: Any,
+    with_children: bool,
+    is_one_index: bool,
+) -> _Opened[T]:
+    """Scan and open all sources.
+
+    The sources are opened as one where they are parts of one index and their reader assembles such parts. Datasets and
+    trees that are already open keep their positions.
+
+    Raises
+    ------
+    SourceNotFoundError
+        The list of sources is empty.
+    TypeError
+        All items are already open, and some options are about opening files.
+    ReaderError, StorageError
+        A source cannot be opened and ``on_error`` is "raise", or no source can be opened.
+    """
+    nested = _expanded(urls, kind, opening.storage)
+    items: list[str | T] = list(flatten(cast(Nested[str | T], nested)))
+    if not items:
+        raise SourceNotFoundError("there are no files to open: the list of URLs is empty")
+    listed = [item for item in items if isinstance(item, str)]
+    if given and not listed:
+        raise TypeError(f"there is no file among what is to be joined, and {list(given)} say how files are opened")
+    is_skipping = opening.unsupported == "skip"
+    nodes: list[ManifestGroup] = []
+
+    def open_node(root: ManifestGroup) -> T:
+        node = opening.node(root)
+        nodes.append(node)
+        if not is_skipping:
+            account_for(node, opening.unsupported, with_children=with_children)
+        return prepared(open_one(node), node.url)
+
+    def prepared(item: T, url: str | None) -> T:
+        return item if preprocess is None else _preprocessed(kind, item, preprocess, url)
+
+    scanned = scan(
+        listed,
+        reader=reader,
+        storage=opening.storage,
+        executor=executor,
+        on_error=on_error,
+        cache=cache,
+        progress=progress,
+        options=replace(opening.options, is_part=is_one_index and len(listed) == len(items)),
+    )
+    found, is_one, errors = open_groups(scanned, scanned.urls, open_node, opening, reader, on_error=on_error)
+    errors = dict(scanned.errors) | errors
+    if is_skipping:
+        _warn_of_refused(nodes, with_children=with_children)
+    if is_one and len(listed) == len(items):
+        return _Opened(cast(Nested[T], found), ())
+    rest = iter(found)
+    there = [item for item in items if not isinstance(item, str) or item not in errors]
+    found = [next(rest) if isinstance(item, str) else prepared(_declared(item.copy()), _source(item)) for item in there]
+    if not errors:
+        return _Opened(nest_like(nested, found), ())
+    _check_places(nested, errors)
+    _warn_of_errors(errors, n=len(items))
+    return _Opened(found, tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items()))
+
+
+def _source(item: xr.Dataset | xr.DataTree) -> str | None:
+    return (item if isinstance(item, xr.Dataset) else item.to_dataset()).encoding.get("source")
+
+
+def _expanded(urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: StorageLike) -> list[Any]:
+    """Return the URLs and open items in lists, with patterns replaced by their matches."""
+    if isinstance(urls, str | os.PathLike):
+        return find_urls([urls], storage=storage)
+    if isinstance(urls, kind):
+        return [urls]
+    if isinstance(urls, xr.Dataset | xr.DataTree):
+        other = "open_virtual_mfdatatree" if isinstance(urls, xr.DataTree) else "open_virtual_mfdataset"
+        raise TypeError(f"a {type(urls).__name__} is no {kind.__name__}: {other} joins such")
+    if isinstance(urls, bytes | Mapping | xr.DataArray) or not isinstance(urls, Iterable):
+        raise StorageError(
+            f"{urls!r:.200} is no path or URL, but of type '{type(urls).__name__}'; give text, a pathlib.Path, or a "
+            "list of such"
+        )
+    found: list[Any] = []
+    for item in urls:
+        if isinstance(item, str | os.PathLike | xr.Dataset | xr.DataTree):
+            found += _expanded(item, kind, storage)
+        else:
+            found.append(_expanded(item, kind, storage))
+    return found
+
+
+def _check_places(nested: Sequence[Any], errors: Mapping[str, Exception]) -> None:
+    """Raise the first error if the files are in lists of lists, where leaving one out would move the others."""
+    if any(isinstance(item, list) for item in nested):
+        url, error = next(iter(errors.items()))
+        error.add_note(
+            f"'{url}' cannot be left out with on_error='skip': it has a place in lists of lists, and others would move "
+            "there; leave its row or column out, or order files by their coordinates (combine='by_coords')"
+        )
+        raise error
+
+
+def _warn_of_errors(errors: Mapping[str, Exception], *, n: int) -> None:
+    url, error = next(iter(errors.items()))
+    if len(errors) == n:
+        raise error
+    warn(
+        f"left out {len(errors):,} of {n:,} files that could not be opened, first '{url}': {error}; "
+        ".virtual.report() names all"
+    )
+
+
+def _warn_of_refused(nodes: Sequence[ManifestGroup], *, with_children: bool) -> None:
+    """Warn once for all files about variables that were left out."""
+    said = [x for node in nodes if (x := what_is_left_out(node, with_children=with_children)) is not None]
+    if said:
+        warn(f"{said[0]} (and of {len(said) - 1:,} more files)" if said[1:] else said[0])
