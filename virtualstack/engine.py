@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -86,89 +87,110 @@ def _as_strings(name: str, variable: xr.Variable) -> xr.Variable:
 
 
 class VirtualStackBackendEntrypoint(BackendEntrypoint):
-    """The backend ``engine="virtualstack"``, which opens kerchunk references, files that a reader knows, and groups.
+    """The backend ``engine="virtualstack"``, which opens stores, references, files that a reader knows, and groups.
 
     Values are read on demand and equal what the format's own library reads from the source.
+
+    When to use: with ``xr.open_dataset`` and ``xr.open_datatree``, which call it by its name. Alternatives:
+    :func:`virtualstack.open_virtual_dataset` opens a file to write its references, and its
+    ``.virtual.open()`` reads values too.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+    >>> vs.open_virtual_dataset("day.nc").virtual.to_kerchunk("refs.json")
+    >>> xr.open_dataset("refs.json", engine="virtualstack")["rain"].values
+    array([1., 2.])
     """
 
     description = "Open virtual references and archive files with virtualstack"
     joins_characters: ClassVar[bool] = True
     """If true, characters are joined to text where ``concat_characters`` asks for it."""
 
-    open_dataset_parameters = (
-        "filename_or_obj",
-        "drop_variables",
-        "group",
-        "reader",
-        "storage",
-        "absent",
-        "unsupported",
-        "inline_limit",
-        "mask_and_scale",
-        "decode_times",
-        "concat_characters",
-        "decode_coords",
-        "at",
-        "allow",
-        "stale",
-        "use_cftime",
-        "decode_timedelta",
-    )
-
     def open_dataset(
         self,
         filename_or_obj: Any,
         *,
-        drop_variables: str | Iterable[str] | None = None,
         group: str | None = None,
         reader: str | Reader | None = None,
         storage: StorageLike = None,
-        absent: Literal["fill", "raise"] = "fill",
+        drop_variables: str | Iterable[str] | None = None,
         unsupported: Unsupported = "inline",
         inline_limit: int | str = "1 MiB",
         at: At | None = None,
         allow: Allow = (),
+        absent: Literal["fill", "raise"] = "fill",
         stale: Stale | None = None,
-        mask_and_scale: bool = True,
-        decode_times: Any = True,
+        mask_and_scale: bool | Mapping[str, bool] = True,
+        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] = True,
+        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
         concat_characters: bool | Mapping[str, bool] = True,
-        decode_coords: Any = True,
-        use_cftime: bool | None = None,
-        decode_timedelta: Any = None,
+        decode_coords: bool | Literal["coordinates", "all"] = True,
     ) -> xr.Dataset:
-        """Open references as a lazy dataset; no chunk is read unless a variable has to be inlined (``unsupported``).
+        """Open references, a store or a file as a lazy dataset.
+
+        No chunk is read until values are used, except those of variables that have to be inlined (``unsupported``).
 
         Parameters
         ----------
         filename_or_obj
-            URL or path of references or of a file, a dict of kerchunk references, or a :class:`ManifestGroup`.
+            URL or path of references, of a store or of a file, a dict of kerchunk references, or a
+            :class:`ManifestGroup`.
         group
-            Path of a group; the root by default.
+            Path of the group to open. By default it is the root.
         reader
-            Name of a reader, or a reader; detected by default.
+            Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default the reader is
+            detected.
         storage
-            Access to the references and to their sources; see :func:`virtualstack.open_virtual_dataset`.
-        absent
-            If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as the fill value.
-        unsupported
-            What to do with a variable that has no byte-range form. ``"inline"`` reads its values at once up to
-            ``inline_limit``, and raises an error for more. ``"raise"`` raises an error. ``"skip"`` leaves the variable
-            out and names it in a warning.
-        inline_limit
-            Maximum bytes of inlined values of each variable, as a number or text such as ``"1 MiB"``.
-        at
-            Snapshot of a vstack: its number, ``-1`` for the newest, or a time at which it was the newest (ISO
-            8601, UTC if it has no time zone). The newest by default.
-        allow
-            URLs of further folders and files that a store or references may refer to; see
-            :func:`virtualstack.open_virtual_dataset`.
-        stale
-            Reaction if size or etag of a source changed since indexing: an error, a warning (``"warn"``)
-            or nothing (``"ignore"``).
+            Access to the references and to their sources: credentials, endpoint and retries, such as
+            ``{"s3://bucket/": {...}}``. Local files, http(s) and buckets that the credentials of the environment or
+            anonymous access can read need none.
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
-        mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
-            Decoding options, as in :func:`xarray.open_dataset`.
+        unsupported
+            Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values at once if
+            they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the variable out,
+            and names it in a warning.
+        inline_limit
+            Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
+        at
+            Snapshot of a vstack: its number, ``-1`` for the newest, or a time at which it was the newest (ISO 8601, UTC
+            if it has no time zone). By default it is the newest.
+        allow
+            URLs or paths of files and folders that a store or references may refer to, in addition to the default
+            places. References that come over a network may refer to local files and private hosts only if ``allow``
+            names these.
+        absent
+            Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
+        stale
+            Treatment of a source that has changed since it was scanned: ``"error"``, ``"warn"`` or ``"ignore"``. By
+            default reading it is an error.
+        mask_and_scale
+            If false, missing values, scale and offset are not applied. By default they are. A map from names of
+            variables decides for each one.
+        decode_times
+            If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
+            how, and a map from names of variables decides for each one.
+        decode_timedelta
+            If true, numbers in units such as ``"days"`` become time differences. By default only those do that xarray
+            has written as time differences. A :class:`xarray.coders.CFTimedeltaCoder` or a map may decide.
+        use_cftime
+            If true, dates are ``cftime.datetime`` objects. xarray prefers
+            ``decode_times=CFDatetimeCoder(use_cftime=True)``.
+        concat_characters
+            If false, characters along the last dimension are not joined to text. By default they are. A map from names
+            of variables decides for each one.
+        decode_coords
+            If false, variables that a ``coordinates`` attribute names do not become coordinates. By default they do.
+            With ``"all"``, variables that ``grid_mapping``, ``bounds`` and similar attributes name do, too.
+
+        Returns
+        -------
+        xarray.Dataset
+            A lazy dataset. xarray makes indexes and dask arrays of it.
 
         Raises
         ------
@@ -176,6 +198,14 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             No reader knows the input, or a variable was refused.
         StorageError
             The references cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> xr.open_dataset("day.nc", engine="virtualstack", group="gauge")["rain"].values
+        array([1., 2.])
         """
         opening = Opening.from_options(
             group=group,
@@ -207,6 +237,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         _take_units(dataset, node)
         return dataset
 
+    open_dataset_parameters = tuple(inspect.signature(open_dataset).parameters)[1:]
     supports_groups: ClassVar[bool] = True
 
     def open_groups_as_dict(
@@ -216,17 +247,54 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         reader: str | Reader | None = None,
         storage: StorageLike = None,
+        drop_variables: str | Iterable[str] | None = None,
         unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
         at: At | None = None,
         allow: Allow = (),
+        absent: Literal["fill", "raise"] = "fill",
         stale: Stale | None = None,
-        drop_variables: str | Iterable[str] | None = None,
-        inline_limit: int | str = "1 MiB",
-        **decoding: Any,
+        mask_and_scale: bool | Mapping[str, bool] = True,
+        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] = True,
+        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
+        concat_characters: bool | Mapping[str, bool] = True,
+        decode_coords: bool | Literal["coordinates", "all"] = True,
     ) -> dict[str, xr.Dataset]:
-        """Open every group as a lazy dataset; keys are paths from the root or from ``group``.
+        """Open all groups as lazy datasets, by their paths; the parameters are those of :meth:`open_datatree`.
 
-        The parameters are the same as in :meth:`open_dataset`.
+        Parameters
+        ----------
+        filename_or_obj
+            The same as in :meth:`open_dataset`.
+        group
+            Path of the group below which groups are opened. By default it is the root.
+        drop_variables
+            Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
+        reader, storage, unsupported, inline_limit, at, allow, absent, stale
+            Options of opening, the same as in :meth:`open_dataset`.
+        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
+            Options of decoding, the same as in :meth:`open_dataset`.
+
+        Returns
+        -------
+        dict
+            One lazy dataset for each group, by its path below ``group``. The path of ``group`` itself is ``"/"``.
+
+        Raises
+        ------
+        ReaderError
+            No reader knows the input, or a variable was refused.
+        StorageError
+            The references cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> sorted(xr.open_groups("day.nc", engine="virtualstack"))
+        ['/', '/gauge']
         """
         opening = Opening.from_options(
             group=group,
@@ -244,14 +312,95 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
                 replace(child, groups={}, refusals=()),
                 storage=opening.storage,
                 drop_variables=_dropped(child, f"{group or ''}{path}", opening.options),
-                **decoding,
+                absent=absent,
+                mask_and_scale=mask_and_scale,
+                decode_times=decode_times,
+                decode_timedelta=decode_timedelta,
+                use_cftime=use_cftime,
+                concat_characters=concat_characters,
+                decode_coords=decode_coords,
             )
             for path, child in node.walk()
         }
 
-    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
-        """Open references or a file with groups as a tree of lazy datasets; see :meth:`open_groups_as_dict`."""
-        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+    def open_datatree(
+        self,
+        filename_or_obj: Any,
+        *,
+        group: str | None = None,
+        reader: str | Reader | None = None,
+        storage: StorageLike = None,
+        drop_variables: str | Iterable[str] | None = None,
+        unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
+        at: At | None = None,
+        allow: Allow = (),
+        absent: Literal["fill", "raise"] = "fill",
+        stale: Stale | None = None,
+        mask_and_scale: bool | Mapping[str, bool] = True,
+        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] = True,
+        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
+        concat_characters: bool | Mapping[str, bool] = True,
+        decode_coords: bool | Literal["coordinates", "all"] = True,
+    ) -> xr.DataTree:
+        """Open all groups as a tree of lazy datasets.
+
+        No chunk is read until values are used, except those of variables that have to be inlined (``unsupported``).
+
+        Parameters
+        ----------
+        filename_or_obj
+            The same as in :meth:`open_dataset`.
+        group
+            Path of the group that becomes the root of the tree. By default it is the root.
+        drop_variables
+            Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
+        reader, storage, unsupported, inline_limit, at, allow, absent, stale
+            Options of opening, the same as in :meth:`open_dataset`.
+        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
+            Options of decoding, the same as in :meth:`open_dataset`.
+
+        Returns
+        -------
+        xarray.DataTree
+            A tree of lazy datasets. xarray makes indexes and dask arrays of it.
+
+        Raises
+        ------
+        ReaderError
+            No reader knows the input, or a variable was refused.
+        StorageError
+            The references cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> xr.open_datatree("day.nc", engine="virtualstack")["gauge/rain"].values
+        array([1., 2.])
+        """
+        groups = self.open_groups_as_dict(
+            filename_or_obj,
+            group=group,
+            reader=reader,
+            storage=storage,
+            drop_variables=drop_variables,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            at=at,
+            allow=allow,
+            absent=absent,
+            stale=stale,
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            decode_timedelta=decode_timedelta,
+            use_cftime=use_cftime,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+        )
+        return xr.DataTree.from_dict(groups)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return true only for groups in memory: other engines also open files, and the user can name this one."""

@@ -937,7 +937,7 @@ def test_an_unknown_keyword_is_an_error(option, tmp_path):
     """Also one of xarray's, which would have been left out silently."""
     path = write(tmp_path / "a.nc", time=days(0, 2))
     for function in (vs.open_virtual_mfdataset, vs.open_virtual_mfdatatree):
-        with pytest.raises(TypeError, match=rf"unexpected keywords \['{option}'\].*combine_options"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
             function([path], **{option: 1})
 
 

@@ -14,7 +14,7 @@ from virtualstack.accessor.targets import Targets
 
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
-    from virtualstack.storage import StorageLike
+    from virtualstack.storage import Stale, StorageLike
 
 __all__ = ["VirtualTreeAccessor"]
 
@@ -55,11 +55,24 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         chunks: Any = None,
         storage: StorageLike = None,
         absent: Literal["fill", "raise"] = "fill",
-        **decoding: Any,
+        stale: Stale | None = None,
+        drop_variables: str | Iterable[str] | None = None,
+        decode_cf: bool | None = None,
+        mask_and_scale: bool | Mapping[str, bool] | None = None,
+        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None = None,
+        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
+        concat_characters: bool | Mapping[str, bool] | None = None,
+        decode_coords: bool | Literal["coordinates", "all"] | None = None,
+        create_default_indexes: bool = True,
+        cache: bool | None = None,
+        inline_array: bool = False,
+        chunked_array_type: str | None = None,
+        from_array_kwargs: dict[str, Any] | None = None,
     ) -> xr.DataTree:
         """Return the tree with ordinary lazy datasets, decoded as ``xr.open_datatree`` decodes the source.
 
-        No chunk is read until values are used.
+        No chunk is read until values are used. Variables that were opened with ``unpack=True`` are always decoded.
 
         Parameters
         ----------
@@ -71,9 +84,35 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             the storage is used that the sources were opened with in this process.
         absent
             Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
-        **decoding
-            Decoding options of :func:`xarray.open_datatree`, such as ``mask_and_scale`` and ``decode_times``. Variables
-            that were opened with ``unpack=True`` are always decoded.
+        stale
+            Treatment of a source that has changed since it was scanned: ``"error"``, ``"warn"`` or ``"ignore"``. By
+            default reading it is an error.
+        drop_variables
+            Names of variables to leave out of all groups, or paths of variables, such as ``"group/name"``.
+        decode_cf
+            If false, nothing is decoded: values are the stored numbers.
+        mask_and_scale
+            If false, missing values, scale and offset are not applied. By default they are. A map from names of
+            variables decides for each one.
+        decode_times
+            If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
+            how, and a map from names of variables decides for each one.
+        decode_timedelta
+            If true, numbers in units such as ``"days"`` become time differences. By default only those do that xarray
+            has written as time differences. A :class:`xarray.coders.CFTimedeltaCoder` or a map may decide.
+        use_cftime
+            If true, dates are ``cftime.datetime`` objects. xarray prefers
+            ``decode_times=CFDatetimeCoder(use_cftime=True)``.
+        concat_characters
+            Whether characters are text was decided when the file was opened. If false, only ``_Encoding`` is not
+            applied.
+        decode_coords
+            If false, variables that a ``coordinates`` attribute names do not become coordinates. By default they do.
+            With ``"all"``, variables that ``grid_mapping``, ``bounds`` and similar attributes name do, too.
+        create_default_indexes
+            If false, no index is made, so that no coordinate is read.
+        cache, inline_array, chunked_array_type, from_array_kwargs
+            Options of dask arrays and of xarray's cache, the same as in :func:`xarray.open_datatree`.
 
         Returns
         -------
@@ -104,7 +143,20 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             chunks=chunks,
             storage=storage,
             absent=absent,
-            **decoding,
+            stale=stale,
+            drop_variables=drop_variables,
+            decode_cf=decode_cf,
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            decode_timedelta=decode_timedelta,
+            use_cftime=use_cftime,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            create_default_indexes=create_default_indexes,
+            cache=cache,
+            inline_array=inline_array,
+            chunked_array_type=chunked_array_type,
+            from_array_kwargs=from_array_kwargs,
         )
 
     def load(self, names: str | Iterable[str], /, *, storage: StorageLike = None) -> xr.DataTree:

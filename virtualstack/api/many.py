@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from inspect import signature
+from typing import Any, Literal
 
 import xarray as xr
 
 from virtualstack.api.each import Path, open_all
-from virtualstack.combine import (
-    Combine,
-    CombineOptions,
-    Join,
-    Labelling,
-    Nested,
-    combine_trees,
-    flatten,
-    nest_like,
-)
+from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
+from virtualstack.combine import Combine, CombineOptions, Join, Labelling, Nested, combine_trees
 from virtualstack.combine import combine_datasets as combine_by
-from virtualstack.dataset import declared_dataset, get_refusals, with_refusals
-from virtualstack.dataset.opening import (
-    OnError,
-    Opening,
-    Unsupported,
-)
+from virtualstack.dataset import get_refusals, with_refusals
+from virtualstack.dataset.opening import OnError, Opening, Unsupported
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
 from virtualstack.storage import Allow, StorageLike
 
-__all__ = ["OpenOptions", "combine_datasets", "open_virtual_mfdataset", "open_virtual_mfdatatree"]
-
-
-class _TreeOptions(TypedDict, total=False):
-    reader: str | Reader | None
-    group: str | None
-    storage: StorageLike
-    drop_variables: str | Iterable[str]
-    decode_times: bool | None
-    unsupported: Unsupported
-    inline_limit: int | str
-    allow: Allow
-
-
-class OpenOptions(_TreeOptions, total=False):
-    """Options for opening each file: parameters of :func:`open_virtual_dataset`."""
-
-    loadable_variables: str | Iterable[str] | None
+__all__ = ["open_virtual_mfdataset", "open_virtual_mfdatatree"]
 
 
 def open_virtual_mfdataset(
@@ -65,14 +37,22 @@ def open_virtual_mfdataset(
     on_error: OnError = "raise",
     cache: Path | None = None,
     progress: Any = None,
-    **open_options: Unpack[OpenOptions],
+    reader: str | Reader | None = None,
+    group: str | None = None,
+    storage: StorageLike = None,
+    loadable_variables: str | Iterable[str] | None = None,
+    drop_variables: str | Iterable[str] = (),
+    decode_times: bool | None = None,
+    unsupported: Unsupported = "inline",
+    inline_limit: int | str = "1 MiB",
+    allow: Allow = (),
 ) -> xr.Dataset:
     """Open many files as one dataset of virtual variables.
 
-    Virtual datasets that are already open may stand among the files, and are joined with them. Data are dropped,
-    filled in or overridden only if you ask for it. The call reads the metadata of all files, and their loadable
-    variables. It also reads the values of variables that must be the same in all files, unless their references
-    already prove it.
+    Virtual datasets that are already open may stand among the files, and are joined with them. Options of opening and
+    ``unpack=True`` do not change them. Data are dropped, filled in or overridden only if you ask for it. The call reads
+    the metadata of all files, and their loadable variables. It also reads the values of variables that must be the same
+    in all files, unless their references already prove it.
 
     Parameters
     ----------
@@ -103,9 +83,9 @@ def open_virtual_mfdataset(
         If true, virtual variables are decoded as ``xr.open_dataset`` decodes them: missing values, scale and offset,
         and times. ``"differing"`` does this only for variables that the files pack differently.
     combine_options
-        ``data_vars``, ``coords``, ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``, as in
-        :func:`xarray.concat`. By default attributes that differ are left out, and noted in ``.virtual.report()``.
-        ``units`` that differ are an error.
+        Options of :func:`xarray.concat` as a dict, such as ``{"compat": "override"}``: ``data_vars``, ``coords``,
+        ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
+        left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
     executor
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
         ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
@@ -116,20 +96,30 @@ def open_virtual_mfdataset(
         Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
     progress
         ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
-    **open_options
-        Options for opening each file, as in :func:`open_virtual_dataset`:
-
-        - ``reader``: name of a reader, or a reader with options; detected by default.
-        - ``group``: path of a group in each file; the root by default.
-        - ``storage``: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``.
-        - ``loadable_variables``: names of variables to load; the dimension coordinates by default.
-        - ``drop_variables``: names or paths of variables to leave out.
-        - ``decode_times``: if true, loaded and unpacked times become dates; this is the default.
-        - ``unsupported``: ``"inline"``, ``"raise"`` or ``"skip"`` for variables that cannot be referenced.
-        - ``inline_limit``: largest size of the inlined values of one variable; ``"1 MiB"`` by default.
-        - ``allow``: URLs or paths that files may refer to, in addition to the default places.
-
-        These options and ``unpack=True`` do not change datasets that are already open.
+    reader
+        Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
+    group
+        Path of a group in each file, such as ``"science/grids"``. By default the root group is opened.
+    storage
+        Access to the files: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials of
+        the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
+        obstore or fsspec object. This process remembers it for the URL prefix and uses it when values are read later.
+    loadable_variables
+        Names of variables to load and decode. By default the dimension coordinates are loaded.
+    drop_variables
+        Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
+        variable.
+    decode_times
+        If true, loaded and unpacked times become dates. This is the default.
+    unsupported
+        Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
+        manifest if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the
+        variable out, and names it in one warning and in ``report()``.
+    inline_limit
+        Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
+    allow
+        URLs or paths of files and folders that files may refer to, in addition to the default places. References that
+        come over a network may refer to local files and private hosts only if ``allow`` names these.
 
     Returns
     -------
@@ -146,7 +136,7 @@ def open_virtual_mfdataset(
     KeyError
         ``loadable_variables`` names a variable that no file has.
     TypeError
-        An option is not known, or is about opening files although only open datasets are given.
+        Options are about opening files, and only open datasets are given.
 
     See Also
     --------
@@ -172,12 +162,26 @@ def open_virtual_mfdataset(
         tolerance=tolerance,
         new_dim=new_dim,
         unpack=unpack,
-        decode_times=open_options.get("decode_times"),
+        decode_times=decode_times,
         combine_options=combine_options,
     )
-    opening = _opening("open_virtual_mfdataset", open_options, OpenOptions, unpack is True, is_tree=False)
-    loadable = open_options.get("loadable_variables")
-    wanted = None if loadable is None else {loadable} if isinstance(loadable, str) else set(loadable)
+    opening = Opening.from_options(
+        group=group,
+        storage=storage,
+        drop_variables=drop_variables,
+        decode_times=decode_times,
+        unpack=unpack is True,
+        unsupported=unsupported,
+        inline_limit=inline_limit,
+        allow=allow,
+    )
+    wanted = (
+        None
+        if loadable_variables is None
+        else {loadable_variables}
+        if isinstance(loadable_variables, str)
+        else set(loadable_variables)
+    )
     unknown = set(wanted or ())
 
     def open_one(node: ManifestGroup) -> xr.Dataset:
@@ -191,9 +195,19 @@ def open_virtual_mfdataset(
         open_one,
         opening,
         preprocess=preprocess,
-        given=_given(open_options, unpack is True),
+        given=_given(
+            open_virtual_dataset,
+            unpack=unpack is True,
+            reader=reader,
+            group=group,
+            loadable_variables=loadable_variables,
+            drop_variables=drop_variables,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            allow=allow,
+        ),
         is_one_index=how.dims is None and preprocess is None and not new_dim,
-        reader=open_options.get("reader"),
+        reader=reader,
         executor=executor,
         on_error=on_error,
         cache=cache,
@@ -204,106 +218,6 @@ def open_virtual_mfdataset(
         raise KeyError(f"loadable_variables names {sorted(unknown)}, which no file has")
     combined = combine_by(opened.nested, how, storage=opening.storage)
     return with_refusals(combined, (*get_refusals(combined), *opened.left_out))
-
-
-def combine_datasets(
-    datasets: Nested[xr.Dataset],
-    /,
-    *,
-    combine: Combine = "by_coords",
-    concat_dim: str | Sequence[str | None] | None = None,
-    join: Join = "exact",
-    tolerance: Any = None,
-    new_dim: Mapping[str, Labelling] | None = None,
-    unpack: Literal[False, "differing"] = False,
-    combine_options: Mapping[str, Any] | None = None,
-    storage: StorageLike = None,
-) -> xr.Dataset:
-    """Combine virtual datasets that are already open.
-
-    The rules are those of :func:`open_virtual_mfdataset`. The call reads only the values of variables that must be the
-    same in all datasets, unless their references already prove it.
-
-    Parameters
-    ----------
-    datasets
-        A list of datasets, or lists of lists for ``combine="nested"`` along several dimensions.
-    combine
-        ``"by_coords"``: the dimension coordinates decide the order. ``"nested"``: datasets are joined in the order of
-        the list.
-    concat_dim
-        Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
-        a level with ``None``, datasets with different variables are merged. A dimension that no dataset has is new.
-    join
-        Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
-        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Labels that a dataset
-        lacks are EMPTY. With ``"outer"``, variables that a dataset lacks, and tiles without a dataset, are ABSENT.
-    tolerance
-        Largest difference at which coordinates count as equal, and also other floats that must be the same. The values
-        of the first dataset are used. It is a number, or a timedelta for dates.
-    new_dim
-        New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
-        function of the dataset.
-    unpack
-        ``"differing"`` unpacks the variables that the datasets pack differently. ``False`` unpacks none.
-    combine_options
-        ``data_vars``, ``coords``, ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``, as in
-        :func:`xarray.concat`. By default attributes that differ are left out, and noted in ``.virtual.report()``.
-    storage
-        Access to the sources if values must be compared, such as ``{"s3://bucket/": {...}}``. By default the storage
-        that the datasets were opened with is used.
-
-    Returns
-    -------
-    xarray.Dataset
-        One virtual dataset. Read values with ``.virtual.open()``, or write references with ``.virtual.to_kerchunk()``,
-        ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
-
-    Raises
-    ------
-    CombineError
-        The datasets do not fit together. The message says what differs and by how much, and what to do.
-    StorageError
-        Values that must be compared cannot be read.
-    TypeError
-        An item is not a dataset.
-    ValueError
-        An option has a value that is not known.
-
-    See Also
-    --------
-    open_virtual_mfdataset : Open files and join them in one call.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> import virtualstack as vs
-    >>> for day in range(2):
-    ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
-    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
-    >>> days = [vs.open_virtual_dataset(f"day{day}.nc") for day in range(2)]
-    >>> vs.combine_datasets(days).virtual.open()["rain"].values
-    array([1., 2.])
-    """
-    if unpack not in (False, "differing"):
-        raise ValueError(f"unpack={unpack!r}; for datasets that are open it is False or 'differing'")
-    how = CombineOptions.from_options(
-        combine=combine,
-        concat_dim=concat_dim,
-        join=join,
-        tolerance=tolerance,
-        new_dim=new_dim,
-        unpack=unpack,
-        combine_options=combine_options,
-    )
-    nested: Nested[Any] = [datasets] if isinstance(datasets, xr.Dataset) else datasets
-    for item in flatten(nested):
-        if not isinstance(item, xr.Dataset):
-            raise TypeError(
-                f"combine_datasets() takes datasets, not a {type(item).__name__}: open_virtual_mfdataset takes URLs "
-                "and datasets, open_virtual_mfdatatree URLs and trees"
-            )
-    return combine_by(nest_like(nested, map(declared_dataset, flatten(nested))), how, storage=storage)
 
 
 def open_virtual_mfdatatree(
@@ -322,11 +236,19 @@ def open_virtual_mfdatatree(
     on_error: OnError = "raise",
     cache: Path | None = None,
     progress: Any = None,
-    **open_options: Unpack[_TreeOptions],
+    reader: str | Reader | None = None,
+    group: str | None = None,
+    storage: StorageLike = None,
+    drop_variables: str | Iterable[str] = (),
+    decode_times: bool | None = None,
+    unsupported: Unsupported = "inline",
+    inline_limit: int | str = "1 MiB",
+    allow: Allow = (),
 ) -> xr.DataTree:
     """Open many files with groups as one tree of virtual datasets, joined group by group.
 
-    Virtual trees that are already open may stand among the files. All files must have the same groups. A group without
+    Virtual trees that are already open may stand among the files. Options of opening and ``unpack=True`` do not change
+    them. All files must have the same groups. A group without
     the dimension that others are joined along must be the same in all files.
 
     Parameters
@@ -356,8 +278,8 @@ def open_virtual_mfdatatree(
         If true, virtual variables are decoded as ``xr.open_dataset`` decodes them. ``"differing"`` does this only for
         variables that the files pack differently.
     combine_options
-        ``data_vars``, ``coords``, ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``, as in
-        :func:`xarray.concat`.
+        Options of :func:`xarray.concat` as a dict, such as ``{"compat": "override"}``: ``data_vars``, ``coords``,
+        ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``.
     executor
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
         ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
@@ -368,10 +290,28 @@ def open_virtual_mfdatatree(
         Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
     progress
         ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
-    **open_options
-        Options for opening each file, as in :func:`open_virtual_datatree`: ``reader``, ``group``, ``storage``,
-        ``drop_variables``, ``decode_times``, ``unsupported``, ``inline_limit`` and ``allow``. See
-        :func:`open_virtual_mfdataset` for one line on each.
+    reader
+        Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
+    group
+        Path of the group in each file that becomes the root of the tree. By default it is the root group.
+    storage
+        Access to the files: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials of
+        the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
+        obstore or fsspec object. This process remembers it for the URL prefix and uses it when values are read later.
+    drop_variables
+        Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
+        variable.
+    decode_times
+        If true, loaded and unpacked times become dates. This is the default.
+    unsupported
+        Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
+        manifest if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the
+        variable out, and names it in one warning and in ``report()``.
+    inline_limit
+        Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
+    allow
+        URLs or paths of files and folders that files may refer to, in addition to the default places. References that
+        come over a network may refer to local files and private hosts only if ``allow`` names these.
 
     Returns
     -------
@@ -386,7 +326,7 @@ def open_virtual_mfdatatree(
     ReaderError, StorageError
         A file cannot be opened and ``on_error`` is ``"raise"``, no file can be opened, or no file matches a pattern.
     TypeError
-        An option is not known, or is about opening files although only open trees are given.
+        Options are about opening files, and only open trees are given.
 
     See Also
     --------
@@ -410,10 +350,20 @@ def open_virtual_mfdatatree(
         tolerance=tolerance,
         new_dim=new_dim,
         unpack=unpack,
-        decode_times=open_options.get("decode_times"),
+        decode_times=decode_times,
         combine_options=combine_options,
     )
-    opening = _opening("open_virtual_mfdatatree", open_options, _TreeOptions, unpack is True, is_tree=True)
+    opening = Opening.from_options(
+        group=group,
+        storage=storage,
+        drop_variables=drop_variables,
+        decode_times=decode_times,
+        unpack=unpack is True,
+        unsupported=unsupported,
+        inline_limit=inline_limit,
+        allow=allow,
+        is_tree=True,
+    )
 
     def open_one(node: ManifestGroup) -> xr.DataTree:
         return opening.tree(node)
@@ -424,9 +374,18 @@ def open_virtual_mfdatatree(
         open_one,
         opening,
         preprocess=preprocess,
-        given=_given(open_options, unpack is True),
+        given=_given(
+            open_virtual_datatree,
+            unpack=unpack is True,
+            reader=reader,
+            group=group,
+            drop_variables=drop_variables,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            allow=allow,
+        ),
         is_one_index=how.dims is None and preprocess is None and not new_dim,
-        reader=open_options.get("reader"),
+        reader=reader,
         executor=executor,
         on_error=on_error,
         cache=cache,
@@ -440,24 +399,7 @@ def open_virtual_mfdatatree(
     return combined
 
 
-def _opening(function: str, options: Mapping[str, Any], known: Any, unpack: bool, *, is_tree: bool) -> Opening:
-    """Return how files are opened, without the options for describing and combining them.
-
-    Raises
-    ------
-    TypeError
-        An option is not known.
-    """
-    unknown = sorted(options.keys() - known.__optional_keys__)
-    if unknown:
-        raise TypeError(
-            f"{function}() got the unexpected keywords {unknown}; those of how files are joined belong into "
-            f"combine_options=, and each file is opened with {sorted(known.__optional_keys__)}"
-        )
-    rest = {key: value for key, value in options.items() if key not in ("reader", "loadable_variables")}
-    return Opening.from_options(unpack=unpack, is_tree=is_tree, **rest)
-
-
-def _given(options: Mapping[str, Any], is_unpacking: bool) -> list[str]:
-    """Return the given options that only apply to opening files; ``storage`` also applies to reading values."""
-    return [*sorted(options.keys() - {"storage", "decode_times"}), *(["unpack=True"] if is_unpacking else [])]
+def _given(opener: Callable[..., Any], /, **options: Any) -> list[str]:
+    """Return the names of options whose values are not the defaults of the function that opens one file."""
+    defaults = {name: x.default for name, x in signature(opener).parameters.items()}
+    return sorted(name for name, x in options.items() if type(x) is not type(defaults[name]) or x != defaults[name])

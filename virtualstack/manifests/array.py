@@ -301,10 +301,10 @@ class ManifestArray(NDArrayOperatorsMixin):
             raise ValueError(f"an array of {self.ndim} axes has no last two to exchange")
         return self.transpose(*range(self.ndim - 2), -1, -2)
 
-    def reshape(self, *shape: Any, **options: Any) -> ManifestArray:
-        """Split and merge axes, as :func:`numpy.reshape`."""
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> ManifestArray:
+        """Split and merge axes, as :func:`numpy.reshape`; ``copy`` has no effect."""
         reshape: Callable[..., ManifestArray] = _FUNCTIONS[np.reshape]
-        return reshape(self, shape[0] if len(shape) == 1 else shape, **options)
+        return reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
     def copy(self, order: str = "C") -> ManifestArray:
         """Return the array itself, which cannot change."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import xarray as xr
 
 from virtualstack.api import open_virtual_dataset, open_virtual_datatree
+from virtualstack.dataset.opening import Unsupported
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import printable
-from virtualstack.storage import ObjectStore, Storage
+from virtualstack.storage import ObjectStore, Stale, Storage
 from virtualstack.storage.permission import Allow
 from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.format.archive import ReadPermission
@@ -78,18 +80,77 @@ class StoredSnapshot:
         first = f"<snapshot {snapshot.number} of '{self.url}', {format_time(snapshot.time)}>"
         return printable("\n".join([first, *named[:_MAX_SHOWN_VARIABLES], *more]))
 
-    def open_dataset(self, *, group: str | None = None, chunks: Any = None, **options: Any) -> xr.Dataset:
-        """Open the snapshot as a lazy dataset with values; no chunk is read.
+    def open_dataset(
+        self,
+        *,
+        group: str | None = None,
+        chunks: Any = None,
+        absent: Literal["fill", "raise"] = "fill",
+        stale: Stale | None = None,
+        drop_variables: str | Iterable[str] | None = None,
+        decode_cf: bool | None = None,
+        mask_and_scale: bool | Mapping[str, bool] | None = None,
+        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None = None,
+        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
+        concat_characters: bool | Mapping[str, bool] | None = None,
+        decode_coords: bool | Literal["coordinates", "all"] | None = None,
+        create_default_indexes: bool = True,
+        cache: bool | None = None,
+        inline_array: bool = False,
+        chunked_array_type: str | None = None,
+        from_array_kwargs: dict[str, Any] | None = None,
+    ) -> xr.Dataset:
+        """Open the snapshot as a lazy dataset with values. No chunk is read until values are used.
 
         Parameters
         ----------
         group
-            Path of a group; the root by default.
+            Path of the group to open. By default it is the root.
         chunks
-            The same as in :func:`xarray.open_dataset`: ``{}`` makes dask arrays along stored chunks.
-        **options
-            ``absent``, ``stale``, ``drop_variables``, ``decode_times`` and other options of ``xr.open_dataset(url,
-            engine="virtualstack")``; ``at``, ``allow`` and ``storage`` are the repository's.
+            Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks. By
+            default no dask arrays are made.
+        absent
+            Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
+        stale
+            Treatment of a source that has changed since it was scanned: ``"error"``, ``"warn"`` or ``"ignore"``. By
+            default reading it is an error.
+        drop_variables
+            Name of a variable to leave out, or several names.
+        decode_cf
+            If false, nothing is decoded: values are the stored numbers.
+        mask_and_scale
+            If false, missing values, scale and offset are not applied. By default they are. A map from names of
+            variables decides for each one.
+        decode_times
+            If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
+            how, and a map from names of variables decides for each one.
+        decode_timedelta
+            If true, numbers in units such as ``"days"`` become time differences. By default only those do that xarray
+            has written as time differences. A :class:`xarray.coders.CFTimedeltaCoder` or a map may decide.
+        use_cftime
+            If true, dates are ``cftime.datetime`` objects. xarray prefers
+            ``decode_times=CFDatetimeCoder(use_cftime=True)``.
+        concat_characters
+            If false, characters along the last dimension are not joined to text. By default they are. A map from names
+            of variables decides for each one.
+        decode_coords
+            If false, variables that a ``coordinates`` attribute names do not become coordinates. By default they do.
+            With ``"all"``, variables that ``grid_mapping``, ``bounds`` and similar attributes name do, too.
+        create_default_indexes
+            If false, no index is made, so that no coordinate is read.
+        cache, inline_array, chunked_array_type, from_array_kwargs
+            Options of dask arrays and of xarray's cache, the same as in :func:`xarray.open_dataset`.
+
+        Returns
+        -------
+        xarray.Dataset
+            A lazy dataset. Chunks are read when values are needed.
+
+        Raises
+        ------
+        GroupNotFoundError
+            The group does not exist.
 
         Examples
         --------
@@ -99,12 +160,73 @@ class StoredSnapshot:
         >>> repo.open_dataset()["rain"].values
         array([1., 2.])
         """
-        return xr.open_dataset(self.url, group=group, chunks=chunks, **self._reached, **options)
+        return xr.open_dataset(
+            self.url,
+            group=group,
+            chunks=chunks,
+            absent=absent,
+            stale=stale,
+            drop_variables=drop_variables,
+            decode_cf=decode_cf,
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            decode_timedelta=decode_timedelta,
+            use_cftime=use_cftime,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            create_default_indexes=create_default_indexes,
+            cache=cache,
+            inline_array=inline_array,
+            chunked_array_type=chunked_array_type,
+            from_array_kwargs=from_array_kwargs,
+            **self._reached,
+        )
 
-    def open_datatree(self, *, group: str | None = None, chunks: Any = None, **options: Any) -> xr.DataTree:
-        """Open the snapshot with all groups as a tree of lazy datasets.
+    def open_datatree(
+        self,
+        *,
+        group: str | None = None,
+        chunks: Any = None,
+        absent: Literal["fill", "raise"] = "fill",
+        stale: Stale | None = None,
+        drop_variables: str | Iterable[str] | None = None,
+        decode_cf: bool | None = None,
+        mask_and_scale: bool | Mapping[str, bool] | None = None,
+        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None = None,
+        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
+        concat_characters: bool | Mapping[str, bool] | None = None,
+        decode_coords: bool | Literal["coordinates", "all"] | None = None,
+        create_default_indexes: bool = True,
+        cache: bool | None = None,
+        inline_array: bool = False,
+        chunked_array_type: str | None = None,
+        from_array_kwargs: dict[str, Any] | None = None,
+    ) -> xr.DataTree:
+        """Open the snapshot with all groups as a tree of lazy datasets. No chunk is read until values are used.
 
-        The parameters are those of :meth:`open_dataset`.
+        Parameters
+        ----------
+        group
+            Path of the group that becomes the root of the tree. By default it is the root.
+        chunks, absent, stale
+            Options of reading, the same as in :meth:`open_dataset`.
+        drop_variables
+            Names of variables to leave out of all groups, or paths of variables, such as ``"group/name"``.
+        decode_cf, mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
+            Options of decoding, the same as in :meth:`open_dataset`.
+        create_default_indexes, cache, inline_array, chunked_array_type, from_array_kwargs
+            Options of indexes and arrays, the same as in :meth:`open_dataset`.
+
+        Returns
+        -------
+        xarray.DataTree
+            A tree of lazy datasets. Chunks are read when values are needed.
+
+        Raises
+        ------
+        GroupNotFoundError
+            The group does not exist.
 
         Examples
         --------
@@ -114,18 +236,65 @@ class StoredSnapshot:
         >>> vs.Repository.create("rain.vstack", tree).open_datatree()["gauges/rain"].values
         array([1., 2.])
         """
-        return xr.open_datatree(self.url, group=group, chunks=chunks, **self._reached, **options)
+        return xr.open_datatree(
+            self.url,
+            group=group,
+            chunks=chunks,
+            absent=absent,
+            stale=stale,
+            drop_variables=drop_variables,
+            decode_cf=decode_cf,
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            decode_timedelta=decode_timedelta,
+            use_cftime=use_cftime,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            create_default_indexes=create_default_indexes,
+            cache=cache,
+            inline_array=inline_array,
+            chunked_array_type=chunked_array_type,
+            from_array_kwargs=from_array_kwargs,
+            **self._reached,
+        )
 
-    def open_virtual_dataset(self, *, group: str | None = None, **options: Any) -> xr.Dataset:
+    def open_virtual_dataset(
+        self,
+        *,
+        group: str | None = None,
+        loadable_variables: str | Iterable[str] | None = None,
+        drop_variables: str | Iterable[str] = (),
+        decode_times: bool | None = None,
+        unpack: bool = False,
+        unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
+    ) -> xr.Dataset:
         """Open the snapshot as a virtual dataset, to change what it refers to or to write it elsewhere.
 
         Parameters
         ----------
         group
-            Path of a group; the root by default.
-        **options
-            ``loadable_variables``, ``drop_variables``, ``unpack`` and other options of
-            :func:`virtualstack.open_virtual_dataset`; ``reader``, ``allow`` and ``storage`` are the repository's.
+            Path of the group to open. By default it is the root.
+        loadable_variables
+            Names of variables to load and decode. By default the dimension coordinates are loaded.
+        drop_variables
+            Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
+            one variable.
+        decode_times
+            If true, loaded and unpacked times become dates. This is the default.
+        unpack
+            If true, the chunks of virtual variables decode to the values of ``xr.open_dataset``: missing values, scale
+            and offset, and times are applied.
+        unsupported
+            Treatment of a variable that cannot be expressed as byte ranges: ``"inline"``, ``"raise"`` or ``"skip"``.
+        inline_limit
+            Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
+
+        Returns
+        -------
+        xarray.Dataset
+            A virtual dataset. Change it with ``.virtual``, or write it with ``.virtual.to_kerchunk()`` or
+            ``.virtual.to_icechunk()``.
 
         Examples
         --------
@@ -136,12 +305,52 @@ class StoredSnapshot:
         >>> repo.open_virtual_dataset().virtual.nrefs
         1
         """
-        return open_virtual_dataset(self.url, group=group, **self._virtual, **options)
+        return open_virtual_dataset(
+            self.url,
+            group=group,
+            loadable_variables=loadable_variables,
+            drop_variables=drop_variables,
+            decode_times=decode_times,
+            unpack=unpack,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            **self._virtual,
+        )
 
-    def open_virtual_datatree(self, *, group: str | None = None, **options: Any) -> xr.DataTree:
-        """Open the snapshot with all groups as a virtual tree.
+    def open_virtual_datatree(
+        self,
+        *,
+        group: str | None = None,
+        drop_variables: str | Iterable[str] = (),
+        decode_times: bool | None = None,
+        unpack: bool = False,
+        unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
+    ) -> xr.DataTree:
+        """Open the snapshot with all groups as a virtual tree, to change what it refers to or to write it elsewhere.
 
-        The parameters are those of :meth:`open_virtual_dataset`.
+        Parameters
+        ----------
+        group
+            Path of the group that becomes the root of the tree. By default it is the root.
+        drop_variables
+            Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
+            one variable.
+        decode_times
+            If true, loaded and unpacked times become dates. This is the default.
+        unpack
+            If true, the chunks of virtual variables decode to the values of ``xr.open_dataset``: missing values, scale
+            and offset, and times are applied.
+        unsupported
+            Treatment of a variable that cannot be expressed as byte ranges: ``"inline"``, ``"raise"`` or ``"skip"``.
+        inline_limit
+            Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
+
+        Returns
+        -------
+        xarray.DataTree
+            A tree of virtual datasets. Change it with ``.virtual``, or write it with ``.virtual.to_kerchunk()`` or
+            ``.virtual.to_icechunk()``.
 
         Examples
         --------
@@ -152,7 +361,16 @@ class StoredSnapshot:
         >>> repo.open_virtual_datatree().virtual.nrefs
         1
         """
-        return open_virtual_datatree(self.url, group=group, **self._virtual, **options)
+        return open_virtual_datatree(
+            self.url,
+            group=group,
+            drop_variables=drop_variables,
+            decode_times=decode_times,
+            unpack=unpack,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            **self._virtual,
+        )
 
     @property
     def _reached(self) -> dict[str, Any]:

@@ -1,0 +1,116 @@
+"""Combine datasets that are already open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import xarray as xr
+
+from virtualstack.combine import Combine, CombineOptions, Join, Labelling, Nested, flatten, nest_like
+from virtualstack.combine import combine_datasets as combine_by
+from virtualstack.dataset import declared_dataset
+from virtualstack.storage import StorageLike
+
+__all__ = ["combine_datasets"]
+
+
+def combine_datasets(
+    datasets: Nested[xr.Dataset],
+    /,
+    *,
+    combine: Combine = "by_coords",
+    concat_dim: str | Sequence[str | None] | None = None,
+    join: Join = "exact",
+    tolerance: Any = None,
+    new_dim: Mapping[str, Labelling] | None = None,
+    unpack: Literal[False, "differing"] = False,
+    combine_options: Mapping[str, Any] | None = None,
+    storage: StorageLike = None,
+) -> xr.Dataset:
+    """Combine virtual datasets that are already open.
+
+    The rules are those of :func:`open_virtual_mfdataset`. The call reads only the values of variables that must be the
+    same in all datasets, unless their references already prove it.
+
+    Parameters
+    ----------
+    datasets
+        A list of datasets, or lists of lists for ``combine="nested"`` along several dimensions.
+    combine
+        ``"by_coords"``: the dimension coordinates decide the order. ``"nested"``: datasets are joined in the order of
+        the list.
+    concat_dim
+        Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
+        a level with ``None``, datasets with different variables are merged. A dimension that no dataset has is new.
+    join
+        Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
+        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Labels that a dataset
+        lacks are EMPTY. With ``"outer"``, variables that a dataset lacks, and tiles without a dataset, are ABSENT.
+    tolerance
+        Largest difference at which coordinates count as equal, and also other floats that must be the same. The values
+        of the first dataset are used. It is a number, or a timedelta for dates.
+    new_dim
+        New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
+        function of the dataset.
+    unpack
+        ``"differing"`` unpacks the variables that the datasets pack differently. ``False`` unpacks none.
+    combine_options
+        Options of :func:`xarray.concat` as a dict, such as ``{"compat": "override"}``: ``data_vars``, ``coords``,
+        ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
+        left out, and noted in ``.virtual.report()``.
+    storage
+        Access to the sources if values must be compared, such as ``{"s3://bucket/": {...}}``. By default the storage
+        that the datasets were opened with is used.
+
+    Returns
+    -------
+    xarray.Dataset
+        One virtual dataset. Read values with ``.virtual.open()``, or write references with ``.virtual.to_kerchunk()``,
+        ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
+
+    Raises
+    ------
+    CombineError
+        The datasets do not fit together. The message says what differs and by how much, and what to do.
+    StorageError
+        Values that must be compared cannot be read.
+    TypeError
+        An item is not a dataset.
+    ValueError
+        An option has a value that is not known.
+
+    See Also
+    --------
+    open_virtual_mfdataset : Open files and join them in one call.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in range(2):
+    ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+    >>> days = [vs.open_virtual_dataset(f"day{day}.nc") for day in range(2)]
+    >>> vs.combine_datasets(days).virtual.open()["rain"].values
+    array([1., 2.])
+    """
+    if unpack not in (False, "differing"):
+        raise ValueError(f"unpack={unpack!r}; for datasets that are open it is False or 'differing'")
+    how = CombineOptions.from_options(
+        combine=combine,
+        concat_dim=concat_dim,
+        join=join,
+        tolerance=tolerance,
+        new_dim=new_dim,
+        unpack=unpack,
+        combine_options=combine_options,
+    )
+    nested: Nested[Any] = [datasets] if isinstance(datasets, xr.Dataset) else datasets
+    for item in flatten(nested):
+        if not isinstance(item, xr.Dataset):
+            raise TypeError(
+                f"combine_datasets() takes datasets, not a {type(item).__name__}: open_virtual_mfdataset takes URLs "
+                "and datasets, open_virtual_mfdatatree URLs and trees"
+            )
+    return combine_by(nest_like(nested, map(declared_dataset, flatten(nested))), how, storage=storage)
