@@ -13,8 +13,6 @@ import hypothesis
 import pytest
 from moto.server import ThreadedMotoServer
 
-from virtualstack.storage import registry
-
 hypothesis.settings.register_profile(
     "virtualstack", deadline=None
 )  # how long an example takes depends on who else runs
@@ -75,11 +73,10 @@ def s3(s3_server: S3) -> S3:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No credentials in the environment, nothing remembered, and no proxies."""
+    """No credentials in the environment, and no proxies."""
     for name in os.environ:
         if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     nowhere = tmp_path_factory.getbasetemp() / "nowhere"
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere))
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(nowhere))
-    monkeypatch.setattr(registry, "_REMEMBERED", {})

@@ -81,7 +81,7 @@ def test_buckets_take_references_and_values(data, expected, s3_server):
     s3_server.put("cube/a.nc", data)
     url = "s3://bucket/cube/a.nc"
     vds = vs.open_virtual_dataset(url, storage={"s3://bucket/": s3_server.options})
-    xr.testing.assert_identical(vds.virtual.open().load(), expected)  # remembered
+    xr.testing.assert_identical(vds.virtual.open().load(), expected)  # the dataset carries its storage along
     for target in ("s3://bucket/refs.json", "s3://bucket/refs.parq"):
         vds.virtual.to_kerchunk(target)
         opened = xr.open_dataset(target, engine="virtualstack", storage={"s3://bucket/": s3_server.options})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import StorageError
 
 __all__ = [
+    "Access",
     "Fingerprint",
     "Location",
     "MemberChecksums",
@@ -112,6 +114,20 @@ class Location:
     relative_to: str | None = field(default=None, compare=False, repr=False)
     fingerprint: Fingerprint | None = field(default=None, compare=False, repr=False)
     checksums: MemberChecksums | None = field(default=None, compare=False, repr=False)
+
+
+class Access(Protocol):
+    """Options, obstore stores or fsspec filesystems by URL prefix: a :class:`~virtualstack.storage.Storage`."""
+
+    @property
+    def given(self) -> tuple[tuple[str, object], ...]:
+        """Pairs of URL prefix and what serves it, longest prefix first."""
+
+    def find(self, url: str, /) -> tuple[str, object | None]:
+        """Return the prefix that serves an absolute URL, and what serves it; ``None`` stands for the defaults."""
+
+    def joined(self, others: Iterable[Access], /) -> Access:
+        """Return the entries of this and other accesses as one; for equal prefixes, those of the first are kept."""
 
 
 def split_url(url: str, /) -> tuple[str, str]:

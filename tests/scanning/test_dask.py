@@ -14,7 +14,6 @@ from tests.servers import RangeServer
 from virtualstack.errors import MissingDependencyError, ReaderError
 from virtualstack.scanning import workers as working
 from virtualstack.scanning.job import call_within
-from virtualstack.storage import open_source
 
 distributed = pytest.importorskip("distributed", reason="needs distributed: pip install 'virtualstack[dask]'")
 
@@ -55,12 +54,15 @@ def test_a_cluster_gives_the_same_groups_in_order(client, files, executor):
         assert_same(a, b)
 
 
-def test_options_of_storage_reach_the_cluster_and_are_remembered_here(client, files):
+def test_options_of_storage_reach_the_cluster_and_go_with_the_groups(client, files):
     with RangeServer(files[0].parent, mode="refuse_anonymous") as server:
         urls = [server.url(path.name) for path in files]
-        result = vs.scan(urls, executor=client, storage={server.root: {"headers": {"Authorization": "letmein"}}})
+        storage = {server.root: {"headers": {"Authorization": "letmein"}}}
+        result = vs.scan(urls, executor=client, storage=storage)
         assert result.urls == tuple(urls)
-        assert open_source(urls[0]).size == files[0].stat().st_size
+        assert all(
+            group["x"].access.find(url)[1] == storage[server.root] for url, group in zip(urls, result, strict=True)
+        )
 
 
 def test_errors_are_listed_or_raised(client, files, tmp_path):

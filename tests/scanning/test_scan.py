@@ -385,7 +385,7 @@ def test_wrong_options_are_refused_at_once(files, options, error, message):
 # -- what workers get ---------------------------------------------------------------------------------------------
 
 
-def test_options_of_storage_reach_processes_and_are_remembered_here(files, pool):
+def test_options_of_storage_reach_processes_and_go_with_the_groups(files, pool):
     with RangeServer(files[0].parent, mode="refuse_anonymous") as server:
         urls = [server.url(path.name) for path in files]
         storage = {server.root: {"headers": {"Authorization": "letmein"}}}
@@ -393,7 +393,11 @@ def test_options_of_storage_reach_processes_and_are_remembered_here(files, pool)
             vs.scan(urls, executor=pool)
         result = vs.scan(urls, executor=pool, storage=storage)
         assert result.urls == tuple(urls)
-        assert open_source(urls[0]).size == files[0].stat().st_size
+        assert all(
+            group["x"].access.find(url)[1] == storage[server.root] for url, group in zip(urls, result, strict=True)
+        )
+        with pytest.raises(StorageError, match="no identity that was tried"):
+            open_source(urls[0])
 
 
 def test_what_does_not_pickle_is_refused_for_processes_and_taken_by_threads(files, pool):

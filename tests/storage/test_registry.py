@@ -1,14 +1,13 @@
 import pickle
 import subprocess
 import sys
-import threading
 
 import fsspec
 import pytest
 from obstore.store import LocalStore, MemoryStore, S3Store
 
 from virtualstack.errors import StorageError
-from virtualstack.storage import LocalSource, LocalTarget, Storage, open_source, registry, remember
+from virtualstack.storage import LocalSource, LocalTarget, Storage, open_source
 
 SECRET = {"secret_access_key": "s3cr3t", "endpoint": "http://e"}
 
@@ -57,17 +56,6 @@ def test_a_storage_stays_one():
     assert storage == Storage.from_option({"s3://b": {"n": 1}})
 
 
-def test_remembered_options_serve_later_and_explicit_ones_beat_them():
-    """A longer remembered prefix does not beat a shorter explicit one."""
-    remember({"s3://b/deep": {"n": 1}, "gs://c": {"n": 2}})
-    assert served(Storage.from_option(), "s3://b/deep/x") == {"n": 1}
-    assert served(Storage.from_option({"s3://b": {"n": 3}}), "s3://b/deep/x") == {"n": 3}
-    assert served(Storage.from_option({"s3://b": {"n": 3}}), "gs://c/x") == {"n": 2}
-    remember(None)
-    remember({"gs://c": {"n": 4}})
-    assert served(Storage.from_option(), "gs://c/x") == {"n": 4}
-
-
 def test_a_url_is_opened_once_where_that_is_asked_for(tmp_path):
     """Who reads one source by several steps opens it once; other URLs, and versions, are opened as ever."""
     for name in "xy":
@@ -84,32 +72,9 @@ def test_a_url_is_opened_once_where_that_is_asked_for(tmp_path):
     assert pickle.loads(pickle.dumps(once)).source(tmp_path / "x").read(0, 3) == b"abc"
 
 
-def test_a_bare_store_is_remembered_for_its_bucket_only():
-    """Other buckets and hosts are not sent to it."""
-    store = S3Store("b")
-    remember(store)
-    assert registry._REMEMBERED == {}
-    remember(store, url="file:///x")
-    assert registry._REMEMBERED == {}
-    remember(store, url="s3://b/a/x")
-    assert served(Storage.from_option(), "s3://b/y") is store
-    assert served(Storage.from_option(), "s3://c/y") is None
-
-
-def test_reading_does_not_wait_for_what_is_being_remembered():
-    """A forked child has a lock that nobody gives back if another thread held it, and every reading asks."""
-    made = []
-    with registry._LOCK:
-        thread = threading.Thread(target=lambda: made.append(Storage.from_option()), daemon=True)
-        thread.start()
-        thread.join(10)
-    assert made == [Storage()]
-
-
-def test_what_is_remembered_goes_to_workers():
+def test_a_storage_goes_to_workers():
     """A storage pickles with its options, captured when it was made."""
-    remember({"s3://b": SECRET})
-    copy = pickle.loads(pickle.dumps(Storage.from_option()))
+    copy = pickle.loads(pickle.dumps(Storage.from_option({"s3://b": SECRET})))
     assert served(copy, "s3://b/x") == SECRET
     with_store = pickle.loads(
         pickle.dumps(Storage.from_option({"s3://b": S3Store("b"), "s3://c": fsspec.filesystem("memory")}))
@@ -119,11 +84,11 @@ def test_what_is_remembered_goes_to_workers():
 
 def test_a_repr_has_no_secrets():
     """Names of options are shown, values are not."""
-    remember({"s3://c": SECRET})
-    text = repr(Storage.from_option({"s3://b": SECRET, "gs://c": MemoryStore()}))
+    carried = Storage.from_option({"s3://c": SECRET}).access("s3://c/x")
+    text = repr(Storage.from_option({"s3://b": SECRET, "gs://c": MemoryStore()}).with_access(carried))
     assert text == (
         "Storage({'gs://c': MemoryStore, 's3://b': ['endpoint', 'secret_access_key']}, "
-        "remembered={'s3://c': ['endpoint', 'secret_access_key']})"
+        "carried={'s3://c': ['endpoint', 'secret_access_key']})"
     )
 
 

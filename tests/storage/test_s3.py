@@ -12,7 +12,7 @@ from moto.s3.responses import S3Response
 
 from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.storage import Storage, open_source, remember
+from virtualstack.storage import Storage, open_source
 from virtualstack.storage.listing import find_urls
 
 PUBLIC, PRIVATE = "s3://bucket/data/public.nc", "s3://bucket/data/private.nc"
@@ -85,12 +85,6 @@ def test_odd_keys(s3):
     key = "a b/%20ü#?&+.nc"
     s3.put(key, b"odd")
     assert open_source(f"s3://bucket/{key}", storage={"s3://bucket": s3.options}).read(0, 3) == b"odd"
-
-
-def test_what_an_open_was_given_is_remembered(s3):
-    """Later opens need no storage=."""
-    remember({"s3://bucket/data": s3.options})
-    assert open_source(PRIVATE).read(0, 4) == DATA[:4]
 
 
 def make(server: RangeServer, **options: object) -> dict[str, dict[str, object]]:

@@ -79,7 +79,7 @@ class VirtualAccessor(Targets, AccessorFacts):
             default no dask arrays are made.
         storage
             Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. By default
-            the storage is used that the sources were opened with in this process.
+            the storage is used that the sources were opened with.
         absent
             Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
@@ -167,7 +167,7 @@ class VirtualAccessor(Targets, AccessorFacts):
             Name of a variable, or several names. Variables that are already loaded stay as they are.
         storage
             Access to the sources, such as ``{"s3://bucket/": {...}}``. By default the storage is used that the sources
-            were opened with in this process.
+            were opened with.
 
         Returns
         -------
@@ -363,7 +363,7 @@ class VirtualAccessor(Targets, AccessorFacts):
             If true, ``values`` are stored numbers, and are not packed.
         storage
             Access to the sources and to the new file, such as ``{"s3://bucket/": {...}}``. By default the storage is
-            used that the sources were opened with in this process.
+            used that the sources were opened with.
 
         Returns
         -------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
-    from virtualstack.storage import Allow, StorageLike
+    from virtualstack.storage import Allow, Storage, StorageLike
 
 __all__ = ["Targets"]
 
@@ -49,7 +49,7 @@ class Targets:
             ``.parq``. With ``None``, the references are returned as a dict.
         storage
             Access to the sources and the target: credentials, endpoint and retries, such as ``{"s3://bucket/":
-            {...}}``. By default the storage is used that the sources were opened with in this process.
+            {...}}``. The storage that the sources were opened with is used, too.
         relative
             If true, locations of sources are written relative to the folder of the target, so that both can be moved
             together. Only virtualstack resolves such locations.
@@ -115,14 +115,15 @@ class Targets:
         """
         from virtualstack.kerchunk.append import to_kerchunk
 
+        group = self.to_group()
         return to_kerchunk(
-            self.to_group(),
+            group,
             target,
             append_dim=append_dim,
             ordered=ordered,
             join=join,
             combine_options=combine_options,
-            storage=storage,
+            storage=_with_access(storage, group),
             relative=relative,
             fill_budget=fill_budget,
             inline_limit=inline_limit,
@@ -176,7 +177,7 @@ class Targets:
             dimension, or ``"auto"`` to find it by labels. Its chunks must begin and end where chunks of the group do.
         storage
             Access to the sources if values are read, such as ``{"s3://bucket/": {...}}``. By default the storage is
-            used that the sources were opened with in this process.
+            used that the sources were opened with.
         inline_limit
             Largest size in bytes of the values of a variable that is read and stored in the repository because Icechunk
             cannot express its chunks.
@@ -233,8 +234,9 @@ class Targets:
         """
         from virtualstack.icechunk.append import to_icechunk
 
+        made = self.to_group()
         to_icechunk(
-            self.to_group(),
+            made,
             store,
             path=group,
             mode=mode,
@@ -243,7 +245,7 @@ class Targets:
             ordered=ordered,
             join=join,
             combine_options=combine_options,
-            storage=storage,
+            storage=_with_access(storage, made),
             inline_limit=inline_limit,
             rewrite=rewrite,
             absent=absent,
@@ -275,7 +277,7 @@ class Targets:
             Local path or URL of the store, such as ``"x.vstack"``.
         storage
             Access to the store and the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``.
-            By default the storage is used that the sources were opened with in this process.
+            The storage that the sources were opened with is used, too.
         allow
             URLs or paths that an existing store may refer to, in addition to the default places, as for
             :meth:`virtualstack.Repository.open`. A store in a bucket, which others can write to, needs it for local
@@ -346,10 +348,11 @@ class Targets:
         """
         from virtualstack.vstack import save
 
+        group = self.to_group()
         save(
-            self.to_group(),
+            group,
             target,
-            storage=storage,
+            storage=_with_access(storage, group),
             allow=allow,
             mode=mode,
             append_dim=append_dim,
@@ -360,3 +363,10 @@ class Targets:
             message=message,
             relative=relative,
         )
+
+
+def _with_access(storage: StorageLike, group: ManifestGroup) -> Storage:
+    """Return the storage of a call, and what the arrays of the group carry along."""
+    from virtualstack.storage import Storage
+
+    return Storage.from_option(storage).with_access(*group.accesses())

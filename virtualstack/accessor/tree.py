@@ -81,7 +81,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             default no dask arrays are made.
         storage
             Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. By default
-            the storage is used that the sources were opened with in this process.
+            the storage is used that the sources were opened with.
         absent
             Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
@@ -168,7 +168,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             Path of a variable, such as ``"group/name"``, or several paths.
         storage
             Access to the sources, such as ``{"s3://bucket/": {...}}``. By default the storage is used that the sources
-            were opened with in this process.
+            were opened with.
 
         Returns
         -------
@@ -354,7 +354,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             If true, ``values`` are stored numbers, and are not packed.
         storage
             Access to the sources and to the new file, such as ``{"s3://bucket/": {...}}``. By default the storage is
-            used that the sources were opened with in this process.
+            used that the sources were opened with.
 
         Returns
         -------

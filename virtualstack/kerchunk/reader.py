@@ -257,7 +257,7 @@ class Kerchunk:
             return self._from_table(_parse(source), base, storage, options, url)
         table = ParquetTable.from_zmetadata(zmetadata.read(0, zmetadata.size), where=url)
         # a storage without the caches of this one read
-        lasting = Storage(storage.given, storage.remembered, permissions=storage.permissions)
+        lasting = Storage(storage.given, storage.carried, permissions=storage.permissions)
 
         def read(path: str, metadata: ArrayMetadata) -> tuple[Manifest, int]:
             records = RecordFiles(

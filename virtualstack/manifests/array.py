@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from html import escape
@@ -14,6 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from virtualstack.codecs.cast import cast_codec, cast_numbers
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
+from virtualstack.location import Access
 from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import blocks, first_cell
 from virtualstack.manifests.cf import can_cast_floats
@@ -28,7 +29,7 @@ from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
 
-__all__ = ["ManifestArray", "can_cast", "cast", "implements", "to_html"]
+__all__ = ["ManifestArray", "can_cast", "cast", "implements", "shared_access", "to_html"]
 
 
 def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
@@ -122,6 +123,39 @@ def implements[F: Callable[..., Any]](function: Callable[..., Any], /) -> Callab
     return register
 
 
+def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
+    """Return what reaches the sources of all arrays as the access of each array does.
+
+    Raises
+    ------
+    CombineError
+        One source would be reached in another way than before.
+    """
+    different: list[Access | None] = []
+    for array in arrays:
+        if not any(array.access is x for x in different) and array.access not in different:
+            different.append(array.access)
+    if len(different) == 1:
+        return different[0]
+    first, *rest = (access for access in different if access is not None)
+    joined: Access = first.joined(rest)
+    for array in arrays:
+        for url in {location.url for location in array.in_memory().locations}:
+            before, now = None if array.access is None else array.access.find(url)[1], joined.find(url)[1]
+            if before != now and not (before is None and isinstance(now, Mapping)):
+                prefix = joined.find(url)[0]
+                raise CombineError(
+                    f"variable '{array.name}': '{url}' was opened without the storage= that another dataset has for "
+                    f"'{prefix or 'every URL'}', and one dataset reaches each place in one way. Open both with one "
+                    "storage=, with a longer prefix for what is reached in another way",
+                    variable=array.name,
+                    property="storage",
+                    left=url,
+                    right=prefix,
+                )
+    return joined
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ManifestArray(NDArrayOperatorsMixin):
     """A virtual array: shape, dtype and chunk grid, and a manifest of where each chunk is.
@@ -146,6 +180,9 @@ class ManifestArray(NDArrayOperatorsMixin):
     cf
         The attributes of the source that change values: ``scale_factor``, ``add_offset``, ``_FillValue``,
         ``missing_value``, ``_Unsigned``, and ``units`` and ``calendar`` of times. Joining compares them.
+    access
+        What the sources were opened with (``storage=``), or ``None`` for the defaults. It is used when values are
+        read, it is pickled with the array, and no format of references stores it.
 
     Raises
     ------
@@ -160,6 +197,7 @@ class ManifestArray(NDArrayOperatorsMixin):
     dimension_names: tuple[str, ...] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     cf: Mapping[str, Any] = field(default_factory=dict)
+    access: Access | None = field(default=None, repr=False)
 
     __array_priority__ = 1000
 

@@ -23,7 +23,7 @@ from virtualstack.manifests.agreement import (
     shared_attributes,
     stored_fill,
 )
-from virtualstack.manifests.array import ManifestArray, implements
+from virtualstack.manifests.array import ManifestArray, implements, shared_access
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.filling import choose, holes, pad_axis, pad_axis_by_elements
@@ -84,7 +84,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
         joined = replace(parts[0], manifest=manifest, grid=grid, dimension_names=None)
     else:
         joined = parts[0].with_chunks(joining.concatenate([part.as_chunks() for part in used], axis))
-    return replace(joined, cf=reference(parts).cf, attributes=shared_attributes(parts))
+    return replace(joined, cf=reference(parts).cf, attributes=shared_attributes(parts), access=shared_access(used))
 
 
 @implements(np.stack)
@@ -282,7 +282,7 @@ def where(condition: Any, *values: Any) -> ManifestArray:
     if all(isinstance(x, ManifestArray) for x in values):
         check_joinable(parts, len(shape))
     chosen = array.with_chunks(choose(np.broadcast_to(wanted, shape), *(x.as_chunks() for x in parts)))
-    return replace(chosen, dtype=dtype)
+    return replace(chosen, dtype=dtype, access=shared_access([x for x in values if isinstance(x, ManifestArray)]))
 
 
 def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ManifestArray:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from virtualstack.errors import ManifestError
+from virtualstack.location import Access
 from virtualstack.manifests.array import ManifestArray
 
 __all__ = ["ManifestGroup", "ManifestNode", "Refusal", "text_arrays", "unnamed_coordinates"]
@@ -102,6 +103,15 @@ class ManifestGroup:
             arrays={name: change(array) for name, array in self.arrays.items()},
             groups={name: group.map_arrays(change) for name, group in self.groups.items()},
         )
+
+    def with_access(self, access: Access | None, /) -> ManifestGroup:
+        """Return the group whose arrays, also those of groups below it, carry an access along to be read."""
+        return self if access is None else self.map_arrays(lambda array: replace(array, access=access))
+
+    def accesses(self) -> list[Access]:
+        """Return what the arrays carry along to be read (see :class:`ManifestArray`), each access once."""
+        found = (array.access for _, node in self.walk() for array in node.arrays.values())
+        return list({id(access): access for access in found if access is not None}.values())
 
     def __getitem__(self, path: str, /) -> ManifestArray | ManifestGroup:
         """Return an array or group by its path, such as ``"science/winds"``.

@@ -68,7 +68,7 @@ def read_array(
         The values do not fit in memory.
     """
     check_absent(absent)
-    storage = Storage.from_option(storage)
+    storage = Storage.from_option(storage).with_access(array.access)
     items = expand(key, array.ndim)
     values = _read_cell(array, items, storage)
     if values is not None:
@@ -111,7 +111,7 @@ def read_points(
     points = np.broadcast_arrays(*(item for item in items if not isinstance(item, slice)))
     flat = iter([x.reshape(-1) for x in points])
     selection = select_points(array.grid, [item if isinstance(item, slice) else next(flat) for item in items])
-    out = _read(array, selection, Storage.from_option(storage), absent)
+    out = _read(array, selection, Storage.from_option(storage).with_access(array.access), absent)
     return out.reshape(points[0].shape + out.shape[1:])
 
 

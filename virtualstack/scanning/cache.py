@@ -57,7 +57,7 @@ def hash_backends(storage: Storage, /) -> dict[str, str]:
 
     A backend whose content cannot be compared, such as a store in memory, has another hash each time.
     """
-    return {prefix: _mark(prefix, backend) for prefix, backend in (*storage.remembered, *storage.given)}
+    return {prefix: _mark(prefix, backend) for prefix, backend in (*storage.carried, *storage.given)}
 
 
 def hash_environment() -> str:
@@ -305,7 +305,7 @@ class ScanCache:
 
     def watch(self, storage: Storage, /) -> WatchedStorage:
         """Return a storage that records the versions for an entry of the cache."""
-        return WatchedStorage(storage.given, storage.remembered, storage.kept, storage.stale, storage.permissions)
+        return WatchedStorage(storage.given, storage.carried, storage.kept, storage.stale, storage.permissions)
 
     def load(self, url: str, storage: Storage, /) -> ManifestGroup | None:
         """Return the group of a source, or ``None`` if the cache has no entry or the files have changed.

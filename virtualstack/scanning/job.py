@@ -103,7 +103,7 @@ def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Stor
                 "retry_timeout": max(_MIN_PATIENCE_SECONDS, _MAX_BACKOFF_SECONDS * retries),
             }
             given[prefix] = patience | dict(backend or {})
-    return replace(Storage.from_option(given), remembered=storage.remembered, stale=storage.stale)
+    return replace(Storage.from_option(given), carried=storage.carried, stale=storage.stale)
 
 
 class DaemonThreads(Executor):

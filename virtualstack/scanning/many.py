@@ -30,7 +30,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import DEFAULT_RETRIES, Job, Outcome, with_retries
 from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
-from virtualstack.storage import Storage, StorageLike, remember
+from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import found_url
 from virtualstack.storage.threads import forget_frames
 from virtualstack.warning import warn
@@ -238,7 +238,8 @@ def scan(
         source.
     storage
         Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``, or an obstore or
-        fsspec object. Workers get it too, and this process remembers it for the URL prefix.
+        fsspec object. Workers get it too, and the groups carry it along, to be used when their
+        values are read.
     executor
         Executor that runs the work: ``"threads"`` of this process, ``"processes"`` of this machine, ``"dask"`` (the
         client of this session), a ``distributed.Client``, or any ``concurrent.futures.Executor``. By default, remote
@@ -325,9 +326,10 @@ def scan(
     outcomes = _collect(job, listed, executor, show_progress() if progress is True else progress or None, on_error)
     found = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, ManifestGroup)}
     failed = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
-    if storage is not None:
-        for url in {split_url(listed[i])[0]: listed[i] for i in found}.values():
-            remember(storage, url=url)
+    roots = {split_url(listed[i])[0]: listed[i] for i in found} if store != Storage() else {}
+    accesses = {root: store.access(url) for root, url in roots.items()}
+    if accesses:
+        found = {i: group.with_access(accesses[split_url(listed[i])[0]]) for i, group in found.items()}
     return ScanResult(
         tuple(found.values()),
         (*bad, *((listed[i], error) for i, error in failed.items())),

@@ -6,7 +6,7 @@ from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
 from virtualstack.storage.permission import Allow, Permission, is_signed, read_allowed_urls, sign
-from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source, remember
+from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,
@@ -44,6 +44,5 @@ __all__ = [
     "is_signed",
     "open_source",
     "read_allowed_urls",
-    "remember",
     "sign",
 ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, cast
 
@@ -15,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ForbiddenLocationError, StorageError
-from virtualstack.location import Location, MemberChecksums, absolute_url, split_url
+from virtualstack.location import Access, Location, MemberChecksums, absolute_url, split_url
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.source import ByteRange, Bytes, Source, warn_of_change
 from virtualstack.storage.target import Target
 from virtualstack.storage.threads import forget_frames
 
-__all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source", "remember"]
+__all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source"]
 
 _NAME_LENGTH_AT, _NAME_AT = 26, 30  # offsets in bytes within a local header
 
@@ -92,8 +91,6 @@ type Stale = Literal["error", "warn", "ignore"]
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
 _KNOWN = "file", "memory", *OBJECT_STORES, *WEB
-_REMEMBERED: Mapping[str, object] = {}  # never changed, only replaced, so readers need no lock
-_LOCK = threading.Lock()
 
 
 class Check(Protocol):
@@ -118,8 +115,9 @@ class Storage:
 
     Parameters
     ----------
-    given, remembered
-        Pairs of URL prefix (``""``: every URL) and backend, longest prefix first. ``given`` takes precedence.
+    given, carried
+        Pairs of URL prefix (``""``: every URL) and backend, longest prefix first. ``given`` are those of a call.
+        ``carried`` are those that virtual arrays were opened with; ``given`` take precedence.
     kept
         The source that is opened only once; see `once`.
     stale
@@ -129,14 +127,14 @@ class Storage:
     """
 
     given: tuple[tuple[str, object], ...] = ()
-    remembered: tuple[tuple[str, object], ...] = ()
+    carried: tuple[tuple[str, object], ...] = ()
     kept: _Kept | None = field(default=None, compare=False)
     stale: Stale = "error"
     permissions: tuple[Check, ...] = ()
 
     @classmethod
     def from_option(cls, storage: StorageLike = None, /) -> Self:
-        """Make a storage from a user's ``storage=``, together with everything that was remembered until now.
+        """Make a storage from a user's ``storage=``.
 
         Parameters
         ----------
@@ -146,12 +144,39 @@ class Storage:
         """
         if isinstance(storage, cls):
             return storage
-        remembered = _sorted(_REMEMBERED)
         if storage is None:
-            return cls(remembered=remembered)
+            return cls()
         if isinstance(storage, Mapping):
-            return cls(_sorted({_prefix(key): _backend(value, key) for key, value in storage.items()}), remembered)
-        return cls((("", _backend(storage, "")),), remembered)
+            return cls(_sorted({_prefix(key): _backend(value, key) for key, value in storage.items()}))
+        return cls((("", _backend(storage, "")),))
+
+    def access(self, url: str, /) -> Storage | None:
+        """Return what arrays of a source carry along to be read later, or ``None`` if the defaults serve them.
+
+        A store or filesystem for every URL becomes that of the bucket or host of the source. If it does not serve the
+        source itself, such as a bucket for local references, it stays for every URL.
+
+        Parameters
+        ----------
+        url
+            Absolute URL of the source that was opened.
+        """
+        entries = dict((*self.carried, *self.given))
+        if "" in entries and _serves("", entries[""], url):
+            entries.setdefault(split_url(url)[0], entries.pop(""))
+        return Storage(_sorted(entries)) if entries else None
+
+    def joined(self, others: Iterable[Access], /) -> Storage:
+        """Return the backends of several storages as one; for equal prefixes, those of the first take precedence."""
+        entries = dict(self.given)
+        for other in others:
+            entries = dict(other.given) | entries
+        return Storage(_sorted(entries))
+
+    def with_access(self, *accesses: Access | None) -> Self:
+        """Return the same storage that also has what arrays carry along; see `access`."""
+        found = [access for access in accesses if access is not None]
+        return replace(self, carried=Storage(self.carried).joined(found).given) if found else self
 
     def once(self, url: str | os.PathLike[str], /) -> Self:
         """Return the same storage, but with one URL that is opened at most once.
@@ -321,7 +346,7 @@ class Storage:
 
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
-        for prefix, backend in (*self.given, *self.remembered):
+        for prefix, backend in (*self.given, *self.carried):
             if _serves(prefix, backend, url):
                 return prefix, backend
         return split_url(url)[0], None
@@ -334,28 +359,8 @@ class Storage:
             )
 
         stale = "" if self.stale == "error" else f", stale='{self.stale}'"
-        return f"Storage({{{words(self.given)}}}, remembered={{{words(self.remembered)}}}{stale})"
-
-
-def remember(storage: StorageLike, /, *, url: str | os.PathLike[str] | None = None) -> None:
-    """Remember a storage by URL prefix for later calls in this process.
-
-    Parameters
-    ----------
-    storage
-        As in `Storage.from_option`; ``None`` remembers nothing.
-    url
-        URL that was opened with the storage. A store or filesystem without a prefix is remembered for the bucket or
-        host of this URL only; if ``url`` is ``None``, it is not remembered.
-    """
-    given = dict(Storage.from_option(storage).given)
-    if "" in given:
-        backend = given.pop("")
-        if url is not None and _serves("", backend, absolute_url(url)):
-            given[split_url(absolute_url(url))[0]] = backend
-    global _REMEMBERED
-    with _LOCK:
-        _REMEMBERED = {**_REMEMBERED, **given}
+        carried = f", carried={{{words(self.carried)}}}" if self.carried else ""
+        return f"Storage({{{words(self.given)}}}{carried}{stale})"
 
 
 def open_source(

@@ -199,13 +199,14 @@ def overwrite(
     patch = Patch.from_region(name, array, region, values, raw=raw)
     if patch is None:
         return array
-    reached = Storage.from_option(storage)
+    reached = Storage.from_option(storage).with_access(array.access)
     _, lines = patch.cells()
     encodings, chunks = _encoded(array, patch.whole(lines, reached), [x - x[0] for x in lines])
     manifest = _stored(chunks, encodings, array.manifest.tables.fill, absolute_url(to), reached)
     box = [(int(x[0]), int(x[-1])) for x in lines]
     cells = manifest.reshape(tuple(len(x) - 1 for x in lines))
-    return replace(array, manifest=_placed(array, cells, box, 0).manifest)
+    placed = _placed(array, cells, box, 0).manifest
+    return replace(array, manifest=placed, access=reached.access(absolute_url(to)))
 
 
 def _encoded(

@@ -81,7 +81,7 @@ class Zarr:
         if not metadata:
             raise MalformedFileError(f"'{url}' is a zip archive without a zarr store in it: unpack it first", url=url)
         _refuse_vstack(metadata, url)
-        lasting = Storage(storage.given, storage.remembered)  # without what is kept for this one reading
+        lasting = Storage(storage.given, storage.carried)  # without what is kept for this one reading
 
         def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
             members = store.below(path)

@@ -17,7 +17,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from virtualstack.cache import ByteCache
 from virtualstack.errors import StorageError
 from virtualstack.forks import in_forked_children
-from virtualstack.location import Location
+from virtualstack.location import Access, Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, ManifestNode, PlainArray
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
@@ -80,7 +80,7 @@ class ManifestStore(Store):
         self._lock = threading.RLock()
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
-        self._sources: dict[Location, Source] = {}
+        self._sources: dict[tuple[Location, int], Source] = {}
         self._cache: ByteCache[bytes] = ByteCache(CACHE_BYTES)
         _STORES[id(self)] = self
 
@@ -174,7 +174,8 @@ class ManifestStore(Store):
             return None
         served, cell = place
         if served.plain is not None:
-            return self._stored_chunk(served.plain, path, cell, byte_range)
+            assert isinstance(node, ManifestArray)
+            return self._stored_chunk(served.plain, path, cell, byte_range, node.access)
         if served.uniform is not None:
             make = partial(_decoded_chunk, served.uniform, cell, self.storage, self.absent)
             return _cut(self._cache.get((path, cell), make), byte_range)
@@ -235,7 +236,7 @@ class ManifestStore(Store):
             return self._documents[path]
 
     def _stored_chunk(
-        self, plain: PlainArray, path: str, cell: tuple[int, ...], byte_range: ByteRequest | None
+        self, plain: PlainArray, path: str, cell: tuple[int, ...], byte_range: ByteRequest | None, access: Access | None
     ) -> Bytes:
         entry = plain.manifest.entries[cell]
         code, offset, length = int(entry["location"]), int(entry["offset"]), int(entry["length"])
@@ -250,18 +251,19 @@ class ManifestStore(Store):
         if code == INLINE:
             return memoryview(plain.manifest.inline)[offset + start : offset + stop]
         try:
-            return self._source(plain.manifest.locations[code - FIRST]).read(offset + start, stop - start)
+            location = plain.manifest.locations[code - FIRST]
+            return self._source(location, access).read(offset + start, stop - start)
         except StorageError as error:
             raise error.of_chunk(path, cell, offset=offset, length=length) from error
 
-    def _source(self, location: Location) -> Source:
-        source = self._sources.get(location)
+    def _source(self, location: Location, access: Access | None) -> Source:
+        source = self._sources.get((location, id(access)))
         if source is None:
-            source = self.storage.source(location.url, expected=location)
+            source = self.storage.with_access(access).source(location.url, expected=location)
             if isinstance(source, WatchfulSource) and source.is_watchful:  # others find a change when opened
                 if len(self._sources) >= _MAX_SOURCES:
                     self._sources = {}
-                self._sources[location] = source
+                self._sources[location, id(access)] = source
         return source
 
     # -- listing ----------------------------------------------------------------------------------------------
