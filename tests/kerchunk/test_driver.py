@@ -214,12 +214,18 @@ def test_tiff(name, nodata, missing, tmp_path):
     assert (got.dtype == "u1") == (not missing)
 
 
-@pytest.mark.parametrize("kind", ["INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "FLOAT32", "FLOAT64"])
-def test_hdf4(kind, tmp_path):
-    """Values and attributes are those of the HDF4 library: numbers are big-endian."""
+@pytest.fixture
+def hdf4_file(tmp_path):
+    """The HDF4 library, the path of a new file, and the file, open to be written."""
     sd = pytest.importorskip("pyhdf.SD")
     path = str(tmp_path / "x.hdf")
-    file = sd.SD(path, sd.SDC.WRITE | sd.SDC.CREATE)
+    return sd, path, sd.SD(path, sd.SDC.WRITE | sd.SDC.CREATE)
+
+
+@pytest.mark.parametrize("kind", ["INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "FLOAT32", "FLOAT64"])
+def test_hdf4(kind, hdf4_file):
+    """Values and attributes are those of the HDF4 library: numbers are big-endian."""
+    sd, path, file = hdf4_file
     data = file.create("v", getattr(sd.SDC, kind), (5, 7))
     data.setcompress(sd.SDC.COMP_DEFLATE, 5)
     values = np.arange(35).reshape(5, 7).astype(kind.lower())
@@ -237,11 +243,9 @@ def test_hdf4(kind, tmp_path):
 
 
 @pytest.fixture
-def hdf4(tmp_path):
+def hdf4(hdf4_file):
     """Write variables of several layouts by the HDF4 library; return the path, and what the library reads."""
-    sd = pytest.importorskip("pyhdf.SD")
-    path = str(tmp_path / "x.hdf")
-    file = sd.SD(path, sd.SDC.WRITE | sd.SDC.CREATE)
+    sd, path, file = hdf4_file
     file.title = "a file"
     written = {"plain": (2, 3), "packed": (2, 3), "cube": (2, 3, 2), "line": (4,), "none": (sd.SDC.UNLIMITED, 3)}
     for name, shape in (written | {"unwritten": (2, 3)}).items():
@@ -280,11 +284,9 @@ def test_hdf4_attributes_are_those_of_the_file(hdf4):
     assert not [dim for dim in got.dims if "fakeDim" in str(dim)]
 
 
-def test_hdf4_of_another_byte_order(tmp_path):
+def test_hdf4_of_another_byte_order(tmp_path, hdf4_file):
     """References do not say which numbers are so."""
-    sd = pytest.importorskip("pyhdf.SD")
-    path = str(tmp_path / "x.hdf")
-    file = sd.SD(path, sd.SDC.WRITE | sd.SDC.CREATE)
+    sd, path, file = hdf4_file
     data = file.create("v", sd.SDC.INT16, (5,))
     data.setcompress(sd.SDC.COMP_DEFLATE, 5)
     data[:] = np.arange(5, dtype="i2")

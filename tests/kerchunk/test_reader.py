@@ -1,8 +1,6 @@
-import base64
 import gzip
 import json
 import resource
-import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -14,6 +12,8 @@ import xarray as xr
 import zarr
 
 import virtualstack as vs
+from tests.data.watching import memory_below
+from tests.kerchunk.reading import inline_references, read
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.kerchunk import reader as kerchunk
@@ -25,10 +25,6 @@ from virtualstack.storage import Storage
 from virtualstack.testing.strategies import model_read
 
 ZARRAY = {"shape": [2], "chunks": [1], "dtype": "<i4", "compressor": None, "filters": None, "fill_value": None}
-
-
-def read(path, **options):
-    return Kerchunk().read(absolute_url(path), Storage.from_option(), ReadOptions(**options))
 
 
 def references(**refs):
@@ -60,11 +56,11 @@ def test_few_compressed_bytes_do_not_become_gigabytes(tmp_path):
         packed.write(b" " * (1 << 22))
     packed.close()
     assert path.stat().st_size < 50_000
-    tracemalloc.start()
-    with pytest.raises(MalformedFileError, match=r"refs.json.zst' has \d+ bytes and holds more than 67108864 bytes"):
+    with (
+        memory_below(300 << 20),
+        pytest.raises(MalformedFileError, match=r"refs.json.zst' has \d+ bytes and holds more than 67108864 bytes"),
+    ):
         read(path)
-    assert tracemalloc.get_traced_memory()[1] < 300 << 20
-    tracemalloc.stop()
 
 
 def test_compressed_json_that_is_damaged_or_endless(tmp_path, monkeypatch):
@@ -244,8 +240,7 @@ def test_values_of_zarr_arrays(zarr_format, tmp_path):
         )
         made[:4] = values[:4]
     root.create_array("s", shape=(), dtype="i2", compressors=None)[...] = 5
-    refs = {key: "base64:" + base64.b64encode(x.to_bytes()).decode() for key, x in store._store_dict.items()}
-    group = read_references({"version": 1, "refs": refs})
+    group = read_references(inline_references(store))
     for name in ("c", "f", "s"):
         np.testing.assert_array_equal(model_read(group[name], {}), root[name][...])
     assert group.refusals == ()
@@ -254,15 +249,11 @@ def test_values_of_zarr_arrays(zarr_format, tmp_path):
 def test_references_that_kerchunk_made(tmp_path):
     """kerchunk's own translation of an HDF5 file has the values of h5py."""
     hdf = pytest.importorskip("kerchunk.hdf", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
-    values = np.arange(12, dtype="i4").reshape(3, 4)
-    with h5py.File(tmp_path / "a.h5", "w") as file:
+    path, values = tmp_path / "a.h5", np.arange(12, dtype="i4").reshape(3, 4)
+    with h5py.File(path, "w") as file:
         file["v"] = values
-    refs = hdf.SingleHdf5ToZarr(str(tmp_path / "a.h5"), inline_threshold=0).translate()
-    group = read_references(refs)
-    array = group["v"]
-    data = (tmp_path / "a.h5").read_bytes()
-    got = model_read(array, {absolute_url(tmp_path / "a.h5"): data})
-    assert got.tolist() == values.tolist()
+    array = read_references(hdf.SingleHdf5ToZarr(str(path), inline_threshold=0).translate())["v"]
+    assert model_read(array, {absolute_url(path): path.read_bytes()}).tolist() == values.tolist()
 
 
 @pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")
@@ -295,8 +286,7 @@ def test_references_of_xarray_attributes(tmp_path):
     for zarr_format in (2, 3):
         store = zarr.storage.MemoryStore()
         source.to_zarr(store, zarr_format=zarr_format, consolidated=False, encoding={"v": {"_FillValue": -9.0}})
-        refs = {key: "base64:" + base64.b64encode(x.to_bytes()).decode() for key, x in store._store_dict.items()}
-        group = read_references({"version": 1, "refs": refs})
+        group = read_references(inline_references(store))
         assert group["v"].attributes["units"] == "K"
         assert group["v"].attributes["_FillValue"] == -9.0
         assert group["v"].dimension_names == ("t", "x")
@@ -313,16 +303,8 @@ def test_one_array_without_a_group(n, separator, zarr_format, tmp_path):
     options = {"filters": None, "compressors": None} if zarr_format == 2 else {"compressors": None}
     key = {"name": "v2" if zarr_format == 2 else "default", "separator": separator}
     store = zarr.storage.MemoryStore()
-    zarr.create_array(
-        store,
-        shape=values.shape,
-        chunks=(2, 2),
-        dtype="<i4",
-        fill_value=0,
-        zarr_format=zarr_format,
-        chunk_key_encoding=key,
-        **options,
-    )
+    options |= {"fill_value": 0, "zarr_format": zarr_format, "chunk_key_encoding": key}
+    zarr.create_array(store, shape=values.shape, chunks=(2, 2), dtype="<i4", **options)
     refs = {name: value.to_bytes().decode() for name, value in store._store_dict.items()}
     prefix = "" if zarr_format == 2 else f"c{separator}"
     refs |= {f"{prefix}{i}{separator}0": [f"{tmp_path}/raw", 16 * i, 16] for i in range(n)}
@@ -368,12 +350,8 @@ def test_large_values_take_no_memory(metadata):
     """A few bytes may say that each has any size; of each array there is at least one, its fill value."""
     key = "v/.zarray" if metadata["zarr_format"] == 2 else "v/zarr.json"
     refs = {key: json.dumps(metadata | {"shape": [1], "fill_value": ""})}
-    tracemalloc.start()
-    try:
+    with memory_below(64 << 20):
         group = read_references({"version": 1, "refs": refs})
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
     assert "2000000000 bytes a value" in group.refusals[0].reason
 
 

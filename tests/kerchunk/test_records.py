@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.kerchunk.reading import read
 from virtualstack.errors import (
     ChunkAlignmentError,
     MalformedFileError,
@@ -22,9 +23,8 @@ from virtualstack.errors import (
     SourceNotFoundError,
     UnsupportedFeatureError,
 )
-from virtualstack.formats.base import ReadOptions
 from virtualstack.kerchunk.document import parquet_files
-from virtualstack.kerchunk.reader import Kerchunk, read_references
+from virtualstack.kerchunk.reader import read_references
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import PagedManifest
@@ -80,8 +80,20 @@ def opened(monkeypatch):
     return names
 
 
-def read(path, **options):
-    return Kerchunk().read(absolute_url(path), Storage.from_option(), ReadOptions(**options))
+def values_of(refs, *key):
+    """Read a part of the array ``v`` of references."""
+    return vs.reading.read_array(read(refs)["v"], key)
+
+
+def change_metadata(refs, **changes):
+    """Write other members into .zmetadata; those of ``metadata`` that have other names stay."""
+    document = json.loads((refs / ".zmetadata").read_bytes())
+    changes["metadata"] = document["metadata"] | changes.get("metadata", {})
+    (refs / ".zmetadata").write_text(json.dumps(document | changes))
+
+
+def zarray_of_v(refs):
+    return json.loads((refs / ".zmetadata").read_bytes())["metadata"]["v/.zarray"]
 
 
 def test_opening_reads_metadata_and_loaded_coordinates(refs, opened):
@@ -218,50 +230,41 @@ def _bytes(table):
 
 def test_another_record_size_than_the_files_have_is_an_error(refs):
     """Chunks would be taken for others: with a smaller one as with a larger one; the last file may be filled up."""
-    metadata = json.loads((refs / ".zmetadata").read_bytes())
     for size, message in ((2, "has 3 rows; 2 a file are said to be the most"), (4, "has 3 rows; 4 are asked for")):
-        (refs / ".zmetadata").write_text(json.dumps(metadata | {"record_size": size}))
+        change_metadata(refs, record_size=size)
         for key in ((), (3, 1)):
             with pytest.raises(MalformedFileError, match=message):
-                vs.reading.read_array(read(refs)["v"], key)
-    (refs / ".zmetadata").write_text(json.dumps(metadata))
+                values_of(refs, *key)
+    change_metadata(refs, record_size=3)
     table = pq.read_table(refs / "t/refs.0.parq")
     (refs / "t/refs.0.parq").write_bytes(_bytes(pa.concat_tables([table] + [table] * 2)))
     assert vs.reading.read_array(read(refs)["t"], ()).tolist() == list(range(6))
 
 
 def test_a_record_size_beyond_all_arrays_is_an_error(refs):
-    metadata = json.loads((refs / ".zmetadata").read_bytes())
-    array = metadata["metadata"]["v/.zarray"] | {"shape": [1 << 61], "chunks": [1]}
-    metadata["metadata"] |= {"v/.zarray": array, "v/.zattrs": {}}
+    array = zarray_of_v(refs) | {"shape": [1 << 61], "chunks": [1]}
     (refs / "v/refs.0.parq").unlink()
-    for size, kind in ((1 << 48, None), (1 << 61, MalformedFileError)):
-        (refs / ".zmetadata").write_text(json.dumps(metadata | {"record_size": size}))
-        if kind is None:
-            assert vs.reading.read_array(read(refs)["v"], (slice(0, 2),)).shape == (2,)
-        else:
-            with pytest.raises(kind, match=r"'record_size' 2305843009213693952"):
-                read(refs)
+    change_metadata(refs, record_size=1 << 48, metadata={"v/.zarray": array, "v/.zattrs": {}})
+    assert values_of(refs, slice(0, 2)).shape == (2,)
+    change_metadata(refs, record_size=1 << 61)
+    with pytest.raises(MalformedFileError, match=r"'record_size' 2305843009213693952"):
+        read(refs)
 
 
 def test_more_axes_than_numpy_broadcasts_are_unsupported(refs):
-    metadata = json.loads((refs / ".zmetadata").read_bytes())
-    for n, is_read in ((32, True), (33, False)):
-        array = metadata["metadata"]["v/.zarray"] | {"shape": [1] * n, "chunks": [1] * n}
-        more = {"w/.zarray": array, "w/.zattrs": {}}
-        (refs / ".zmetadata").write_text(json.dumps(metadata | {"metadata": metadata["metadata"] | more}))
-        if is_read:
-            assert vs.reading.read_array(read(refs)["w"], ()).ndim == n
-        else:
-            with pytest.raises(UnsupportedFeatureError, match="has 33 axes; at most 32 are read"):
-                vs.open_virtual_dataset(refs)
+    arrays = [zarray_of_v(refs) | {"shape": [1] * n, "chunks": [1] * n} for n in (32, 33)]
+    change_metadata(refs, metadata={"w/.zarray": arrays[0], "w/.zattrs": {}})
+    assert vs.reading.read_array(read(refs)["w"], ()).ndim == 32
+    change_metadata(refs, metadata={"w/.zarray": arrays[1]})
+    with pytest.raises(UnsupportedFeatureError, match="has 33 axes; at most 32 are read"):
+        vs.open_virtual_dataset(refs)
 
 
 def test_a_record_file_of_any_size_is_not_read(refs, monkeypatch):
     """What is larger than a record file can be is refused by its size."""
     monkeypatch.setattr("virtualstack.kerchunk.parquet_table._MAX_BYTES", 100)
     with pytest.raises(MalformedFileError, match=r"'v/refs.0.parq' of '.*refs.parq' has \d+ bytes") as error:
-        vs.reading.read_array(read(refs)["v"], (0,))
+        values_of(refs, 0)
     assert error.value.url == absolute_url(refs / "v/refs.0.parq")
 
 
@@ -273,7 +276,7 @@ def test_references_into_archives_are_errors_when_they_are_read(refs):
     with pytest.raises(
         UnsupportedFeatureError, match=r"'v/refs.0.parq' of '.*': 'zip://a.nc::s3://b/c.zip' is reached"
     ):
-        vs.reading.read_array(read(refs)["v"], (0,))
+        values_of(refs, 0)
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
@@ -306,7 +309,7 @@ def test_references_that_were_written_anew_are_told(refs, tmp_path):
     write(refs, changed | {".zattrs": '{"title": "anew"}'})
     with pytest.raises(SourceChangedError, match=r"refs.parq/.zmetadata' changed after it was indexed"):
         vs.reading.read_array(array, (0,))
-    assert vs.reading.read_array(read(refs)["v"], (0,)).tolist() == [0, 1, 2, 3]
+    assert values_of(refs, 0).tolist() == [0, 1, 2, 3]
     array = read(refs)["v"]
     shutil.rmtree(refs)
     with pytest.raises(SourceNotFoundError, match=r"refs.parq/.zmetadata"):
@@ -315,13 +318,9 @@ def test_references_that_were_written_anew_are_told(refs, tmp_path):
 
 def test_whole_files_are_measured_when_their_chunks_are_read(tmp_path, opened):
     """The size of a file that is a chunk is asked for with the chunk, not for all of its record file."""
-    refs = references(tmp_path)
-    for i in range(6):
-        for j in range(2):
-            (tmp_path / f"{i}.{j}").write_bytes(VALUES[i, 2 * j : 2 * j + 2].tobytes())
-    table = {"path": [str(tmp_path / f"{i}.{j}") for i in range(6) for j in range(2)], "offset": [0] * 12}
-    write(tmp_path / "refs.parq", refs, record_size=12)
-    records = pa.table({**table, "size": [0] * 12, "raw": pa.nulls(12, pa.binary())})
+    write(tmp_path / "refs.parq", references(tmp_path), record_size=12)
+    table = {"path": list(map(str, files_of_chunks(tmp_path))), "offset": [0] * 12, "size": [0] * 12}
+    records = pa.table({**table, "raw": pa.nulls(12, pa.binary())})
     (tmp_path / "refs.parq/v/refs.0.parq").write_bytes(_bytes(records))
     array = read(tmp_path / "refs.parq")["v"]
     opened.clear()
@@ -331,12 +330,17 @@ def test_whole_files_are_measured_when_their_chunks_are_read(tmp_path, opened):
     np.testing.assert_array_equal(vs.reading.read_array(array, ()), VALUES)
 
 
+def files_of_chunks(folder):
+    """Write each chunk of ``v`` to a file of its own, named by its cell."""
+    cells = [(i, j) for i in range(6) for j in range(2)]
+    for i, j in cells:
+        (folder / f"{i}.{j}").write_bytes(VALUES[i, 2 * j : 2 * j + 2].tobytes())
+    return [folder / f"{i}.{j}" for i, j in cells]
+
+
 def whole_files(folder):
     """References of which each chunk of ``v`` is a file, three to a record file."""
-    for i in range(6):
-        for j in range(2):
-            (folder / f"{i}.{j}").write_bytes(VALUES[i, 2 * j : 2 * j + 2].tobytes())
-    refs = references(folder) | {f"v/{i}.{j}": [str(folder / f"{i}.{j}")] for i in range(6) for j in range(2)}
+    refs = references(folder) | {f"v/{path.name}": [str(path)] for path in files_of_chunks(folder)}
     write(folder / "refs.parq", refs)
     for number in range(4):
         records = folder / f"refs.parq/v/refs.{number}.parq"
@@ -367,15 +371,13 @@ def test_a_whole_file_is_measured_once_a_reading(tmp_path, opened):
         table = pq.read_table(records).to_pydict()
         pq.write_table(pa.table(table | {"path": [str(tmp_path / "0.0")] * 3}), records)
     opened.clear()
-    np.testing.assert_array_equal(vs.reading.read_array(read(refs)["v"], (slice(None), slice(2))), [[0, 1]] * 6)
+    np.testing.assert_array_equal(values_of(refs, slice(None), slice(2)), [[0, 1]] * 6)
     assert opened.count("0.0") == 1
 
 
 def test_metadata_can_promise_more_than_there_is(refs):
     """A grid of any size opens; cells without record file are EMPTY, and all of it at once is refused."""
-    metadata = json.loads((refs / ".zmetadata").read_bytes())
-    metadata["metadata"]["v/.zarray"]["shape"] = [2**40, 4]
-    (refs / ".zmetadata").write_text(json.dumps(metadata))
+    change_metadata(refs, metadata={"v/.zarray": zarray_of_v(refs) | {"shape": [2**40, 4]}})
     array = read(refs)["v"]
     assert array.manifest.read((slice(2**39, 2**39 + 1), slice(0, 2))).entries["location"].tolist() == [[0, 0]]
     assert vs.reading.read_array(array, (2,)).tolist() == VALUES[2].tolist()
@@ -383,8 +385,7 @@ def test_metadata_can_promise_more_than_there_is(refs):
         array[::2]
     with pytest.raises(ManifestError, match=r"2199023255550 chunks of '.*refs.parq/v' are asked for"):
         array[1:].in_memory()
-    metadata["metadata"]["v/.zarray"]["shape"] = [2**62, 2**62]
-    (refs / ".zmetadata").write_text(json.dumps(metadata))
+    change_metadata(refs, metadata={"v/.zarray": zarray_of_v(refs) | {"shape": [2**62, 2**62]}})
     (refusal,) = read(refs).refusals
     assert (refusal.path, refusal.kind) == ("/v", "refused")
     assert "has more of them than can be counted" in refusal.reason

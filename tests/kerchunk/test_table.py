@@ -1,24 +1,11 @@
 import numpy as np
 import pytest
 
+from tests.data.arrays import bytes_metadata as metadata
 from virtualstack.errors import MalformedFileError
 from virtualstack.kerchunk.references import WHOLE
 from virtualstack.kerchunk.table import ReferenceTable
-from virtualstack.manifests import ChunkEncoding, Fill
-from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.attributes import parse_json
-
-
-def metadata(*shape, prefix="", separator="."):
-    return ArrayMetadata(
-        shape=shape,
-        chunks=(1,) * len(shape),
-        encoding=ChunkEncoding.c_order("u1", (1,) * len(shape)),
-        fill=Fill.zero("u1"),
-        dimension_names=None,
-        key_prefix=prefix,
-        separator=separator,
-    )
 
 
 def table(refs, **parts):

@@ -5,14 +5,13 @@ import orjson
 import pytest
 
 from tests.amount import examples
+from tests.data.arrays import bytes_metadata as metadata
 from virtualstack.errors import MalformedFileError
 from virtualstack.kerchunk import text as reference_text
 from virtualstack.kerchunk.references import build_manifest
 from virtualstack.kerchunk.table import ReferenceTable
 from virtualstack.kerchunk.text import load_json, split_text
 from virtualstack.location import Location
-from virtualstack.manifests import ChunkEncoding, Fill
-from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.attributes import parse_json
 
 N_DOCUMENTS = examples(300)
@@ -28,20 +27,10 @@ def json_text(data):
     return json.dumps(data).encode()
 
 
-def metadata(shape):
-    return ArrayMetadata(
-        shape=shape,
-        chunks=(1,) * len(shape),
-        encoding=ChunkEncoding.c_order("u1", (1,) * len(shape)),
-        fill=Fill.zero("u1"),
-        dimension_names=None,
-    )
-
-
 def columns(table, path):
     """What each cell of an array refers to, and how many references lie outside."""
     found, n_cells, n_outside = {}, 0, 0
-    for got in table.read(path, metadata(SHAPES[path])):
+    for got in table.read(path, metadata(*SHAPES[path])):
         inline = iter(got.inline)
         what = [(next(inline), 0, 0) if row < 0 else (table.render(got.urls[row]),) for row in got.rows.tolist()]
         spans = zip(got.offsets.tolist(), got.lengths.tolist(), strict=True)
@@ -141,16 +130,14 @@ def test_arrays_that_take_turns():
     assert n_plain(text) == len(keys)
     table = by_parts(text)
     assert table.strays(["v", "g/v"]) == {"": 1, "w": 60, "é": 60}
-    others, got = table.read("v", metadata((20, 3)))
+    others, got = table.read("v", metadata(20, 3))
     assert not others.cells.size
     assert sorted(got.cells.tolist()) == list(range(60))
     for cell, row, offset in zip(got.cells.tolist(), got.rows.tolist(), got.offsets.tolist(), strict=True):
         assert keys[offset] == f"v/{cell // 3}.{cell % 3}"
         assert got.urls[row] == f"{offset % 7}"
-    assert [part.n_outside for part in table.read("v", metadata((1, 3)))] == [0, 57]
-    first = build_manifest(
-        table.read("v", metadata((1, 1))), metadata((1, 1)), locate=Location, measure=list, where="r"
-    )
+    assert [part.n_outside for part in table.read("v", metadata(1, 3))] == [0, 57]
+    first = build_manifest(table.read("v", metadata(1, 1)), metadata(1, 1), locate=Location, measure=list, where="r")
     assert first.locations == (Location("0"),)
 
 

@@ -1,26 +1,21 @@
 import gzip
 import json
-import tracemalloc
 
 import numcodecs
 import numpy as np
 import pytest
 
+from tests.data.arrays import array_of, referenced
+from tests.data.watching import memory_below
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.manifests import FIRST, ChunkEncoding, ChunkManifest, Fill, ManifestGroup
 from virtualstack.storage import Storage
 
 
 def group(n=3, url="file:///data/a.nc", name="v"):
-    manifest = ChunkManifest.from_arrays(
-        np.arange(n) * 10, np.full(n, 4), location=url, encoding=ChunkEncoding.c_order("i4", (1,)), fill=Fill.zero("i4")
-    )
-    array = ManifestArray(
-        manifest=manifest, grid=ChunkGrid.regular((n,), (1,)), dtype=np.dtype("i4"), dimension_names=("x",)
-    )
-    return ManifestGroup(arrays={name: array})
+    return ManifestGroup(arrays={name: referenced(np.arange(n) * 10, np.full(n, 4), (1,), "i4", location=url)})
 
 
 def test_suffix_decides(tmp_path):
@@ -59,10 +54,7 @@ def test_parquet_is_compact(tmp_path):
             fill=Fill.zero("i4"),
             location_codes=np.broadcast_to(np.arange(n[0])[:, None] + FIRST, n),
         )
-        array = ManifestArray(
-            manifest=manifest, grid=ChunkGrid.regular(n, (1, 1)), dtype=np.dtype("i4"), dimension_names=("y", "x")
-        )
-        write_kerchunk(ManifestGroup(arrays={"v": array}), tmp_path / "refs.parq")
+        write_kerchunk(ManifestGroup(arrays={"v": array_of(manifest, (1, 1))}), tmp_path / "refs.parq")
         assert sum(x.stat().st_size for x in tmp_path.rglob("*.parq") if x.is_file()) / lengths.size < most
 
 
@@ -175,18 +167,10 @@ def test_the_group_is_not_changed(tmp_path):
 def test_json_is_written_in_pieces(tmp_path):
     """Memory does not grow with the text, also where it is packed by gzip: beside the manifest there is little."""
     n = 200_000
-    manifest = ChunkManifest.from_arrays(
-        np.arange(n) * 10, np.full(n, 10), location="s3://bucket/a.nc", encoding=ChunkEncoding.c_order("f4", (1,)),
-        fill=Fill.from_value(np.nan, "f4"),
-    )  # fmt: skip
-    grid = ChunkGrid.regular((n,), (1,))
-    array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), dimension_names=("x",))
+    array = referenced(np.arange(n) * 10, np.full(n, 10), (1,), "f4", fill=np.nan)
     for name in ("a.json", "a.json.gz"):
-        tracemalloc.start()
-        write_kerchunk(ManifestGroup(arrays={"v": array}), tmp_path / name)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 3 * manifest.entries.nbytes
+        with memory_below(3 * array.manifest.entries.nbytes):
+            write_kerchunk(ManifestGroup(arrays={"v": array}), tmp_path / name)
     text = (tmp_path / "a.json").read_bytes()
     assert gzip.decompress((tmp_path / "a.json.gz").read_bytes()) == text
     refs = json.loads(text)["refs"]

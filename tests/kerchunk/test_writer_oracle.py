@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.data.arrays import referenced
 from tests.kerchunk.netcdf_sources import virtual_group
+from tests.kerchunk.reading import ENGINE_WARNINGS, needs_engine
 from virtualstack.kerchunk.writer import write_kerchunk
-from virtualstack.manifests import ChunkGrid
 
-pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
-pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated"),
-    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
-    pytest.mark.filterwarnings("ignore::xarray.SerializationWarning"),
-]
+needs_engine()
+pytestmark = ENGINE_WARNINGS
 
 VALUES = np.arange(24).reshape(4, 6) - 3
 
@@ -167,15 +163,8 @@ def test_one_hundred_thousand_rows_then_a_short_file(tmp_path):
         file["v"].make_scale("v")
         start = file["v"].id.get_offset()
     group = virtual_group(path)
-    manifest, n = group.arrays["v"].in_memory(), 100_003
-    many = type(manifest).from_arrays(
-        start + 4 * np.arange(n),
-        np.full(n, 4),
-        location=manifest.locations,
-        encoding=type(manifest.encodings[0]).c_order("u4", (1,)),
-        fill=manifest.fill,
-    )
-    array = replace(group.arrays["v"], manifest=many, grid=ChunkGrid.regular((n,), (1,)))
+    offsets, locations = start + 4 * np.arange(100_003), group.arrays["v"].in_memory().locations
+    array = referenced(offsets, np.full_like(offsets, 4), (1,), "u4", location=locations, dims=["v"])
     write_kerchunk(replace(group, arrays={"v": array}), tmp_path / "refs.parq")
     assert sorted(x.name for x in (tmp_path / "refs.parq" / "v").iterdir()) == ["refs.0.parq", "refs.1.parq"]
     files = fsspec.filesystem("reference", fo=str(tmp_path / "refs.parq"), remote_protocol="file")

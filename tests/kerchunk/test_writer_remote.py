@@ -6,15 +6,12 @@ import pytest
 import xarray as xr
 
 from tests.kerchunk.netcdf_sources import virtual_group
+from tests.kerchunk.reading import ENGINE_WARNINGS, needs_engine, read
 from tests.servers import RangeServer
-from virtualstack.formats.base import ReadOptions
-from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
-from virtualstack.storage import Storage
 
-pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
-pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")
-pytestmark = pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")
+needs_engine()
+pytestmark = ENGINE_WARNINGS[0]
 
 
 @pytest.fixture
@@ -39,9 +36,8 @@ def test_sources_on_a_web_server(source, suffix, tmp_path):
         write_kerchunk(group, tmp_path / "web" / f"refs.{suffix}")
         with xr.open_dataset(str(tmp_path / "web" / f"refs.{suffix}"), engine="kerchunk") as got:
             xr.testing.assert_identical(got.load(), expected.load())
-        read = Kerchunk().read(server.url(f"refs.{suffix}"), Storage.from_option(), ReadOptions())
-        for name, array in group.arrays.items():
-            assert read.arrays[name].equals(array)
+        found = read(server.url(f"refs.{suffix}"))
+        assert all(found.arrays[name].equals(array) for name, array in group.arrays.items())
 
 
 @pytest.mark.parametrize("suffix", ["json", "parq"])
@@ -52,9 +48,8 @@ def test_sources_and_references_in_a_bucket(source, suffix, s3):
     group, storage = virtual_group(source, url="s3://bucket/data/a.nc"), {"s3://bucket/": s3.options}
     for relative in (True, False):
         write_kerchunk(group, f"s3://bucket/refs/a.{suffix}", storage=storage, relative=relative)
-        read = Kerchunk().read(f"s3://bucket/refs/a.{suffix}", Storage.from_option(storage), ReadOptions())
-        for name, array in group.arrays.items():
-            assert read.arrays[name].equals(array)
+        found = read(f"s3://bucket/refs/a.{suffix}", storage)
+        assert all(found.arrays[name].equals(array) for name, array in group.arrays.items())
     options = {"key": "key", "secret": "secret", "endpoint_url": s3.endpoint}
     with (
         xr.open_dataset(source, engine="h5netcdf") as expected,

@@ -12,18 +12,14 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.kerchunk.reading import ENGINE_WARNINGS, needs_engine
 from virtualstack.errors import WriterError
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.testing.strategies import basic_keys, known_arrays
 from virtualstack.zarr.rewrite.rewrite import Budget
 
-pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
-pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated"),
-    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
-    pytest.mark.filterwarnings("ignore::xarray.SerializationWarning"),
-]
+needs_engine()
+pytestmark = ENGINE_WARNINGS
 
 SHUFFLED = {"zlib": True, "shuffle": True, "complevel": 1}
 SERIES = {

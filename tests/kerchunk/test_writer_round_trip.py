@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from numcodecs.vlen import VLenUTF8
 
 from tests.amount import examples
+from tests.data.arrays import array_of, one_inline_chunk
+from tests.kerchunk.reading import read
 from virtualstack.codecs.codec import Codec
 from virtualstack.conversion import convert
 from virtualstack.errors import WriterError
-from virtualstack.formats.base import ReadOptions
-from virtualstack.kerchunk.reader import Kerchunk, read_references
+from virtualstack.kerchunk.reader import read_references
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
 from virtualstack.manifests import (
@@ -28,12 +29,11 @@ from virtualstack.manifests import (
     ChunkGrid,
     ChunkManifest,
     Fill,
-    ManifestArray,
     ManifestGroup,
     PlainArray,
     why_not_plain,
 )
-from virtualstack.storage import MemoryTarget, Storage
+from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import known_arrays, model_read
 
 names = st.text(
@@ -51,12 +51,12 @@ def forms(group, *, relative=False):
     for suffix in ("json", "parq"):
         written, back = f"{folder}/refs.{suffix}", f"{folder}/back.{suffix}"
         write_kerchunk(group, written, relative=relative)
-        yield Kerchunk().read(written, Storage.from_option(), ReadOptions())
+        yield read(written)
         store = f"{folder}/{next(SERIAL)}.vstack"
         convert(written, store, relative=relative)
         convert(store, back, relative=relative)
         assert contents(back) == contents(written)
-        yield Kerchunk().read(back, Storage.from_option(), ReadOptions())
+        yield read(back)
     if not relative:
         yield read_references(write_kerchunk(group, None))
 
@@ -130,21 +130,16 @@ def stored(dtype, *, codes, order=None, fill=None, shape=(4, 3), chunks=(2, 3)):
     size = encoding.size * dtype.itemsize
     codes = np.array(codes).reshape(grid.shape)
     native = dtype.newbyteorder("=")
-    return ManifestArray(
-        manifest=ChunkManifest.from_arrays(
-            np.zeros(grid.shape, int),
-            np.where(codes == EMPTY, -1, size),
-            location=Location("s3://bucket/a.nc"),
-            encoding=encoding,
-            fill=Fill.zero(native) if fill is None else Fill.from_value(fill, native),
-            location_codes=codes,
-            inline=bytes(range(256))[:size].ljust(size, b"\7"),
-        ),
-        grid=grid,
-        dtype=native,
-        name="v",
-        dimension_names=("x", "y")[: len(shape)],
+    manifest = ChunkManifest.from_arrays(
+        np.zeros(grid.shape, int),
+        np.where(codes == EMPTY, -1, size),
+        location=Location("s3://bucket/a.nc"),
+        encoding=encoding,
+        fill=Fill.zero(native) if fill is None else Fill.from_value(fill, native),
+        location_codes=codes,
+        inline=bytes(range(256))[:size].ljust(size, b"\7"),
     )
+    return array_of(manifest, chunks, shape=shape)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -219,17 +214,7 @@ def test_strings_round_trip():
     """Inline text of any length comes back with its codec."""
     strings = np.dtypes.StringDType()
     raw = bytes(VLenUTF8().encode(np.array(["a", "bcd", ""], object)))
-    array = ManifestArray(
-        manifest=ChunkManifest.from_bytes(
-            [raw],
-            shape=(1,),
-            encoding=ChunkEncoding.c_order(strings, (3,), [Codec("vlen-utf8")]),
-            fill=Fill.zero(strings),
-        ),
-        grid=ChunkGrid.regular((3,), (3,)),
-        dtype=strings,
-        dimension_names=("x",),
-    )
+    array = one_inline_chunk(raw, (3,), strings, codecs=[Codec("vlen-utf8")])
     for got in forms(ManifestGroup(arrays={"v": array})):
         assert got.arrays["v"].equals(array)
         assert got.arrays["v"].dtype == strings

@@ -10,25 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
+from tests.data.arrays import array_of, referenced
+from tests.kerchunk.reading import read
 from virtualstack.errors import MalformedFileError, StorageError, WriterError
-from virtualstack.formats.base import ReadOptions
-from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
-from virtualstack.location import Location
 from virtualstack.manifests import (
     EMPTY,
     FIRST,
     INLINE,
     ChunkEncoding,
-    ChunkGrid,
     ChunkManifest,
     Fill,
-    ManifestArray,
     ManifestGroup,
     PlainArray,
 )
 from virtualstack.manifests.cells import mesh
-from virtualstack.storage import MemoryTarget, Storage
+from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import in_pages, known_arrays
 
 ENCODING = ChunkEncoding.c_order("<i4", (2,))
@@ -75,14 +72,7 @@ class Endless:
 
 
 def group_of(manifest, **attributes):
-    array = ManifestArray(
-        manifest=manifest,
-        grid=ChunkGrid.regular((manifest.shape[0] * 2,), (2,)),
-        dtype=np.dtype("i4"),
-        dimension_names=("x",),
-        attributes=attributes,
-    )
-    return ManifestGroup(arrays={"v": array})
+    return ManifestGroup(arrays={"v": array_of(manifest, (2,), attributes=attributes)})
 
 
 def rows(url):
@@ -91,10 +81,6 @@ def rows(url):
     keys = [key for key in target.list(name) if key.endswith(".parq")]
     keys.sort(key=lambda key: int(key.split(".")[-2]))
     return pa.concat_tables(pq.read_table(pa.BufferReader(target.get(key))) for key in keys).unify_dictionaries()
-
-
-def read(url):
-    return Kerchunk().read(url, Storage.from_option(), ReadOptions())
 
 
 def test_a_large_manifest_is_never_read_as_a_whole(tmp_path):
@@ -260,10 +246,7 @@ def test_no_space_for_what_is_made_first_is_an_error(tmp_path, monkeypatch):
 def test_a_reference_to_no_bytes_is_none_to_a_whole_file(tmp_path):
     """Offset 0 and size 0 stand for one in parquet."""
     url = f"memory://{tmp_path.name}/refs.parq"
-    manifest = ChunkManifest.from_arrays(
-        [0, 8], [0, 0], location=Location("s3://bucket/a.nc"), encoding=ENCODING, fill=OWN
-    )
-    write_kerchunk(group_of(manifest), url)
+    write_kerchunk(ManifestGroup(arrays={"v": referenced([0, 8], [0, 0], (2,), "<i4", fill=7)}), url)
     found = read(url).arrays["v"].in_memory()
     assert found.entries["location"].tolist() == [INLINE, FIRST]
     assert found.entries["length"].tolist() == [0, 0]

@@ -1,25 +1,12 @@
 import pyarrow as pa
 import pytest
 
+from tests.data.arrays import bytes_metadata as metadata
 from virtualstack.errors import MalformedFileError
-from virtualstack.manifests import ChunkEncoding, Fill
 from virtualstack.printable import printable
-from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
 
 NO_INDEX = "0 0.1.2 0.x -1.0 +1.0 00.1 0.01 0. . 0.9999999999999999999 0x1.0 1_0.0 1e1.0 \u0663.0 nan.0 1,0"
-
-
-def metadata(*shape, prefix="", separator="."):
-    return ArrayMetadata(
-        shape=shape,
-        chunks=(1,) * len(shape),
-        encoding=ChunkEncoding.c_order("u1", (1,) * len(shape)),
-        fill=Fill.zero("u1"),
-        dimension_names=None,
-        key_prefix=prefix,
-        separator=separator,
-    )
 
 
 @pytest.mark.parametrize(
