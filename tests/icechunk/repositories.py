@@ -1,23 +1,50 @@
-"""Icechunk repositories, and small files of netCDF-4 that they refer to."""
+"""Icechunk repositories, and small files of netCDF-4 that they refer to; importing it skips where icechunk is not."""
 
-import icechunk
 import netCDF4
 import numpy as np
+import pytest
+
+icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
+
+WARNINGS = [
+    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
+    pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec"),
+]
+"""Marks of tests that write to repositories."""
+
+
+def may_refer_to(*folders):
+    """Return the configuration of a repository that may point into folders; each by its path, or by prefix and path."""
+    config = icechunk.RepositoryConfig.default()
+    for folder in folders:
+        prefix, path = folder if isinstance(folder, tuple) else (f"file://{folder}/", folder)
+        config.set_virtual_chunk_container(
+            icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(path)))
+        )
+    return config
 
 
 def repository(folder, *sources, create=True):
     """Make, or open, a repository in memory (``None``) or in a folder, which may point into folders."""
-    config = icechunk.RepositoryConfig.default()
-    access = {}
-    for source in sources:
-        prefix = f"file://{source}/"
-        config.set_virtual_chunk_container(
-            icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(source)))
-        )
-        access[prefix] = icechunk.credentials.LocalFileSystemAccess
+    config = may_refer_to(*sources)
+    access = {f"file://{source}/": icechunk.credentials.LocalFileSystemAccess for source in sources}
     storage = icechunk.in_memory_storage() if folder is None else icechunk.local_filesystem_storage(str(folder))
     make = icechunk.Repository.create if create else icechunk.Repository.open
     return make(storage, config, authorize_virtual_chunk_access=access)
+
+
+def references(session, name):
+    """All chunks of an array, by cell."""
+    found = {}
+    for cells, kinds, paths, offsets, lengths, inlined in session.store.array_chunk_iterator(f"/{name}"):
+        for i, row in enumerate(zip(cells.tolist(), kinds, paths, offsets, lengths, strict=True)):
+            found[tuple(row[0])] = (*row[1:], inlined.get(i))
+    return found
+
+
+def kinds_of(session, name):
+    """Where the chunks of an array are: 1 in the repository, 2 in files, 3 in the manifest."""
+    return [int(row[0]) for row in references(session, name).values()]
 
 
 def netcdf(path, start=0, n=4, *, chunk=2, dtype="f4", fill=None, written=None, attrs=None, time=True, **options):

@@ -13,6 +13,8 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 import virtualstack as vs
+from tests.data.stores import concatenated
+from tests.icechunk.repositories import WARNINGS, icechunk, netcdf, references, repository
 from virtualstack.errors import (
     ChunkAlignmentError,
     CombineError,
@@ -22,33 +24,12 @@ from virtualstack.errors import (
     WriterError,
 )
 
-icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
-
-from tests.icechunk.repositories import netcdf, repository  # noqa: E402
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
-    pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec"),
-]
-
-
-@pytest.fixture
-def session(tmp_path):
-    return repository(None, tmp_path).writable_session("main")
+pytestmark = WARNINGS
 
 
 def opened(session, **options):
     with zarr.config.set({"array.rectilinear_chunks": True}):
         return xr.open_zarr(session.store, consolidated=False, chunks=None, **options).load()
-
-
-def references(session, name):
-    """All chunks of an array, by cell."""
-    found = {}
-    for cells, kinds, paths, offsets, lengths, inlined in session.store.array_chunk_iterator(f"/{name}"):
-        for i, row in enumerate(zip(cells.tolist(), kinds, paths, offsets, lengths, strict=True)):
-            found[tuple(row[0])] = (*row[1:], inlined.get(i))
-    return found
 
 
 def metadata(session, name):
@@ -69,9 +50,11 @@ def assert_like_one_shot(session, paths, tmp_path, **options):
 
 def assert_values_of_sources(session, paths):
     """Values are those that h5netcdf reads."""
-    parts = [xr.open_dataset(path, engine="h5netcdf") for path in paths]
-    expected = xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override", join="exact")
-    xr.testing.assert_identical(opened(session), expected.load())
+    xr.testing.assert_identical(opened(session), by_h5netcdf(paths))
+
+
+def by_h5netcdf(paths):
+    return concatenated(*(xr.load_dataset(path, engine="h5netcdf") for path in paths))
 
 
 def unchanged(session, write, error):
@@ -151,15 +134,7 @@ def test_a_last_chunk_that_is_not_full_is_refused_or_rewritten(tmp_path, session
     assert error.variable == "t"
     assert "would have to be encoded anew" in str(error)
     append(session, paths[1], inline_limit=0, rewrite="100%")
-    expected = xr.concat(
-        [xr.open_dataset(path, engine="h5netcdf") for path in paths],
-        "time",
-        data_vars="minimal",
-        coords="minimal",
-        compat="override",
-        join="exact",
-    )
-    xr.testing.assert_equal(opened(session), expected.load())
+    xr.testing.assert_equal(opened(session), by_h5netcdf(paths))
     kinds = {cell: int(row[0]) for cell, row in references(session, "t").items()}
     assert {kinds[0, 0, 0], kinds[0, 0, 1]} == {2}
     assert {kinds[1, 0, 0], kinds[2, 0, 1]} == {3}

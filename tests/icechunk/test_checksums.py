@@ -10,17 +10,11 @@ import zarr
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.icechunk.repositories import WARNINGS, icechunk, may_refer_to, netcdf, repository
 from virtualstack.errors import MalformedFileError, SourceChangedError, VirtualStackError
 from virtualstack.icechunk.format import node_id, read_checksums
 
-icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
-
-from tests.icechunk.repositories import netcdf, repository  # noqa: E402
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
-    pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec"),
-]
+pytestmark = WARNINGS
 
 
 def committed(tmp_path, n=4, name="repo", **options):
@@ -119,15 +113,12 @@ def test_etag_of_a_local_file_is_refused_as_by_icechunk(tmp_path):
 
 def test_checksums_of_many_chunks_and_files_of_manifests(tmp_path):
     """Manifests that are split, and whose locations are compressed, tell the checksums of all chunks."""
-    config = icechunk.RepositoryConfig.default()
+    config = may_refer_to(tmp_path)
     condition, dim = icechunk.ManifestSplitCondition.AnyArray(), icechunk.ManifestSplitDimCondition.Any()
     config.manifest = icechunk.ManifestConfig(
         splitting=icechunk.ManifestSplittingConfig.from_dict({condition: {dim: 1100}})
     )
     prefix = f"file://{tmp_path}/"
-    config.set_virtual_chunk_container(
-        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(tmp_path)))
-    )
     repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "repo")), config)
     session = repo.writable_session("main")
     zarr.create_group(session.store).create_array("a", shape=(3000,), chunks=(1,), dtype="u1", dimension_names=["y"])

@@ -12,6 +12,8 @@ from zarr.storage import MemoryStore
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.data.watching import recorded_calls
+from tests.icechunk.repositories import WARNINGS, icechunk, netcdf, references, repository
 from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,
@@ -23,14 +25,7 @@ from virtualstack.icechunk.format import url_from_icechunk, url_to_icechunk
 from virtualstack.icechunk.reader import read_session
 from virtualstack.manifests import FIRST, INLINE
 
-icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
-
-from tests.icechunk.repositories import netcdf, repository  # noqa: E402
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
-    pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec"),
-]
+pytestmark = WARNINGS
 
 
 @pytest.fixture
@@ -101,14 +96,8 @@ def test_icechunk_is_named_where_it_is_not_installed(repo, tmp_path, monkeypatch
 
 def test_chunks_are_looked_up_when_they_are_asked_for_and_pickle(repo, tmp_path, monkeypatch):
     """Opening looks at no chunk but those of coordinates; a copy in another place reads what the first one does."""
-    asked = []
-    iterate = icechunk.IcechunkStore.array_chunk_iterator
-
-    def count(self, path, *rest):
-        asked.append(path)
-        return iterate(self, path, *rest)
-
-    monkeypatch.setattr(icechunk.IcechunkStore, "array_chunk_iterator", count)
+    store = icechunk.IcechunkStore
+    asked = recorded_calls(monkeypatch, store, "array_chunk_iterator", lambda self, path, *rest: path)
     vds = vs.open_virtual_dataset(tmp_path / "repo")
     assert sorted(asked) == ["/time", "/x"]
     part = pickle.loads(pickle.dumps(vds.isel(time=slice(2, 7))))
@@ -147,16 +136,8 @@ def test_references_go_there_and_back(tmp_path):
     assert again.virtual.to_kerchunk() == before
     other = repository(None, tmp_path).writable_session("main")
     again.virtual.to_icechunk(other.store)
-
-    def chunks(store, name):
-        found = {}
-        for cells, kinds, paths, offsets, lengths, inlined in store.array_chunk_iterator(f"/{name}"):
-            for i, row in enumerate(zip(map(tuple, cells), kinds, paths, offsets, lengths, strict=True)):
-                found[row[0]] = (*row[1:], inlined.get(i))
-        return found
-
     for name in again.variables:
-        assert chunks(other.store, name) == chunks(session.store, name)
+        assert references(other, name) == references(session, name)
 
 
 def test_rectilinear_grids_go_there_and_back(tmp_path):
@@ -195,16 +176,11 @@ def test_sharded_arrays(tmp_path, seed):
     shape = tuple(rng.integers(1, 13, ndim).tolist())
     chunks = tuple(rng.integers(1, 4, ndim).tolist())
     session = repository(tmp_path / "repo").writable_session("main")
+    shards = tuple(int(n * rng.integers(1, 4)) for n in chunks)
     array = zarr.create_array(
-        session.store,
-        name="v",
-        shape=shape,
-        chunks=chunks,
-        shards=tuple(int(n * rng.integers(1, 4)) for n in chunks),
-        dtype="i4",
-        fill_value=3,
+        session.store, name="v", shape=shape, chunks=chunks, shards=shards, dtype="i4", fill_value=3,
         dimension_names=[f"d{i}" for i in range(ndim)],
-    )
+    )  # fmt: skip
     for _ in range(3):
         box = tuple(slice(*sorted(rng.integers(0, n + 1, 2))) for n in shape)
         array[box] = rng.integers(0, 100, array[box].shape)

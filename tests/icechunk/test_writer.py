@@ -11,24 +11,13 @@ import xarray as xr
 import zarr
 
 import virtualstack as vs
+from tests.data.stores import concatenated
+from tests.icechunk.repositories import WARNINGS, icechunk, kinds_of, may_refer_to, netcdf, repository
 from tests.kerchunk.test_writer_oracle import CASES
 from virtualstack.errors import MissingDependencyError, WriterError
 from virtualstack.manifests import ABSENT
 
-icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
-
-from tests.icechunk.repositories import netcdf, repository  # noqa: E402
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
-    pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec"),
-    pytest.mark.filterwarnings("ignore::xarray.SerializationWarning"),
-]
-
-
-@pytest.fixture
-def session(tmp_path):
-    return repository(None, tmp_path).writable_session("main")
+pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")]
 
 
 def opened(session, **options):
@@ -41,8 +30,7 @@ def source(path):
 
 def joined(paths):
     """What plain xarray makes of files one behind the other in time."""
-    parts = [source(path) for path in paths]
-    return xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override", join="exact")
+    return concatenated(*map(source, paths))
 
 
 def assert_same(got, expected):
@@ -70,10 +58,7 @@ def test_loaded_variables_are_chunks_and_others_references(tmp_path, session):
         netcdf(tmp_path / "a.nc", zlib=True, shuffle=True), loadable_variables=["time", "crs"]
     )
     vds.virtual.to_icechunk(session.store)
-    kinds = {
-        name: {int(kind) for batch in session.store.array_chunk_iterator(f"/{name}") for kind in batch[1]}
-        for name in vds.variables
-    }
+    kinds = {name: set(kinds_of(session, name)) for name in vds.variables}
     assert kinds == {"time": {3}, "x": {2}, "t": {2}, "mask": {2}, "crs": {3}}
     assert set(session.all_virtual_chunk_locations()) == {f"file://{tmp_path}/a.nc"}
     session.commit("a")
@@ -150,10 +135,7 @@ def test_places_without_a_container_are_named(tmp_path):
     assert error.feature == f"virtual chunk container for '{prefix}'"
     assert f"VirtualChunkContainer('{prefix}', icechunk.local_filesystem_store(" in str(error)
     assert error.variable in ("t", "mask", "x", "crs")
-    config = icechunk.RepositoryConfig.default()
-    config.set_virtual_chunk_container(
-        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(prefix.removeprefix("file://")))
-    )
+    config = may_refer_to((prefix, prefix.removeprefix("file://")))
     access = {prefix: icechunk.credentials.LocalFileSystemAccess}
     other = icechunk.Repository.create(icechunk.in_memory_storage(), config, access).writable_session("main")
     vds.virtual.to_icechunk(other.store)
@@ -166,10 +148,7 @@ def test_containers_that_icechunk_does_not_read_are_none(tmp_path):
     (tmp_path / "da ta").mkdir()
     vds = vs.open_virtual_dataset(netcdf(tmp_path / "da ta" / "a.nc"))
     prefix = f"file://{tmp_path}/da%20ta/"
-    config = icechunk.RepositoryConfig.default()
-    config.set_virtual_chunk_container(
-        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(f"{tmp_path}/da ta/"))
-    )
+    config = may_refer_to((prefix, f"{tmp_path}/da ta/"))
     session = icechunk.Repository.create(icechunk.in_memory_storage(), config).writable_session("main")
     assert refused(vds, session).feature == f"virtual chunk container for 'file://{tmp_path}/'"
 
@@ -259,7 +238,7 @@ def test_encodings_that_differ_are_rewritten_or_refused_with_numbers(tmp_path, s
     vds.virtual.to_icechunk(session.store, inline_limit=0, rewrite="100%")
     with joined(paths) as expected:
         xr.testing.assert_equal(opened(session).load(), expected.load())
-    kinds = [int(kind) for batch in session.store.array_chunk_iterator("/t") for kind in batch[1]]
+    kinds = kinds_of(session, "t")
     assert (kinds.count(2), kinds.count(3)) == (12, 4)
 
 

@@ -18,6 +18,7 @@ import xarray as xr
 import zarr
 
 import virtualstack as vs
+from tests.icechunk.repositories import may_refer_to
 from tests.servers import RangeServer
 from virtualstack.cli.command import main
 from virtualstack.errors import ForbiddenLocationError
@@ -242,11 +243,7 @@ def test_references_in_a_bucket_name_no_local_files(s3, secret):
 def test_an_icechunk_repository_in_a_bucket_names_no_local_files(s3, secret):
     """A container of a repository in a bucket may be a local folder; it is read here only where that is allowed."""
     at = {"region": "us-east-1", "endpoint_url": s3.endpoint, "allow_http": True, "force_path_style": True}
-    prefix = f"file://{secret.parent}/"
-    config = icechunk.RepositoryConfig.default()
-    config.set_virtual_chunk_container(
-        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(secret.parent)))
-    )
+    config = may_refer_to(secret.parent)
     keys = {"access_key_id": "key", "secret_access_key": "secret"}
     place = icechunk.s3_storage(bucket="bucket", prefix="cubes/hostile", **at, **keys)
     repository = icechunk.Repository.create(place, config)
