@@ -27,6 +27,24 @@ def run(command, *, cwd, seconds=300):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds, cwd=cwd)
 
 
+def printed(command, *, cwd):
+    """Run a program, and return what it printed as JSON."""
+    result = run(command, cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def install(command, *, folder, seconds):
+    """Install a package into a folder, and return this; skip where that cannot be done."""
+    try:
+        made = run(command, cwd=folder, seconds=seconds)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"the package was not installed within {seconds} s")
+    if made.returncode:
+        pytest.skip(f"the package could not be installed: {made.stderr.strip().splitlines()[-1:]}")
+    return folder
+
+
 def check_loaded(found, name):
     """What a program printed as JSON of a loaded array."""
     values = LOADED[name]
@@ -96,9 +114,7 @@ print(json.dumps({
 def test_zarr_without_virtualstack_reads_loaded_arrays_and_refuses_all_else(view):
     """Listing refuses too, as nothing can be said of a part of what is there."""
     numbers = [name for name in LOADED if name not in ("long", "wide")]
-    result = run([sys.executable, "-c", WITHOUT, str(view), json.dumps(numbers), json.dumps(PATHS)], cwd=view)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = printed([sys.executable, "-c", WITHOUT, str(view), json.dumps(numbers), json.dumps(PATHS)], cwd=view)
     assert not found["virtualstack"]
     assert found["attributes"] == {"title": "of the user", "numbers": [1, 2.5, None]}
     for name in numbers:
@@ -167,22 +183,15 @@ def zarrita_folder(tmp_path_factory):
     """A folder with zarrita: it asks for an old zstandard, which has no wheels for new Python, and takes others too."""
     folder = tmp_path_factory.mktemp("zarrita")
     options = ["--quiet", "--no-deps", "--retries=0", "--timeout=10", "--disable-pip-version-check"]
-    try:
-        made = run([sys.executable, "-m", "pip", "install", *options, "--target", folder, *ZARRITA_PY], cwd=folder)
-    except subprocess.TimeoutExpired:
-        pytest.skip("pip did not answer within 300 s")
-    if made.returncode:
-        pytest.skip(f"pip could not install {ZARRITA_PY[0]}: {made.stderr.strip().splitlines()[-1:]}")
-    return folder
+    pip = [sys.executable, "-m", "pip", "install", *options, "--target", folder, *ZARRITA_PY]
+    return install(pip, folder=folder, seconds=300)
 
 
 def test_zarrita_reads_loaded_arrays_and_refuses_virtual_ones(view, zarrita_folder):
     """In a process of its own: importing it changes a setting of numcodecs."""
     names = [name for name in LOADED if name != "flag"]  # it wants to be told the byte order of one byte
     program = f"import sys; sys.path.append({str(zarrita_folder)!r})\n{ZARRITA}"
-    result = run([sys.executable, "-c", program, str(view), json.dumps([*names, *PATHS])], cwd=view)
-    assert result.returncode == 0, result.stderr
-    found, attributes = json.loads(result.stdout)
+    found, attributes = printed([sys.executable, "-c", program, str(view), json.dumps([*names, *PATHS])], cwd=view)
     assert attributes == {"title": "of the user", "numbers": [1, 2.5, None]}
     for name in names:
         check_loaded(found[name], name)
@@ -222,12 +231,7 @@ def node_folder(tmp_path_factory):
         pytest.skip("needs node and npm")
     folder = tmp_path_factory.mktemp("node")
     options = ["--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0", "--fetch-timeout=10000"]
-    try:
-        made = run([npm, "install", *options, "--prefix", str(folder), ZARRITA_JS], cwd=folder, seconds=60)
-    except subprocess.TimeoutExpired:
-        pytest.skip("npm did not answer within 60 s")
-    if made.returncode:
-        pytest.skip(f"npm could not install {ZARRITA_JS}: {made.stderr.strip().splitlines()[-1:]}")
+    install([npm, "install", *options, "--prefix", str(folder), ZARRITA_JS], folder=folder, seconds=60)
     (folder / "read.mjs").write_text(JAVASCRIPT)
     return folder
 
@@ -236,9 +240,7 @@ def node_folder(tmp_path_factory):
 def test_zarrita_js_reads_loaded_arrays_and_refuses_virtual_ones(how, view, node_folder):
     """Whether it is told the version of zarr or finds it."""
     names = [name for name in LOADED if name != "none"]  # it cannot read what has no elements
-    result = run(["node", "read.mjs", str(view), json.dumps([*names, *PATHS]), how], cwd=node_folder)
-    assert result.returncode == 0, result.stderr
-    found, attributes = json.loads(result.stdout)
+    found, attributes = printed(["node", "read.mjs", str(view), json.dumps([*names, *PATHS]), how], cwd=node_folder)
     assert attributes == {"title": "of the user", "numbers": [1, 2.5, None]}
     for name in names:
         values = [{"NaN": np.nan, "Infinity": np.inf}.get(x, x) for x in found[name]["values"]]
@@ -272,9 +274,7 @@ def test_gdal_reads_loaded_arrays_and_refuses_virtual_ones(view):
     if importlib.util.find_spec("rasterio") is None:
         pytest.skip("needs rasterio")
     planes = [name for name, values in LOADED.items() if values.ndim == 2 and values.size]
-    result = run([sys.executable, "-c", GDAL, str(view), json.dumps([*planes, *PATHS])], cwd=view)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = printed([sys.executable, "-c", GDAL, str(view), json.dumps([*planes, *PATHS])], cwd=view)
     for name in planes:
         check_loaded({**found[name], "dims": DIMS[name]}, name)
     for name in PATHS:

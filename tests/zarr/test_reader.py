@@ -66,6 +66,17 @@ def dataset():
     return ds
 
 
+def array_in_group(path, shape, chunks, dtype, *, name="v", version=3, **options):
+    """Make an array, and the group that it is in; its dimensions are named."""
+    dims = list("xyz"[: len(shape)])
+    names = {"dimension_names": dims} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": dims}}
+    array = zarr.create_array(
+        path, name=name, shape=shape, chunks=chunks, dtype=dtype, zarr_format=version, **names, **options
+    )
+    zarr.open_group(path, mode="a", zarr_format=version)
+    return array
+
+
 def theirs(path, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -100,22 +111,9 @@ def test_equals_xarray(dataset, tmp_path, version, consolidated):
 def test_keys_of_every_kind(tmp_path, separator, keys, shape):
     """Chunks are found under any separator, in version 2 (None) and 3."""
     kind = {"name": keys, "separator": separator} if keys else {"name": "v2", "separator": separator}
-    array = zarr.create_array(
-        tmp_path / "a.zarr",
-        name="v",
-        shape=shape,
-        chunks=tuple(min(3, max(1, n)) for n in shape),
-        dtype="i4",
-        chunk_key_encoding=kind,
-        zarr_format=3 if keys else 2,
-        fill_value=7,
-        **(
-            {"dimension_names": list("xy"[: len(shape)])}
-            if keys
-            else {"attributes": {"_ARRAY_DIMENSIONS": list("xy"[: len(shape)])}}
-        ),
-    )
-    zarr.open_group(tmp_path / "a.zarr", mode="a", zarr_format=3 if keys else 2)
+    options = {"chunk_key_encoding": kind, "version": 3 if keys else 2, "fill_value": 7}
+    chunks = tuple(min(3, max(1, n)) for n in shape)
+    array = array_in_group(tmp_path / "a.zarr", shape, chunks, "i4", **options)
     array[...] = np.arange(array.size).reshape(shape)
     if shape == (7, 5):
         array[:3, :3] = 7  # an absent chunk
@@ -139,26 +137,19 @@ CODECS = {
 @pytest.mark.parametrize("dtype", ["f4", "i8", "c16", "M8[s]"])
 def test_codecs_within_shards_and_without(tmp_path, codec, shards, dtype):
     """Each codec gives the values that zarr gives, chunk by chunk and in shards."""
-    array = zarr.create_array(
-        tmp_path / "a.zarr", name="v", shape=(9, 6, 10), chunks=(2, 3, 3), shards=shards, dtype=dtype,
-        dimension_names=["a", "b", "c"], **CODECS[codec],
-    )  # fmt: skip
-    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    array = array_in_group(tmp_path / "a.zarr", (9, 6, 10), (2, 3, 3), dtype, shards=shards, **CODECS[codec])
     array[:5, 2:, :] = np.random.default_rng(1).integers(0, 100, (5, 4, 10)).astype(dtype)
     vds = vs.open_virtual_dataset(tmp_path / "a.zarr", decode_times=False)
     assert vds["v"].variable._data.manifest.shape == (5, 2, 4)
     np.testing.assert_array_equal(vds.virtual.open()["v"].values, array[...])
 
 
-def _sharded(path, *, shape, chunks, shards, location, index_codecs, rng, edges=None):
+def _sharded(path, *, shape, chunks, shards, location, index_codecs, rng):
     codec = ShardingCodec(
         chunk_shape=chunks, codecs=[BytesCodec(), ZstdCodec()], index_codecs=index_codecs, index_location=location
     )
-    array = zarr.create_array(
-        path, name="v", shape=shape, chunks=edges or shards, dtype="i4", fill_value=3, serializer=codec,
-        compressors=None, filters=None, dimension_names=[f"d{i}" for i in range(len(shape))],
-    )  # fmt: skip
-    zarr.open_group(path, mode="a")
+    options = {"fill_value": 3, "serializer": codec, "compressors": None, "filters": None}
+    array = array_in_group(path, shape, shards, "i4", **options)
     for _ in range(3):
         box = tuple(slice(*sorted(rng.integers(0, n + 1, 2))) for n in shape)
         array[box] = rng.integers(0, 100, array[box].shape)
@@ -221,21 +212,11 @@ def test_trees(tmp_path, version, dataset):
 
 def test_what_is_no_chunk_is_left_out(tmp_path):
     """Other files, keys outside of the grid, and numbers with a zero in front: zarr does not look at them either."""
-    array = zarr.create_array(
-        tmp_path / "a.zarr", name="v", shape=(4, 4), chunks=(2, 2), dtype="i4", dimension_names=["x", "y"]
-    )
-    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    array = array_in_group(tmp_path / "a.zarr", (4, 4), (2, 2), "i4")
     array[...] = 5
     folder = tmp_path / "a.zarr" / "v"
-    for name in (
-        "c/0/7",
-        "c/00/1",
-        "c/1/1.tmp",
-        "c/1/x",
-        ".DS_Store",
-        "c/9999999999999999999999/0",
-        "c/0/99999999999999999999",
-    ):
+    beyond = "c/9999999999999999999999/0", "c/0/99999999999999999999"
+    for name in ("c/0/7", "c/00/1", "c/1/1.tmp", "c/1/x", ".DS_Store", *beyond):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"junk")
     (folder / "c/1/0").unlink()
@@ -272,6 +253,12 @@ def pack(folder, path, *, prefix="", compression=zipfile.ZIP_STORED, extra=b"", 
             info.compress_type, info.extra = compression, extra
             archive.writestr(info, file.read_bytes())
     return path
+
+
+def archived(dataset, folder, *, compression=zipfile.ZIP_STORED, extra=b"", **options):
+    """Write a store of a dataset, and put it into an archive."""
+    dataset.to_zarr(folder / "a.zarr", **options)
+    return pack(folder / "a.zarr", folder / "a.zarr.zip", compression=compression, extra=extra)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -320,8 +307,7 @@ def test_a_changed_byte_of_any_member_is_an_error(tmp_path, version, mark, compr
     """Whichever byte of a member changes, zarr raises an error, and so does every way to read all of the archive."""
     source = xr.Dataset({"v": ("x", np.arange(10.0)), "w": ("x", np.ones(10, "i2"))})  # the last chunk is not filled
     options = {name: {"chunks": (4,), "compressors": compressors} for name in "vw"}
-    source.to_zarr(tmp_path / "a.zarr", zarr_format=version, encoding=options, consolidated=False)
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip", extra=mark)
+    path = archived(source, tmp_path, extra=mark, zarr_format=version, encoding=options, consolidated=False)
     xr.testing.assert_identical(ours(path), source)
     for name, start, size in list(spans(path)):
         for at in sorted({start, start + size // 2, start + size - 1}):
@@ -339,8 +325,7 @@ def test_a_changed_byte_of_any_member_is_an_error(tmp_path, version, mark, compr
 def test_a_part_of_a_damaged_member_is_an_error(tmp_path, select):
     """A selection reads the whole member, as zarr does, as only that can be checked; workers check too."""
     source = xr.Dataset({"v": ("x", np.arange(10.0))})
-    source.to_zarr(tmp_path / "a.zarr", encoding={"v": {"chunks": (10,), "compressors": None}})
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    path = archived(source, tmp_path, encoding={"v": {"chunks": (10,), "compressors": None}})
     (start,) = [start for name, start, _ in spans(path) if name == "v/c/0"]
     vds = vs.open_virtual_dataset(path, loadable_variables=[])
     sent = pickle.loads(pickle.dumps(vds))
@@ -354,8 +339,7 @@ def test_a_part_of_a_damaged_member_is_an_error(tmp_path, select):
 def test_shards_in_archives_are_read_in_parts(tmp_path):
     """A chunk in a shard is no member of the archive, and is read alone."""
     source = xr.Dataset({"v": ("x", np.arange(64.0))})
-    source.to_zarr(tmp_path / "a.zarr", encoding={"v": {"chunks": (8,), "shards": (32,), "compressors": None}})
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    path = archived(source, tmp_path, encoding={"v": {"chunks": (8,), "shards": (32,), "compressors": None}})
     (start,) = [start for name, start, _ in spans(path) if name == "v/c/1"]
     xr.testing.assert_identical(ours(path), source)
     flip(path, start)
@@ -390,16 +374,14 @@ def test_archives_written_by_zarr_and_as_streams(dataset, tmp_path):
 
 
 def test_compressed_members_are_refused_by_name(dataset, tmp_path):
-    dataset[["t", "count"]].to_zarr(tmp_path / "a.zarr")
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip", compression=zipfile.ZIP_DEFLATED)
+    path = archived(dataset[["t", "count"]], tmp_path, compression=zipfile.ZIP_DEFLATED)
     with pytest.raises(UnsupportedFeatureError, match=r"zip -0"):
         vs.open_virtual_dataset(path)
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_damaged_documents_in_archives_are_named(dataset, tmp_path, compression):
-    dataset[["count"]].to_zarr(tmp_path / "a.zarr")
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip", compression=compression)
+    path = archived(dataset[["count"]], tmp_path, compression=compression)
     with zipfile.ZipFile(path) as archive:
         begin = archive.getinfo("zarr.json").header_offset + 30 + len("zarr.json")
     data = bytearray(path.read_bytes())
@@ -410,8 +392,7 @@ def test_damaged_documents_in_archives_are_named(dataset, tmp_path, compression)
 
 
 def test_lzma_that_takes_more_than_there_is(dataset, tmp_path, monkeypatch):
-    dataset[["count"]].to_zarr(tmp_path / "a.zarr")
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    path = archived(dataset[["count"]], tmp_path)
 
     def read(*args):
         raise MemoryError
@@ -422,8 +403,7 @@ def test_lzma_that_takes_more_than_there_is(dataset, tmp_path, monkeypatch):
 
 
 def test_absolute_names_in_archives_are_no_groups(dataset, tmp_path):
-    dataset[["count"]].to_zarr(tmp_path / "a.zarr", consolidated=False)
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    path = archived(dataset[["count"]], tmp_path, consolidated=False)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("/etc/zarr.json", "{}")
     xr.testing.assert_identical(ours(path), ours(tmp_path / "a.zarr"))
@@ -455,10 +435,8 @@ def test_index_of_an_archive_is_bounded(tmp_path):
 def test_an_archive_takes_few_requests(tmp_path, consolidated):
     """336 members behind a network: the size and first bytes, the index, and perhaps the metadata."""
     ds = xr.Dataset({"t": (("time", "x"), np.random.default_rng(0).random((333, 3000)))})
-    ds.to_zarr(
-        tmp_path / "a.zarr", encoding={"t": {"chunks": (1, 3000), "compressors": None}}, consolidated=consolidated
-    )
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    encoding = {"t": {"chunks": (1, 3000), "compressors": None}}
+    path = archived(ds, tmp_path, encoding=encoding, consolidated=consolidated)
     with zipfile.ZipFile(path) as archive:
         assert len(archive.namelist()) == 335
     with RangeServer(tmp_path) as server:
@@ -472,8 +450,7 @@ def test_an_archive_takes_few_requests(tmp_path, consolidated):
 @pytest.mark.parametrize("damage", ["no archive", "cut", "index", "headers", "no store"])
 def test_damaged_archives(tmp_path, dataset, damage):
     """A typed error, at opening or where values are read; no bare one and no wrong value."""
-    dataset.to_zarr(tmp_path / "a.zarr")
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip", extra=b"XX\0\0")
+    path = archived(dataset, tmp_path, extra=b"XX\0\0")
     data = bytearray(path.read_bytes())
     if damage == "no archive":
         data = bytearray(b"nothing at all")
@@ -501,10 +478,8 @@ def test_damaged_archives(tmp_path, dataset, damage):
 def test_object_stores(s3, dataset, tmp_path, version, consolidated):
     dataset.to_zarr(tmp_path / "a.zarr", zarr_format=version, consolidated=consolidated)
     expected = theirs(tmp_path / "a.zarr", consolidated=consolidated)
-    files = {
-        x.relative_to(tmp_path).as_posix(): x.read_bytes() for x in (tmp_path / "a.zarr").rglob("*") if x.is_file()
-    }
-    for key, data in files.items():
+    for path in filter(Path.is_file, (tmp_path / "a.zarr").rglob("*")):
+        key, data = path.relative_to(tmp_path).as_posix(), path.read_bytes()
         s3.put(key, data)
         s3.put(key.replace("a.zarr", f"plain{version}"), data)
         MemoryFileSystem().pipe(f"/fs/{key}", data)
@@ -520,10 +495,7 @@ def test_object_stores(s3, dataset, tmp_path, version, consolidated):
 
 def test_web_servers(tmp_path):
     """Chunks are asked for one by one; without consolidated metadata only arrays can be found."""
-    array = zarr.create_array(
-        tmp_path / "a.zarr", name="t ö", shape=(4, 6), chunks=(2, 2), dtype="f4", dimension_names=["x", "y"]
-    )
-    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    array = array_in_group(tmp_path / "a.zarr", (4, 6), (2, 2), "f4", name="t ö")
     array[:2] = np.random.default_rng(0).random((2, 6))
     with RangeServer(tmp_path) as server:
         with pytest.raises(StorageError, match="consolidate"):
@@ -537,12 +509,7 @@ def test_web_servers(tmp_path):
 def test_web_servers_are_asked_for_what_is_wanted(tmp_path, version, shards):
     """Of an array of many chunks, requests go to those that are read; the others may be any number."""
     n_rows, n_filled, width = (101, 60, 12) if shards is None else (401, 300, 30)
-    array = zarr.create_array(
-        tmp_path / "a.zarr", name="v", shape=(n_rows, width), chunks=(2, 3), shards=shards, dtype="f4",
-        zarr_format=version,
-        **({"dimension_names": ["x", "y"]} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": ["x", "y"]}}),
-    )  # fmt: skip
-    zarr.open_group(tmp_path / "a.zarr", mode="a", zarr_format=version)
+    array = array_in_group(tmp_path / "a.zarr", (n_rows, width), (2, 3), "f4", shards=shards, version=version)
     array[:n_filled] = np.random.default_rng(0).random((n_filled, width))
     array[8:12, 3:6] = 0  # chunks of zeros are not stored
     zarr.consolidate_metadata(tmp_path / "a.zarr", zarr_format=version)
@@ -567,22 +534,20 @@ def test_web_servers_are_asked_for_what_is_wanted(tmp_path, version, shards):
 
 def test_what_is_no_store(tmp_path, dataset):
     (tmp_path / "empty.zarr").mkdir()
-    with pytest.raises(UnknownFormatError):
-        ours(tmp_path / "empty.zarr")
-    with pytest.raises(SourceNotFoundError, match="no zarr store"):
-        ours(tmp_path / "empty.zarr", reader="zarr")
-    with pytest.raises(SourceNotFoundError):
-        ours(tmp_path / "nothing.zarr")
     dataset[["count"]].to_netcdf(tmp_path / "a.nc")
     vds = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=[])
     vds.virtual.to_kerchunk(tmp_path / "a.parq")
     vds.virtual.to_vstack(tmp_path / "a.vstack")
-    with pytest.raises(MalformedFileError, match="kerchunk"):
-        ours(tmp_path / "a.parq", reader="zarr")
-    with pytest.raises(MalformedFileError, match="vstack"):
-        ours(tmp_path / "a.vstack", reader="zarr")
-    with pytest.raises(MalformedFileError, match="neither"):
-        ours(tmp_path / "a.nc", reader="zarr")
+    for name, reader, error, match in (
+        ("empty.zarr", None, UnknownFormatError, None),
+        ("empty.zarr", "zarr", SourceNotFoundError, "no zarr store"),
+        ("nothing.zarr", None, SourceNotFoundError, None),
+        ("a.parq", "zarr", MalformedFileError, "kerchunk"),
+        ("a.vstack", "zarr", MalformedFileError, "vstack"),
+        ("a.nc", "zarr", MalformedFileError, "neither"),
+    ):
+        with pytest.raises(error, match=match):
+            ours(tmp_path / name, reader=reader)
     shutil.move(tmp_path / "a.vstack", tmp_path / "b.zarr")
     xr.testing.assert_identical(ours(tmp_path / "b.zarr"), vds.virtual.open().load())
 
@@ -618,8 +583,7 @@ def test_damaged_shards(tmp_path, damage):
 
 
 def test_chunks_that_change_are_seen(tmp_path):
-    array = zarr.create_array(tmp_path / "a.zarr", name="v", shape=(4,), chunks=(2,), dtype="i4", dimension_names=["x"])
-    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    array = array_in_group(tmp_path / "a.zarr", (4,), (2,), "i4")
     array[...] = [1, 2, 3, 4]
     vds = vs.open_virtual_dataset(tmp_path / "a.zarr", loadable_variables=[])
     vds["v"].variable._data.in_memory()
@@ -695,11 +659,8 @@ def test_chunks_in_folders_that_are_links_are_found(tmp_path):
     for version, name in ((3, "c/1"), (3, "c"), (2, "1")):
         path = tmp_path / f"{version}{name.replace('/', '')}.zarr"
         keys = {"name": "default" if version == 3 else "v2", "separator": "/"}
-        array = zarr.create_array(
-            path, name="v", shape=(4, 2), chunks=(1, 1), dtype="i4", fill_value=9, zarr_format=version,
-            chunk_key_encoding=keys, attributes={"_ARRAY_DIMENSIONS": ["y", "x"]},
-        )  # fmt: skip
-        zarr.open_group(path, mode="a", zarr_format=version)
+        options = {"fill_value": 9, "version": version, "chunk_key_encoding": keys}
+        array = array_in_group(path, (4, 2), (1, 1), "i4", **options)
         array[...] = np.arange(8).reshape(4, 2)
         folder, elsewhere = path / "v" / name, tmp_path / f"elsewhere {path.name}"
         folder.rename(elsewhere)
@@ -723,8 +684,7 @@ def test_attributes_of_any_size(tmp_path):
 
 def test_an_archive_whose_index_ends_early_is_damaged(dataset, tmp_path):
     """A length in the index that is wrong may hide all members behind it, which zipfile does not see."""
-    dataset[["count"]].to_zarr(tmp_path / "a.zarr", consolidated=False)
-    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    path = archived(dataset[["count"]], tmp_path, consolidated=False)
     data = bytearray(path.read_bytes())
     first = data.index(b"PK\1\2")
     data[first + 29] = 40  # the second byte of the length of its name

@@ -9,23 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
+from tests.data.arrays import one_inline_chunk
+from tests.data.stores import publish
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import SourceNotFoundError, WriterError
 from virtualstack.kerchunk.reader import read_references
 from virtualstack.kerchunk.writer import how_taken, write_kerchunk
-from virtualstack.manifests import (
-    ABSENT,
-    INLINE,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-    unpack,
-    why_not_plain,
-)
+from virtualstack.manifests import ABSENT, INLINE, ChunkEncoding, ManifestGroup, unpack, why_not_plain
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import ZLIB, basic_keys, known_arrays, store_array
@@ -37,12 +28,6 @@ from virtualstack.zarr.rewrite.rewrite import Budget, rewrite
 from virtualstack.zarr.rewrite.split import split_uncompressed
 
 ALL = Budget(nbytes=10**9)
-
-
-def publish(sources):
-    for url, raw in sources.items():
-        folder, _, name = url.rpartition("/")
-        MemoryTarget(folder).put(name, raw)
 
 
 def stored(values, chunks, name, **options):
@@ -690,10 +675,7 @@ def test_strings_are_encoded():
     strings = np.dtypes.StringDType()
     values = np.array(["a", "", "bcd"], strings)
     encoding = ChunkEncoding.c_order(strings, (3,), [Codec("vlen-utf8")])
-    manifest = ChunkManifest.from_bytes(
-        [encode_chunk(values, encoding)], shape=(1,), encoding=encoding, fill=Fill.zero(strings)
-    )
-    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((3,), (3,)), dtype=strings)
+    array = one_inline_chunk(encode_chunk(values, encoding), (3,), strings, codecs=encoding.codecs)
     assert read_array(array, ()).tolist() == ["a", "", "bcd"]
     plan = plan_of(array[::-1])
     assert read_array(rewrite(plan, 10**6), ()).tolist() == ["bcd", "", "a"]

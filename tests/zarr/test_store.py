@@ -16,11 +16,13 @@ from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
+from tests.data.arrays import array_of, one_inline_chunk
+from tests.data.stores import publish
 from tests.forks import forked, forking
 from tests.servers import RangeServer
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError, UnsupportedFeatureError
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import ZLIB, store_array
@@ -33,26 +35,15 @@ PROTOTYPE = default_buffer_prototype()
 
 def known(values, chunks, url="memory://store/a", **options):
     array, values, sources = store_array(values, chunks, url=url, **options)
-    for key, raw in sources.items():
-        MemoryTarget(key.rpartition("/")[0]).put(key.rpartition("/")[2], raw)
+    publish(sources)
     return replace(array, dimension_names=tuple("xyz"[: array.ndim])), values
 
 
-def inline(values, *, stored=None, fill=0, chunks=None, codecs=(), raw=None, attributes=None):
-    """One inline chunk."""
-    dtype = values.dtype if values.dtype.kind == "T" else values.dtype.newbyteorder("=")
-    encoding = ChunkEncoding.c_order(stored or values.dtype, values.shape, codecs)
-    raw = raw if raw is not None else values.astype(stored or values.dtype).tobytes()
-    return ManifestArray(
-        manifest=ChunkManifest.from_bytes(
-            [raw], shape=(1,) * values.ndim, encoding=encoding, fill=Fill.from_value(fill, dtype)
-        ),
-        grid=ChunkGrid.regular(values.shape, values.shape),
-        dtype=dtype,
-        name="v",
-        dimension_names=tuple("xyz"[: values.ndim]),
-        attributes=attributes or {},
-    )
+def inline(values, *, stored=None, fill=0, raw=None, **options):
+    """Values as one inline chunk."""
+    stored = stored or values.dtype
+    raw = raw if raw is not None else values.astype(stored).tobytes()
+    return one_inline_chunk(raw, values.shape, stored, fill=fill, **options)
 
 
 def run(awaitable):
@@ -90,22 +81,16 @@ def a_group():
     mixed_values = np.concatenate([plain_values, plain_values[:, ::-1]])
     scalar, scalar_values = known(np.array(3, "i8"), (), url="memory://store/s")
     empty, empty_values = known(np.zeros((0, 3), "f4"), (1, 2), url="memory://store/e")
-    arrays = {
-        "plain": plain,
-        "big": big,
-        "holey": holey,
-        "cut": replace(cut, dimension_names=("x", "z")),
-        "mixed": replace(mixed, dimension_names=("y", "z")),
-        "scalar": scalar,
-        "empty": replace(empty, dimension_names=("p", "q")),
+    made = {
+        "plain": (plain, plain_values),
+        "big": (big, big_values),
+        "holey": (holey, holey_values),
+        "cut": (replace(cut, dimension_names=("x", "z")), cut_values),
+        "mixed": (replace(mixed, dimension_names=("y", "z")), mixed_values),
+        "scalar": (scalar, scalar_values),
+        "empty": (replace(empty, dimension_names=("p", "q")), empty_values),
     }
-    values = dict(
-        zip(
-            arrays,
-            [plain_values, big_values, holey_values, cut_values, mixed_values, scalar_values, empty_values],
-            strict=True,
-        )
-    )
+    arrays, values = ({name: pair[i] for name, pair in made.items()} for i in (0, 1))
     inner = ManifestGroup(arrays={"deep": plain}, attributes={"title": "inner"})
     return ManifestGroup(arrays=arrays, groups={"inner": inner}, attributes={"n": np.int16(3), "nan": np.nan}), values
 
@@ -310,12 +295,7 @@ STRUCT = np.dtype([("a", "i2"), ("b", "f8")])
 def test_every_dtype_of_zarr_reads_back(values, stored, fill):
     """Values, holes and dtype come through zarr as they are stored."""
     array = inline(values, stored=stored and np.dtype(stored), fill=fill)
-    hole = ManifestArray(
-        manifest=ChunkManifest.empty((1,), array.manifest.fill),
-        grid=ChunkGrid.regular((2,), (2,)),
-        dtype=array.dtype,
-        dimension_names=("x",),
-    )
+    hole = array_of(ChunkManifest.empty((1,), array.manifest.fill), (2,))
     group = ManifestGroup(arrays={"v": array, "both": replace(np.concatenate([array, hole]), dimension_names=("y",))})
     opened = zarr.open(ManifestStore(group), mode="r")
     for name, wanted in (("v", values), ("both", read_array(group.arrays["both"], ...))):
@@ -355,21 +335,13 @@ def test_dtypes_without_a_zarr_form_are_refused_by_name():
     assert names(store, "odd") == []
 
 
-def test_a_variable_with_the_name_of_metadata_hides_nothing():
-    """It is refused by name, and the others are there."""
-    _, inner = a_group()[0].arrays.popitem()
-    store = ManifestStore(ManifestGroup(arrays={"zarr.json": inner, "v": inner}))
-    assert store.refused.keys() == {"zarr.json"}
-    assert names(store, "") == ["v", "zarr.json"]
-    assert list(zarr.open_group(store, mode="r")) == ["v"]
-
-
 @pytest.mark.filterwarnings("error")
-def test_a_name_that_zarr_takes_for_a_path_is_refused():
-    """Zarr makes slashes of backslashes, and does not find it."""
+@pytest.mark.parametrize("name", ["zarr.json", "a\\b"])
+def test_a_name_that_zarr_has_or_takes_for_a_path_hides_nothing(name):
+    """It is refused, and the others are there; of backslashes zarr makes slashes, and does not find them."""
     _, inner = a_group()[0].arrays.popitem()
-    store = ManifestStore(ManifestGroup(arrays={"a\\b": inner, "v": inner}))
-    assert store.refused.keys() == {"a\\b"}
+    store = ManifestStore(ManifestGroup(arrays={name: inner, "v": inner}))
+    assert store.refused.keys() == {name}
     assert names(store, "") == ["v", "zarr.json"]
     assert list(zarr.open_group(store, mode="r")) == ["v"]
 
@@ -443,12 +415,13 @@ def test_a_store_is_read_only():
     assert not store.supports_writes
     assert not store.supports_deletes
     assert not store.supports_consolidated_metadata
-    with pytest.raises(ValueError, match="read-only"):
-        run(store.set("a", PROTOTYPE.buffer.from_bytes(b"")))
-    with pytest.raises(ValueError, match="read-only"):
-        run(store.delete("a"))
-    with pytest.raises(ValueError, match="read-only"):
-        store.with_read_only(False)
+    for change in (
+        lambda: run(store.set("a", PROTOTYPE.buffer.from_bytes(b""))),
+        lambda: run(store.delete("a")),
+        lambda: store.with_read_only(False),
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            change()
     assert store.with_read_only(True) == store
     assert names(store, "") == ["zarr.json"]
 

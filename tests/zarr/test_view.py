@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-import tracemalloc
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -16,18 +15,12 @@ from hypothesis import strategies as st
 from zarr.core.buffer import default_buffer_prototype
 
 from tests.amount import examples
+from tests.data.arrays import array_of
+from tests.data.stores import publish
+from tests.data.watching import memory_below
 from tests.zarr.views import LOADED, a_group, documents, in_memory, keys_of, loaded, regular, virtual_arrays
 from virtualstack.errors import VirtualValuesError
-from virtualstack.manifests import (
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-    PagedManifest,
-)
-from virtualstack.storage import MemoryTarget
+from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill, ManifestGroup, PagedManifest
 from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays
 from virtualstack.zarr import view
 from virtualstack.zarr.store import ManifestStore
@@ -136,8 +129,7 @@ def test_plain_virtual_arrays_have_the_metadata_of_a_vstack():
 def test_any_array_is_shown_with_its_values_or_without(known, is_loaded, is_paged):
     """Of any grid, encodings and holes: all values, or an error."""
     array = replace(known.array.whole(), dimension_names=tuple("abcdefgh"[: known.array.ndim]))
-    for url, data in known.sources.items():
-        MemoryTarget(url.rpartition("/")[0]).put(url.rpartition("/")[2], data)
+    publish(known.sources)
     in_pieces, pages = in_pages(array, 3)
     array = in_pieces if is_paged else array
     keys = keys_of(ManifestGroup(arrays={"v": array}), lambda array: is_loaded)
@@ -163,13 +155,15 @@ class NoPages:
 
 
 def of_many_chunks(shape, chunks, n_encodings=1):
-    grid = regular(shape, chunks)
     encodings = [ChunkEncoding.c_order("<f4", chunks, (ZLIB,) * i) for i in range(1, n_encodings + 1)]
     tables = ChunkManifest(np.zeros(0, ChunkManifest.empty((), Fill.zero("f4")).entries.dtype), (Fill.zero("f4"),))
     manifest = PagedManifest(
-        source=NoPages(), shape=grid.shape, page_size=1000, tables=replace(tables, encodings=tuple(encodings))
+        source=NoPages(),
+        shape=regular(shape, chunks).shape,
+        page_size=1000,
+        tables=replace(tables, encodings=tuple(encodings)),
     )
-    return ManifestArray(manifest=manifest, grid=grid, dtype="f4", dimension_names=tuple("xyz"[: len(shape)]))
+    return array_of(manifest, chunks, shape=shape)
 
 
 def test_arrays_of_any_number_of_chunks_cost_nothing():
@@ -182,12 +176,8 @@ def test_arrays_of_any_number_of_chunks_cost_nothing():
     arrays["joined"] = replace(np.concatenate([arrays["plain"], arrays["mixed"]]), dimension_names=("x", "y"))
     assert not any(map(is_inline, arrays.values()))
     group = ManifestGroup(arrays=arrays)
-    tracemalloc.start()
-    try:
+    with memory_below(1 << 20):
         found = documents(group)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
     assert found["plain/zarr.json"]["shape"] == [10**15, 50]
     assert found["joined/zarr.json"]["shape"] == [2 * 10**15, 50]
     assert {
@@ -200,12 +190,7 @@ def test_the_caller_says_what_is_loaded():
     group = ManifestGroup(arrays={"lat": loaded(LOADED["lat"]), "holey": virtual_arrays()["holey"]})
     assert [key for key in keys_of(group) if "/c" in key] == ["lat/c/0"]
     assert [key for key in keys_of(group, lambda array: False) if "/c" in key] == []
-    half = ManifestArray(
-        manifest=ChunkManifest.empty((2,), Fill.zero("i2")),
-        grid=ChunkGrid.regular((4,), (2,)),
-        dtype="i2",
-        dimension_names=("x",),
-    )
+    half = array_of(ChunkManifest.empty((2,), Fill.zero("i2")), (2,))
     assert not is_inline(half)
     assert not is_inline(replace(np.concatenate([loaded(np.ones(2, "i2")), half]), dimension_names=("x",)))
     assert not is_inline(in_pages(virtual_arrays()["plain"], 2)[0])

@@ -4,18 +4,10 @@ import numcodecs
 import numpy as np
 import pytest
 
+from tests.data.arrays import referenced
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import WriterError
-from virtualstack.manifests import (
-    EMPTY,
-    INLINE,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-)
+from virtualstack.manifests import EMPTY, INLINE, Fill, ManifestGroup
 from virtualstack.zarr.metadata.holes import choose_fill
 from virtualstack.zarr.metadata.version2 import make_hierarchy
 
@@ -58,22 +50,9 @@ def test_text_fill_is_exact_only_for_text():
     assert choose_fill(own, {"_FillValue": 0}, strings, has_holes=True) == (None, True)
 
 
-def group(*, codecs=(), n=4, chunk=10, dtype="i4", fill=0, shape=None):
-    grid = ChunkGrid.regular((n * chunk,), (chunk,))
-    lengths = np.full(n, -1)
-    lengths[0] = 9
-    array = ManifestArray(
-        manifest=ChunkManifest.from_arrays(
-            np.zeros(n, int),
-            lengths,
-            location="file:///a",
-            encoding=ChunkEncoding.c_order(dtype, (chunk,), codecs),
-            fill=Fill.from_value(fill, dtype),
-        ),
-        grid=grid,
-        dtype=np.dtype(dtype).newbyteorder("="),
-        dimension_names=("x",),
-    )
+def group(*, chunk=10, dtype="i4", fill=0, **options):
+    """One chunk that is there, and three holes."""
+    array = referenced([0, 0, 0, 0], [9, -1, -1, -1], (chunk,), dtype, fill=fill, **options)
     return ManifestGroup(arrays={"v": array})
 
 

@@ -3,9 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.data.arrays import array_of
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, WriterError
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestGroup
 from virtualstack.zarr.metadata.version2 import make_hierarchy, parse_zarr2
 
 ZARRAY = {"zarr_format": 2, "shape": [4, 6], "chunks": [2, 3], "dtype": "<f4", "order": "C", "compressor": None}
@@ -25,8 +26,7 @@ def array(order=None, *, shape=(4, 5, 6), chunks=(2, 5, 3), dtype="f4", codecs=(
         encoding=encoding,
         fill=Fill.zero(dtype),
     )
-    names = tuple("xyz"[: len(shape)])
-    return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype(dtype), dimension_names=names, **options)
+    return array_of(manifest, chunks, shape=shape, **options)
 
 
 def zarray_of(x):
@@ -96,12 +96,7 @@ def test_strings_need_a_codec():
 def test_empty_array_of_strings():
     """An array without chunks gets the codec that strings need."""
     strings = np.dtypes.StringDType()
-    x = ManifestArray(
-        manifest=ChunkManifest.empty((0,), Fill.zero(strings)),
-        grid=ChunkGrid.regular((0,), (1,)),
-        dtype=strings,
-        dimension_names=("x",),
-    )
+    x = array_of(ChunkManifest.empty((0,), Fill.zero(strings)), (1,))
     assert zarray_of(x)["filters"] == [{"id": "vlen-utf8"}]
 
 
