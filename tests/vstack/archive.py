@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import h5netcdf
 import numpy as np
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.stores import concatenated
 
 __all__ = ["as_read", "days", "join", "values_of", "write_day"]
 
@@ -64,7 +68,20 @@ def as_read(paths: Sequence[Path]) -> xr.Dataset:
 @cache
 def _as_read(*files: bytes) -> xr.Dataset:
     parts = [xr.load_dataset(io.BytesIO(data), engine="h5netcdf") for data in files]
-    return xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="equals", join="exact")
+    return concatenated(*parts, compat="equals")
+
+
+def change_snapshot(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change the document of the newest snapshot of a store."""
+    head = newest_snapshot(store)
+    document = json.loads(gzip.decompress(head.read_bytes()))
+    edit(document)
+    head.write_bytes(gzip.compress(json.dumps(document).encode()))
+
+
+def newest_snapshot(store: Path) -> Path:
+    """Return the file of the newest snapshot: numbers are counted down."""
+    return min((store / ".vstack" / "snapshots").iterdir())
 
 
 def copy_with_other_times(old: Path, new: Path) -> None:

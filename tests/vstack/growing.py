@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.stores import concatenated, load
 
 
 def dataset(days, *, seed=0, lat=6, units="K", step="D"):
@@ -59,6 +60,13 @@ def _write(path, made, encodings):
     made.to_netcdf(path, engine="netcdf4")
 
 
+def write_tree(path, days, seed):
+    """Write a file of two groups, ``a`` with temperatures and ``b`` with rain."""
+    nodes = {"/a": dataset(days, seed=seed)[["t"]], "/b": dataset(days, seed=10 + seed)[["rain"]]}
+    xr.DataTree.from_dict(nodes).to_netcdf(path, engine="netcdf4")
+    return path
+
+
 def begin(url, days):
     """Begin a store with a file of some days beside it, and return what xarray reads from the file."""
     path = write(Path(url).with_name("0.nc"), dataset(days))
@@ -72,9 +80,7 @@ def virtual(path, **options):
 
 def values(url, at=None):
     """Read what a store holds, at a snapshot."""
-    options = {} if at is None else {"reader": vs.readers.VStack(at=at)}
-    with xr.open_dataset(url, engine="virtualstack", **options) as opened:
-        return opened.load()
+    return load(url, **({} if at is None else {"reader": vs.readers.VStack(at=at)}))
 
 
 def n_snapshots(url):
@@ -90,9 +96,7 @@ def objects(url):
 
 def joined(*parts):
     """Join datasets as a store does: attributes and what has not the dimension are the first's."""
-    return xr.concat(
-        parts, "time", data_vars="minimal", coords="minimal", compat="override", join="exact", combine_attrs="override"
-    )
+    return concatenated(*parts, combine_attrs="override")
 
 
 def check(url, wanted, at=None):

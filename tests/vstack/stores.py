@@ -81,6 +81,12 @@ def create(url, arrays: Mapping[str, ManifestArray], storage=None, **attributes)
     return write_group(objects, EMPTY_STORE, group, permission_for_snapshot(objects.url, EMPTY_STORE, ALLOW))
 
 
+def create_rows(folder: Path, **attributes) -> Path:
+    """Make a store of four rows, ``v``, and their labels, ``time``."""
+    create(folder / "x.vstack", {"v": virtual(folder, range(4)), "time": labels(range(4))}, **attributes)
+    return folder / "x.vstack"
+
+
 def opened(url, at=None, storage=None) -> tuple[ObjectStore, Snapshot, ManifestGroup]:
     objects = objects_of(url, storage)
     snapshot = open_snapshot(objects, at)

@@ -1,10 +1,13 @@
 """``to_vstack(..., append_dim=)``: everything is checked, one segment is written, nothing old is touched."""
 
+import re
+
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.watching import before_next_call
 from tests.vstack.growing import begin, check, dataset, joined, n_snapshots, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceNotFoundError
 from virtualstack.vstack.format.archive import Archive
@@ -30,8 +33,7 @@ def test_files_of_uneven_lengths_are_appended(tmp_path, url):
         made = dataset(range(day, day + n), seed=i)
         path = write(tmp_path / f"{i}.nc", made, t={"chunksizes": [int(rng.integers(1, 4)), 3, 4]})
         day += n + int(rng.integers(0, 3))
-        with xr.open_dataset(path) as plain:
-            part = plain.load()
+        part = xr.load_dataset(path)
         wanted.append(part if not wanted else joined(wanted[-1], part))
         if i:
             append(url, virtual(path))
@@ -82,9 +84,7 @@ def test_other_units_of_time_come_out_right(tmp_path, url, first):
     other = dataset([7.25, 7.5], seed=1)
     path = write(tmp_path / "1.nc", other, time={"units": "hours since 1970-01-01", "dtype": "i8"})
     append(url, virtual(path))
-    with xr.open_dataset(path) as plain:
-        expected = joined(first, plain.load())
-    check(url, expected)
+    check(url, joined(first, xr.load_dataset(path)))
 
 
 def test_labels_that_do_not_ascend_are_refused(tmp_path, url, first):
@@ -146,8 +146,7 @@ def test_chunks_that_can_be_cut_are(tmp_path, url, first):
     """Where the store's end, on other axes."""
     path = write(tmp_path / "1.nc", dataset([9, 10], seed=1), t={"chunksizes": [1, 6, 8]})
     append(url, virtual(path))
-    with xr.open_dataset(path) as plain:
-        check(url, joined(first, plain.load()))
+    check(url, joined(first, xr.load_dataset(path)))
 
 
 def test_chunks_that_cannot_be_cut_are_refused(tmp_path, url, first):
@@ -165,16 +164,11 @@ def test_variables_that_are_not_in_all_are_missing_on_request(tmp_path, url, fir
     made["wind"] = ("time", np.array([1.0, 2.0]))
     path = write(tmp_path / "1.nc", made)
     append(url, virtual(path), join="outer")
-    found = values(url)
-    with xr.open_dataset(path) as plain:
-        part = plain.load()
-    wanted = xr.concat([first, part], "time", data_vars="minimal", join="exact", compat="override", coords="minimal")
-    xr.testing.assert_equal(found, wanted)
+    xr.testing.assert_equal(values(url), joined(first, xr.load_dataset(path)))
     with xr.open_dataset(url, engine="virtualstack", absent="raise") as opened:
-        with pytest.raises(vs.errors.StorageError, match="ABSENT"):
-            opened["rain"].isel(time=-1).load()
-        with pytest.raises(vs.errors.StorageError, match="ABSENT"):
-            opened["wind"].isel(time=0).load()
+        for name, time in (("rain", -1), ("wind", 0)):
+            with pytest.raises(vs.errors.StorageError, match="ABSENT"):
+                opened[name].isel(time=time).load()
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -295,33 +289,25 @@ def test_trees_with_other_groups_are_refused(tmp_path, url, first):
 def test_two_who_append_do_not_both_succeed(tmp_path, url, first, monkeypatch):
     """The one who comes late would stand in the same place."""
     parts = [virtual(write(tmp_path / f"{i}.nc", dataset([9 + i], seed=i))) for i in (1, 2)]
-    write_group = Stored.write
-
-    def late(self, *args, **options):
-        monkeypatch.setattr(Stored, "write", write_group)
-        append(url, parts[1])
-        return write_group(self, *args, **options)
-
-    monkeypatch.setattr(Stored, "write", late)
+    before_next_call(monkeypatch, Stored, "write", lambda: append(url, parts[1]))
     with pytest.raises(ConflictError, match="open the store again"):
         append(url, parts[0])
     assert values(url).sizes["time"] == 6
 
 
 def test_there_must_be_a_store(tmp_path, url):
-    """To append to; and a dimension in it."""
+    """To append to; and options are checked."""
     part = virtual(write(tmp_path / "1.nc", dataset([9], seed=1)))
     with pytest.raises(SourceNotFoundError, match="no vstack"):
         append(url, part)
     part.virtual.to_vstack(url)
-    with pytest.raises(CombineError, match="has no dimension 'step' to append to; it has"):
-        part.virtual.to_vstack(url, append_dim="step")
-    with pytest.raises(ValueError, match="append_dim='time' and region=None each add to what the target holds"):
-        part.virtual.to_vstack(url, append_dim="time", mode="w")
-    with pytest.raises(ValueError, match="join='inner'"):
-        append(url, part, join="inner")
-    with pytest.raises(ValueError, match="combine_options has"):
-        append(url, part, combine_options={"coords": "all"})
+    for options, match in (
+        ({"mode": "w"}, "append_dim='time' and region=None each add to what the target holds"),
+        ({"join": "inner"}, "join='inner'"),
+        ({"combine_options": {"coords": "all"}}, "combine_options has"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            append(url, part, **options)
 
 
 @pytest.mark.parametrize("mode", ["a", "r+", "x", None])
@@ -332,8 +318,8 @@ def test_other_modes_do_not_replace_what_is_there(url, first, mode):
     check(url, first)
 
 
-@pytest.mark.parametrize("dim", [["time"], 3])
+@pytest.mark.parametrize("dim", [["time"], 3, "step"])
 def test_a_dimension_is_named(url, first, dim):
-    """A list of one is none."""
-    with pytest.raises(CombineError, match=r"has no dimension .* to append to; it has"):
+    """One that is there; a list of one is none."""
+    with pytest.raises(CombineError, match=rf"has no dimension {re.escape(repr(dim))} to append to; it has"):
         virtual(url).virtual.to_vstack(url, append_dim=dim)

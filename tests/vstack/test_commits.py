@@ -20,6 +20,7 @@ from tests.vstack.stores import (
     added,
     appended,
     create,
+    create_rows,
     labels,
     objects_of,
     opened,
@@ -39,16 +40,13 @@ from virtualstack.vstack.write.write import write_group
 
 @pytest.fixture
 def url(tmp_path):
-    create(tmp_path / "x.vstack", {"v": virtual(tmp_path, range(4)), "time": labels(range(4))})
-    return tmp_path / "x.vstack"
+    return create_rows(tmp_path)
 
 
 def with_attributes(name, **attributes):
     def change(group):
         array = group.arrays[name]
-        return replace(
-            group, arrays={**group.arrays, name: replace(array, attributes={**array.attributes, **attributes})}
-        )
+        return added(**{name: replace(array, attributes={**array.attributes, **attributes})})(group)
 
     return change
 
@@ -67,24 +65,48 @@ def test_new_variables_are_both_there(url, tmp_path):
     assert values_of(url) == [0, 1, 2, 3]
 
 
-def test_one_variable_of_two_writers(url, tmp_path):
-    """The same name: the first one's stays, and the second is told."""
-    a = Change(url, added(a=virtual(tmp_path, [1, 2, 3, 4], "a")))
-    b = Change(url, added(a=virtual(tmp_path, [5, 6, 7, 8], "a")))
+ROW = "a row that another writer puts new values into"
+CONFLICTS = {
+    "the same name": (
+        lambda folder: [added(a=virtual(folder, [n, 2, 3, 4], "a")) for n in (1, 5)],
+        "changed variable '/a'",
+        {"a": [1, 2, 3, 4], "v": [0, 1, 2, 3]},
+    ),
+    "both are the rows behind the fourth": (
+        lambda folder: [appended(range(5), v=virtual(folder, [n])) for n in (10, 20)],
+        "another writer has changed variable",
+        {"v": [0, 1, 2, 3, 10]},
+    ),
+    "a new variable as long as time was": (
+        lambda folder: [appended(range(5), v=virtual(folder, [10])), added(w=virtual(folder, range(4), "w"))],
+        "the length of dimension 'time'",
+        {"v": [0, 1, 2, 3, 10]},
+    ),
+    "values for labels that are others now": (
+        lambda folder: [added(time=labels([7, 8, 9, 10])), ROW],
+        "the labels '/time' of variable '/v'",
+        {"v": [0, 1, 2, 3], "time": [7, 8, 9, 10]},
+    ),
+    "values of a variable that was removed": (
+        lambda folder: [removed("v"), ROW],
+        "changed variable '/v'",
+        {"time": [0, 1, 2, 3]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONFLICTS)
+def test_the_second_of_two_changes_is_told(url, tmp_path, case):
+    """It was begun before the first one, which stays; nothing of the second is there."""
+    make, message, wanted = CONFLICTS[case]
+    overlays = written("v", 1, virtual(tmp_path, [20]))
+    a, b = (Change(url, same, overlays=overlays) if x is ROW else Change(url, x) for x in make(tmp_path))
     a.commit()
-    with pytest.raises(ConflictError, match="changed variable '/a'"):
+    with pytest.raises(ConflictError, match=message):
         b.commit()
-    assert values_of(url, "a") == [1, 2, 3, 4]
     assert opened(url)[1].number == 1
-
-
-def test_two_appends_conflict(url, tmp_path):
-    """Both would be the rows behind the fourth."""
-    a, b = (Change(url, appended(range(5), v=virtual(tmp_path, [n]))) for n in (10, 20))
-    a.commit()
-    with pytest.raises(ConflictError, match="another writer has changed variable"):
-        b.commit()
-    assert values_of(url) == [0, 1, 2, 3, 10]
+    found = {name: values_of(url, name) for name in opened(url)[2].arrays}
+    assert found == {"time": found["time"], **wanted}
 
 
 def test_regions_of_one_variable(url, tmp_path):
@@ -112,79 +134,33 @@ def test_a_region_is_written_while_another_writer_appends(url, tmp_path, append_
     assert values_of(url, "time") == [0, 1, 2, 3, 4]
 
 
-def test_attributes_of_another_writer_stay(url, tmp_path):
-    """Who writes chunks of a variable does not bring its old attributes back."""
+@pytest.mark.parametrize("attributes_first", [True, False])
+def test_attributes_of_another_writer_stay(url, tmp_path, attributes_first):
+    """Who writes chunks of a variable does not bring its old attributes back; other ones meanwhile conflict."""
     a = Change(url, with_attributes("v", title="new"))
     b = Change(url, same, overlays=written("v", 1, virtual(tmp_path, [20])))
     c = Change(url, with_attributes("v", title="other"))
-    a.commit()
-    b.commit()
+    for change in (a, b) if attributes_first else (b, a):
+        change.commit()
     assert opened(url)[2].arrays["v"].attributes == {"title": "new"}
     assert values_of(url) == [0, 20, 2, 3]
     with pytest.raises(ConflictError, match="metadata of variable '/v'"):
         c.commit()
 
 
-def test_attributes_and_chunks_in_the_other_order(url, tmp_path):
-    """Metadata of a variable is changed while another writer writes its chunks."""
-    a = Change(url, with_attributes("v", title="new"))
-    b = Change(url, same, overlays=written("v", 1, virtual(tmp_path, [20])))
-    b.commit()
-    a.commit()
-    assert opened(url)[2].arrays["v"].attributes == {"title": "new"}
-    assert values_of(url) == [0, 20, 2, 3]
-
-
-def test_a_variable_that_does_not_fit_any_more(url, tmp_path):
-    """A new variable as long as time was, while another writer makes time longer: no dataset could hold both."""
-    a = Change(url, appended(range(5), v=virtual(tmp_path, [10])))
-    b = Change(url, added(w=virtual(tmp_path, range(4), "w")))
-    a.commit()
-    with pytest.raises(ConflictError, match="the length of dimension 'time'"):
-        b.commit()
-
-
-def test_labels_that_another_writer_changed(url, tmp_path):
-    """What was written for some labels does not come to stand at others."""
-    a = Change(url, added(time=labels([7, 8, 9, 10])))
-    b = Change(url, same, overlays=written("v", 1, virtual(tmp_path, [20])))
-    a.commit()
-    with pytest.raises(ConflictError, match="the labels '/time' of variable '/v'"):
-        b.commit()
-
-
-def test_a_variable_of_a_removed_group(url, tmp_path):
-    """A group that one removes, and another adds to: the store stays a tree."""
-    with_group = Change(url, lambda group: replace(group, groups={"g": ManifestGroup()}))
-    with_group.commit()
-    a = Change(url, lambda group: replace(group, groups={}))
-    w = virtual(tmp_path, [1], "w")
-    b = Change(url, lambda group: replace(group, groups={"g": replace(group.groups["g"], arrays={"w": w})}))
-    a.commit()
-    with pytest.raises(ConflictError, match="the groups around '/g/w'"):
-        b.commit()
-    assert opened(url)[2].groups == {}
-
-
-def test_a_removed_group_that_another_writer_added_to(url, tmp_path):
-    """The other order: what was added is not left without its group."""
+@pytest.mark.parametrize("removed_first", [True, False])
+def test_a_group_that_one_removes_and_another_adds_to(url, tmp_path, removed_first):
+    """The store stays a tree: what was added is not left without its group."""
     Change(url, lambda group: replace(group, groups={"g": ManifestGroup()})).commit()
     a = Change(url, lambda group: replace(group, groups={}))
     w = virtual(tmp_path, [1], "w")
     b = Change(url, lambda group: replace(group, groups={"g": replace(group.groups["g"], arrays={"w": w})}))
-    b.commit()
+    first, second = (a, b) if removed_first else (b, a)
+    first.commit()
     with pytest.raises(ConflictError, match="the groups around '/g/w'"):
-        a.commit()
-    assert list(opened(url)[2].groups["g"].arrays) == ["w"]
-
-
-def test_a_variable_that_another_writer_removed(url, tmp_path):
-    """Neither its removal nor what was written to it is lost without a word."""
-    a = Change(url, removed("v"))
-    b = Change(url, same, overlays=written("v", 1, virtual(tmp_path, [20])))
-    a.commit()
-    with pytest.raises(ConflictError, match="changed variable '/v'"):
-        b.commit()
+        second.commit()
+    found = {name: [*group.arrays] for name, group in opened(url)[2].groups.items()}
+    assert found == ({} if removed_first else {"g": ["w"]})
 
 
 def test_two_first_commits(tmp_path):
@@ -383,8 +359,7 @@ def test_what_two_writers_say_of_a_group(url, tmp_path):
 def test_changes_in_any_order(tmp_path_factory, data):
     """Each is committed as if it were made then, or not at all; whenever it was begun."""
     folder = tmp_path_factory.mktemp("order")
-    url, serial = folder / "x.vstack", iter(range(1000, 9000))
-    create(url, {"v": virtual(folder, range(4)), "time": labels(range(4))})
+    url, serial = create_rows(folder), iter(range(1000, 9000))
     rows, attributes = list(range(4)), {}
     begun = []
     for _ in range(data.draw(st.integers(2, 10))):

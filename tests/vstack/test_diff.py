@@ -15,6 +15,7 @@ from tests.vstack.stores import (
     added,
     appended,
     create,
+    create_rows,
     labels,
     opened,
     removed,
@@ -31,8 +32,7 @@ from virtualstack.vstack.format.names import snapshot_key
 
 @pytest.fixture
 def url(tmp_path):
-    create(tmp_path / "x.vstack", {"v": virtual(tmp_path, range(4)), "time": labels(range(4))}, title="a")
-    return tmp_path / "x.vstack"
+    return create_rows(tmp_path, title="a")
 
 
 def overwrite(url, tmp_path, first, *values):

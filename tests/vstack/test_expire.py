@@ -16,6 +16,7 @@ import xarray as xr
 
 import virtualstack as vs
 import virtualstack.vstack.expire as expiry
+from tests.data.watching import before_next_call
 from tests.vstack.stores import (
     Change,
     added,
@@ -187,15 +188,12 @@ def test_what_killed_writers_left(url, tmp_path, clock, monkeypatch):
 def test_a_writer_that_is_at_work(url, tmp_path, clock, monkeypatch):
     """Its objects stay, though nothing names them yet, and its commit holds."""
     change = Change(url, added(w=virtual(tmp_path, range(10), "w")))
-    put = LocalTarget.put_if_absent
 
-    def expiring(self, key, data):
-        monkeypatch.setattr(LocalTarget, "put_if_absent", put)
+    def expire():
         clock.now += 0.9 * DAY.total_seconds()
         Repository.open(url).expire(keep=1)
-        return put(self, key, data)
 
-    monkeypatch.setattr(LocalTarget, "put_if_absent", expiring)
+    before_next_call(monkeypatch, LocalTarget, "put_if_absent", expire)
     change.commit()
     assert numbers(url) == [10, 9]
     assert values_of(url, "w") == list(range(10))
@@ -333,14 +331,11 @@ def test_clocks_that_are_off(tmp_path, monkeypatch, whose):
     create(url, {"v": virtual(tmp_path, [0])})
     Change(url, appended([0, 1], v=virtual(tmp_path, [1]))).commit()
     change = Change(url, appended([0, 1, 2], v=virtual(tmp_path, [2])))
-    put = LocalTarget.put_if_absent
 
-    def expiring(self, key, data):
-        monkeypatch.setattr(LocalTarget, "put_if_absent", put)
+    def expire_nothing():
         assert not Repository.open(url).expire(keep=1).objects
-        return put(self, key, data)
 
-    monkeypatch.setattr(LocalTarget, "put_if_absent", expiring)
+    before_next_call(monkeypatch, LocalTarget, "put_if_absent", expire_nothing)
     change.commit()
     assert values_of(url) == [0, 1, 2]
     assert values_of(url, "time") == [0, 1, 2]
@@ -352,17 +347,18 @@ def test_clocks_that_are_off(tmp_path, monkeypatch, whose):
     assert len(Repository.open(url).expire(keep=1).snapshots) == (2 if whose == "writer" else 0)
 
 
-def test_what_is_left_goes_by_the_clock_of_the_store(tmp_path, monkeypatch):
-    """Where a writer was killed whose own clock is right or wrong."""
+@pytest.mark.parametrize("key", [".vstack/bundles/7fffffffffff0123456789ab", "v/.virtualstack-0123"])
+def test_what_is_left_goes_by_the_clock_of_the_store(tmp_path, key):
+    """Of writers that were killed: one whose clock is in the year 6429, and one of the view that zarr sees."""
     url = tmp_path / "x.vstack"
     create(url, {"v": virtual(tmp_path, [0])})
-    left = url / ".vstack/bundles/7fffffffffff0123456789ab"  # of the year 6429
+    left = url / key
     left.parent.mkdir(exist_ok=True)
     left.write_bytes(b"left")
     assert not Repository.open(url).expire().objects
     then = time.time() - 2 * DAY.total_seconds()
     os.utime(left, (then, then))
-    assert Repository.open(url).expire().objects == (left.relative_to(url).as_posix(),)
+    assert Repository.open(url).expire().objects == (key,)
     assert not left.exists()
 
 
@@ -382,19 +378,6 @@ def test_a_full_disk(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert done.snapshots == (0,)
     assert values_of(url) == [0, 1]
-
-
-def test_what_writers_of_the_view_left(tmp_path):
-    """It lies beside the arrays that zarr sees."""
-    url = tmp_path / "x.vstack"
-    create(url, {"v": virtual(tmp_path, [0])})
-    left = url / "v" / ".virtualstack-0123"
-    left.write_bytes(b"left")
-    assert not Repository.open(url).expire().objects
-    then = time.time() - 2 * DAY.total_seconds()
-    os.utime(left, (then, then))
-    assert Repository.open(url).expire().objects == ("v/.virtualstack-0123",)
-    assert not left.exists()
 
 
 def test_a_bucket(tmp_path, s3_server):

@@ -10,12 +10,13 @@ import pytest
 from numcodecs import blosc
 
 from tests.amount import examples
+from tests.data.arrays import referenced
 from tests.vstack.fuzz import fuzz
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.manifests import ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.storage.memory import _OBJECTS as OBJECTS
@@ -39,16 +40,9 @@ def test_mutations_end_in_values_or_typed_errors(n):
 def store():
     """Four chunks of one source, and the key of the snapshot."""
     number = next(SERIAL)
-    OBJECTS[f"memory://hostile/{number}.bin"] = bytes(range(16))
-    manifest = ChunkManifest.from_arrays(
-        np.arange(4) * 4,
-        np.full(4, 4),
-        location=Location(f"memory://hostile/{number}.bin", size=16),
-        encoding=ChunkEncoding.c_order("u1", (4,)),
-        fill=Fill.zero("u1"),
-    )
-    grid = ChunkGrid.regular((16,), (4,))
-    array = ManifestArray(manifest=manifest, grid=grid, dtype="u1", name="v", dimension_names=("x",))
+    source = Location(f"memory://hostile/{number}.bin", size=16)
+    OBJECTS[source.url] = bytes(range(16))
+    array = referenced(np.arange(4) * 4, np.full(4, 4), (4,), location=source)
     url = f"memory://hostile/{number}.vstack"
     save(ManifestGroup(arrays={"v": array}), url)
     return url, f"{url}/.vstack/snapshots/999999999999.json.gz"
@@ -152,16 +146,8 @@ def test_chunks_much_longer_than_what_they_decode_to_are_not_read(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(16))
     os.truncate(path, 1 << 42)
-    manifest = ChunkManifest.from_arrays(
-        np.zeros(4, np.int64),
-        np.full(4, 1 << 40),
-        location=Location(f"file://{path}", size=1 << 42),
-        encoding=ChunkEncoding.c_order("u1", (4,), [Codec.from_config("numcodecs.zlib")]),
-        fill=Fill.zero("u1"),
-    )
-    array = ManifestArray(
-        manifest=manifest, grid=ChunkGrid.regular((16,), (4,)), dtype="u1", name="v", dimension_names=("x",)
-    )
+    options = {"location": Location(f"file://{path}", size=1 << 42), "codecs": [Codec.from_config("numcodecs.zlib")]}
+    array = referenced(np.zeros(4, int), np.full(4, 1 << 40), (4,), **options)
     save(ManifestGroup(arrays={"v": array}), f"file://{tmp_path}/x.vstack", relative=True)
     with pytest.raises(MalformedFileError, match="more than its encoding can have"):
         read(f"file://{tmp_path}/x.vstack")

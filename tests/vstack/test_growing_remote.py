@@ -5,6 +5,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.stores import load
 from tests.vstack.growing import dataset, joined, write
 from virtualstack.errors import ForbiddenLocationError
 
@@ -20,21 +21,17 @@ def test_a_store_on_s3_grows(tmp_path, s3_server):
         wanted.append(xr.load_dataset(path))
         return vs.open_virtual_dataset(f"s3://bucket/grow/data/{i}.nc", storage=storage)
 
-    def values(**options):
-        with xr.open_dataset(url, engine="virtualstack", storage=storage, **options) as found:
-            return found.load()
-
     file(0, [0, 1]).virtual.to_vstack(url, storage=storage)
     file(1, [5, 6]).virtual.to_vstack(url, storage=storage, append_dim="time")
     store = vs.Repository.open(url, storage=storage).update(file(2, [3, 4]), dim="time")
     whole = joined(wanted[0], wanted[2], wanted[1])
-    xr.testing.assert_equal(values(), whole)
+    xr.testing.assert_equal(load(url, storage=storage), whole)
     file(3, [3, 4]).virtual.to_vstack(url, storage=storage, region="auto")
-    xr.testing.assert_equal(values(), joined(wanted[0], wanted[3], wanted[1]))
+    xr.testing.assert_equal(load(url, storage=storage), joined(wanted[0], wanted[3], wanted[1]))
     vs.Repository.open(url, storage=storage).write("t", {"time": 2, "lat": 1}, 7.0)
-    assert bool((values()["t"][2, 1] == 7).all())
-    np.testing.assert_array_equal(values()["t"][2, 0], wanted[3]["t"][0, 0])
-    xr.testing.assert_equal(values(at=store.snapshot.number), whole)
+    assert bool((load(url, storage=storage)["t"][2, 1] == 7).all())
+    np.testing.assert_array_equal(load(url, storage=storage)["t"][2, 0], wanted[3]["t"][0, 0])
+    xr.testing.assert_equal(load(url, storage=storage, at=store.snapshot.number), whole)
 
 
 def test_a_store_on_s3_of_local_files_grows(tmp_path, s3_server):
@@ -49,8 +46,6 @@ def test_a_store_on_s3_of_local_files_grows(tmp_path, s3_server):
     parts[1].to_vstack(url, append_dim="time", **grow)
     parts[2].to_vstack(url, append_dim="time", **grow)
     parts[2].to_vstack(url, region="auto", **grow)
-    with xr.open_dataset(url, engine="virtualstack", **grow) as found:
-        xr.testing.assert_equal(found.load(), joined(*map(xr.load_dataset, paths[:3])))
+    xr.testing.assert_equal(load(url, **grow), joined(*map(xr.load_dataset, paths[:3])))
     parts[3].to_vstack(url, mode="w", **grow)
-    with xr.open_dataset(url, engine="virtualstack", **grow) as found:
-        xr.testing.assert_equal(found.load(), xr.load_dataset(paths[3]))
+    xr.testing.assert_equal(load(url, **grow), xr.load_dataset(paths[3]))

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 import zarr
 
-from tests.vstack.stores import Change, added, appended, create, labels, removed, values_of, virtual
+from tests.vstack.stores import Change, added, appended, create_rows, labels, removed, values_of, virtual
 from virtualstack.storage import LocalTarget
 from virtualstack.vstack import Repository
 from virtualstack.vstack.write import commit as commits
@@ -19,8 +19,7 @@ NONE = timedelta(0)
 
 @pytest.fixture
 def url(tmp_path):
-    create(tmp_path / "x.vstack", {"v": virtual(tmp_path, range(4)), "time": labels(range(4))})
-    return tmp_path / "x.vstack"
+    return create_rows(tmp_path)
 
 
 def killed_before(name, monkeypatch, change, n=0):
@@ -51,7 +50,7 @@ def shown(url, name="time"):
 
 
 def relabelled(values, units):
-    return lambda group: added(time=labels(values, units=units))(group)
+    return added(time=labels(values, units=units))
 
 
 def test_zarr_never_sees_values_with_the_metadata_of_others(url, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.stores import load
 from virtualstack.errors import CombineError
 
 
@@ -26,11 +27,8 @@ def write(path, start, *, offset=0, **attributes):
 
 
 def check(url, *paths):
-    with xr.open_dataset(url, engine="virtualstack") as found:
-        wanted = [xr.open_dataset(path, engine="netcdf4") for path in paths]
-        xr.testing.assert_equal(found.load(), xr.concat(wanted, "time").load())
-        for each in wanted:
-            each.close()
+    wanted = [xr.load_dataset(path, engine="netcdf4") for path in paths]
+    xr.testing.assert_equal(load(url), xr.concat(wanted, "time"))
 
 
 SPELLINGS = [
@@ -103,12 +101,7 @@ def test_icechunk_is_appended_to(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "after",
-    [
-        {"calendar": "noleap"},
-        {"units": "hours since 1970-01-01"},
-        {"units": "days since 1970-01-02"},
-    ],
+    "after", [{"calendar": "noleap"}, {"units": "hours since 1970-01-01"}, {"units": "days since 1970-01-02"}]
 )
 def test_other_dates_are_still_other(tmp_path, after):
     """Numbers that mean other dates are not put behind each other."""
@@ -145,5 +138,4 @@ def test_missing_values_that_are_the_same_join(tmp_path, before, after):
     url = str(tmp_path / "x.vstack")
     vs.open_virtual_dataset(paths[0]).virtual.to_vstack(url)
     vs.open_virtual_dataset(paths[1]).virtual.to_vstack(url, append_dim="x")
-    found = xr.load_dataset(url, engine="virtualstack")
-    np.testing.assert_array_equal(found["a"], xr.concat([xr.load_dataset(p) for p in paths], "x")["a"])
+    np.testing.assert_array_equal(load(url)["a"], xr.concat([xr.load_dataset(p) for p in paths], "x")["a"])

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.stores import load
 from tests.vstack.growing import dataset, virtual, write
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.manifests import ChunkManifest
@@ -28,11 +29,6 @@ def references(request, tmp_path, source):
     target = str(tmp_path / request.param)
     virtual(source).virtual.to_kerchunk(target)
     return target
-
-
-def load(url):
-    with xr.open_dataset(url, engine="virtualstack") as found:
-        return found.load()
 
 
 def changed(plain, name, region, new):
@@ -194,18 +190,16 @@ def test_what_cannot_be_written_is_refused(tmp_path, source):
     """By its reason, before a file is there."""
     vds = virtual(source)
     new = tmp_path / "new"
-    with pytest.raises(WriterError, match="have no place in variable"):
-        vds.virtual.write("rain", {"time": 0}, 1e6, to=new)
-    with pytest.raises(WriterError, match=r"shape \(3,\) are given for a region of shape \(6, 8\)"):
-        vds.virtual.write("t", {"time": 0}, np.zeros(3), to=new)
-    with pytest.raises(ValueError, match="without a step"):
-        vds.virtual.write("t", {"time": slice(0, 4, 2)}, 0, to=new)
-    with pytest.raises(ValueError, match=r"region names \['level'\]"):
-        vds.virtual.write("t", {"level": 0}, 0, to=new)
-    with pytest.raises(KeyError, match="no variable 'wind'"):
-        vds.virtual.write("wind", ..., 0, to=new)
-    with pytest.raises(ValueError, match="values of variable 'lat' are loaded"):
-        vds.virtual.write("lat", ..., 0, to=new)
+    for name, region, value, error, match in (
+        ("rain", {"time": 0}, 1e6, WriterError, "have no place in variable"),
+        ("t", {"time": 0}, np.zeros(3), WriterError, r"shape \(3,\) are given for a region of shape \(6, 8\)"),
+        ("t", {"time": slice(0, 4, 2)}, 0, ValueError, "without a step"),
+        ("t", {"level": 0}, 0, ValueError, r"region names \['level'\]"),
+        ("wind", ..., 0, KeyError, "no variable 'wind'"),
+        ("lat", ..., 0, ValueError, "values of variable 'lat' are loaded"),
+    ):
+        with pytest.raises(error, match=match):
+            vds.virtual.write(name, region, value, to=new)
     assert not new.exists()
     assert vds.virtual.write("t", {"time": slice(0, 0)}, 1, to=new).identical(vds)
     assert not new.exists()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.data.arrays import array_of, referenced
 from tests.properties.test_vstack import changed_arrays, named
 from tests.scanning.groups import assert_same_values
 from tests.vstack import plain_reader
@@ -26,7 +27,7 @@ from tests.vstack.plain_reader import Store, snapshots
 from virtualstack.codecs.codec import Codec
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill, ManifestGroup
 from virtualstack.manifests.inline import inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
@@ -137,13 +138,9 @@ FIELDS = np.array([(1, (2, 3))], "i2,(2,)f4")
 def test_chunks_of_files_are_read_alike_where_zarr_has_no_such_dtype(values, raw, codec, tmp_path):
     """Or gives one value as no array."""
     (tmp_path / "a.bin").write_bytes(raw)
-    manifest = ChunkManifest.from_arrays(
-        np.zeros((1,) * values.ndim, int), np.full((1,) * values.ndim, len(raw)),
-        location=Location(f"file://{tmp_path}/a.bin"), fill=Fill.zero(values.dtype),
-        encoding=ChunkEncoding.c_order(values.dtype, values.shape, [codec]),
-    )  # fmt: skip
-    grid = ChunkGrid.regular(values.shape, values.shape)
-    array = named(ManifestArray(manifest=manifest, grid=grid, dtype=values.dtype))
+    one = np.zeros((1,) * values.ndim, int)
+    options = {"location": f"file://{tmp_path}/a.bin", "codecs": [codec]}
+    array = referenced(one, one + len(raw), values.shape, values.dtype, **options)
     save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
     assert_reads_alike(tmp_path / "x.vstack")
 
@@ -213,13 +210,8 @@ def test_codecs_are_those_of_zarr(codecs, dtype, tmp_path):
     made = vs_create(path, values, documents)
     raw = (path / "c/0/0").read_bytes()
     (tmp_path / "a.bin").write_bytes(b"head" + raw)
-    manifest = ChunkManifest.from_arrays(
-        np.array([[4]]), np.array([[len(raw)]]), location=Location(f"file://{tmp_path}/a.bin"),
-        encoding=ChunkEncoding.c_order(dtype, (3, 4), codecs), fill=Fill.zero("i4"),
-    )  # fmt: skip
-    array = ManifestArray(
-        manifest=manifest, grid=ChunkGrid.regular((3, 4), (3, 4)), dtype="i4", name="v", dimension_names=("x", "y")
-    )
+    options = {"location": f"file://{tmp_path}/a.bin", "codecs": codecs}
+    array = referenced([[4]], [[len(raw)]], (3, 4), dtype, **options)
     save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
     assert_reads_alike(tmp_path / "x.vstack")
     np.testing.assert_array_equal(Store(tmp_path / "x.vstack").arrays()["/v"]["values"], made)
@@ -338,17 +330,9 @@ def test_many_sources_and_rows_are_read_alike(part, tmp_path, monkeypatch):
         location_codes=np.arange(n_sources) + 3, encoding=ChunkEncoding.c_order("u1", (1,)), fill=Fill.zero("u1"),
     )  # fmt: skip
     order = np.random.default_rng(0).permutation(n_rows)
-    shuffled = ChunkManifest.from_arrays(
-        order * 2, np.full(n_rows, 2), location=f"file://{tmp_path}/all.bin",
-        encoding=ChunkEncoding.c_order("<u2", (1,)), fill=Fill.zero("u2"),
-    )  # fmt: skip
-    arrays = {
-        name: ManifestArray(
-            manifest=manifest, grid=ChunkGrid.regular(manifest.shape, (1,)), dtype=dtype, name=name,
-            dimension_names=(name,),
-        )
-        for name, manifest, dtype in (("many", many, "u1"), ("rows", shuffled, "u2"))
-    }  # fmt: skip
+    options = {"location": f"file://{tmp_path}/all.bin", "name": "rows", "dims": ["rows"]}
+    shuffled = referenced(order * 2, np.full(n_rows, 2), (1,), "<u2", **options)
+    arrays = {"many": array_of(many, (1,), name="many", dims=["many"]), "rows": shuffled}
     save(ManifestGroup(arrays=arrays), tmp_path / "x.vstack")
     found = assert_reads_alike(tmp_path / "x.vstack")
     np.testing.assert_array_equal(found["/many"]["values"], data)

@@ -11,16 +11,15 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+import virtualstack.vstack.refresh as refreshing
+from tests.data.stores import load as read
+from tests.data.watching import recorded_calls
 from tests.servers import RangeServer
 from tests.vstack.archive import as_read, days, join, values_of, write_day
 from tests.vstack.growing import dataset, values, virtual, write
 from virtualstack.combine.region import find_boxes
 from virtualstack.errors import ConflictError, SourceChangedError, StorageError
 from virtualstack.vstack.format.archive import Archive
-
-
-def read(url, **options):
-    return xr.load_dataset(url, engine="virtualstack", **options)
 
 
 def opened(tmp_path, **options):
@@ -33,18 +32,8 @@ def names(urls):
 
 @pytest.fixture
 def scanned(monkeypatch):
-    """Which sources are scanned."""
-    import virtualstack.vstack.refresh as module
-
-    urls = []
-    original = module.scan
-
-    def scan(given, **options):
-        urls.extend(names(given))
-        return original(given, **options)
-
-    monkeypatch.setattr(module, "scan", scan)
-    return urls
+    """Which sources are scanned, at each time."""
+    return recorded_calls(monkeypatch, refreshing, "scan", lambda given, **options: names(given))
 
 
 def test_what_changed_is_scanned_again(tmp_path, archive, scanned):
@@ -58,7 +47,7 @@ def test_what_changed_is_scanned_again(tmp_path, archive, scanned):
     assert (names(found.refreshed), found.masked, found.left, found.is_complete) == (["001.nc", "003.nc"], (), (), True)
     assert repr(found) == "snapshot 1: 2 refreshed, 0 left"
     assert found.repository.snapshot.message == "refreshed 2 sources"
-    assert scanned == ["001.nc", "003.nc"]
+    assert scanned == [["001.nc", "003.nc"]]
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), as_read(archive))
     assert opened(tmp_path).verify(sample=1.0).is_good
     assert opened(tmp_path, at=0).verify().table["status"].tolist() == ["changed"] * 2
@@ -100,14 +89,7 @@ def test_only_rows_of_segments_with_the_source_are_read(tmp_path, archive, monke
         path = write_day(tmp_path / "data" / f"{day:03}.nc", day)
         join([path]).virtual.to_vstack(tmp_path / "x.vstack", append_dim="time")
     write_day(tmp_path / "data" / "005.nc", 5, seed=1)
-    segments = []
-    original = Archive.rows
-
-    def rows(self, segment, page):
-        segments.append(segment.name)
-        return original(self, segment, page)
-
-    monkeypatch.setattr(Archive, "rows", rows)
+    segments = recorded_calls(monkeypatch, Archive, "rows", lambda self, segment, page: segment.name)
     assert names(opened(tmp_path).refresh().refreshed) == ["005.nc"]
     assert len(set(segments)) == 1
 
@@ -410,7 +392,7 @@ def test_a_touched_file_is_what_it_was(tmp_path, archive, scanned):
     """Its time is recorded anew; its chunks are the same."""
     os.utime(archive[0], (5, 5))
     assert opened(tmp_path).refresh().is_complete
-    assert scanned == ["000.nc"]
+    assert scanned == [["000.nc"]]
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), as_read(archive))
 
 

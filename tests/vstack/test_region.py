@@ -8,7 +8,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.vstack.growing import begin, check, dataset, objects, values, virtual, write
+from tests.data.watching import before_next_call
+from tests.vstack.growing import begin, check, dataset, objects, values, virtual, write, write_tree
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError
 from virtualstack.vstack.save import Stored
 
@@ -67,8 +68,7 @@ def test_nothing_old_is_written_again(tmp_path, url, first):
     after = objects(url)
     assert all(after[name] == data for name, data in before.items())
     assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"segments", "snapshots"}
-    with xr.open_dataset(path) as part:
-        xr.testing.assert_equal(values(url).isel(time=slice(2, 4)), part.load())
+    xr.testing.assert_equal(values(url).isel(time=slice(2, 4)), xr.load_dataset(path))
 
 
 def test_a_single_element_may_lack_the_dimension(tmp_path, url):
@@ -77,8 +77,7 @@ def test_a_single_element_may_lack_the_dimension(tmp_path, url):
     vs.open_virtual_mfdataset(paths).virtual.to_vstack(url)
     path = write(tmp_path / "1.nc", dataset([1], seed=7))
     place(url, virtual(path).isel(time=0), {"time": 1})
-    with xr.open_dataset(path) as part:
-        xr.testing.assert_equal(values(url).isel(time=[1]), part.load())
+    xr.testing.assert_equal(values(url).isel(time=[1]), xr.load_dataset(path))
 
 
 def test_loaded_variables_are_overwritten(tmp_path, url):
@@ -157,17 +156,15 @@ def test_labels_that_are_there_twice_tell_no_place(tmp_path, url):
 def test_options_are_checked(tmp_path, url, first):
     """Before anything is read."""
     part = virtual(write(tmp_path / "1.nc", dataset([2, 3], seed=1)))
-    with pytest.raises(ValueError, match="give one of them"):
-        place(url, part, {"time": slice(2, 4)}, append_dim="time")
-    with pytest.raises(ValueError, match="without a step"):
-        place(url, part, {"time": slice(2, 6, 2)})
-    with pytest.raises(IndexError, match="index 9 is out of bounds"):
-        place(url, part, {"time": 9})
-    for region in ("all", 3, ["time"]):
-        with pytest.raises(ValueError, match=f"region={re.escape(repr(region))}; it is 'auto', or names"):
-            place(url, part, region)
-    with pytest.raises(ValueError, match="join='left' and ordered=True say how append_dim= adds"):
-        place(url, part, "auto", join="left")
+    for region, options, error, match in (
+        ({"time": slice(2, 4)}, {"append_dim": "time"}, ValueError, "give one of them"),
+        ({"time": slice(2, 6, 2)}, {}, ValueError, "without a step"),
+        ({"time": 9}, {}, IndexError, "index 9 is out of bounds"),
+        *((x, {}, ValueError, f"region={re.escape(repr(x))}; it is 'auto', or names") for x in ("all", 3, ["time"])),
+        ("auto", {"join": "left"}, ValueError, "join='left' and ordered=True say how append_dim= adds"),
+    ):
+        with pytest.raises(error, match=match):
+            place(url, part, region, **options)
     with pytest.raises(ValueError, match="combine_options say how"):
         part.virtual.to_vstack(url, mode="w", combine_options={"compat": "override"})
 
@@ -185,36 +182,23 @@ def test_what_lies_in_the_store_is_copied_within_it(tmp_path, url, first):
 def test_writers_of_other_regions_both_succeed(tmp_path, url, first, monkeypatch):
     """Of the same region, one is told."""
     paths = [write(tmp_path / f"part{i}.nc", dataset([2 * i, 2 * i + 1], seed=i)) for i in range(3)]
-    write_now = Stored.write
 
-    def late(others):
-        def write(self, *args, **options):
-            monkeypatch.setattr(Stored, "write", write_now)
-            for i in others:
-                place(url, virtual(paths[i]), {"time": slice(2 * i, 2 * i + 2)})
-            return write_now(self, *args, **options)
+    def place_all(numbers):
+        for i in numbers:
+            place(url, virtual(paths[i]), {"time": slice(2 * i, 2 * i + 2)})
 
-        monkeypatch.setattr(Stored, "write", write)
-
-    late([0, 2])
-    place(url, virtual(paths[1]), {"time": slice(2, 4)})
+    before_next_call(monkeypatch, Stored, "write", lambda: place_all([0, 2]))
+    place_all([1])
     for i in range(3):
         np.testing.assert_array_equal(values(url)["t"][2 * i : 2 * i + 2], xr.load_dataset(paths[i])["t"])
-    late([1])
+    before_next_call(monkeypatch, Stored, "write", lambda: place_all([1]))
     with pytest.raises(ConflictError, match="the same chunks of variable"):
-        place(url, virtual(paths[1]), {"time": slice(2, 4)})
+        place_all([1])
 
 
 def test_groups_of_trees_are_overwritten(tmp_path, url):
     """Each where it has the dimension."""
-
-    def tree(i, days):
-        path = tmp_path / f"{i}.nc"
-        nodes = {"/a": dataset(days, seed=i)[["t"]], "/b": dataset(days, seed=10 + i)[["rain"]]}
-        xr.DataTree.from_dict(nodes).to_netcdf(path, engine="netcdf4")
-        return path
-
-    paths = [tree(0, [0, 1, 2]), tree(1, [0, 1, 2])]
+    paths = [write_tree(tmp_path / f"{i}.nc", [0, 1, 2], i) for i in range(2)]
     vs.open_virtual_datatree(paths[0]).virtual.to_vstack(url)
     vs.open_virtual_datatree(paths[1]).virtual.to_vstack(url, region={"time": slice(0, 3)})
     found = xr.open_datatree(url, engine="virtualstack")

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import time
-import tracemalloc
 import warnings
 import zlib
 
@@ -20,8 +19,12 @@ import zarr
 from numcodecs import blosc
 
 import virtualstack as vs
+from tests.data.arrays import array_of, referenced
+from tests.data.stores import load as read
+from tests.data.watching import memory_below, recorded_calls
 from tests.servers import RangeServer
-from tests.vstack.archive import days, join
+from tests.vstack.archive import change_snapshot as change
+from tests.vstack.archive import days, join, newest_snapshot
 from virtualstack.cli.command import main
 from virtualstack.errors import (
     ChunkDecodeError,
@@ -36,17 +39,7 @@ from virtualstack.errors import (
     VirtualValuesError,
     WriterError,
 )
-from virtualstack.location import Location
-from virtualstack.manifests import (
-    ENTRY,
-    INLINE,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-)
+from virtualstack.manifests import ENTRY, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestGroup
 from virtualstack.storage import ObjectStore, Permission, Storage
 from virtualstack.verify import open_independently
 from virtualstack.vstack import save
@@ -66,18 +59,8 @@ def strangers(tmp_path, monkeypatch):
     return folder / "x.vstack"
 
 
-def head(store):
-    return min((store / ".vstack" / "snapshots").iterdir())
-
-
-def change(store, edit):
-    document = json.loads(gzip.decompress(head(store).read_bytes()))
-    edit(document)
-    head(store).write_bytes(gzip.compress(json.dumps(document).encode()))
-
-
-def read(store, **options):
-    return xr.load_dataset(store, engine="virtualstack", **options)
+NO_CHUNKS = {"bundled": None, "placements": {"pages": [], "tail": []}}
+"""What a document says of an array of which nothing is there."""
 
 
 def test_a_store_that_was_changed_does_not_follow_links(strangers, tmp_path):
@@ -180,14 +163,43 @@ def test_objects_larger_than_they_can_be_take_no_memory(strangers, pattern):
         read(strangers)
 
 
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        (lambda x: x["bundle"].update(size=1 << 40), "is said to have 1099511627776 bytes"),
-        (lambda x: x["segments"]["tail"][0].update(shards=[1 << 40]), "is said to have 1099511627776 bytes"),
-    ],
-)
-def test_sizes_larger_than_they_can_be_are_refused(strangers, edit, message):
+def relocated(prefixes, old, new):
+    moves = [{"old": old, "new": new, "n_prefixes": 1 << 30}] * 256
+    return lambda x: x.update(prefixes=prefixes, relocations=moves)
+
+
+def with_attribute(attribute):
+    return lambda x: x["groups"][""]["attributes"].update(odd=attribute)
+
+
+def with_heap(x):
+    """Let fill values and an attribute be text that is none."""
+    x["heap"] = base64.b64encode(b"\xff" * 8 + base64.b64decode(x["heap"])[8:]).decode()
+    with_attribute({"array": ["<U2", [1], [0, 8]]})(x)
+
+
+TOO_LARGE = "is said to have 1099511627776 bytes"
+NO_BYTES = "that has no bytes"  # whoever makes lists of these, as a view does, would fill the memory
+TRAPS = {
+    "size of the bundle": (lambda x: x["bundle"].update(size=1 << 40), TOO_LARGE),
+    "size of a shard": (lambda x: x["segments"]["tail"][0].update(shards=[1 << 40]), TOO_LARGE),
+    # a store of kilobytes cannot name gigabytes of beginnings
+    "long": (relocated([f"s3://b{i}/" for i in range(200)], "", "s3://b/" + "a" * 20_000), "damaged or a trap"),
+    "many": (relocated(["s3://b/" + "x" * i for i in range(2000)], "s3://c/", "s3://b/"), "damaged or a trap"),
+    "longer each time": (relocated(["s3://b/"] * 200, "s3://b/", "s3://b/" + "a" * 100), "damaged or a trap"),
+    "floats": (with_attribute({"array": ["<f8", [1 << 40, 0], [0, 0]]}), NO_BYTES),
+    "raw": (with_attribute({"array": ["|V0", [1 << 40], [0, 0]]}), NO_BYTES),
+    "strings": (with_attribute({"strings": [[1 << 40, 0], []]}), NO_BYTES),
+    "field": (with_attribute({"scalar": [[["a", "<f8", [1 << 20, 0]]], [], [0, 0]]}), NO_BYTES),
+    "fields": (with_attribute({"scalar": [[["a", [["b", "<f8", [1 << 20, 0]]], [2]]], [], [0, 0]]}), NO_BYTES),
+    "text": (with_heap, "which is no character"),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_snapshot_that_is_a_trap_is_refused(strangers, name):
+    """Before memory is taken for what it says."""
+    edit, message = TRAPS[name]
     change(strangers, edit)
     with pytest.raises(MalformedFileError, match=message):
         read(strangers)
@@ -225,15 +237,7 @@ def test_a_writer_bundles_what_a_reader_takes(tmp_path, monkeypatch):
 
 
 def nested(depth):
-    manifest = ChunkManifest.from_arrays(
-        np.zeros(1, np.int64),
-        np.ones(1, np.int64),
-        location=Location("s3://bucket/a", size=1),
-        encoding=ChunkEncoding.c_order("u1", (1,)),
-        fill=Fill.zero("u1"),
-    )
-    grid = ChunkGrid.regular((1,), (1,))
-    group = ManifestGroup(arrays={"v": ManifestArray(manifest=manifest, grid=grid, dtype="u1", dimension_names=("x",))})
+    group = ManifestGroup(arrays={"v": referenced([0], [1], (1,))})
     for _ in range(depth):
         group = ManifestGroup(groups={"g": group})
     return group
@@ -348,23 +352,16 @@ def test_what_a_source_elsewhere_refers_to_is_not_signed(tmp_path, monkeypatch):
         read(tmp_path / "given" / "x.vstack")
 
 
-def moves(old, new, n=256):
-    return [{"old": old, "new": new, "n_prefixes": 1 << 30}] * n
-
-
-@pytest.mark.parametrize(
-    ("prefixes", "moved"),
-    [
-        ([f"s3://b{i}/" for i in range(200)], moves("", "s3://b/" + "a" * 20_000)),
-        (["s3://b/" + "x" * i for i in range(2000)], moves("s3://c/", "s3://b/")),
-        (["s3://b/"] * 200, moves("s3://b/", "s3://b/" + "a" * 100)),
-    ],
-)
-def test_relocations_do_not_make_much_of_little(strangers, prefixes, moved):
-    """A store of kilobytes cannot name gigabytes of beginnings."""
-    change(strangers, lambda x: x.update(prefixes=prefixes, relocations=moved))
-    with pytest.raises(MalformedFileError, match="damaged or a trap"):
-        read(strangers)
+@contextlib.contextmanager
+def not_opened(path):
+    """Make a pipe, and fail where somebody opens it to read."""
+    os.mkfifo(path)
+    with subprocess.Popen(["sh", "-c", f"exec > '{path}'"]) as waits:  # until somebody does
+        try:
+            yield
+            assert waits.poll() is None
+        finally:
+            waits.kill()
 
 
 @pytest.mark.parametrize("kind", ["external", "text", "virtual", "link"])
@@ -390,14 +387,10 @@ def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp
         sources["size"][sources["suffix"].index("000.nc")] = size
         sources["mtime"] = [None, None]
 
-    os.mkfifo(secret)
-    with subprocess.Popen(["sh", "-c", f"exec > '{secret}'"]) as waits:  # until somebody opens it to read
+    with not_opened(secret):
         done = vs.Repository.open(strangers).refresh()
         change(strangers, index)
         found = vs.Repository.open(strangers).verify(sample=100).chunks
-        is_untouched = waits.poll() is None
-        waits.kill()
-    assert is_untouched
     assert done.refreshed == (f"file://{source}",)
     reasons = [chunk.reason for chunk in found if chunk.url.endswith("000.nc")]
     assert reasons
@@ -412,16 +405,12 @@ def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
         file.create_dataset("leak", (6,), "f8", external=[(str(secret), 0, 48)])
     source.write_bytes(b"CDF\x09" + source.read_bytes()[4:])
     storage = Storage.from_option().only(Permission.from_allow(strangers))
-    os.mkfifo(secret)
-    with subprocess.Popen(["sh", "-c", f"exec > '{secret}'"]) as waits:  # until somebody opens it to read
-        with (
-            pytest.raises(UnsupportedFeatureError, match="which it would open"),
-            open_independently(f"file://{source}", None, storage) as dataset,
-        ):
-            dataset.load()
-        is_untouched = waits.poll() is None
-        waits.kill()
-    assert is_untouched
+    with (
+        not_opened(secret),
+        pytest.raises(UnsupportedFeatureError, match="which it would open"),
+        open_independently(f"file://{source}", None, storage) as dataset,
+    ):
+        dataset.load()
 
 
 @pytest.mark.parametrize(
@@ -454,7 +443,7 @@ def grow(document):
     for array in document["arrays"].values():
         if "time" in array["dimension_names"]:
             array["shape"][0], array["chunk_shapes"][0] = 1 << 40, 1 << 40
-            array |= {"bundled": None, "placements": {"pages": [], "tail": []}}
+            array |= NO_CHUNKS
 
 
 def test_coordinates_that_take_all_memory_are_not_read(strangers):
@@ -470,7 +459,7 @@ def test_coordinates_in_chunks_that_take_all_memory_are_not_read(strangers):
     """A chunk is decoded whole, however little of it is shown."""
 
     def edit(document):
-        lat = document["arrays"]["/lat"] | {"bundled": None, "placements": {"pages": [], "tail": []}}
+        lat = document["arrays"]["/lat"] | NO_CHUNKS
         lat["encodings"][0] |= {"shape": [1 << 40], "codecs": [{"name": "zstd", "configuration": {}}]}
         document["arrays"]["/lat"] = lat
 
@@ -596,12 +585,9 @@ def test_differences_of_many_variables_read_values_once(strangers, monkeypatch):
         for i in range(50):
             document["arrays"][f"/more{i}"] = document["arrays"]["/lat"]
 
-    read_objects, get = [], ObjectStore.get
     change(strangers, more)
     repository = vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
-    monkeypatch.setattr(
-        ObjectStore, "get", lambda self, key, **options: read_objects.append(key) or get(self, key, **options)
-    )
+    read_objects = recorded_calls(monkeypatch, ObjectStore, "get", lambda self, key, **options: key)
     assert set(repository.diff(0).changed) == {"lat"}
     assert len([key for key in read_objects if "bundles" in key]) == 2
 
@@ -609,40 +595,19 @@ def test_differences_of_many_variables_read_values_once(strangers, monkeypatch):
 def test_nothing_is_written_behind_the_last_number(strangers):
     """It would be there for nobody."""
     last = 10**12 - 1
-    document = json.loads(gzip.decompress(head(strangers).read_bytes())) | {"number": last}
-    (head(strangers).parent / f"{0:012d}.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
+    folder = newest_snapshot(strangers).parent
+    shutil.copyfile(newest_snapshot(strangers), folder / f"{0:012d}.json.gz")
+    change(strangers, lambda document: document.update(number=last))
     with pytest.raises(ManifestError, match="no number of a snapshot"):
         vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
-    assert len(list(head(strangers).parent.iterdir())) == 2
-
-
-@pytest.mark.parametrize(
-    "attribute",
-    [
-        {"array": ["<f8", [1 << 40, 0], [0, 0]]},
-        {"array": ["|V0", [1 << 40], [0, 0]]},
-        {"strings": [[1 << 40, 0], []]},
-        {"scalar": [[["a", "<f8", [1 << 20, 0]]], [], [0, 0]]},
-        {"scalar": [[["a", [["b", "<f8", [1 << 20, 0]]], [2]]], [], [0, 0]]},
-    ],
-)
-def test_attributes_of_no_bytes_take_no_memory(strangers, attribute):
-    """Whoever makes lists of them, as a view does, would fill it."""
-    change(strangers, lambda document: document["groups"][""]["attributes"].update(odd=attribute))
-    with pytest.raises(MalformedFileError, match="that has no bytes"):
-        read(strangers)
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_sources_that_are_not_there_take_no_memory(strangers):
     """However many a segment says that it has."""
     change(strangers, lambda document: document["segments"]["tail"][0].update(n_sources=1 << 34, sources=None))
-    tracemalloc.start()
-    try:
-        with pytest.raises(SourceNotFoundError, match="sources/0"):
-            vs.Repository.open(strangers).verify()
-        assert tracemalloc.get_traced_memory()[1] < 32 << 20
-    finally:
-        tracemalloc.stop()
+    with memory_below(32 << 20), pytest.raises(SourceNotFoundError, match="sources/0"):
+        vs.Repository.open(strangers).verify()
 
 
 def test_variables_that_form_no_dataset_are_named(strangers):
@@ -667,7 +632,7 @@ def large(document, *, size, n=1):
     """Say that there are large variables which were loaded; no chunk of them is there."""
     for i in range(n):
         array = dict(document["arrays"]["/lat"], shape=[size], chunk_shapes=[size], dimension_names=["z"])
-        document["arrays"][f"/large{i}"] = array | {"bundled": None, "placements": {"pages": [], "tail": []}}
+        document["arrays"][f"/large{i}"] = array | NO_CHUNKS
         document["groups"][""]["loaded"].append(f"large{i}")
 
 
@@ -704,20 +669,10 @@ def test_what_is_loaded_in_the_view_changes(strangers, monkeypatch):
 def test_a_long_inline_chunk_takes_no_more_memory_than_a_few_of_it(tmp_path):
     """Zeros of 256 MiB may come of a few bytes of a bundle; they are inline where values beside them are written."""
     n = 1 << 24
-    manifest = ChunkManifest(
-        entries=np.array([(INLINE, 0, 0, n)], ENTRY),
-        inline=bytes(n),
-        encodings=(ChunkEncoding.c_order("u1", (n,)),),
-        fills=(Fill.zero("u1"),),
-    )
-    grid = ChunkGrid.regular((n,), (n,))
-    array = ManifestArray(manifest=manifest, grid=grid, dtype="u1", dimension_names=("x",), name="v")
-    tracemalloc.start()
-    try:
-        save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
-        assert tracemalloc.get_traced_memory()[1] < 12 * n
-    finally:
-        tracemalloc.stop()
+    entries, encodings = np.array([(INLINE, 0, 0, n)], ENTRY), (ChunkEncoding.c_order("u1", (n,)),)
+    manifest = ChunkManifest(entries=entries, inline=bytes(n), encodings=encodings, fills=(Fill.zero("u1"),))
+    with memory_below(12 * n):
+        save(ManifestGroup(arrays={"v": array_of(manifest, (n,))}), tmp_path / "x.vstack")
     assert not read(tmp_path / "x.vstack")["v"].values.any()
 
 
@@ -752,19 +707,6 @@ def test_values_are_of_the_dtype_that_they_are_said_to_have(strangers, dtype, en
     assert main(["verify", str(strangers), "--sample", "2"]) in (0, 1)
 
 
-def test_text_that_stands_in_a_snapshot_is_text(strangers):
-    """Fill values and attributes, as stored chunks."""
-    array = {"array": ["<U2", [1], [0, 8]]}
-
-    def edit(document):
-        document["heap"] = base64.b64encode(b"\xff" * 8 + base64.b64decode(document["heap"])[8:]).decode()
-        document["groups"][""]["attributes"]["a"] = array
-
-    change(strangers, edit)
-    with pytest.raises(MalformedFileError, match="which is no character"):
-        read(strangers)
-
-
 @pytest.mark.parametrize("kind", ["M8", "m8"])
 def test_times_have_a_unit(strangers, kind):
     """Without one they are no times for pandas."""
@@ -793,7 +735,7 @@ def test_characters_of_a_text_that_nothing_holds(strangers):
     def edit(document):
         array = document["arrays"]["/lat"]
         array.update(dtype="|S1", shape=[1 << 32], chunk_shapes=[1 << 32], dimension_names=["z"], cf={})
-        array.update(fill_values=array["fill_values"][:1], bundled=None, placements={"pages": [], "tail": []})
+        array.update(fill_values=array["fill_values"][:1], **NO_CHUNKS)
         array["fill_values"][0][1] = 1
         array["encodings"] = []
 
@@ -811,7 +753,7 @@ def test_dtypes_with_fields_in_each_other_are_bounded(strangers, tmp_path, deep)
 
     def edit(document):
         array = document["arrays"]["/t"] | {"dtype": nested, "encodings": [], "attributes": {}, "cf": {}}
-        document["arrays"]["/t"] = array | {"placements": {"pages": [], "tail": []}}
+        document["arrays"]["/t"] = array | NO_CHUNKS
 
     change(strangers, edit)
     with pytest.raises(MalformedFileError, match="fields in each other more than 64 deep"):
@@ -829,7 +771,7 @@ def test_arrays_of_more_axes_than_chunks_are_found_of(strangers):
     def edit(document):
         array = document["arrays"]["/t"] | {"shape": [1] * 33, "chunk_shapes": [1] * 33, "encodings": []}
         array["dimension_names"] = [f"d{i}" for i in range(33)]
-        document["arrays"]["/t"] = array | {"placements": {"pages": [], "tail": []}}
+        document["arrays"]["/t"] = array | NO_CHUNKS
 
     change(strangers, edit)
     with pytest.raises(ManifestError, match=r"x\.vstack/' has an array of 33 axes; chunks of 32 are found"):

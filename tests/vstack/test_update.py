@@ -10,21 +10,21 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.vstack.growing import begin, dataset, n_snapshots, objects, values, virtual, write
+from tests.data.stores import concatenated
+from tests.data.watching import recorded_calls
+from tests.vstack.growing import begin, dataset, n_snapshots, objects, values, virtual, write, write_tree
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceChangedError, StorageError
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.history import open_archive
 from virtualstack.vstack.format.names import bundle_key
+
+opened = vs.Repository.open
 
 
 @pytest.fixture
 def first(url):
     """A store of the days 10 to 15, in chunks of two days, 3 latitudes and 4 longitudes."""
     return begin(url, range(10, 16))
-
-
-def opened(url, at=None):
-    return vs.Repository.open(url, at=at)
 
 
 def placed(model, part):
@@ -92,16 +92,9 @@ def test_only_what_is_new_is_written(tmp_path, url, first):
 
 def test_loaded_variables_of_the_store_are_read_once(tmp_path, url, first, monkeypatch):
     """They were asked for five times: to compare, to write, to commit, and twice for zarr's view."""
-    asked = []
-    get = ObjectStore.get
-
-    def noting(self, key, /, *, most):
-        asked.append(key)
-        return get(self, key, most=most)
-
     store = opened(url)
     path = write(tmp_path / "1.nc", dataset(range(20, 22), seed=1))
-    monkeypatch.setattr(ObjectStore, "get", noting)
+    asked = recorded_calls(monkeypatch, ObjectStore, "get", lambda self, key, **options: key)
     made = store.update(path, dim="time")
     assert [key for key in asked if "bundles/" in key] == [bundle_key(store.snapshot.bundle.name)]
     assert made.snapshot.bundle.name != store.snapshot.bundle.name
@@ -176,15 +169,7 @@ def test_files_of_one_step_need_no_dimension(tmp_path, url):
     virtual(paths[1]).virtual.to_vstack(url)
     for i in (3, 0, 2):
         opened(url).update(virtual(paths[i]).isel(time=0), dim="time")
-    whole = xr.concat(
-        [xr.load_dataset(p) for p in paths],
-        "time",
-        data_vars="minimal",
-        compat="override",
-        coords="minimal",
-        join="exact",
-    )
-    xr.testing.assert_equal(values(url), whole)
+    xr.testing.assert_equal(values(url), concatenated(*map(xr.load_dataset, paths)))
 
 
 def test_loaded_variables_are_placed(tmp_path, url):
@@ -192,9 +177,8 @@ def test_loaded_variables_are_placed(tmp_path, url):
     names = ["time", "lat", "lon", "rain"]
     path = write(tmp_path / "0.nc", dataset(range(10, 14)))
     virtual(path, loadable_variables=names).virtual.to_vstack(url)
-    other = write(
-        tmp_path / "1.nc", dataset([2.5, 11], seed=1), time={"units": "hours since 1970-01-01", "dtype": "i8"}
-    )
+    in_hours = {"units": "hours since 1970-01-01", "dtype": "i8"}
+    other = write(tmp_path / "1.nc", dataset([2.5, 11], seed=1), time=in_hours)
     opened(url).update(other, dim="time", labels=np.array(["2000-01-05"], "M8[ns]"), prefer="last")
     model = placed(xr.load_dataset(path), xr.load_dataset(other))
     times = model.indexes["time"].union(pd.DatetimeIndex(["2000-01-05"]))
@@ -377,14 +361,7 @@ def test_writers_of_other_labels_both_succeed(tmp_path, url, first):
 
 def test_groups_of_trees_are_placed(tmp_path, url):
     """Each by its own labels."""
-
-    def tree(i, days):
-        path = tmp_path / f"{i}.nc"
-        nodes = {"/a": dataset(days, seed=i)[["t"]], "/b": dataset(days, seed=10 + i)[["rain"]]}
-        xr.DataTree.from_dict(nodes).to_netcdf(path, engine="netcdf4")
-        return path
-
-    paths = [tree(0, [0, 1, 5]), tree(1, [2, 3])]
+    paths = [write_tree(tmp_path / f"{i}.nc", days, i) for i, days in enumerate(([0, 1, 5], [2, 3]))]
     vs.open_virtual_datatree(paths[0]).virtual.to_vstack(url)
     opened(url).update(vs.open_virtual_datatree(paths[1]), dim="time")
     found = xr.open_datatree(url, engine="virtualstack")

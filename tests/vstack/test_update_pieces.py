@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.stores import load as values
 from virtualstack.errors import CombineError
 
 
@@ -22,11 +23,6 @@ def piece(folder, run, steps, *, seed=0, name=None, **attributes):
     path = folder / (name or f"run{run}_{'_'.join(map(str, steps))}_{seed}.nc")
     made.to_netcdf(path, engine="netcdf4", encoding={"t": {"chunksizes": (1, 1, 4)}})
     return str(path)
-
-
-def values(url):
-    with xr.open_dataset(url, engine="virtualstack") as found:
-        return found.load()
 
 
 @pytest.fixture

@@ -12,15 +12,13 @@ import virtualstack as vs
 from tests.vstack.growing import begin, check, dataset, joined, objects, values, virtual, write
 from virtualstack.errors import ChunkDecodeError, ConflictError, SourceNotFoundError, StorageError, WriterError
 
+opened = vs.Repository.open
+
 
 @pytest.fixture
 def first(url):
     """A store of five days, in chunks of two days, 3 latitudes and 4 longitudes."""
     return begin(url, range(5))
-
-
-def opened(url, at=None):
-    return vs.Repository.open(url, at=at)
 
 
 def test_any_region_is_overwritten(tmp_path, url, first):
@@ -111,8 +109,7 @@ def test_chunks_that_are_covered_are_not_read(tmp_path, url, first):
         opened(url).write("t", {"time": 0}, 1.0)
     assert "covers whole chunks" in caught.value.__notes__[0]
     opened(url).write("t", {"time": slice(0, 2)}, 1.0)
-    with xr.open_dataset(url, engine="virtualstack") as found:
-        assert (found["t"][:2].values == 1).all()
+    assert (xr.open_dataset(url, engine="virtualstack")["t"][:2].values == 1).all()
 
 
 def test_missing_chunks_are_not_made_up(tmp_path, url, first):
@@ -222,16 +219,15 @@ def test_what_has_no_place_is_refused(url, first, name, value, raw, match):
 def test_regions_are_checked(url, first):
     """Names, bounds and steps."""
     store = opened(url)
-    with pytest.raises(KeyError, match="wind"):
-        store.write("wind", ..., 0)
-    with pytest.raises(ValueError, match=r"region names \['level'\]"):
-        store.write("t", {"level": 0}, 0)
-    with pytest.raises(ValueError, match="without a step"):
-        store.write("t", {"time": slice(0, 5, 2)}, 0)
-    with pytest.raises(IndexError, match="index 5 is out of bounds for dimension 'time'"):
-        store.write("t", {"time": 5}, 0)
-    with pytest.raises(IndexError, match="4 items"):
-        store.write("t", (0, 0, 0, 0), 0)
+    for name, region, error, match in (
+        ("wind", ..., KeyError, "wind"),
+        ("t", {"level": 0}, ValueError, r"region names \['level'\]"),
+        ("t", {"time": slice(0, 5, 2)}, ValueError, "without a step"),
+        ("t", {"time": 5}, IndexError, "index 5 is out of bounds for dimension 'time'"),
+        ("t", (0, 0, 0, 0), IndexError, "4 items"),
+    ):
+        with pytest.raises(error, match=match):
+            store.write(name, region, 0)
     assert store.write("t", {"time": slice(3, 3)}, 0).snapshot.number == 0
     part = first["t"].isel(time=-1).transpose("lon", "lat") * 2
     store.write("t", (-1,), part)
@@ -335,8 +331,7 @@ def test_times_of_any_unit_are_written_as_nanoseconds(tmp_path, unit):
     url = tmp_path / "x.vstack"
     vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(url)
     vs.Repository.open(url).write("when", {"x": 1}, np.datetime64("1999-12-31", unit))
-    with xr.open_dataset(url, engine="virtualstack") as found:
-        assert found["when"].values.tolist() == [946684800000000001, 946598400000000000]
+    assert values(url)["when"].values.tolist() == [946684800000000001, 946598400000000000]
 
 
 def test_values_stay_that_are_named_through_a_link(tmp_path):
@@ -349,5 +344,4 @@ def test_values_stay_that_are_named_through_a_link(tmp_path):
     link.symlink_to(url)
     vs.open_virtual_dataset(link).isel(x=slice(1, 4)).virtual.to_vstack(url, mode="w")
     vs.Repository.open(url).expire(keep=1, grace=timedelta(0))
-    with xr.open_dataset(url, engine="virtualstack") as found:
-        assert found["v"].values.tolist() == [7.0] * 3
+    assert values(url)["v"].values.tolist() == [7.0] * 3

@@ -11,6 +11,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.stores import concatenated
+from tests.data.watching import recorded_calls
 from tests.servers import RangeServer
 from tests.vstack.archive import copy_with_other_times, days, join, write_day
 from virtualstack.vstack.format.archive import Archive
@@ -21,15 +23,7 @@ from virtualstack.vstack.shown import _hidden
 @pytest.fixture
 def rows_read(monkeypatch):
     """Which segments rows are read of."""
-    read = []
-    original = Archive.rows
-
-    def rows(self, segment, page):
-        read.append(segment.name)
-        return original(self, segment, page)
-
-    monkeypatch.setattr(Archive, "rows", rows)
-    return read
+    return recorded_calls(monkeypatch, Archive, "rows", lambda self, segment, page: segment.name)
 
 
 def verified(tmp_path, **options):
@@ -95,13 +89,7 @@ def test_what_is_hidden_is_not_told(tmp_path, archive, rows_read):
     """Sources whose chunks lie under later ones, in whole segments, or in a part of one."""
     stored = vs.open_virtual_dataset(tmp_path / "x.vstack")
     replaced = join([write_day(tmp_path / "new" / "001.nc", 1, seed=5)])
-    whole = xr.concat(
-        [stored.isel(time=slice(0, 2)), replaced, stored.isel(time=slice(4, None))],
-        "time",
-        data_vars="minimal",
-        coords="minimal",
-        compat="override",
-    )
+    whole = concatenated(stored.isel(time=slice(0, 2)), replaced, stored.isel(time=slice(4, None)))
     whole.virtual.to_vstack(tmp_path / "x.vstack", mode="w")
     archive[1].unlink()
     found = verified(tmp_path)
