@@ -47,6 +47,12 @@ def kinds_of(session, name):
     return [int(row[0]) for row in references(session, name).values()]
 
 
+def months(folder):
+    """Write files of 3, 4 and 2 days, each in one chunk along time."""
+    lengths = ((0, 3), (3, 4), (7, 2))
+    return [netcdf(folder / f"{start}.nc", start=start, n=n, chunk=n, zlib=True) for start, n in lengths]
+
+
 def netcdf(path, start=0, n=4, *, chunk=2, dtype="f4", fill=None, written=None, attrs=None, time=True, **options):
     """Write a cube with a time axis, a static variable and a scalar; rows from ``written`` on stay unwritten."""
     values = np.random.default_rng(start).integers(-100, 100, (n, 3, 4))

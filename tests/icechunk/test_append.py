@@ -14,7 +14,7 @@ from zarr.core.sync import sync
 
 import virtualstack as vs
 from tests.data.stores import concatenated
-from tests.icechunk.repositories import WARNINGS, icechunk, netcdf, references, repository
+from tests.icechunk.repositories import WARNINGS, icechunk, months, netcdf, references, repository
 from virtualstack.errors import (
     ChunkAlignmentError,
     CombineError,
@@ -116,10 +116,7 @@ def test_appending_is_writing_at_once(tmp_path, commits):
 
 def test_chunks_of_different_lengths_are_appended(tmp_path, session):
     """A regular grid becomes a rectilinear one, and no reference that is there changes."""
-    lengths, starts = (3, 4, 2), (0, 3, 7)
-    paths = [
-        netcdf(tmp_path / f"{s}.nc", start=s, n=n, chunk=n, zlib=True) for s, n in zip(starts, lengths, strict=True)
-    ]
+    paths = months(tmp_path)
     vs.open_virtual_dataset(paths[0]).virtual.to_icechunk(session.store, inline_limit=0)
     append(session, *paths[1:], inline_limit=0)
     assert metadata(session, "t")["chunk_grid"]["name"] == "rectilinear"

@@ -13,7 +13,7 @@ from zarr.storage import MemoryStore
 import virtualstack as vs
 from tests.amount import examples
 from tests.data.watching import recorded_calls
-from tests.icechunk.repositories import WARNINGS, icechunk, netcdf, references, repository
+from tests.icechunk.repositories import WARNINGS, icechunk, months, netcdf, references, repository
 from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,
@@ -142,8 +142,7 @@ def test_references_go_there_and_back(tmp_path):
 
 def test_rectilinear_grids_go_there_and_back(tmp_path):
     """Chunks of different lengths have an encoding for each, and values and references are the same again."""
-    paths = [netcdf(tmp_path / f"{s}.nc", start=s, n=n, chunk=n, zlib=True) for s, n in ((0, 3), (3, 4), (7, 2))]
-    vds = vs.open_virtual_mfdataset(paths)
+    vds = vs.open_virtual_mfdataset(months(tmp_path))
     session = repository(tmp_path / "repo", tmp_path).writable_session("main")
     vds.virtual.to_icechunk(session.store, inline_limit=0)
     session.commit("months")

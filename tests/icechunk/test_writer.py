@@ -12,7 +12,7 @@ import zarr
 
 import virtualstack as vs
 from tests.data.stores import concatenated
-from tests.icechunk.repositories import WARNINGS, icechunk, kinds_of, may_refer_to, netcdf, repository
+from tests.icechunk.repositories import WARNINGS, icechunk, kinds_of, may_refer_to, months, netcdf, repository
 from tests.kerchunk.test_writer_oracle import CASES
 from virtualstack.errors import MissingDependencyError, WriterError
 from virtualstack.manifests import ABSENT
@@ -198,10 +198,7 @@ def test_packing_that_json_cannot_hold_is_refused(tmp_path, session):
 
 def test_chunks_of_different_lengths_are_a_rectilinear_grid(tmp_path, session):
     """Months of 3, 4 and 2 days in one chunk each need no byte: zarr reads them where it is told that it may."""
-    lengths, starts = (3, 4, 2), (0, 3, 7)
-    paths = [
-        netcdf(tmp_path / f"{s}.nc", start=s, n=n, chunk=n, zlib=True) for s, n in zip(starts, lengths, strict=True)
-    ]
+    paths = months(tmp_path)
     vds = vs.open_virtual_mfdataset(paths, combine="by_coords")
     vds.virtual.to_icechunk(session.store, inline_limit=0)
     with zarr.config.set({"array.rectilinear_chunks": True}):

@@ -2,6 +2,8 @@
 
 import base64
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from virtualstack.formats.base import ReadOptions
@@ -9,7 +11,7 @@ from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.location import absolute_url
 from virtualstack.storage import Storage
 
-__all__ = ["ENGINE_WARNINGS", "inline_references", "needs_engine", "read"]
+__all__ = ["ENGINE_WARNINGS", "inline_references", "needs_engine", "parquet_bytes", "read"]
 
 ENGINE_WARNINGS = [
     pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated"),
@@ -28,6 +30,13 @@ def needs_engine():
 def read(path, storage=None, **options):
     """Read references by the reader alone, as one group."""
     return Kerchunk().read(absolute_url(path), Storage.from_option(storage), ReadOptions(**options))
+
+
+def parquet_bytes(table, **options):
+    """Return a table as the bytes of a parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue())
 
 
 def inline_references(store):

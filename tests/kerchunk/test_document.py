@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 
+from tests.data.arrays import referenced
 from virtualstack.kerchunk.document import reference_dict, reference_json
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
@@ -67,9 +68,7 @@ def test_urls_are_changed_on_the_way():
 
 def test_scalar_and_empty_arrays():
     """A scalar's key is 0; an array without elements has none."""
-    scalar = ChunkManifest.from_arrays(
-        3, 4, location="file:///a", encoding=ChunkEncoding.c_order("i4", ()), fill=Fill.zero("i4")
-    )
+    scalar = referenced(3, 4, (), "i4", location="file:///a").manifest
     none = ChunkManifest.empty((0, 3), Fill.zero("i4"))
     made = Zarr2Hierarchy(metadata={}, manifests={"s": scalar, "n": none})
     assert reference_dict(made)["refs"] == {"s/0": ["file:///a", 3, 4]}

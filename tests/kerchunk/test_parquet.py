@@ -1,10 +1,13 @@
 import math
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.data.arrays import referenced
+from tests.kerchunk.reading import parquet_bytes
 from virtualstack.errors import MalformedFileError
 from virtualstack.kerchunk.document import SCHEMA, parquet_files, reference_dict
 from virtualstack.kerchunk.parquet_table import ParquetTable, read_record, unpacked_size
@@ -32,9 +35,7 @@ def hierarchy(n=25):
         location_codes=codes,
         inline=b"".join(INLINE_CHUNKS),
     )
-    scalar = ChunkManifest.from_arrays(
-        3, 4, location="file:///a", encoding=ChunkEncoding.c_order("i4", ()), fill=Fill.zero("i4")
-    )
+    scalar = referenced(3, 4, (), "i4", location="file:///a").manifest
     shapes = {"g/v": [n], "s": [], "h": [2, 3]}
     metadata = {f"{path}/.zarray": {"shape": shape, "chunks": [1] * len(shape)} for path, shape in shapes.items()}
     holes = ChunkManifest.empty((2, 3), Fill.zero("u1"))
@@ -98,9 +99,19 @@ def record_of(rows=(), *, columns=None):
             "size": size,
             "raw": pa.array(raw, pa.binary()),
         }
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    return bytes(sink.getvalue())
+    return parquet_bytes(pa.table(columns))
+
+
+@contextmanager
+def arrow_memory_below(n_bytes):
+    """Fail where pyarrow takes more memory."""
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(usual)
+    assert pool.max_memory() < n_bytes
 
 
 def test_paths_alone_are_whole_files_and_padding_is_ignored():
@@ -190,18 +201,12 @@ def test_damage_anywhere_is_told_or_makes_other_references(bit):
 
 def test_rows_past_the_grid_are_not_decoded():
     """A file of a few kilobytes can have any number of rows that are null."""
-    sink, n = pa.BufferOutputStream(), 1 << 22
+    n = 1 << 22
     nothing = pa.table({name: pa.nulls(n, pa.string()) for name in ("path", "offset", "size", "raw")})
-    pq.write_table(nothing, sink, row_group_size=n)
-    data = bytes(sink.getvalue())
+    data = parquet_bytes(nothing, row_group_size=n)
     assert len(data) < 100_000
-    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
-    pa.set_memory_pool(pool)
-    try:
+    with arrow_memory_below(4 << 20):
         assert read_record(data, 3, where="r").cells.tolist() == []
-    finally:
-        pa.set_memory_pool(usual)
-    assert pool.max_memory() < 4 << 20
 
 
 def test_what_few_bytes_repeat_is_refused_before_it_is_written_out(monkeypatch):
@@ -225,18 +230,10 @@ def test_what_few_bytes_repeat_is_refused_before_it_is_written_out(monkeypatch):
 )
 def test_small_files_that_claim_much_are_refused_before_memory_is_taken(columns, compression, n_rows, message):
     """Less than 2 kB of parquet took 2.4 GB."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink, compression=compression, row_group_size=1 << 22)
-    data = bytes(sink.getvalue())
+    data = parquet_bytes(pa.table(columns), compression=compression, row_group_size=1 << 22)
     assert len(data) < 10_000
-    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
-    pa.set_memory_pool(pool)
-    try:
-        with pytest.raises(MalformedFileError, match=message):
-            read_record(data, n_rows, n_rows, where="r")
-    finally:
-        pa.set_memory_pool(usual)
-    assert pool.max_memory() < 1 << 20
+    with arrow_memory_below(1 << 20), pytest.raises(MalformedFileError, match=message):
+        read_record(data, n_rows, n_rows, where="r")
 
 
 def _as_varint(number):
@@ -246,9 +243,7 @@ def _as_varint(number):
 
 def test_files_that_lie_about_their_sizes_are_refused_before_memory_is_taken():
     """The metadata says 200 bytes, and the page in front of which no one looked holds 128 MiB."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"path": ["a" * (1 << 27)]}), sink, compression="brotli")
-    data = bytes(sink.getvalue())
+    data = parquet_bytes(pa.table({"path": ["a" * (1 << 27)]}), compression="brotli")
     group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     footer = data[start:]
@@ -265,11 +260,10 @@ def test_files_that_lie_about_their_sizes_are_refused_before_memory_is_taken():
 
 def test_text_stored_as_differences_is_refused():
     """Any number of bytes may come of few, for what one value has in common with the last is not stored."""
-    sink, text = pa.BufferOutputStream(), "a" * 100_000
     options = {"use_dictionary": False, "column_encoding": {"path": "DELTA_BYTE_ARRAY"}}
-    pq.write_table(pa.table({"path": [text] * 3000}), sink, **options)
+    data = parquet_bytes(pa.table({"path": ["a" * 100_000] * 3000}), **options)
     with pytest.raises(MalformedFileError, match="the column 'path' holds differences of text; write the references"):
-        read_record(bytes(sink.getvalue()), 3000, 3000, where="r")
+        read_record(data, 3000, 3000, where="r")
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -280,12 +274,8 @@ def test_sizes_of_pages_are_those_of_the_metadata(version, has_index):
     table = pa.table(
         {"path": [f"a{i % 100}" for i in range(n)], "offset": np.arange(n), "size": [1.0, None] * (n // 2)}
     )
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table, sink, data_page_version=version, row_group_size=30_000, write_page_index=has_index,
-        write_page_checksum=True, data_page_size=10_000,
-    )  # fmt: skip
-    data = bytes(sink.getvalue())
+    options = {"data_page_version": version, "write_page_index": has_index, "write_page_checksum": True}
+    data = parquet_bytes(table, row_group_size=30_000, data_page_size=10_000, **options)
     metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     said = sum(group.column(i).total_uncompressed_size for group in groups for i in range(3))

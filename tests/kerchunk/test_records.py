@@ -14,7 +14,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.kerchunk.reading import read
+from tests.kerchunk.reading import parquet_bytes, read
 from virtualstack.errors import (
     ChunkAlignmentError,
     MalformedFileError,
@@ -205,8 +205,8 @@ def test_damaged_record_files_are_errors_when_they_are_read(refs):
     cases = {
         b"PAR1": "'v/refs.1.parq' of '.*refs.parq' is no parquet of references",
         good[:-20]: "is no parquet of references",
-        _bytes(table.slice(0, 2)): "'v/refs.1.parq' of '.*' has 2 rows; 3 are asked for",
-        _bytes(
+        parquet_bytes(table.slice(0, 2)): "'v/refs.1.parq' of '.*' has 2 rows; 3 are asked for",
+        parquet_bytes(
             table.set_column(1, "offset", offsets)
         ): r"'v/refs.1.parq' of '.*': chunk \(0,\) .* has a negative offset",
     }
@@ -222,12 +222,6 @@ def test_damaged_record_files_are_errors_when_they_are_read(refs):
     assert vs.reading.read_array(array, (2,)).tolist() == VALUES[2].tolist()
 
 
-def _bytes(table):
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return bytes(sink.getvalue())
-
-
 def test_another_record_size_than_the_files_have_is_an_error(refs):
     """Chunks would be taken for others: with a smaller one as with a larger one; the last file may be filled up."""
     for size, message in ((2, "has 3 rows; 2 a file are said to be the most"), (4, "has 3 rows; 4 are asked for")):
@@ -237,7 +231,7 @@ def test_another_record_size_than_the_files_have_is_an_error(refs):
                 values_of(refs, *key)
     change_metadata(refs, record_size=3)
     table = pq.read_table(refs / "t/refs.0.parq")
-    (refs / "t/refs.0.parq").write_bytes(_bytes(pa.concat_tables([table] + [table] * 2)))
+    (refs / "t/refs.0.parq").write_bytes(parquet_bytes(pa.concat_tables([table] + [table] * 2)))
     assert vs.reading.read_array(read(refs)["t"], ()).tolist() == list(range(6))
 
 
@@ -272,7 +266,9 @@ def test_references_into_archives_are_errors_when_they_are_read(refs):
     """Members of a zip file have no byte ranges; file, array and remedy are named."""
     table = pq.read_table(refs / "v/refs.0.parq")
     paths = pa.array(["zip://a.nc::s3://b/c.zip"] * 3)
-    (refs / "v/refs.0.parq").write_bytes(_bytes(table.set_column(table.column_names.index("path"), "path", paths)))
+    (refs / "v/refs.0.parq").write_bytes(
+        parquet_bytes(table.set_column(table.column_names.index("path"), "path", paths))
+    )
     with pytest.raises(
         UnsupportedFeatureError, match=r"'v/refs.0.parq' of '.*': 'zip://a.nc::s3://b/c.zip' is reached"
     ):
@@ -321,7 +317,7 @@ def test_whole_files_are_measured_when_their_chunks_are_read(tmp_path, opened):
     write(tmp_path / "refs.parq", references(tmp_path), record_size=12)
     table = {"path": list(map(str, files_of_chunks(tmp_path))), "offset": [0] * 12, "size": [0] * 12}
     records = pa.table({**table, "raw": pa.nulls(12, pa.binary())})
-    (tmp_path / "refs.parq/v/refs.0.parq").write_bytes(_bytes(records))
+    (tmp_path / "refs.parq/v/refs.0.parq").write_bytes(parquet_bytes(records))
     array = read(tmp_path / "refs.parq")["v"]
     opened.clear()
     box = array.manifest.read((slice(3, 4), slice(0, 2)))

@@ -126,30 +126,34 @@ def test_the_command_line_reads_no_local_file_for_references_from_elsewhere(comm
         assert main([command, server.url("p.json"), *rest, "--allow", str(secret)]) == 0
 
 
-def test_the_remedy_of_the_message_works(secret):
+@pytest.fixture
+def url(secret):
+    """References at a web server, which name the local file."""
+    with RangeServer({"p.json": text(f"file://{secret}", 0, 9)}) as server:
+        yield server.url("p.json")
+
+
+def test_the_remedy_of_the_message_works(url):
     """What the message names as ``allow=`` lets the references be read."""
-    with RangeServer({"p.json": text(f"file://{secret}", 0, 9)}) as server:
-        url = server.url("p.json")
-        with pytest.raises(ForbiddenLocationError, match=r"open it with allow=\[\"(file://.*/here/)\"\]") as caught:
-            vs.open_virtual_dataset(url)
-        allow = str(caught.value).partition('allow=["')[2].partition('"]')[0]
-        assert vs.open_virtual_dataset(url, allow=allow)["x"].values.tobytes() == SECRET
-        assert xr.open_dataset(url, engine="virtualstack", allow=[allow])["x"].values.tobytes() == SECRET
-        assert vs.open_virtual_mfdataset([url], allow=allow)["x"].values.tobytes() == SECRET
+    with pytest.raises(ForbiddenLocationError, match=r"open it with allow=\[\"(file://.*/here/)\"\]") as caught:
+        vs.open_virtual_dataset(url)
+    allow = str(caught.value).partition('allow=["')[2].partition('"]')[0]
+    assert vs.open_virtual_dataset(url, allow=allow)["x"].values.tobytes() == SECRET
+    assert xr.open_dataset(url, engine="virtualstack", allow=[allow])["x"].values.tobytes() == SECRET
+    assert vs.open_virtual_mfdataset([url], allow=allow)["x"].values.tobytes() == SECRET
 
 
-def test_what_a_repository_allows_holds_for_files_that_are_added_by_url(secret, tmp_path):
+def test_what_a_repository_allows_holds_for_files_that_are_added_by_url(url, secret, tmp_path):
     """The message named ``allow=``, and a repository that had it refused references that it was given by their URL."""
-    with RangeServer({"p.json": text(f"file://{secret}", 0, 9)}) as server:
-        url, target = server.url("p.json"), tmp_path / "a.vstack"
-        with pytest.raises(ForbiddenLocationError, match=r"which is a local file"):
-            vs.Repository.create(target, url)
-        repository = vs.Repository.create(target, url, allow=str(secret))
-        for change in (repository.append, repository.update):
-            with pytest.raises(vs.errors.CombineError, match=r"do not ascend|ascend"):
-                change(url, "x")
-        with pytest.raises(ForbiddenLocationError, match=r"which is a local file"):
-            vs.Repository.open(target).update(url, "x")
+    target = tmp_path / "a.vstack"
+    with pytest.raises(ForbiddenLocationError, match=r"which is a local file"):
+        vs.Repository.create(target, url)
+    repository = vs.Repository.create(target, url, allow=str(secret))
+    for change in (repository.append, repository.update):
+        with pytest.raises(vs.errors.CombineError, match=r"do not ascend|ascend"):
+            change(url, "x")
+    with pytest.raises(ForbiddenLocationError, match=r"which is a local file"):
+        vs.Repository.open(target).update(url, "x")
 
 
 def test_a_changed_file_is_refreshed_where_the_repository_allows_what_it_refers_to(secret, tmp_path):
@@ -179,23 +183,19 @@ def test_a_changed_file_is_refreshed_where_the_repository_allows_what_it_refers_
         np.testing.assert_array_equal(repository.open_dataset()["d"], [3.0, 4.0])
 
 
-def test_a_survey_looks_over_references_that_are_allowed_more(secret, capsys):
+def test_a_survey_looks_over_references_that_are_allowed_more(url, secret, capsys):
     """The message of a file that a survey could not describe named ``allow=``, which a survey had not."""
-    with RangeServer({"p.json": text(f"file://{secret}", 0, 9)}) as server:
-        url = server.url("p.json")
-        assert vs.survey([url]).failures["error"].tolist() == ["ForbiddenLocationError"]
-        assert not len(vs.survey([url], allow=str(secret)).failures)
-        assert main(["survey", url, "--allow", str(secret)]) == 0
+    assert vs.survey([url]).failures["error"].tolist() == ["ForbiddenLocationError"]
+    assert not len(vs.survey([url], allow=str(secret)).failures)
+    assert main(["survey", url, "--allow", str(secret)]) == 0
     assert "1 file" in capsys.readouterr().out
 
 
-def test_a_cache_of_scans_does_not_remember_what_was_allowed(secret, tmp_path):
+def test_a_cache_of_scans_does_not_remember_what_was_allowed(url, secret, tmp_path):
     """References that were allowed once are refused to others who use the same cache."""
-    with RangeServer({"p.json": text(f"file://{secret}", 0, 9)}) as server:
-        url = server.url("p.json")
-        vs.open_virtual_mfdataset([url], allow=str(secret), cache=tmp_path / "cache")
-        with pytest.raises(ForbiddenLocationError):
-            vs.open_virtual_mfdataset([url], cache=tmp_path / "cache")
+    vs.open_virtual_mfdataset([url], allow=str(secret), cache=tmp_path / "cache")
+    with pytest.raises(ForbiddenLocationError):
+        vs.open_virtual_mfdataset([url], cache=tmp_path / "cache")
 
 
 def test_references_may_name_the_server_that_they_came_from():

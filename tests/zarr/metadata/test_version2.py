@@ -81,16 +81,18 @@ def test_other_orders_are_refused():
     assert caught.value.feature == "transpose"
 
 
-def test_array_that_is_not_plain_is_refused_with_the_reason():
-    """The reason and what takes such arrays stand in the message."""
-    with pytest.raises(WriterError, match=r"'v' cannot .* a slice cuts through chunks.*virtual\.open"):
-        zarray_of(replace(array()[1:], dimension_names=("x", "y", "z")))
-
-
-def test_strings_need_a_codec():
-    """Strings have no plain bytes."""
-    with pytest.raises(WriterError, match="'v' has strings, but no codec that makes bytes of them"):
-        zarray_of(array(dtype=np.dtypes.StringDType()))
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (replace(array()[1:], dimension_names=tuple("xyz")), r"cannot .* a slice cuts through chunks.*virtual\.open"),
+        (array(dtype=np.dtypes.StringDType()), "has strings, but no codec that makes bytes of them"),
+    ],
+    ids=["cut", "strings"],
+)
+def test_arrays_without_a_form_are_refused_with_the_reason(refused, reason):
+    """Those that are not plain, and strings, which have no plain bytes."""
+    with pytest.raises(WriterError, match=f"'v' {reason}"):
+        zarray_of(refused)
 
 
 def test_empty_array_of_strings():
