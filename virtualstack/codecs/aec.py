@@ -1,4 +1,4 @@
-"""Settings of streams of libaec, as the packages that decode them are told: they trust what libaec refuses."""
+"""Checks of settings for libaec. The packages that decode its streams pass on settings that libaec refuses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MAX_LINE_BLOCKS = 128
 
 
 def check_aec(options: Mapping[str, Any], /) -> None:
-    """Check settings of libaec: imagecodecs frees memory twice, or none that it has, where libaec refuses them.
+    """Check settings of libaec: with settings that libaec refuses, imagecodecs frees memory that it does not own.
 
     Raises
     ------
     ValueError
-        libaec knows no such streams.
+        libaec does not support these settings.
     """
     names = ("bitspersample", "flags", "blocksize", "rsi")
     bits, flags, block, interval = (options.get(name) for name in names)
@@ -39,7 +39,7 @@ def szip_settings(options: Mapping[str, Any], /) -> dict[str, int]:
     Raises
     ------
     ValueError, LookupError, TypeError
-        szlib.h and libaec know no such streams, or one is missing.
+        szlib.h and libaec do not support these settings, or a setting is missing.
     """
     names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
     settings = {name: int(options[name]) for name in names}

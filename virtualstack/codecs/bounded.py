@@ -1,6 +1,6 @@
-"""Decoders from bytes to bytes that never write more than they are allowed: a damaged chunk is no bomb.
+"""Decoders from bytes to bytes that never write more than a given limit, even if a chunk is damaged.
 
-Deflate streams (RFC 1950 to 1952) are read by ISA-L where it is installed, about twice as fast as by zlib.
+Deflate streams (RFC 1950 to 1952) are read by ISA-L if it is installed. ISA-L is about twice as fast as zlib.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error,)
-"""What decoders raise on bytes that are no such stream, or whose checksum differs."""
+"""Errors that decoders raise if the bytes are not a deflate stream, or if the checksum differs."""
 
 _inflate: Any = zlib
 try:
@@ -56,19 +56,20 @@ def new_gzip() -> Any:
     return _inflate.decompressobj(zlib.MAX_WBITS | 16)
 
 
-_COPY_BLOCK_BYTES = 1 << 14  # what is behind the end of a stream is copied: not all of a chunk for each of many
+# bytes after the end of a stream are copied in blocks, so that many streams do not copy the whole chunk each time
+_COPY_BLOCK_BYTES = 1 << 14
 _FREE_STREAMS = 1000
 """Streams in a row that any chunk may have."""
 _BYTES_PER_STREAM = 1000
-"""Stored bytes of a chunk for each further stream: beginning a stream takes as long as decoding so many."""
+"""A chunk may have one further stream for each of these stored bytes: starting a stream costs as much time."""
 
 
 def _drain(what: str, new: Callable[[], Any], raw: BytesLike, limit: int, *, is_many: bool) -> bytes:
-    """Decompress one stream, or several in a row, up to ``limit`` bytes and not one more."""
+    """Decompress one stream, or several in a row, to at most ``limit`` bytes."""
     parts: list[bytes] = []
     room = limit
     rest = memoryview(raw)
-    block = len(rest)  # of the first stream, which is the only one as a rule
+    block = len(rest)  # of the first stream; most chunks have only one
     most = _FREE_STREAMS + len(rest) // _BYTES_PER_STREAM
     for _ in range(most):
         stream = new()
@@ -135,7 +136,7 @@ def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
 
 
 def _zstd_size(header: bytes) -> int | None:
-    """Read the content size of a zstd frame; ``None`` where the frame leaves it out."""
+    """Read the content size of a zstd frame; return ``None`` if the frame does not store its size."""
     # RFC 8878, 3.1.1: magic, descriptor, window descriptor unless single segment, dictionary id, content size
     if len(header) < 6 or header[:4] != b"\x28\xb5\x2f\xfd":
         raise CodecError("there is no zstd frame: the magic number is missing")
@@ -194,7 +195,7 @@ def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
 
 
 SHUFFLE = "virtualstack.shuffle"
-"""The name of the filter behind filters that give any number of bytes; numcodecs' shuffle refuses what is left over."""
+"""Name of a shuffle filter that accepts any number of bytes. The shuffle of numcodecs refuses an incomplete element."""
 
 
 def shuffle(options: Mapping[str, Any], /) -> BytesDecoder:
@@ -206,7 +207,7 @@ def shuffle(options: Mapping[str, Any], /) -> BytesDecoder:
         n = source.size // width if width > 1 else 0
         if n < 2:
             return source
-        # HDF5 leaves what does not fill an element as it is, at the end.
+        # HDF5 stores bytes that do not fill an element unchanged, at the end.
         out = np.empty_like(source)
         elements, planes = out[: n * width].reshape(n, width), source[: n * width].reshape(width, n)
         for i in range(width):
@@ -230,11 +231,11 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.zlib": _zlib,
     "numcodecs.zstd": _zstd,
     "zstd": _zstd,
-    "numcodecs.imagecodecs_blosc": _blosc,  # imagecodecs reads beyond frames that say that they are longer
+    "numcodecs.imagecodecs_blosc": _blosc,  # imagecodecs reads past the end of a frame if the frame claims to be longer
     "numcodecs.imagecodecs_lzma": lambda options: _lzma({"format": lzma.FORMAT_AUTO}),
 }
 _SAME_BYTES = {"numcodecs.imagecodecs_lz4h5": "virtualstack.lz4"}
-"""Codecs of other packages, and ours that decode the same bytes within their bounds."""
+"""Codecs of other packages, each with the bounded codec of virtualstack that decodes the same bytes."""
 _SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})
 _CHECKSUMS = frozenset(
     {"crc32c", *(f"numcodecs.{name}" for name in ("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"))}
@@ -242,7 +243,7 @@ _CHECKSUMS = frozenset(
 
 
 def _registered_filter(codec: Codec) -> ZarrFilterPlugin | None:
-    """Find a codec that a format registered with zarr; ``None`` where it is none of ours."""
+    """Return the codec that a format of virtualstack registered with zarr, or ``None`` if there is none."""
     name = _SAME_BYTES.get(codec.name, codec.name)
     kind = find_plugin(name)
     return kind(Codec(name, codec.configuration)) if kind is not None and issubclass(kind, ZarrFilterPlugin) else None
@@ -255,9 +256,9 @@ def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
     Raises
     ------
     UnsupportedFeatureError
-        It does not take this configuration.
+        The codec does not support this configuration.
     MissingDependencyError
-        It needs a package that is not installed.
+        The codec needs a package that is not installed.
     """
     factory = _FACTORIES.get(codec.name)
     filter_ = _registered_filter(codec) if factory is None else None
@@ -276,7 +277,7 @@ def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
 
 
 def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | None, int]:
-    """Return the size of what a codec makes of ``size`` bytes where that is known, and an upper limit of it.
+    """Return the number of bytes that ``size`` bytes have after encoding, if it is known, and an upper limit.
 
     The limit leaves room for bytes that do not compress.
     """

@@ -16,7 +16,7 @@ CAST = "numcodecs.astype"
 
 
 class UnfitNumberError(CodecError):
-    """A float that has no place among integers."""
+    """A float that does not fit into an integer dtype."""
 
     remedy = (
         "The source is not at fault, but .astype(): leave it out, read floats, and replace such values before they are "
@@ -34,7 +34,7 @@ def cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], /) -> Codec:
 
 
 def cast_dtypes(codec: Codec, /) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
-    """Return the stored dtype and the dtype of values; ``None`` if they are no numbers and no text of fixed length."""
+    """Return the stored dtype and the dtype of values; ``None`` unless both are numbers, or text of a fixed length."""
     options = codec.options()
     try:
         stored, dtype = np.dtype(options["encode_dtype"]), np.dtype(options["decode_dtype"])
@@ -46,12 +46,12 @@ def cast_dtypes(codec: Codec, /) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
 
 
 def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]:
-    """Cast as numpy does where that is defined: integers wrap, fractions are cut off, too large floats are infinite.
+    """Cast as numpy does if that is defined: integers wrap, fractions are cut off, too large floats are infinite.
 
     Raises
     ------
     UnfitNumberError
-        A float has no place among the integers: NaN, infinity, or out of their range. What C makes of it is no number.
+        A float does not fit into the integer dtype: it is NaN, infinite or out of range. The result in C is undefined.
 
     >>> cast_numbers(np.array([1.9, -1.9]), np.dtype("i2"))
     array([ 1, -1], dtype=int16)
@@ -59,7 +59,7 @@ def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]
     if numbers.dtype.kind == "f" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         fits = (numbers > float(limits.min) - 1) & (numbers < float(limits.max) + 1)
-        if limits.bits == 64:  # 2^63 less one is no float
+        if limits.bits == 64:  # float64 cannot represent 2^63 - 1
             fits = (numbers >= float(limits.min)) & (numbers < 2.0 ** (limits.bits - (limits.min < 0)))
         if not fits.all():
             odd = numbers[~fits].reshape(-1)[0]

@@ -1,7 +1,8 @@
 """Packed numbers to the values that the CF conventions mean, as xarray decodes them: one elementwise codec.
 
-The steps, in this order, are those of xarray: signed and unsigned, missing values, scale and offset, times, booleans.
-Each depends on the stored dtype and on attributes alone, never on the values, so chunks decode one by one.
+The steps and their order are the same as in xarray: signed and unsigned, missing values, scale and offset, times,
+booleans. Each step depends only on the stored dtype and on attributes, never on the values. So each chunk can be
+decoded alone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _PYTHON = "python"
 
 
 def attributes_to_json(attributes: Mapping[str, Any], /) -> dict[str, Any]:
-    """Write text as it is, and numbers with their dtype.
+    """Convert attributes to JSON: text stays text, and numbers are written with their dtype.
 
     >>> attributes_to_json({"units": "K", "_FillValue": np.int16(-1), "missing_value": np.array([1.5, np.nan], "f4")})
     {'units': 'K', '_FillValue': {'int16': -1}, 'missing_value': {'float32': [1.5, 'NaN']}}
@@ -67,7 +68,7 @@ def _finite(value: float) -> float | str:
 
 
 def attributes_from_json(data: Mapping[str, Any], /) -> dict[str, Any]:
-    """Read what :func:`attributes_to_json` has written.
+    """Read attributes that :func:`attributes_to_json` has written.
 
     >>> attributes_from_json({"units": "K", "_FillValue": {"int16": -1}})
     {'units': 'K', '_FillValue': np.int16(-1)}
@@ -75,7 +76,7 @@ def attributes_from_json(data: Mapping[str, Any], /) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        It is damaged.
+        The data is damaged.
     """
     return {name: _from_json(name, value) for name, value in data.items()}
 
@@ -132,7 +133,7 @@ def parse_packing(codec: Codec, /) -> Packing:
     Raises
     ------
     ManifestError
-        It is damaged, or the attributes give no values of a fixed dtype.
+        The metadata is damaged, or the attributes do not lead to values of a fixed dtype.
     """
     options = codec.options()
     stored, attributes = options.get("data_type"), options.get("attributes")
@@ -148,7 +149,7 @@ def parse_packing(codec: Codec, /) -> Packing:
         ) from error
     try:
         return Packing.from_attributes(dtype, attributes_from_json(attributes))
-    except (ValueError, TypeError, KeyError, OverflowError) as error:  # an attribute is of an odd kind
+    except (ValueError, TypeError, KeyError, OverflowError) as error:  # an attribute has an unexpected type
         raise ManifestError(f"attributes {shortened(attributes)} do not unpack '{dtype}': {error}") from error
 
 
@@ -161,17 +162,17 @@ class Packing:
     stored
         Dtype of the packed numbers, byte order included.
     attributes
-        Those that say how they are packed.
+        Attributes that describe the packing.
     dtype
         Dtype of the decoded values, in native byte order.
     unsigned
-        Integer dtype that stored ones are taken for, or ``None``.
+        Integer dtype as which stored numbers are read, or ``None``.
     fills
         Stored numbers that are missing values.
     masked, missing
-        Dtype in which missing values have a place, and what stands there; ``None`` where none are masked.
+        Dtype that can hold missing values, and the value that marks a missing one; ``None`` if no values are masked.
     scaled, scale, offset
-        Dtype of the product and the sum, and the numbers; ``None`` where absent.
+        Dtype in which values are scaled, scale and offset; ``None`` if absent.
     units, calendar
         Units and calendar of dates and durations, or ``None``.
     """
@@ -196,7 +197,7 @@ class Packing:
         Raises
         ------
         ValueError
-            The attributes give no values of a fixed dtype; xarray decodes them to objects, or not at all.
+            The attributes do not lead to values of a fixed dtype; xarray decodes them to objects, or not at all.
         """
         if stored.kind not in "iuf" or stored.itemsize > 8:
             raise ValueError(f"values of dtype '{stored}' are not packed numbers")
@@ -243,16 +244,16 @@ class Packing:
 
     @property
     def is_identity(self) -> bool:
-        """Whether values stay what they are."""
+        """True if decoding does not change values."""
         return self.dtype == self.stored.newbyteorder("=") and self.masked is None and self.scaled is None
 
     def __call__(self, values: NDArray[Any], /) -> NDArray[Any]:
-        """Decode values of any shape and byte order; gives a new array.
+        """Decode values of any shape and byte order into a new array.
 
         Raises
         ------
         ValueError
-            A date or duration has no place in the dtype.
+            A date or duration does not fit into the dtype.
         """
         with np.errstate(all="ignore"):
             out = self.numbers(values)
@@ -268,7 +269,7 @@ class Packing:
         out = data
         if self.masked is not None:
             out = np.array(data, self.masked)
-            # Compared as they are by xarray, after the cast: a fill value that float32 has no place for masks nothing.
+            # As in xarray, values are compared after the cast: a fill value that float32 cannot hold masks nothing.
             is_missing = out == self.fills[0]
             for fill in self.fills[1:]:
                 is_missing |= out == fill
@@ -283,7 +284,7 @@ class Packing:
 
 
 def _fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[dict[str, Any], dict[Any, None]]:
-    """Return the attributes of missing values that count, and all their values once; NaN masks nothing."""
+    """Return the attributes of missing values that have an effect, and all their values once; NaN masks nothing."""
     kept: dict[str, Any] = {}
     fills: dict[Any, None] = {}
     for key in ("missing_value", "_FillValue"):
@@ -298,13 +299,13 @@ def _fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[dict[st
 
 
 def _unsigned(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the other integer dtype of one size where ``_Unsigned`` asks for it (netCDF best practices)."""
+    """Return the other integer dtype of the same size if ``_Unsigned`` asks for it (netCDF best practices)."""
     wanted = {("i", "true"): "u", ("u", "false"): "i"}.get((dtype.kind, str(attributes.get("_Unsigned"))))
     return None if wanted is None else np.dtype(f"{wanted}{dtype.itemsize}")
 
 
 def _masked(dtype: np.dtype[Any], attributes: Mapping[str, Any], *, is_time: bool) -> tuple[np.dtype[Any], Any]:
-    """Return the dtype that has a place for missing values, and what stands for them."""
+    """Return the dtype that can hold missing values, and the value that marks a missing one."""
     if "scale_factor" in attributes or "add_offset" in attributes:
         return _float_dtype(dtype, attributes), np.nan
     if is_time and dtype.kind in "iu":
@@ -317,7 +318,7 @@ def _masked(dtype: np.dtype[Any], attributes: Mapping[str, Any], *, is_time: boo
 def _float_dtype(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
     """Return the dtype of scaled values.
 
-    CF conventions 8.1 ask for a scale and an offset of one float dtype, which then is that of the values.
+    CF conventions 8.1 ask for a scale and an offset of one float dtype, which is then the dtype of the values.
     """
     scale, offset = (attributes.get(key) for key in ("scale_factor", "add_offset"))
     scale_dtype, offset_dtype = (np.dtype(type(x)) for x in (scale, offset))

@@ -41,12 +41,12 @@ class CFCodec(ArrayArrayCodec):
         return Codec(CF, self.configuration).to_json()
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        """Return what the array is before decoding.
+        """Return the specification of the array before decoding.
 
         Raises
         ------
         ValueError
-            The array has another dtype than decoded values have.
+            The dtype of the array is not the dtype of decoded values.
         """
         packing = parse_packing(Codec(CF, self.configuration))
         dtype = chunk_spec.dtype.to_native_dtype()
@@ -66,6 +66,6 @@ class CFCodec(ArrayArrayCodec):
         raise NotImplementedError(f"codec '{CF}' only decodes: packing again would lose what the source has rounded")
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return the bytes that decoded values of so many bytes have as they are stored."""
+        """Return the number of stored bytes for a number of decoded bytes."""
         packing = parse_packing(Codec(CF, self.configuration))
         return input_byte_length // packing.dtype.itemsize * packing.stored.itemsize

@@ -1,8 +1,8 @@
 """Numbers with units of time to dates and durations, as xarray decodes them with its default resolution.
 
-xarray chooses the resolution of dates by its option ``time_unit``, which is nanoseconds by default, and gives up on it
-for objects of cftime where a value that it reads together with others does not fit. Here the resolution is fixed by
-the attributes, and what does not fit raises.
+xarray chooses the resolution of dates by its option ``time_unit``, which is nanoseconds by default. If a value does not
+fit, xarray returns objects of cftime for all values that it reads together. Here the attributes alone fix the
+resolution, and a value that does not fit raises an error.
 """
 
 from __future__ import annotations
@@ -40,34 +40,35 @@ DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "m
 """Units without an epoch that xarray takes for durations (CF conventions 4.4)."""
 
 STANDARD = frozenset({"standard", "gregorian", "proleptic_gregorian"})
-"""Calendars whose dates numpy has; those of all others become objects."""
+"""Calendars whose dates numpy supports. Dates of all other calendars become objects."""
 
 CODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
-"""What xarray raises for attributes that it cannot code by: it takes numbers for text, and text for numbers."""
+"""Errors that xarray raises for attributes that it cannot use: text instead of numbers, or numbers instead of text."""
 
 _NAT = np.iinfo(np.int64).min
 _MAX_EXACT_INTEGER = 1 << 53
 _RESOLUTIONS = ("s", "ms", "us", "ns")
 _LOCK = threading.RLock()
-in_forked_children(lambda: globals().update(_LOCK=threading.RLock()))  # nobody would give it back
+# a lock held while forking is never released in the child
+in_forked_children(lambda: globals().update(_LOCK=threading.RLock()))
 
 
 class UnfitTimeError(CodecError):
-    """A date or duration that has no place in the dtype that the attributes give."""
+    """A date or duration that does not fit into the dtype that the attributes lead to."""
 
     remedy = "Open with decode_times=False, which leaves times as they are stored"
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence warnings; in one thread at a time, since the list of filters is shared by all."""
+    """Silence warnings, in one thread at a time, since all threads share the list of filters."""
     with _LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def datetime_units(units: object, /) -> bool:
-    """Return whether xarray takes units for those of dates.
+    """Return whether xarray treats units as units of dates.
 
     >>> datetime_units("days since 2000-01-01"), datetime_units("days")
     (True, False)
@@ -76,7 +77,7 @@ def datetime_units(units: object, /) -> bool:
 
 
 def check_calendar(calendar: object, /) -> None:
-    """Raise ``ValueError`` for a calendar whose dates xarray makes objects of; absent it is the standard one."""
+    """Raise ``ValueError`` for a calendar whose dates xarray decodes to objects; ``None`` is the standard calendar."""
     if calendar is not None and str(calendar).lower() not in STANDARD:
         raise ValueError(f"dates of the calendar '{calendar}' are objects of cftime, which have no fixed size")
 
@@ -85,8 +86,8 @@ def check_calendar(calendar: object, /) -> None:
 def datetime_scale(units: str, calendar: str | None, /) -> tuple[int, int] | None:
     """Return the reference date and the unit of dates, both in nanoseconds.
 
-    ``None`` where xarray asks cftime for every date: the reference date is before 1678, or before the reform of the
-    calendar, or is not written as ISO 8601 has it.
+    The result is ``None`` if xarray uses cftime for every date. This is the case if the reference date is before 1678,
+    is before the reform of the calendar, or is not written as in ISO 8601.
 
     Raises
     ------
@@ -108,8 +109,8 @@ def datetime_scale(units: str, calendar: str | None, /) -> tuple[int, int] | Non
 def same_dates(left: tuple[str, str | None], right: tuple[str, str | None], /) -> bool:
     """Return whether numbers are the same dates with either of two pairs of units and calendar.
 
-    A calendar that is not named is the standard one (CF conventions 4.4.1). It has the dates of the proleptic one
-    where the reference date is not before the reform of the calendar.
+    A calendar that is not named is the standard one (CF conventions 4.4.1). Its dates equal those of the proleptic
+    calendar if the reference date is not before the reform of the calendar.
 
     >>> same_dates(("days since 1970-01-01", None), ("days since 1970-1-1 00:00:00", "proleptic_gregorian"))
     True
@@ -121,7 +122,7 @@ def same_dates(left: tuple[str, str | None], right: tuple[str, str | None], /) -
     try:
         with quiet():
             a, b = (decode_cf_datetime(np.array([0, 1]), *each, time_unit="us") for each in (left, right))
-    except (ValueError, KeyError, OverflowError):  # spelling decides of what cannot be read
+    except (ValueError, KeyError, OverflowError):  # units that cannot be read are equal only if spelt the same
         return False
     return a.dtype.kind == b.dtype.kind and [type(x) for x in a] == [type(x) for x in b] and bool((a == b).all())
 
@@ -132,8 +133,8 @@ def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /)
     Raises
     ------
     UnfitTimeError
-        A date is outside of 1677-09-21 to 2262-04-11, or is missing where xarray asks cftime, or xarray would round it
-        in one way or another depending on the values that it reads with it.
+        A date is outside of 1677-09-21 to 2262-04-11; or a date is missing and xarray uses cftime; or xarray would
+        round the date in a way that depends on the values that it reads with it.
     """
     line = datetime_scale(units, calendar)
     is_float = numbers.dtype.kind == "f"
@@ -173,7 +174,7 @@ def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /)
 
 
 def _fits(number: float, origin: int, step: int) -> bool:
-    """Whether a number of units, and the date that it gives, fit 64 bits of nanoseconds."""
+    """Return whether a number of units, and the date that it leads to, fit into 64 bits of nanoseconds."""
     span = number * step
     if not abs(span) < 1 << 63:
         return False
@@ -181,7 +182,7 @@ def _fits(number: float, origin: int, step: int) -> bool:
 
 
 def timedelta_dtype(units: str, attribute: str, numbers: np.dtype[Any], /) -> np.dtype[Any]:
-    """Return the dtype of durations, which is that of the attribute ``dtype``.
+    """Return the dtype of durations: the value of the attribute ``dtype``.
 
     >>> timedelta_dtype("days", "timedelta64[s]", np.dtype(np.int32))
     dtype('<m8[s]')
@@ -189,8 +190,9 @@ def timedelta_dtype(units: str, attribute: str, numbers: np.dtype[Any], /) -> np
     Raises
     ------
     ValueError
-        The attribute names no dtype, or one that xarray has no form for; or numbers are no integers, or the dtype is
-        coarser than the units: xarray then rounds, or has another dtype, depending on the values.
+        The attribute does not name a dtype of durations that xarray supports, the numbers are not integers, or the
+        dtype is coarser than the units. In the last two cases, xarray rounds or chooses a dtype depending on the
+        values.
     """
     try:
         resolution, count = np.datetime_data(np.dtype(attribute))

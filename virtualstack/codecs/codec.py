@@ -44,14 +44,14 @@ _ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
 }
 
 _PROMISES: Mapping[str, frozenset[str]] = {"virtualstack.grib": frozenset({"plain"})}
-"""Settings that say something of the chunks: of several that decode alike, they hold if all have them."""
+"""Settings that describe the chunks. If several codecs decode alike, a setting holds only if all of them have it."""
 
 
 _MAX_SHOWN_CHARACTERS = 500
 
 
 def shortened(text: object, /) -> str:
-    """Return the text of a configuration for a message; whoever wrote the data chose how long it is."""
+    """Return the text of a configuration for a message, shortened: the writer of the data chose its length."""
     shown = printable(str(text))
     return shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[:_MAX_SHOWN_CHARACTERS]}..."
 
@@ -60,8 +60,7 @@ def shortened(text: object, /) -> str:
 class Codec:
     """Metadata of one codec, hashable.
 
-    The codec that makes bytes of an array is left out where it is zarr's plain ``bytes``: the byte order is that of
-    the encoding's dtype.
+    Zarr's plain ``bytes`` codec is left out, since the byte order is part of the dtype of the encoding.
 
     Parameters
     ----------
@@ -83,7 +82,7 @@ class Codec:
         """
         try:
             text = json.dumps(configuration, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        except ValueError as error:  # JSON may say 1e400, which is an infinity
+        except ValueError as error:  # JSON may contain 1e400, which is infinite
             raise ManifestError(
                 f"codec '{shortened(name)}' has the configuration {shortened(repr(configuration))}, "
                 f"which is no JSON: {error}"
@@ -97,7 +96,7 @@ class Codec:
         Raises
         ------
         ManifestError
-            It is neither a name nor an object with a name.
+            The data is neither a name nor an object with a name.
         """
         if isinstance(data, str):
             return cls(data)
@@ -117,7 +116,7 @@ class Codec:
         return value
 
 
-# Two names of one byte form: numcodecs' and the one that zarr v3 has for it since.
+# Two names of the same codec: the name in numcodecs, and the newer name in zarr v3.
 _SAME = {
     "numcodecs.blosc": "blosc",
     "numcodecs.gzip": "gzip",
@@ -127,7 +126,7 @@ _SAME = {
 
 
 def agreed(a: tuple[Codec, ...], b: tuple[Codec, ...], /) -> tuple[Codec, ...]:
-    """Return codecs that stand for two rows of them that decode alike: the first, without what holds for it alone.
+    """Return codecs for two chains that decode alike: the first chain, without settings that hold for it alone.
 
     >>> plain = Codec.from_config("virtualstack.grib", row=360, plain=True)
     >>> agreed((plain,), (Codec.from_config("virtualstack.grib", row=360),))
@@ -139,12 +138,12 @@ def agreed(a: tuple[Codec, ...], b: tuple[Codec, ...], /) -> tuple[Codec, ...]:
 
 
 _TELLS: Mapping[str, str] = {"virtualstack.grib": "grid"}
-"""Settings of codecs that name what comes out, whatever goes in."""
+"""Settings of codecs that determine the decoded values, whatever the stored bytes are."""
 
 
 @lru_cache(maxsize=4096)
 def tells_values(codecs: tuple[Codec, ...], /) -> bool:
-    """Return whether chunks with these codecs have the same values wherever they lie.
+    """Return whether all chunks with these codecs have the same values.
 
     >>> tells_values((Codec.from_config("virtualstack.grib", key="latitudes", grid="9a2e"),))
     True
@@ -160,7 +159,7 @@ def _without(codec: Codec, settings: frozenset[str]) -> Codec:
 
 @lru_cache(maxsize=4096)
 def decoding_part(codecs: tuple[Codec, ...], /) -> tuple[Codec, ...]:
-    """Leave out of codecs what does not change decoding, such as a compression level.
+    """Return codecs without settings that do not change decoding, such as a compression level.
 
     >>> a, b = Codec.from_config("numcodecs.zlib", level=1), Codec.from_config("numcodecs.zlib", level=9)
     >>> decoding_part((a,)) == decoding_part((b,))
@@ -183,12 +182,12 @@ type BytesLike = bytes | memoryview | NDArray[np.uint8]
 
 
 class CodecError(ValueError):
-    """Stored bytes do not decode; the caller knows which chunk they are.
+    """Stored bytes do not decode; the caller knows of which chunk.
 
     Attributes
     ----------
     remedy
-        What to do about it, where the bytes are not to blame; else ``None``.
+        What to do about the error if the bytes are not damaged; else ``None``.
     """
 
     remedy: str | None = None
@@ -197,8 +196,7 @@ class CodecError(ValueError):
 class BytesDecoder(Protocol):
     """Undoes one codec.
 
-    ``size`` is the number of bytes that must come out, or ``None`` where it is not known; no more than ``limit``
-    may come out.
+    ``size`` is the exact number of bytes to decode to, or ``None`` if it is not known. ``limit`` is the maximum.
     """
 
     def __call__(self, raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
@@ -213,12 +211,12 @@ def raw_bytes(data: Any, /) -> NDArray[np.uint8]:
 
 
 def check_size(what: str, found: int, size: int | None, limit: int, /) -> None:
-    """Compare the size that stored bytes claim to decode to with what is expected.
+    """Compare the decoded size that stored bytes claim with the expected size.
 
     Raises
     ------
     CodecError
-        It is more than ``limit`` bytes, or not the known ``size``.
+        The decoded size is more than ``limit`` bytes, or differs from the known ``size``.
     """
     if found > limit:
         raise CodecError(f"{what} says that it holds {found} bytes; {limit} are expected at most")
@@ -235,7 +233,7 @@ def check_text(values: NDArray[Any], /) -> NDArray[Any]:
     Raises
     ------
     CodecError
-        A number in text of a fixed length is no character of Unicode.
+        A number in text of a fixed length is not a Unicode character.
     """
     dtype = values.dtype
     if dtype.names:

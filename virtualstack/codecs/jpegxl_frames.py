@@ -1,7 +1,7 @@
 """How many samples the frames of a JPEG XL image have: libjxl decodes each frame in full, even if it is not visible.
 
-The headers are parsed here, as neither libjxl nor imagecodecs has a limit for frames: the array to decode into bounds
-the image alone, and a stranger's image of 64 x 64 pixels may have hidden frames of 2^30 x 2^30.
+Neither libjxl nor imagecodecs limits frames, so the headers are parsed here. The array to decode into bounds only the
+image itself: an image of 64 x 64 pixels from an untrusted source may have hidden frames of 2^30 x 2^30.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from virtualstack.codecs.codec import CodecError
 __all__ = ["check_frames"]
 
 _FREE_SAMPLES = 1 << 20
-"""Samples of small frames, such as those of patches, that any image may have besides its own."""
+"""Samples of small frames, such as patches, that any image may have in addition to its own."""
 _SAMPLES_PER_BYTE = 8
 """Samples of all frames for each byte, or sample, that is expected."""
 _SIZES = ((1, 9), (1, 13), (1, 18), (1, 30))
@@ -66,7 +66,7 @@ def _other(what: str) -> CodecError:
 
 @dataclass(slots=True)
 class _Image:
-    """What the headers of frames depend on."""
+    """Fields of the image header that the headers of frames depend on."""
 
     rows: int
     columns: int
@@ -78,19 +78,20 @@ class _Image:
 
 
 def check_frames(data: bytes, n: int, /) -> None:
-    """Check that the frames of an image have few more samples than are expected.
+    """Check that the frames of an image do not have many more samples than expected.
 
     Parameters
     ----------
     data
-        Image: a codestream, or boxes.
+        The image: a codestream, or boxes.
     n
-        Bytes, or samples, that are expected.
+        Number of bytes, or samples, that are expected.
 
     Raises
     ------
     CodecError
-        They have more; or the image is none, or has parts that only decoding it finds the end of.
+        The frames have more samples, the data is not an image, or the image has parts whose end only a decoder can
+        find.
     """
     bits = _Bits(_codestream(data), 2)
     image = _image(bits)
@@ -103,7 +104,7 @@ def check_frames(data: bytes, n: int, /) -> None:
 
 
 def _codestream(data: bytes) -> bytes:
-    """Put the parts of a codestream together that stand in boxes (ISO 18181-2)."""
+    """Join the parts of a codestream that are stored in boxes (ISO 18181-2)."""
     if data.startswith(b"\xff\x0a"):
         return data
     parts, at = [], 0
@@ -221,7 +222,7 @@ def _points(bits: _Bits, n: int) -> None:
 
 
 def _frame(bits: _Bits, image: _Image, left: int) -> tuple[bool, int, int]:
-    """Read a frame's header (ISO 18181-1, F): whether it is the last, else the bytes of its data, and samples left."""
+    """Read a frame's header (ISO 18181-1, F); return whether it is the last, its bytes of data, and samples left."""
     rows, columns, kind, is_modular, upsampling, shift, passes, is_last = (
         image.rows, image.columns, _REGULAR, False, 1, 1, 1, True,
     )  # fmt: skip
@@ -291,7 +292,7 @@ def _passes(bits: _Bits) -> int:
 
 
 def _blending(bits: _Bits, image: _Image, kind: int, *, is_partial: bool) -> bool:
-    """Read how a frame is put on those before it, and whether it is the last."""
+    """Read how a frame is blended with earlier frames; return whether it is the last."""
     is_last, duration, mode = False, 0, 0
     if kind not in (_DC, _REFERENCE):
         for i in range(1 + image.extra):

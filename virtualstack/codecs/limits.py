@@ -1,17 +1,18 @@
-"""Decoders of other packages, held to the bytes that are expected: those they are given may come from a stranger.
+"""Limits for decoders of other packages: they get bytes from untrusted sources and must not exceed the expected size.
 
-What numcodecs' registry knows falls into these parts (measured with imagecodecs 2026.10, 64 MiB of zeros and room for
-4 KiB):
+The codecs in the registry of numcodecs are of four kinds. They were measured with imagecodecs 2026.10, 64 MiB of zeros
+and room for 4 KiB:
 
-- streams of imagecodecs that are decoded into memory of ours, and go no further;
-- images, whose header is compared before they are decoded, or which imagecodecs compares with memory of ours;
-- those that make a few bytes of each of theirs, such as differences;
-- those that make as much as their bytes or settings say, which are not decoded; kerchunk's are looked into first.
+- streams that imagecodecs decodes into memory that virtualstack provides, and not beyond its end;
+- images, whose header is checked before decoding, or which imagecodecs compares with the memory provided;
+- codecs whose output is at most a few bytes for each input byte, such as differences;
+- codecs whose output is as large as their bytes or settings ask for. They are not decoded, except kerchunk's, which are
+  checked first.
 
-Headers of images are parsed here, as imagecodecs makes the array of an image as large as its header says, and libjpeg,
-OpenJPEG and libspng take time or memory for scans, tiles and texts that no setting of theirs bounds.
+Headers of images are parsed here for two reasons. imagecodecs makes the array of an image as large as its header says.
+libjpeg, OpenJPEG and libspng take time or memory for scans, tiles and texts that none of their settings bounds.
 
-A package that is not known here is taken at its word: somebody has installed it for its codecs.
+A package that is not listed here is trusted: the user has installed it for its codecs.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ __all__ = ["bounded_plugin", "check_bounded", "image_size", "lerc_size", "pcodec
 
 _MARKERS_NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 _MAX_SCANS = 100
-"""Of a JPEG image: libjpeg goes through all of it for each. Writers make 10 or so."""
+"""Maximum number of scans of a JPEG image: libjpeg processes the whole image for each. Writers use about 10."""
 _MAX_TILES = 16_384
-"""Tiles of all samples: as many as one tile may have samples."""
+"""Tiles, counted once for each sample, that an image of any size may have."""
 _MIN_POINTS_PER_TILE = 4096
 _MIN_POINTS_PER_PRECINCT = 64
 _CODING_STYLE_MARKERS = re.compile(rb"\xff[\x52\x53]")
@@ -45,12 +46,12 @@ _MARKERS_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 def image_size(name: str, data: bytes, /) -> tuple[int, int, int] | None:
-    """Read rows, columns and samples of an image; ``None`` where the format is not looked into.
+    """Read rows, columns and samples of an image; return ``None`` if the format is not examined here.
 
     Raises
     ------
     CodecError
-        There is no such image.
+        The bytes are not an image of this format.
     """
     match name:
         case "jpeg":
@@ -65,12 +66,12 @@ def image_size(name: str, data: bytes, /) -> tuple[int, int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int, int]:
-    """Find the frame header (ITU T.81, B.2.2), as libjpeg and liblj92 do: these take the last one."""
+    """Find the frame header (ITU T.81, B.2.2); like libjpeg and liblj92, take the last one."""
     found: tuple[int, int, int] | None = None
     at = 0
     while at + 4 <= len(data):
         marker = data[at + 1]
-        if data[at] != 0xFF or not marker:  # which libjpeg looks for the next marker behind
+        if data[at] != 0xFF or not marker:  # libjpeg skips ahead to the next marker here
             raise CodecError(f"the JPEG stream has no marker at byte {at}")
         if marker == 0xFF:  # fill bytes
             at += 1
@@ -106,9 +107,9 @@ _TEXTS = frozenset({b"iCCP", b"iTXt", b"zTXt"})
 
 
 def png_without_texts(data: bytes, /) -> bytes:
-    """Leave out the chunks of a PNG image (ISO 15948, 5.3) that are compressed and no samples.
+    """Leave out the compressed chunks of a PNG image (ISO 15948, 5.3) that hold no samples.
 
-    libspng decompresses all of them, whatever they grow to.
+    libspng decompresses all of them, whatever their decompressed size.
     """
     parts, begin, at = [], 0, 8
     while at + 12 <= len(data):
@@ -140,7 +141,7 @@ def _webp(data: bytes) -> tuple[int, int, int]:
 def _jpeg2000(data: bytes) -> tuple[int, int, int]:
     """Find the SIZ marker (ITU T.800, A.5.1), in a codestream or in the boxes of a file."""
     at = 0
-    while data[at : at + 4] != b"\xff\x4f\xff\x51":  # else boxes, ITU T.800, I.4
+    while data[at : at + 4] != b"\xff\x4f\xff\x51":  # otherwise boxes, ITU T.800, I.4
         length, kind = unpack_from(">I4s", data, at) if at + 8 <= len(data) else (0, b"")
         header = 8
         if length == 1 and at + 16 <= len(data):
@@ -173,9 +174,9 @@ def _jpeg2000(data: bytes) -> tuple[int, int, int]:
 
 
 def _precincts(stream: bytes, samples: int) -> Iterator[tuple[int, bytes]]:
-    """Yield levels and exponents of precincts of all coding styles (ITU T.800, A.6.1 and A.6.2), those of tiles too.
+    """Yield levels and exponents of precincts of all coding styles (ITU T.800, A.6.1 and A.6.2), also of tiles.
 
-    What only looks like one in the data of a tile is given, too; that is one of 2^40 bytes or so.
+    Bytes of a tile that only look like a coding style are yielded, too. This happens once in about 2^40 bytes.
     """
     for found in _CODING_STYLE_MARKERS.finditer(stream):
         at = found.end()
@@ -191,18 +192,18 @@ def _precincts(stream: bytes, samples: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _pieces(length: int, tile: int, level: int, exponent: int) -> int:
-    """Count the pieces of 2^exponent that an axis has at a level, where each tile begins a new one."""
+    """Count the pieces of length 2^exponent that an axis has at a level; each tile begins a new piece."""
     n_tiles = -(length // -max(tile, 1))
     return n_tiles + (length >> min(level, 32) >> exponent)
 
 
 def lerc_size(head: bytes, /) -> tuple[int, int, int]:
-    """Read rows, columns and samples that stand together of a LERC frame: of its first band.
+    """Read rows, columns and interleaved samples of the first band of a LERC frame.
 
     Raises
     ------
     CodecError
-        There is no such frame.
+        The bytes are not a LERC frame.
     """
     depth = 1
     if head.startswith(b"Lerc2 ") and len(head) >= 26:
@@ -226,9 +227,9 @@ _DECODED_INTO_MEMORY = frozenset(
         "lzfse", "lzw", "packbits", "snappy", "szip", "zlib", "zlibng", "zopfli", "zstd", "zstd1",
     )
 )  # fmt: skip
-"""Take the memory to decode into, and stop where it ends."""
+"""Codecs that decode into given memory and stop at its end."""
 _SHAPE_COMPARED = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpegxl",))
-"""Take an array to decode into, and compare its shape before they decode; its frames are ours to look at."""
+"""Codecs that compare the shape of the given array before they decode. Frames must be checked by the caller."""
 _UNSOUND = {
     f"{_IMAGECODECS}jpegls": "CharLS 2.4 goes on for ever",
     f"{_IMAGECODECS}jpegxr": "jxrlib reads and writes beyond its memory",
@@ -245,19 +246,19 @@ _SMALL_OUTPUT = frozenset(
         "xor",
     )
 )  # fmt: skip
-"""Make a few bytes of each byte."""
+"""Codecs that write at most a few bytes for each input byte."""
 _UNBOUNDED = frozenset({"json2", "msgpack2", "vlen-array", "zfpy"})
 
 
 def bounded_plugin(
     name: str, decoder: Any, options: Mapping[str, Any], dtype: np.dtype[Any], shape: tuple[int, ...], /
 ) -> Any:
-    """Make a decoder that takes no more memory than a few times what is expected.
+    """Make a decoder that uses at most a few times the memory of the expected values.
 
     Parameters
     ----------
     name
-        In numcodecs' registry.
+        Name of the codec in the registry of numcodecs.
     decoder
         Decoder of the codec in the registry of numcodecs.
     options
@@ -268,12 +269,12 @@ def bounded_plugin(
     Returns
     -------
     BytesDecoder
-        It raises whatever the package raises.
+        The package raised an error of any kind.
 
     Raises
     ------
     UnsupportedFeatureError
-        Nothing holds it.
+        Nothing bounds the size of the codec's output.
     """
     if name in _UNSOUND:
         raise UnsupportedFeatureError(
@@ -312,12 +313,12 @@ def bounded_plugin(
 
 
 def check_bounded(name: str, /) -> None:
-    """Raise for a codec of numcodecs' own that nothing holds.
+    """Raise an error for a codec of numcodecs whose output is not bounded.
 
     Raises
     ------
     UnsupportedFeatureError
-        It is one.
+        The output of the codec is not bounded.
     """
     if name in _UNBOUNDED:
         raise _unbounded(name)
@@ -358,8 +359,8 @@ _SETTINGS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 def _into(name: str, decoder: Any) -> BytesDecoder:
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         room = limit if size is None else size
-        # one byte more: some stop at the end of what they are given, without a word
-        # it makes room for blocks before it looks
+        # One byte more, since some decoders stop silently at the end of the memory. blosc2 allocates blocks before it
+        # checks.
         if name == f"{_IMAGECODECS}blosc2" and len(raw) >= _BLOSC2_HEADER_BYTES:
             check_size("the blosc2 frame", int.from_bytes(bytes(raw[4:8]), "little"), None, room)
         found = raw_bytes(decoder.decode(raw_bytes(raw), out=np.empty(room + 1, np.uint8)))
@@ -380,7 +381,7 @@ def _compared(decoder: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Byt
         for n, found in enumerate(fitting, start=1):
             try:
                 return raw_bytes(decoder.decode(raw_bytes(raw), out=np.empty(found, dtype.newbyteorder("="))))
-            except ValueError:  # of another shape
+            except ValueError:  # another shape
                 if n == len(fitting):
                     raise
         raise CodecError(f"an image has rows and columns; a chunk of {shape} is expected")
@@ -396,7 +397,8 @@ def _image(kind: str, head: bytes) -> _Check:
             samples *= max(raw.count(b"Lerc2 "), raw.count(b"CntZImage "), 1)
         else:
             rows, columns, samples = image_size(kind, raw) or (0, 0, 0)
-        n = rows * columns * (1 if kind in ("png", "webp") else samples)  # their headers may say more than there is
+        # the headers of PNG and WebP may claim more samples than the image has
+        n = rows * columns * (1 if kind in ("png", "webp") else samples)
         if n > limit:
             raise CodecError(f"the {kind} image has {rows} x {columns} x {samples} samples; {limit} bytes are expected")
 
@@ -422,7 +424,7 @@ def _binary_table(options: Mapping[str, Any]) -> _Check:
 
 
 def pcodec(dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Callable[[Any], np.ndarray[Any, Any]]:
-    """Make a decoder of numcodecs' ``pcodec``, whose streams are decoded into memory of ours.
+    """Make a decoder of numcodecs' ``pcodec`` that decodes into memory that virtualstack provides.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Stored bytes of one chunk to its values."""
+"""The pipeline that decodes the stored bytes of one chunk to its values."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ __all__ = [
 ]
 
 _MAX_STRINGS_BYTES = 1 << 30
-"""Bytes that a chunk of strings, whose size nothing tells, may decode to."""
+"""Bytes that a chunk of strings may decode to if its size is not known."""
 
-# What decoders raise on bytes they cannot read: those of imagecodecs and numcodecs a RuntimeError or ValueError, bz2 an
-# OSError. Decoders of other packages are wrapped in `registered`. MemoryError is not among them: sizes are bounded
+# Errors that decoders raise on bytes that they cannot read. imagecodecs and numcodecs raise RuntimeError or ValueError,
+# bz2 raises OSError. `registered` wraps decoders of other packages. MemoryError is not listed, since sizes are checked
 # beforehand.
 _RAISED: tuple[type[Exception], ...] = (
     *INFLATE_ERRORS,
@@ -68,7 +68,7 @@ def decode(
     raw
         The stored bytes.
     codecs
-        In encoding order. Zarr's plain ``bytes`` codec is implied where none of them makes bytes of arrays.
+        Codecs in encoding order. Zarr's plain ``bytes`` codec is implied if no codec turns an array into bytes.
     dtype
         Dtype of the decoded chunk, byte order included.
     shape
@@ -77,12 +77,13 @@ def decode(
     Returns
     -------
     numpy.ndarray
-        C-contiguous, of ``shape`` and ``dtype`` (in the stored byte order); read-only where it shows ``raw`` itself.
+        C-contiguous array of ``shape`` and ``dtype``, in the stored byte order. The array is read-only if it is a view
+        of ``raw``.
 
     Raises
     ------
     CodecError
-        The bytes do not decode, or to more or less than ``shape`` of ``dtype``.
+        The bytes cannot be decoded, or do not have the size of ``shape`` and ``dtype``.
     UnsupportedFeatureError, MissingDependencyError
         A codec is not installed.
 
@@ -95,9 +96,9 @@ def decode(
 
 
 def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> tuple[int, bool]:
-    """Count the leading codecs that turn arrays into arrays, and tell whether the next one makes bytes of them.
+    """Return the number of leading array-to-array codecs, and whether the next codec turns an array into bytes.
 
-    Where it does not, zarr's plain ``bytes`` codec stands there.
+    If it does not, zarr's plain ``bytes`` codec is implied.
 
     Raises
     ------
@@ -110,16 +111,16 @@ def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Elementwise:
-    """The leading codecs that make each value of one stored number, and what is behind them.
+    """The leading codecs that turn each stored number into one value, and the codecs after them.
 
     Parameters
     ----------
     steps
-        In decoding order.
+        Functions in decoding order.
     stored
         Dtype of the stored numbers, byte order included.
     codecs
-        Those that make bytes of the stored numbers.
+        Codecs that turn the stored numbers into bytes.
     """
 
     steps: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
@@ -127,12 +128,12 @@ class Elementwise:
     codecs: tuple[Codec, ...]
 
     def __call__(self, numbers: NDArray[Any], /) -> NDArray[Any]:
-        """Decode any of the stored numbers, of any shape.
+        """Decode stored numbers of any shape.
 
         Raises
         ------
         CodecError
-            One of them has no place in the dtype of values.
+            A number does not fit into the dtype of values.
         """
         for step in self.steps:
             numbers = step(numbers)
@@ -141,12 +142,12 @@ class Elementwise:
 
 @lru_cache(maxsize=4096)
 def split_elementwise(codecs: tuple[Codec, ...], dtype: np.dtype[Any], /) -> Elementwise:
-    """Part codecs in those that cast or unpack each value, and all others.
+    """Separate the leading codecs that cast or unpack each value from all others.
 
     Raises
     ------
     UnsupportedFeatureError
-        Numbers cannot be unpacked so.
+        The numbers cannot be unpacked in this way.
     """
     n = next((i for i, codec in enumerate(codecs) if not _is_elementwise(codec)), len(codecs))
     if not n:
@@ -162,7 +163,7 @@ def _is_elementwise(codec: Codec) -> bool:
 def stored_dtype(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> np.dtype[Any]:
     """Return the dtype, byte order included, that values have before they become bytes.
 
-    It is that of the decoded chunk, but for codecs that cast or unpack.
+    This is the dtype of the decoded chunk, unless codecs cast or unpack.
 
     Raises
     ------
@@ -204,7 +205,7 @@ class Decoder:
             array = array.astype(self.dtype)
         if array.size != math.prod(self.shape):
             raise CodecError(f"the chunk decodes to {array.size} elements; {math.prod(self.shape)} are expected")
-        # reshape first: ascontiguousarray makes one axis of none
+        # reshape afterwards, since ascontiguousarray turns a scalar into one axis
         return array if array.flags.c_contiguous and array.shape == self.shape else _contiguous(array, self.shape)
 
 
@@ -214,7 +215,7 @@ def _contiguous(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 @lru_cache(maxsize=4096)
 def make_decoder(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Decoder:
-    """Put the decoders of all codecs in a row, each with the size that it must give.
+    """Make a chain of the decoders of all codecs, each with the size that its output must have.
 
     Raises
     ------
@@ -320,7 +321,7 @@ def _transpose(codec: Codec, spec: Spec) -> Step:
 
 
 def _bytes(codec: Codec, spec: Spec) -> Step:
-    """Read zarr's plain ``bytes`` codec where it is listed all the same; its byte order wins."""
+    """Read zarr's plain ``bytes`` codec if it is listed explicitly; its byte order takes precedence."""
     endian = codec.options().get("endian")
     dtype = spec.dtype
     if endian is not None and not isinstance(dtype, np.dtypes.StringDType):
@@ -337,7 +338,7 @@ def _variable(decoder: Any, spec: Spec) -> Step:
         found = int.from_bytes(view[:4].tobytes(), "little")
         if view.size < 4 or found != n:
             raise CodecError(f"the chunk says that it holds {found} strings; {n} are expected")
-        if view.size < 4 * (n + 1):  # each is behind its length
+        if view.size < 4 * (n + 1):  # each string follows its length
             raise CodecError(f"the chunk says that it holds {n} strings, and has {view.size} bytes")
         values = decoder.decode(view) if n else np.zeros(0, object)
         return values.astype(spec.dtype, copy=False).reshape(spec.shape)

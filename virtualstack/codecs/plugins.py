@@ -1,7 +1,7 @@
 """Codecs as zarr and numcodecs load them, by entry point; they only decode.
 
-A format registers its codecs as entry points of ``zarr.codecs``. The pipeline finds them there as well, so no module
-of this folder names a format.
+A format registers its codecs as entry points of ``zarr.codecs``. The pipeline finds them there as well, so no module of
+this folder names a format.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ NUMCODECS_IDS: Mapping[str, str] = {
     "imagecodecs_lz4h5": "virtualstack.lz4",
     "imagecodecs_szip": "virtualstack.szip",
 }
-"""Codecs of other packages, by their id in numcodecs' registry, and ours that decodes the same bytes."""
+"""Codecs of virtualstack that decode the same bytes as a codec of another package, by its id in numcodecs' registry."""
 
 _OURS = "virtualstack."
 
 
 def find_plugin(name: str, /) -> type[ZarrMetadata] | None:
-    """Return the codec that a format registered with zarr under a name; ``None`` where it is none of ours."""
+    """Return the codec that a format of virtualstack registered with zarr under a name; ``None`` if there is none."""
     if not name.startswith(_OURS):
         return None
     try:
@@ -48,7 +48,7 @@ def find_plugin(name: str, /) -> type[ZarrMetadata] | None:
 
 @dataclass(frozen=True)
 class ZarrMetadata:
-    """What is the same in all codecs of zarr version 3: their metadata, and that they decode in a thread.
+    """Base of all codecs of virtualstack in zarr version 3: they have metadata and decode in a thread.
 
     Parameters
     ----------
@@ -91,14 +91,14 @@ class ZarrMetadata:
         Parameters
         ----------
         config
-            The configuration, whose ``id`` stands in :data:`NUMCODECS_IDS`.
+            The configuration, whose ``id`` is in :data:`NUMCODECS_IDS`.
         chunks
-            Shape of the chunks; empty where it is not known.
+            Shape of the chunks; empty if it is not known.
 
         Returns
         -------
         Codec or None
-            ``None`` where that package's codec is to be used.
+            ``None`` if the codec of that package must be used.
         """
         return None
 
@@ -112,7 +112,7 @@ class ZarrMetadata:
 
 @dataclass(frozen=True)
 class ZarrPlugin(ZarrMetadata, ArrayBytesCodec):
-    """A codec that makes an array of a chunk, in zarr version 3 metadata."""
+    """A codec that decodes a chunk to an array, in zarr version 3 metadata."""
 
     @abstractmethod
     def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> Callable[[BytesLike], NDArray[Any]]:
@@ -125,25 +125,25 @@ class ZarrPlugin(ZarrMetadata, ArrayBytesCodec):
 
 @dataclass(frozen=True)
 class ZarrFilterPlugin(ZarrMetadata, BytesBytesCodec):
-    """A codec that makes bytes of bytes, in zarr version 3 metadata."""
+    """A codec that decodes bytes to bytes, in zarr version 3 metadata."""
 
     @abstractmethod
     def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:
         """Make the decoder."""
 
     def encoded_size(self, options: Mapping[str, Any], size: int, /) -> int | None:
-        """Return how many bytes ``size`` decoded bytes have when stored; ``None`` where that depends on them."""
+        """Return the number of stored bytes for ``size`` decoded bytes; ``None`` if it depends on their values."""
         return None
 
 
 class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
-    """A codec in zarr version 2 metadata; its settings are those of the codec."""
+    """A codec in zarr version 2 metadata; its settings are the configuration of the codec."""
 
     codec_id: str
 
     def __init__(self, **options: Any) -> None:
-        self.codec = Codec.from_config(self.codec_id, **options)  # and no decoder, which need not pickle
-        self.decoder(options)  # which says what is wrong with them
+        self.codec = Codec.from_config(self.codec_id, **options)  # the decoder is not kept, since it need not pickle
+        self.decoder(options)  # raises an error if the options are not valid
 
     @abstractmethod
     def decoder(self, options: Mapping[str, Any], /) -> Callable[[Any], Any]:
@@ -164,7 +164,7 @@ class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
         raise NotImplementedError(f"'{self.codec_id}' only decodes")
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Return the values, in ``out`` where it is given."""
+        """Return the values, written into ``out`` if it is given."""
         values = self.decoder(self.codec.options())(raw_bytes(buf))
         if out is None:
             return values

@@ -1,4 +1,4 @@
-"""Decoders that numcodecs and zarr have registered, those of other packages too."""
+"""Decoders that are registered with numcodecs and zarr, including those of other packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
 __all__ = ["Spec", "Step", "numcodecs_step", "registered_step"]
 
-# Codecs that come with an extra of ours, by the beginning of their name.
+# Codecs that need an optional dependency of virtualstack, by the beginning of their name.
 _EXTRAS = {
     "imagecodecs": "hdf5",
     "numcodecs.imagecodecs": "hdf5",
@@ -59,9 +59,9 @@ class Step:
     kind
         Kind of the codec, named for encoding: array to array, array to bytes, or bytes to bytes.
     decode
-        Takes an array, or the bytes of one, and gives an array; from bytes to bytes it is a `BytesDecoder`.
+        Function from an array, or its bytes, to an array; from bytes to bytes it is a `BytesDecoder`.
     encoded
-        What the array is after encoding; that of the input for all but array to array.
+        Specification of the array after encoding. Only array-to-array codecs change it.
     """
 
     kind: Literal["array-array", "array-bytes", "bytes-bytes"]
@@ -82,9 +82,9 @@ def registered_step(codec: Codec, spec: Spec, /) -> Step:
     Raises
     ------
     MissingDependencyError
-        An extra of virtualstack brings it.
+        The codec needs an optional dependency of virtualstack that is not installed.
     UnsupportedFeatureError
-        No registry knows it, or it takes no such array.
+        No registry knows the codec, or the codec does not support such an array.
     """
     if codec.name in _UNSAFE:
         raise UnsupportedFeatureError(
@@ -100,24 +100,24 @@ def registered_step(codec: Codec, spec: Spec, /) -> Step:
         if codec.name.startswith("numcodecs."):
             return numcodecs_step(codec, spec)
         raise _unknown(codec) from None
-    if issubclass(kind, ZarrPlugin):  # registered by a format of ours: it needs no buffers of zarr
+    if issubclass(kind, ZarrPlugin):  # registered by a format of virtualstack: it needs no buffers of zarr
         return Step("array-bytes", kind(codec).decoder(codec.options(), spec.shape), spec)
     return _zarr_step(codec, kind, spec)
 
 
 def _check_dtypes(codec: Codec, spec: Spec) -> None:
-    """Check that a codec makes no values that are much longer than those asked for, or Python objects.
+    """Check that a codec does not decode to Python objects, or to much longer values than expected.
 
     Raises
     ------
     UnsupportedFeatureError
-        It would.
+        The codec does.
     """
     options = codec.options()
     for name in _DTYPES:
         try:
             dtype = np.dtype(options[name])
-        except (KeyError, TypeError, ValueError, SyntaxError):  # of another kind, which the codec knows
+        except (KeyError, TypeError, ValueError, SyntaxError):  # another type of option, which the codec checks
             continue
         if dtype.subdtype is not None or dtype.itemsize > max(_MAX_NUMBER_BYTES, spec.dtype.itemsize):
             raise UnsupportedFeatureError(
@@ -165,7 +165,7 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
     Raises
     ------
     MissingDependencyError, UnsupportedFeatureError
-        The codec is not installed, does not take its configuration, or is not decoded because nothing bounds it.
+        The codec is not installed, does not support its configuration, or has no bound on its output.
     """
     name = codec.name.removeprefix("numcodecs.")
     if not _is_registered(name):
@@ -174,7 +174,7 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
     try:
         one = {"numthreads": 1} if "numthreads" in options else {}
         decoder = numcodecs.registry.get_codec({**options, **one, "id": name})
-    except Exception as error:  # whatever other packages raise
+    except Exception as error:  # other packages may raise any error
         raise UnsupportedFeatureError(
             f"codec '{codec.name}' does not take the configuration {shortened(codec.configuration)}: "
             f"{shortened(error)}",
@@ -187,14 +187,14 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
 
 
 def _as_codec_errors(name: str, decode: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a `CodecError` of whatever a decoder of another package raises."""
+    """Turn any error of another package's decoder into a `CodecError`."""
 
     def decode_or_raise(*arguments: Any) -> Any:
         try:
             return decode(*arguments)
         except CodecError:
             raise
-        except Exception as error:  # whatever other packages raise
+        except Exception as error:  # other packages may raise any error
             raise CodecError(f"codec '{name}' cannot decode it: {type(error).__name__}: {error}") from error
 
     return decode_or_raise
@@ -212,7 +212,7 @@ def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
         )
         decoder = kind.from_dict(codec.to_json()).evolve_from_array_spec(array_spec)
         encoded = decoder.resolve_metadata(array_spec)
-    except Exception as error:  # whatever other packages raise
+    except Exception as error:  # other packages may raise any error
         raise UnsupportedFeatureError(
             f"codec '{codec.name}' with configuration {shortened(codec.configuration)} does not take arrays of dtype "
             f"'{spec.dtype}': {shortened(error)}",
@@ -229,7 +229,7 @@ def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
 
 
 def _runner(decoder: Any, spec: ArraySpec) -> Callable[[Any], Any]:
-    """Call a codec without an event loop of ours: its synchronous form, or a loop in a thread of its own."""
+    """Return a function that calls a codec synchronously, or in an event loop in a separate thread."""
     if hasattr(decoder, "_decode_sync") and getattr(decoder, "_sync_capable", True):
         return lambda data: decoder._decode_sync(data, spec)
 

@@ -1,7 +1,7 @@
 """Zarr's codec ``sharding_indexed``: chunks in a chunk, each decoded within its bounds.
 
-Nothing in a shard says what the values of chunks are that it does not have: the fill value of the array, which is no
-part of an encoding. `with_fill` puts it there for decoding.
+A shard does not store the values of its missing chunks: they are the fill value of the array, which is not part of an
+encoding. `with_fill` adds the fill value to the codecs for decoding.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NO_CHUNK = (1 << 64) - 1
 _CHECKSUM_BYTES = 4
 _FILL = "virtualstack_fill"  # bytes of the fill value, in hexadecimal
 _BLOCK_CHUNKS = 1 << 12
-_MAX_INNER_CHUNKS = 1 << 22  # chunks of a shard: each costs time, and few compressed bytes are many of them
-_OVERHEAD_BYTES = 4096  # more than codecs add to a small chunk
+_MAX_INNER_CHUNKS = 1 << 22  # chunks of a shard: each costs time, and a few compressed bytes can stand for many
+_OVERHEAD_BYTES = 4096  # upper limit of what codecs add to a small chunk
 
 type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], Callable[[Any], NDArray[Any]]]
 
@@ -44,7 +44,7 @@ def with_fill(codecs: tuple[Codec, ...], fills: Iterable[bytes], /) -> tuple[Cod
     if SHARDS not in names or len(distinct := set(fills)) != 1:
         return codecs
     if set(names[: names.index(SHARDS)]) - {"transpose"}:
-        return codecs  # values in a shard are other ones
+        return codecs  # values in a shard differ from the values of the array
     told = {_FILL: distinct.pop().hex()}
     return tuple(Codec.from_config(x.name, **x.options(), **told) if x.name == SHARDS else x for x in codecs)
 
@@ -52,21 +52,21 @@ def with_fill(codecs: tuple[Codec, ...], fills: Iterable[bytes], /) -> tuple[Cod
 def shard_decoder(
     codec: Codec, dtype: np.dtype[Any], shape: tuple[int, ...], make_decoder: _DecoderOf, /
 ) -> Callable[[Any], NDArray[Any]]:
-    """Make the decoder of shards; chunks that a shard does not have can be read where `with_fill` told the fill value.
+    """Make the decoder of shards; chunks that a shard does not have can be read if `with_fill` added the fill value.
 
     Parameters
     ----------
     codec
-        Its metadata.
+        Metadata of the codec.
     dtype, shape
         Dtype and shape of a shard.
     make_decoder
-        Makes the decoders of the chunks in it, and of its index.
+        Function that makes the decoders of the inner chunks and of the shard index.
 
     Raises
     ------
     UnsupportedFeatureError
-        Its configuration is none.
+        The configuration is not valid.
     """
     options = codec.options()
     try:
@@ -106,13 +106,14 @@ def shard_decoder(
         if fill is None and not is_whole:
             raise CodecError("a shard has not all of its chunks, and the fill value of them is not known")
         values = np.empty(shape, dtype) if is_whole else np.full(shape, fill, dtype)
-        for first in range(0, len(spots), _BLOCK_CHUNKS):  # lists of all would take many times the memory of the index
+        # lists of all chunks would take many times the memory of the index
+        for first in range(0, len(spots), _BLOCK_CHUNKS):
             at = first + np.flatnonzero(~is_absent[first : first + _BLOCK_CHUNKS])
             cells = np.stack(np.unravel_index(at, grid), 1).tolist() if grid else [()] * len(at)
             for cell, (offset, n) in zip(cells, spots[at].tolist(), strict=True):
                 if not begin <= offset <= offset + n <= end:
                     raise CodecError(f"a shard of {data.size} bytes has a chunk of {n} bytes at {offset}")
-                if n > most:  # all of a shard for each of its chunks
+                if n > most:  # each chunk could then be as long as the whole shard
                     raise CodecError(f"a shard has a chunk of {n} bytes, which decodes to {most // 2} bytes at most")
                 box = tuple(slice(i * m, (i + 1) * m) for i, m in zip(cell, inner, strict=True))
                 values[box] = read(data[offset : offset + n])
@@ -122,7 +123,7 @@ def shard_decoder(
 
 
 def _fill(told: object, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Return the fill value; ``None`` where it was not told, or is none of the dtype."""
+    """Return the fill value; ``None`` if it was not given, or does not have the dtype."""
     if not isinstance(told, str):
         return None
     raw = bytes.fromhex(told)

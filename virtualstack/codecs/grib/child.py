@@ -1,7 +1,7 @@
 """Values and coordinates of GRIB messages, which eccodes decodes and computes.
 
-Damaged messages may make eccodes crash or hang. So the parent calls this module in a child process, where it cannot
-tell beforehand that a message is safe.
+Damaged messages may make eccodes crash or hang. So the parent calls this module in a child process, unless it knows
+beforehand that a message is safe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SIMPLE = (*_EXACT, "grid_jpeg", "grid_png")
 
 @contextmanager
 def _opened(message: bytes) -> Iterator[Any]:
-    """Open a message, and turn what eccodes raises into `LibraryError`."""
+    """Open a message, and turn errors of eccodes into `LibraryError`."""
     handle = None
     try:
         handle = eccodes.codes_new_from_message(message)
@@ -50,14 +50,14 @@ def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDA
     message
         A whole message.
     key
-        Such as ``"latitudes"`` or ``"distinctLatitudes"``.
+        Key of eccodes, such as ``"latitudes"`` or ``"distinctLatitudes"``.
     n_points
-        How many coordinates are expected; ``None``: any number.
+        Expected number of coordinates; any number if ``None``.
 
     Returns
     -------
     numpy.ndarray or None
-        ``None`` where eccodes has no such key for this grid.
+        ``None`` if eccodes does not have this key for this grid.
 
     Raises
     ------
@@ -73,14 +73,14 @@ def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDA
 
 
 def values(message: bytes, size: int | None, row: int, is_whole: bool, /) -> NDArray[np.float32]:
-    """Return the values of a message of one field as cfgrib does: in float32, with NaN where a value is missing.
+    """Return the values of a message of one field as cfgrib does: in float32, with NaN for missing values.
 
     Parameters
     ----------
     message
         A whole message.
     size
-        Number of values that are expected; ``None``: any number.
+        Expected number of values; any number if ``None``.
     row
         Number of points in a row. Rows that run the other way are turned around.
     is_whole
@@ -96,12 +96,12 @@ def values(message: bytes, size: int | None, row: int, is_whole: bool, /) -> NDA
 
 
 def plain_values(message: bytes, key: str, /) -> NDArray[np.float32] | NDArray[np.float64]:
-    """Return what eccodes has for a key, without anything that `values` and `coordinates` do to it.
+    """Return what eccodes returns for a key, without the changes that `values` and `coordinates` make.
 
     Raises
     ------
     LibraryError
-        eccodes cannot decode it, or has every other row of values backwards.
+        eccodes cannot decode the message, or every other row of values is reversed.
     """
     with _opened(message) as handle:
         if key != "values":
@@ -115,7 +115,7 @@ def plain_values(message: bytes, key: str, /) -> NDArray[np.float32] | NDArray[n
 
 
 def kerchunk_values(message: bytes, key: str, dtype: np.dtype[Any], size: int | None, limit: int, /) -> NDArray[Any]:
-    """Return what kerchunk's codec ``grib`` makes of a message.
+    """Return the numbers to which kerchunk's codec ``grib`` decodes a message.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def kerchunk_values(message: bytes, key: str, dtype: np.dtype[Any], size: int | 
     dtype
         Data type of the numbers that are returned.
     size, limit
-        Bytes of these numbers: how many they must have, if that is known, and how many they may have.
+        Expected number of bytes, if it is known, and the maximum number of bytes.
 
     Raises
     ------
@@ -171,7 +171,8 @@ def _values(handle: Any, size: int | None, row: int, *, is_whole: bool) -> NDArr
         with np.errstate(over="ignore"):
             values = _checked(eccodes.codes_get_double_array(handle, "values"), found).astype(np.float32)
     if packing is None or packing.may_miss:
-        values[values == np.float32(_MISSING_VALUE)] = np.nan  # of bitmaps, and of packings that have missing values
+        # from bitmaps, and from packings that support missing values
+        values[values == np.float32(_MISSING_VALUE)] = np.nan
     if row > 1 and _number(handle, "alternativeRowScanning") not in (0, None):
         lines = values.reshape(-1, row)
         lines[1::2] = lines[1::2, ::-1].copy()
@@ -198,12 +199,12 @@ class _Packing:
 
     @property
     def is_constant(self) -> bool:
-        """Whether all points have one value, for which no bits are kept."""
+        """True if all points have the same value, which needs no bits."""
         return self.kind == "grid_simple" and self.bits == 0 and not self.has_bitmap
 
     @property
     def may_miss(self) -> bool:
-        """Whether there may be missing values, or some as large as what stands for one."""
+        """True if values may be missing, or may be as large as the number that marks a missing value."""
         if self.has_bitmap or not -500 <= self.binary <= 500:
             return True
         largest = abs(self.reference) + 2.0 ** (_MAX_BITS + self.binary)
@@ -211,10 +212,10 @@ class _Packing:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether eccodes' arithmetic in float32 gives what rounding its arithmetic in float64 gives.
+        """True if eccodes' arithmetic in float32 has the same result as its arithmetic in float64 after rounding.
 
-        With D = 0 and a packed number that float32 holds, the sum is the one operation that rounds; where float64 holds
-        it exactly, both round it once.
+        If D = 0 and float32 can hold the packed number, only the sum is rounded. If float64 holds the sum exactly, both
+        rounded results are the same.
         """
         if self.kind not in _EXACT or self.decimal != 0:
             return False
@@ -229,7 +230,7 @@ class _Packing:
 
 
 def _packing(handle: Any) -> _Packing | None:
-    """Read how values are packed, where each is packed for itself."""
+    """Read the packing of values; return ``None`` if values are not packed one by one."""
     kind = eccodes.codes_get_string(handle, "packingType")
     if kind not in _SIMPLE:
         return None

@@ -29,7 +29,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "latitudes": np.dtype(np.float64),
     "longitudes": np.dtype(np.float64),
 }
-"""What each key decodes to."""
+"""Dtype of the decoded values of each key."""
 
 type GribDecoder = Callable[[BytesLike], NDArray[Any]]
 
@@ -42,24 +42,23 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
     Parameters
     ----------
     options
-        ``key``: "values", the default, which decodes as cfgrib does, to float32 with NaN where there is none; or
-        "latitudes" or "longitudes" of all points in float64, from the beginning of a message that describes its grid.
-        ``row``: how many points a row has (a column, where the message has columns one after another), which is turned
-        around where the message says that every other one is.
-        ``grid``: a name of the grid; coordinates of equal ones are equal.
-        ``plain``: whether kerchunk's codec ``grib`` decodes the same; for writers.
+        ``key``: "values" (the default), or "latitudes" or "longitudes". Values decode as in cfgrib, to float32 with NaN
+        for missing ones. Coordinates are those of all points, in float64; the beginning of a message that describes its
+        grid is enough. ``row``: number of points in a row, or in a column if the message stores columns one after
+        another. Every other row is reversed if the message says so. ``grid``: name of the grid; grids of the same name
+        have equal coordinates. ``plain``: if true, kerchunk's codec ``grib`` decodes the same; only writers use it.
     shape
         Shape of the decoded chunk, in elements. By default, all points have one dimension.
 
     Raises
     ------
     UnsupportedFeatureError
-        The options are others.
+        The options are not supported.
     MissingDependencyError
         eccodes is not installed.
     """
     key, row = options.get("key", "values"), options.get("row", 1)
-    is_key = isinstance(key, str) and key in DTYPES  # that of a damaged store may be a list
+    is_key = isinstance(key, str) and key in DTYPES  # in a damaged store, the key may be a list
     is_known = not options.keys() - {"grid", "key", "plain", "row"} and is_key and type(row) is int and row > 0
     if not is_known or (shape is not None and math.prod(shape) % row):
         raise UnsupportedFeatureError(
@@ -90,8 +89,8 @@ def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
     Parameters
     ----------
     options
-        ``var``: "latitude" or "longitude" for coordinates of all points; anything else means the values.
-        ``dtype``: what the numbers become; float32 for values and float64 for coordinates without it.
+        ``var``: "latitude" or "longitude" for coordinates of all points; anything else means the values. ``dtype``:
+        dtype of the result. The default is float32 for values and float64 for coordinates.
 
     Raises
     ------
@@ -105,7 +104,7 @@ def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
 
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         message = bytes(raw)
-        field = last_field(message)  # another message where there are several fields: kerchunk takes the first
+        field = last_field(message)  # differs from the message if there are several fields: kerchunk takes the first
         is_here = key == "values" and field == message and is_safe(message)
         return raw_bytes(_call("kerchunk_values", message, key, dtype, size, limit, is_here=is_here))
 
@@ -115,7 +114,7 @@ def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
 def _check_installed() -> None:
     try:
         import_eccodes()
-    except (ImportError, RuntimeError) as error:  # the package without the library behind it
+    except (ImportError, RuntimeError) as error:  # the package is installed without its library
         raise MissingDependencyError("decoding GRIB", extra="grib") from error
 
 

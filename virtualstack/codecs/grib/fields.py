@@ -1,6 +1,6 @@
-"""Cut the message of one field from the bytes of a chunk, and check what eccodes trusts.
+"""Cut the message of one field from the bytes of a chunk, and check the values that eccodes trusts.
 
-eccodes crashes, hangs or reads on where grids, products and packings contradict themselves.
+eccodes crashes, hangs or reads past the end if grids, products and packings contradict themselves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 MAX_PARALLELS = 1 << 14
-"""Parallels of a Gaussian grid between a pole and the equator: eccodes' time for them grows with the square."""
+"""Parallels of a Gaussian grid between a pole and the equator. eccodes needs time that grows with their square."""
 
 _PRODUCT = Struct(">HH")
 _MIN_PRODUCT_BYTES = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
@@ -45,12 +45,12 @@ _LATLON_1, _GAUSSIAN_1 = frozenset({0, 10, 20, 30}), frozenset({4, 14, 24, 34})
 """WMO FM 92 GRIB1 table 6: types of grids; plain, rotated, stretched, and both, as in GRIB 2."""
 _LATLON_2 = {0: 72, 1: 84, 2: 84, 3: 96}
 _GAUSSIAN_2 = {40: 72, 41: 84, 42: 84, 43: 96}
-"""Where lengths of rows begin in section 3 of GRIB 2, by its template."""
-_MAX_POINTS_PER_PARALLEL = 8  # more than any reduced grid has in its longest row; those of ECMWF have 4 n + 16
+"""Beginning of the lengths of rows in section 3 of GRIB 2, by its template."""
+_MAX_POINTS_PER_PARALLEL = 8  # limit above the longest row of any reduced grid; grids of ECMWF have 4 n + 16
 
 _COMPLEX = (b"\0\2", b"\0\3")
 _N_BITS_AT = (19, 35, 36, 46)
-"""Where section 5 of GRIB 2 has them with complex packing, templates 5.2 and 5.3: of values, groups and lengths."""
+"""Bytes of section 5 of GRIB 2, templates 5.2 and 5.3, that store numbers of bits: of values, groups and lengths."""
 _MAX_BITS = 64
 
 
@@ -60,11 +60,11 @@ def check_grid_1(grid: bytes, /) -> None:
     Raises
     ------
     CodecError
-        It contradicts itself.
+        The section contradicts itself.
     """
     if len(grid) < 28:
         return
-    lists = grid[4] - 1 if 0 < grid[4] < 255 else len(grid)  # coordinates of levels, then rows
+    lists = grid[4] - 1 if 0 < grid[4] < 255 else len(grid)  # coordinates of levels are followed by lengths of rows
     _check_levels(grid[3], lists + 4 * grid[3], len(grid))
     if grid[5] in _GAUSSIAN_1:
         _check_parallels(int.from_bytes(grid[25:27], "big"))
@@ -84,7 +84,7 @@ def check_grid_2(grid: bytes, /) -> None:
     Raises
     ------
     CodecError
-        It contradicts itself.
+        The section contradicts itself.
     """
     template = int.from_bytes(grid[12:14], "big")
     at = _LATLON_2.get(template) or _GAUSSIAN_2.get(template)
@@ -104,7 +104,7 @@ def check_grid_2(grid: bytes, /) -> None:
 
 
 def _rows(lengths: bytes, size: int, n_rows: int) -> NDArray[np.unsignedinteger]:
-    """Read lengths of rows of a reduced grid, one behind the other, of so many bytes each."""
+    """Read the consecutive lengths of rows of a reduced grid; each length has ``size`` bytes."""
     if size not in (1, 2, 4):
         raise CodecError(f"lengths of rows of its grid have {size} bytes")
     if n_rows * size > len(lengths):
@@ -127,7 +127,7 @@ def _check_gaussian(lengths: bytes, size: int, n_rows: int, number: int) -> None
 
 
 def _check_levels(n: int, end: int, length: int) -> None:
-    """Check that there is room for the coordinates of model levels: eccodes reads on behind the section."""
+    """Check that the section has room for the coordinates of model levels: eccodes reads past its end."""
     if n and end > length:
         raise CodecError(f"a section of {length} bytes has no room for the {n} coordinates of levels that it names")
 
@@ -138,7 +138,7 @@ def check_product_2(product: bytes, /) -> None:
     Raises
     ------
     CodecError
-        It has no room for them.
+        The section has no room for them.
     """
     if len(product) >= 9:
         n_levels, template = _PRODUCT.unpack_from(product, 5)
@@ -151,7 +151,7 @@ def check_packing_2(packing: bytes, /) -> None:
     Raises
     ------
     CodecError
-        They are too many, with which eccodes ends the process.
+        The numbers have too many bits: eccodes would end the process.
     """
     if (
         packing[9:11] in _COMPLEX
@@ -165,10 +165,11 @@ _SIMPLE, _CCSDS, _JPEG_2000 = 0, 42, (40, 40000)
 _COMPLEX_SECTION_BYTES = {2: 47, 3: 49}
 """Complex packing without and with differences, and the bytes that section 5 has then."""
 _SIZ = Struct(">4s4x4I16xHBBB")
-"""The begin of a codestream (ITU T.800, A.5.1): size and offset of the image, components, and the first of these."""
+"""The beginning of a codestream (ITU T.800, A.5.1): size and offset of the image, components, and the first component.
+"""
 
 MAX_SCALE = 500
-"""Binary and decimal scale, either way; larger ones have a meaning of their own to eccodes, or overflow."""
+"""Maximum binary and decimal scale, up or down. eccodes treats larger ones specially, or they overflow."""
 
 _NO_BITMAP = 255
 
@@ -176,7 +177,7 @@ _GROUPS = Struct(">IBBIBIB")
 
 
 def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) -> bool:
-    """Return whether eccodes decodes values without reading or writing beyond what it has.
+    """Return whether eccodes decodes values without reading or writing beyond its memory.
 
     Parameters
     ----------
@@ -209,13 +210,13 @@ def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) 
 
 
 def _n_marked(bitmap: bytes, n_points: int) -> int:
-    """Count the points that a bitmap has values for; -1 where it has fewer points."""
+    """Count the points that a bitmap has values for; return -1 if the bitmap has fewer points."""
     n_spare = 8 * len(bitmap) - n_points
     return -1 if n_spare < 0 else (int.from_bytes(bitmap, "big") >> n_spare).bit_count()
 
 
 def _is_plain_image(n_values: int, n_bits: int, data: bytes) -> bool:
-    """Return whether a codestream has one component, with an unsigned number of so many bits for each value."""
+    """Return whether a codestream has a single component of unsigned numbers, of ``n_bits`` bits for each value."""
     if len(data) < _SIZ.size:
         return False
     marker, columns, rows, left, top, n_components, depth, dx, dy = _SIZ.unpack_from(data)
@@ -227,12 +228,12 @@ def _is_plain_image(n_values: int, n_bits: int, data: bytes) -> bool:
 
 
 def _are_safe_groups(n_values: int, packing: bytes, data: bytes) -> bool:
-    """Return whether the groups of complex packing have as many values.
+    """Return whether the groups of complex packing have ``n_values`` values.
 
     Raises
     ------
     CodecError
-        The section of data ends before them: eccodes would make values of whatever is in memory behind it.
+        The section of data ends before the groups: eccodes would decode the memory after it.
     """
     n_bits = packing[19]
     n_groups, least_width, width_bits, least_length, increment, last_length, length_bits = _GROUPS.unpack_from(
@@ -265,7 +266,7 @@ def _check_room(n_bits: int, data: bytes) -> None:
 
 
 def _numbers(data: bytes, n: int, n_bits: int) -> NDArray[np.int64]:
-    """Unpack numbers of so many bits each, one behind the other."""
+    """Unpack consecutive numbers of ``n_bits`` bits each."""
     if not n_bits:
         return np.zeros(n, np.int64)
     size = 1 if n_bits <= 8 else 4
@@ -290,9 +291,9 @@ SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined bef
 
 
 def last_field(raw: bytes, /) -> bytes:
-    """Make a message of the last field of another one, of which the end may be missing.
+    """Make a message of the last field of a message whose end may be missing.
 
-    GRIB 2 may repeat sections 2 to 7, each time with a field; what is not repeated stays as it was.
+    GRIB 2 may repeat sections 2 to 7, once for each field. A section that is not repeated keeps its content.
 
     Parameters
     ----------
@@ -302,7 +303,7 @@ def last_field(raw: bytes, /) -> bytes:
     Raises
     ------
     CodecError
-        The bytes are no such thing.
+        The bytes are not a GRIB message.
     """
     if _edition(raw) == 1:
         _check_1(raw)
@@ -317,12 +318,12 @@ def last_field(raw: bytes, /) -> bytes:
 
 
 def described(raw: bytes, /) -> bytes:
-    """Make a message without data of the beginning of another one, up to the end of what describes its grid.
+    """Make a message without data from the beginning of a message, up to the end of the description of its grid.
 
     Raises
     ------
     CodecError
-        The bytes are no such thing.
+        The bytes are not the beginning of a GRIB message.
     """
     if _edition(raw) == 1:
         _check_1(raw)
@@ -339,14 +340,14 @@ def short_data(data: bytes, /) -> bytes:
     Coefficients of spherical harmonics that are stored apart are zeros.
     """
     flags, rest = data[3], data[4:10]
-    if flags & 0x80:  # what is behind the width of values describes the packing
+    if flags & 0x80:  # the bytes after the width of values describe the packing
         body = bytes((flags & 0xF0,)) + rest + data[10:].ljust(64, b"\0")
         return (3 + len(body)).to_bytes(3, "big") + body
     return b"\0\0\x0c\x08" + rest + b"\0\0"
 
 
 def has_harmonics(message: bytes, /) -> bool:
-    """Return whether a message of one field has spherical harmonics without a bitmap: none of its values is missing."""
+    """Return whether a message of one field has spherical harmonics without a bitmap, so that no value is missing."""
     if message[7] == 1:
         return not message[15] & 0x40 and message[_data_1(message) + 3] >= 0x80
     sections, _ = _sections(message)
@@ -354,14 +355,14 @@ def has_harmonics(message: bytes, /) -> bool:
 
 
 def is_safe(message: bytes, /) -> bool:
-    """Return whether eccodes, which trusts what a message of one field says, decodes its values without a crash.
+    """Return whether eccodes decodes the values of a message of one field without a crash.
 
-    It is safe where values are packed in one of the usual ways, and the lengths that the message names fit together.
+    A message is safe if its values are packed in one of the usual ways, and if its lengths are consistent.
 
     Raises
     ------
     CodecError
-        Packed values end behind the message.
+        Packed values end after the end of the message.
     """
     if message[7] == 1:
         return _is_safe_1(message)
@@ -398,7 +399,7 @@ def _edition(raw: bytes) -> int:
 
 
 def _sections(raw: bytes) -> tuple[dict[int, tuple[int, int]], int]:
-    """Find the last section of each kind, and count those of data."""
+    """Find the last section of each kind, and count the data sections."""
     found: dict[int, tuple[int, int]] = {}
     at, n_fields = 16, 0
     while at + 5 <= len(raw) and raw[at : at + 4] != END:
@@ -443,13 +444,13 @@ def _template(message: bytes, sections: dict[int, tuple[int, int]]) -> int:
 
 
 def message_1(description: bytes, data: bytes, /) -> bytes:
-    """Make a message of GRIB 1 without bitmap, of sections 1 and 2 and of 4."""
-    # bit 2 of the flags says that there is a bitmap
+    """Make a message of GRIB 1 without a bitmap from sections 1 and 2, and section 4."""
+    # bit 2 of the flags is set if there is a bitmap
     body = b"".join((description[:7], bytes((description[7] & ~0x40,)), description[8:], data, END))
     return MAGIC + (8 + len(body)).to_bytes(3, "big") + b"\1" + body
 
 
 def message_2(discipline: int, sections: Iterable[bytes], /) -> bytes:
-    """Make a message of GRIB 2 of its sections."""
+    """Make a message of GRIB 2 from its sections."""
     body = b"".join((*sections, END))
     return MAGIC + b"\0\0" + bytes((discipline, 2)) + (16 + len(body)).to_bytes(8, "big") + body

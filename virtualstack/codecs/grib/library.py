@@ -29,7 +29,7 @@ def import_cfgrib(name: str) -> ModuleType:
 def message_owner(message: int, /) -> Any:
     """Return an object with which a message of eccodes is released.
 
-    The library releases it without a step in Python, which would lose Ctrl-C, as ``__del__`` does.
+    The library releases it without a step in Python; a step in Python, such as ``__del__``, would lose Ctrl-C.
     """
     bindings = importlib.import_module("gribapi.bindings")
     return bindings.ffi.gc(bindings.ffi.cast("grib_handle*", message), bindings.lib.grib_handle_delete)

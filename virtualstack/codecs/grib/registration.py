@@ -12,7 +12,7 @@ from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrPlugin
 __all__ = ["Grib", "ZarrGrib"]
 
 _KERCHUNK = {"id": "grib", "var": "values", "dtype": "float32"}
-"""The configuration of kerchunk's codec that decodes the same as ours."""
+"""The configuration with which kerchunk's codec decodes the same as the codec of virtualstack."""
 
 
 class ZarrGrib(ZarrPlugin):
@@ -20,12 +20,12 @@ class ZarrGrib(ZarrPlugin):
 
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
-        """Return the configuration of kerchunk's codec where it decodes the same, else ours."""
+        """Return kerchunk's configuration if it decodes the same, else the configuration of virtualstack."""
         return [dict(_KERCHUNK)] if codec.options().get("plain") else super().to_numcodecs(codec)
 
     @classmethod
     def from_numcodecs(cls, config: Mapping[str, Any], chunks: tuple[int, ...], /) -> Codec | None:
-        """Return the codec for values that kerchunk's codec reads as it does."""
+        """Return the codec for values if kerchunk's codec decodes them the same."""
         return Codec.from_config(GRIB, row=chunks[-1], plain=True) if config == _KERCHUNK and chunks else None
 
     def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> GribDecoder:
@@ -34,7 +34,7 @@ class ZarrGrib(ZarrPlugin):
 
 
 class Grib(NumcodecsPlugin):
-    """A GRIB message as a chunk, in zarr version 2 metadata; its settings are those of the codec."""
+    """A GRIB message as a chunk, in zarr version 2 metadata; its settings are the configuration of the codec."""
 
     codec_id = GRIB
 

@@ -1,1 +1,1 @@
-"""Filters of HDF5 as codecs: each decodes what one step of a filter pipeline stored, to bytes."""
+"""Filters of HDF5 as codecs: each undoes one step of a filter pipeline and returns bytes."""

@@ -38,12 +38,12 @@ _PACKAGE, _EXTRA = "imagecodecs", "hdf5"
 
 
 def check_installed(codec: str, /) -> None:
-    """Raise where the package is not installed, without importing it.
+    """Raise an error if the package is not installed, without importing it.
 
     Raises
     ------
     MissingDependencyError
-        It is not.
+        The package is not installed.
     """
     if importlib.util.find_spec(_PACKAGE) is None:
         raise MissingDependencyError(f"codec '{codec}'", extra=_EXTRA)
@@ -51,13 +51,13 @@ def check_installed(codec: str, /) -> None:
 
 @functools.cache
 def imagecodecs() -> Any:
-    """Import the package, at the first chunk."""
+    """Import imagecodecs when the first chunk is decoded."""
     return importlib.import_module(_PACKAGE)
 
 
 LZF, SZIP = "virtualstack.lzf", "virtualstack.szip"
 _LZF_RATIO = 88
-"""Bytes that one stored byte gives at most: 264 from a back reference of 3."""
+"""Maximum bytes that one stored byte decodes to: 264 from a back reference of 3."""
 
 
 def lzf(options: Mapping[str, Any], /) -> BytesDecoder:
@@ -106,20 +106,20 @@ def szip(options: Mapping[str, Any], /) -> BytesDecoder:
 
 BITSHUFFLE, LZ4 = "virtualstack.bitshuffle", "virtualstack.lz4"
 _HEADER = struct.Struct(">QI")
-"""Both filters: bytes of the decoded chunk, bytes of a decoded block."""
+"""Header of both filters: bytes of the decoded chunk, bytes of a decoded block."""
 _GROUP_ELEMENTS = 8
-"""Elements whose bits bitshuffle transposes together; what is left over at the end is stored as it is."""
+"""Elements whose bits bitshuffle transposes together. Remaining elements at the end are stored unchanged."""
 _TARGET_BYTES, _MIN_BLOCK_ELEMENTS = 8192, 128
-"""The block that bitshuffle takes where the file names none: bytes, and elements at least."""
+"""Block size of bitshuffle if the file does not name one: target in bytes, and minimum in elements."""
 _MAX_ELEMENT_BYTES = 1 << 20
-"""Bytes of an element that a file is taken at its word for."""
+"""Maximum bytes of an element: a file that claims more is refused."""
 
 type _Undo = Callable[[memoryview, int, int, memoryview], None]
-"""Decodes the block between two places, the first 4 bytes of which are its size."""
+"""Function that decodes the block between two positions; the first 4 bytes of the block are its size."""
 
 
 def lz4(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Return the decoder of filter 32004; a block that did not shrink is stored as it is."""
+    """Return the decoder of filter 32004; a block that did not shrink is stored uncompressed."""
 
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         out, work, n_bytes = _open(raw, "lz4", size, limit)
@@ -135,7 +135,7 @@ def bitshuffle_settings(options: Mapping[str, Any], /) -> tuple[int, int, str]:
     Raises
     ------
     ValueError, LookupError, TypeError
-        The filter has no such settings, or one is missing.
+        The filter does not support these settings, or a setting is missing.
     """
     width, block, compressor = int(options["elementsize"]), int(options["blocksize"]), options["compressor"]
     if compressor not in ("none", *_COMPRESSORS):
@@ -151,8 +151,8 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
     Parameters
     ----------
     options
-        ``elementsize`` in bytes, ``blocksize`` in elements (0: the filter's own choice; compressed chunks say it
-        themselves) and ``compressor``: ``"none"``, ``"lz4"`` or ``"zstd"``.
+        ``elementsize`` in bytes; ``blocksize`` in elements (0: the filter's own choice; compressed chunks store their
+        block size); and ``compressor``: ``"none"``, ``"lz4"`` or ``"zstd"``.
     """
     width, block, compressor = bitshuffle_settings(options)
     check_installed(BITSHUFFLE)
@@ -179,7 +179,7 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
 
 
 def _open(raw: BytesLike, what: str, size: int | None, limit: int) -> tuple[NDArray[np.uint8], memoryview, int]:
-    """Return memory for the decoded chunk, the stored bytes in memory that may be changed, and the bytes of a block."""
+    """Return memory for the decoded chunk, the stored bytes in writable memory, and the bytes of a block."""
     if len(raw) < _HEADER.size:
         raise CodecError(f"the {what} chunk has {len(raw)} bytes; its header alone has {_HEADER.size}")
     work = memoryview(bytearray(raw))
@@ -191,7 +191,7 @@ def _open(raw: BytesLike, what: str, size: int | None, limit: int) -> tuple[NDAr
 
 
 def _decode_blocks(work: memoryview, out: memoryview, n_bytes: int, undo: _Undo) -> int:
-    """Decode blocks of ``n_bytes`` each, the last one shorter, and give the place behind them."""
+    """Decode blocks of ``n_bytes`` each (the last one may be shorter), and return the position after them."""
     at = _HEADER.size
     for start in range(0, len(out), max(n_bytes, 1)):
         end = at + 4 + int.from_bytes(work[at : at + 4], "big")
@@ -206,7 +206,7 @@ def _copy_or_lz4(work: memoryview, start: int, end: int, out: memoryview) -> Non
     if end - start - 4 == len(out):
         out[:] = work[start + 4 : end]
         return
-    # numcodecs wants the decoded size in front, where the stored size stands
+    # numcodecs expects the decoded size in front of the data, where the stored size is
     work[start : start + 4] = len(out).to_bytes(4, "little")
     decompress(work[start:end], out)
 
@@ -228,7 +228,7 @@ _COMPRESSORS: Mapping[str, _Undo] = {"lz4": _lz4_block, "zstd": _zstd_block}
 
 
 def _own_block(width: int) -> int:
-    """Return the elements of a block where the file does not: 8 KiB in multiples of 8."""
+    """Return the elements of a block if the file does not name them: 8 KiB in multiples of 8."""
     return max(_TARGET_BYTES // width // _GROUP_ELEMENTS * _GROUP_ELEMENTS, _MIN_BLOCK_ELEMENTS)
 
 
@@ -248,9 +248,9 @@ _FIXED = struct.Struct(">2x8sxIxQ5xxqxqxi")
 _SKIP = {0xA4: 5, 0xC2: 1, 0xC3: 1, 0xCF: 9, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xD8: 18}
 """Bytes of the msgpack values in the header of a frame."""
 _CHUNK = struct.Struct("<4xiii")
-"""c-blosc2 README_CHUNK_FORMAT, behind four bytes of versions and flags: nbytes, blocksize, cbytes."""
+"""c-blosc2 README_CHUNK_FORMAT, after four bytes of versions and flags: nbytes, blocksize, cbytes."""
 _ZEROS = 0x81
-"""Last byte of an offset in the index of chunks that stands for a chunk of zeros."""
+"""Last byte of an offset in the index of chunks if the chunk consists of zeros."""
 _MAX_PADDING_RATIO = 16
 """Blocks of at least 2 in each of 8 axes pad a chunk to (4/3)**8 times its size at most."""
 
@@ -315,12 +315,12 @@ def _decode(chunk: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def _b2nd(header: bytes) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Read shapes of chunk and block; ``None`` where the frame holds plain bytes.
+    """Read shapes of chunk and block; return ``None`` if the frame holds plain bytes.
 
     Raises
     ------
     CodecError
-        The metalayer is damaged, or tells of several chunks.
+        The metalayer is damaged, or describes several chunks.
     """
     try:
         content = _metalayer(header)
@@ -338,7 +338,7 @@ def _b2nd(header: bytes) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 def _metalayer(header: bytes) -> bytes | None:
     """Find the content of the metalayer ``b2nd``: map of names and offsets, then the contents."""
-    at = 10  # behind the array's own byte and the magic, a string of 8
+    at = 10  # after the array's own byte and the magic, a string of 8
     while header[at] != 0x93:
         at += _SKIP[header[at]]
     n_names = struct.unpack_from(">H", header, at + 5)[0]
@@ -369,7 +369,7 @@ def _shapes(content: bytes) -> list[tuple[int, ...]]:
 def _join_blocks(
     data: NDArray[np.void], shape: tuple[int, ...], block: tuple[int, ...], grid: tuple[int, ...]
 ) -> NDArray[np.uint8]:
-    """Put blocks, each in C order and one behind the other, in their places."""
+    """Put consecutive blocks, each in C order, at their positions in the chunk."""
     n_dims = len(shape)
     blocks = data.reshape(*grid, *block)
     order = [axis for i in range(n_dims) for axis in (i, n_dims + i)]

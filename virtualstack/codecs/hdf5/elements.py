@@ -1,12 +1,13 @@
-"""Elements that are not numpy's as they are stored: odd numbers, and strings that end before their bytes do.
+"""Convert elements that numpy cannot read as stored: unusual numbers, and strings that end before their bytes do.
 
-No filter of HDF5, but what its library does to values that it reads. The settings of the codec are ``itemsize``, the
-bytes of a stored element, and ``members``, what to convert in each element, all else staying as it is. A member has
+This codec is not a filter of HDF5: it does what the HDF5 library does to values that it reads. The settings are
+``itemsize``, the bytes of a stored element, and ``members``, the parts of each element to convert. All other bytes stay
+unchanged. A member has
 
 ``kind``
     ``"integer"``, ``"float"``, ``"nullterm"`` or ``"spacepad"``.
 ``offset``, ``count``, ``size``
-    Byte where it begins, how many lie one after the other, and bytes of each.
+    Position of its first byte, number of consecutive values, and bytes of each value.
 ``dtype``
     Dtype of decoded numbers, in the stored byte order. Only a single member that fills the element may change size.
 ``bits``
@@ -42,12 +43,12 @@ def elements(options: Mapping[str, Any], /) -> BytesDecoder:
     Raises
     ------
     UnsupportedFeatureError
-        The settings make no sense.
+        The settings are not valid.
     """
     try:
         itemsize = _whole(options["itemsize"], 1)
         turns = [_member(itemsize, member) for member in options["members"]]
-    except (LookupError, ValueError, TypeError) as error:  # settings of a stranger are of any JSON types
+    except (LookupError, ValueError, TypeError) as error:  # untrusted settings may have any JSON type
         text = f"codec '{ELEMENTS}' does not take the configuration {dict(options)}: {error}"
         raise UnsupportedFeatureError(text, feature=ELEMENTS) from error
 
@@ -68,12 +69,12 @@ def elements(options: Mapping[str, Any], /) -> BytesDecoder:
 
 
 def is_text(options: Mapping[str, Any], /) -> bool:
-    """Whether there are only strings among the members."""
+    """Return whether all members are strings."""
     return all(member["kind"] in _STRINGS for member in options["members"])
 
 
 def stored_size(options: Mapping[str, Any], nbytes: int, /) -> int:
-    """Return the bytes that are stored where ``nbytes`` come out.
+    """Return the number of stored bytes for ``nbytes`` decoded bytes.
 
     >>> member = {"kind": "float", "size": 2, "dtype": "<f4", "bits": [15, 7, 8, 0, 7, 127]}
     >>> stored_size({"itemsize": 2, "members": [member]}, 40)
@@ -112,7 +113,7 @@ def _whole(value: Any, least: int) -> int:
 
 
 def _until_null(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Keep what stands before the first NUL of each string; shape ``(n, size)``."""
+    """Keep the characters before the first NUL of each string; shape ``(n, size)``."""
     is_text = cells != 0
     return cells if is_text.all() else cells * np.logical_and.accumulate(is_text, axis=1)
 
@@ -127,7 +128,7 @@ _STRINGS: Mapping[str, _Turn] = {"nullterm": _until_null, "spacepad": _without_s
 
 
 def _unsigned(cells: NDArray[np.uint8], order: str) -> NDArray[Any]:
-    """Take numbers of any size up to 8 bytes as native unsigned integers of the next size that numpy has."""
+    """Read numbers of up to 8 bytes as native unsigned integers of the next size that numpy has."""
     size = cells.shape[1]
     width = 1 << (size - 1).bit_length()
     if size != width:
@@ -152,7 +153,7 @@ def _integer(dtype: np.dtype[Any], size: int, offset: int, precision: int) -> _T
     kind = dtype.newbyteorder("=")
 
     def turn(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        # to the left end, then back: the shift to the right repeats the sign
+        # shift to the left end, then back: the shift to the right repeats the sign
         bits = _unsigned(cells, order) << np.array(width - offset - precision, f"u{dtype.itemsize}")
         values = bits.view(kind) >> np.array(width - precision, kind)
         return _bytes(values, dtype)
@@ -182,8 +183,8 @@ def _float(
         power = (bits >> bits.dtype.type(exponent) & bits.dtype.type(most)).astype(np.int32)
         digits = bits >> bits.dtype.type(mantissa) & bits.dtype.type((1 << n_mantissa) - 1)
         whole = digits.astype(np.float64)
-        whole[power > 0] += 2.0**n_mantissa  # the bit that is implied; without it the number is subnormal
-        with np.errstate(over="ignore"):  # of infinity and NaN, which come next
+        whole[power > 0] += 2.0**n_mantissa  # the implicit leading bit; a number without it is subnormal
+        with np.errstate(over="ignore"):  # infinity and NaN overflow here; they are set below
             values = np.ldexp(whole, np.maximum(power, 1) + np.int32(least - 1))
         is_special = power == most
         values[is_special] = np.where(digits[is_special] == 0, np.inf, np.nan)

@@ -35,7 +35,7 @@ _SZIP = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanli
 
 
 def numcodecs_config(codec: Codec, /) -> dict[str, Any]:
-    """Return the numcodecs configuration of a filter: another package's where it decodes the same, else ours.
+    """Return the numcodecs configuration of a filter: another package's if it decodes the same, else virtualstack's.
 
     >>> numcodecs_config(Codec.from_config("virtualstack.lz4"))
     {'id': 'imagecodecs_lz4h5'}
@@ -51,7 +51,7 @@ def numcodecs_config(codec: Codec, /) -> dict[str, Any]:
 
 
 def codec_from_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
-    """Return the filter that a numcodecs configuration stands for, or ``None`` where it is no filter of ours.
+    """Return the HDF5 filter that a numcodecs configuration of another package describes, or ``None``.
 
     >>> codec_from_numcodecs({"id": "imagecodecs_lz4h5"})
     Codec(name='virtualstack.lz4', configuration='{}')

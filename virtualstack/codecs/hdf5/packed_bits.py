@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 PADDING_BYTES = 9
-"""Bytes behind the packed ones that may be read, and change nothing."""
+"""Bytes after the packed ones that may be read but do not affect the result."""
 _BLOCK_NUMBERS = 1 << 15
-"""Numbers unpacked together, so that what is written in several passes stays in the cache."""
+"""Numbers that are unpacked together, so that data written in several passes stays in the cache."""
 
 
 def unpack(
@@ -39,21 +39,21 @@ def unpack(
 ) -> None:
     """Write packed numbers into an array.
 
-    Number ``i`` begins ``first + i * stride`` bits from the start. Bits repeat their places in bytes after 8 numbers
-    at most, so 8 strided reads give all of them.
+    Number ``i`` begins ``first + i * stride`` bits from the start. Bit positions within a byte repeat after at most 8
+    numbers, so 8 strided reads return all numbers.
 
     Parameters
     ----------
     data
-        Packed bytes, and `PADDING_BYTES` more.
+        Packed bytes, followed by `PADDING_BYTES` more.
     out
-        One axis of unsigned integers, any stride and byte order.
+        Array of one axis of unsigned integers, with any stride and byte order.
     first, stride
-        In bits.
+        Position of the first number and distance between numbers, in bits.
     width
         Bits of a number, 1 to 64.
     shift
-        Bits to shift a number to the left; it still fits.
+        Bits by which each number is shifted to the left; the result must fit.
     """
     period = 8 // math.gcd(stride, 8)
     block = out.size if stride % 8 == 0 else _BLOCK_NUMBERS
@@ -68,7 +68,7 @@ def unpack(
 def _write(
     data: NDArray[np.uint8], target: NDArray[Any], *, at: int, step: int, skip: int, width: int, shift: int
 ) -> None:
-    """Write numbers that begin at bit ``skip`` of a byte, ``step`` bytes from one to the next."""
+    """Write numbers that begin at bit ``skip`` of a byte and are ``step`` bytes apart."""
     n_bytes = next(n for n in (1, 2, 4, 8, 9) if skip + width <= 8 * n)
     read = min(n_bytes, 8)
     view: NDArray[Any] = np.ndarray(target.shape, f">u{read}", data, at, (step,))
@@ -90,14 +90,14 @@ def _write(
 
 
 def gather(data: NDArray[np.uint8], bits: NDArray[np.int64], /, *, width: int) -> NDArray[np.uint64]:
-    """Return packed numbers at any places.
+    """Return packed numbers at any positions.
 
     Parameters
     ----------
     data
-        Packed bytes, and `PADDING_BYTES` more.
+        Packed bytes, followed by `PADDING_BYTES` more.
     bits
-        Where numbers begin, in bits from the start.
+        Positions of numbers, in bits from the start.
     width
         Bits of a number, 1 to 64.
     """
@@ -119,7 +119,7 @@ def _padded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def check_words(values: Sequence[int], /) -> None:
-    """Raise ``ValueError`` for client data values that are no unsigned integers of 32 bits."""
+    """Raise ``ValueError`` for client data values that are not unsigned integers of 32 bits."""
     if not all(0 <= value < 1 << 32 for value in values):
         raise ValueError("has parameters that are no words of 32 bits")
 
@@ -145,7 +145,7 @@ def _decoder[P: (NbitLayout, Scaling)](
 
 NBIT = "virtualstack.nbit"
 _ATOMIC, _ARRAY, _COMPOUND, _OTHER = 1, 2, 3, 4
-"""Classes of datatypes in the parameters (H5Zpkg.h); what is none of the first three is stored as it is."""
+"""Classes of datatypes in the parameters (H5Zpkg.h). Any other class is stored unchanged."""
 _WHOLE_NUMBER_BYTES = 1, 2, 4, 8
 _MAX_NUMBER_BYTES = 256
 """Bytes of one number."""
@@ -154,7 +154,7 @@ _MAX_DATATYPE_LEVELS = 32
 
 @dataclass(frozen=True, slots=True)
 class _RepeatAxis:
-    """One axis along which a field repeats: its length, and bytes and bits from one to the next."""
+    """One axis along which a field repeats: its length, and the distance between repeats in bytes and bits."""
 
     length: int
     bytes: int
@@ -168,15 +168,15 @@ class _Field:
     Parameters
     ----------
     at, first
-        Byte of the decoded element and bit of the packed one where the first of them begins.
+        Byte of the decoded element, and bit of the packed element, where the first number begins.
     width
-        Packed bits.
+        Bits of a packed number.
     dtype
-        Unsigned integer that holds them decoded.
+        Unsigned integer dtype of the decoded numbers.
     shift
-        Bits to the right of them there.
+        Number of bits to the right of the number in the decoded integer.
     axes
-        Along which they repeat, the slowest first.
+        Axes along which the numbers repeat, the slowest first.
     """
 
     at: int
@@ -189,7 +189,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NbitLayout:
-    """What the parameters say.
+    """Layout of packed elements that the parameters describe.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class NbitLayout:
     n_bits
         Number of bits of a packed element.
     fields
-        All that is packed.
+        All packed fields.
     """
 
     n_elements: int
@@ -215,14 +215,14 @@ class NbitLayout:
 
 
 def parse_layout(values: Sequence[int], /) -> NbitLayout | None:
-    """Read the client data values of the filter; ``None`` where it leaves chunks as they are.
+    """Read the client data values of the filter; return ``None`` if the filter does not change chunks.
 
-    H5Znbit.c: the number of values, whether nothing is to be done, elements of a chunk, then the datatype as a tree.
+    H5Znbit.c: number of values, a flag for "nothing to do", elements of a chunk, then the datatype as a tree.
 
     Raises
     ------
     ValueError
-        They contradict themselves.
+        The values contradict themselves.
     """
     check_words(values)
     if len(values) > 1 and values[1]:
@@ -274,7 +274,8 @@ class _Tree:
     def _read_array(self, size: int, depth: int) -> tuple[list[_Field], int, int]:
         kind = self._take()
         if self._n_compounds and kind in (_ARRAY, _COMPOUND):
-            # H5Z__nbit_decompress_one_array goes back to the parameters of the base, and misreads what follows
+            # H5Z__nbit_decompress_one_array goes back to the parameters of the base type, and then misreads later
+            # values
             raise ValueError("has arrays of arrays or of compounds in a compound, of which HDF5 itself loses bits")
         base, n_bits, base_size = self._read(kind, depth + 1)
         if kind == _OTHER:  # its own size is not used
@@ -335,7 +336,7 @@ def _unpack_elements(source: NDArray[np.uint8], layout: NbitLayout) -> NDArray[n
 
 
 def _merge(axes: tuple[_RepeatAxis, ...]) -> tuple[_RepeatAxis, ...]:
-    """Join axes whose steps are those of one, and leave out those of length 1."""
+    """Join axes whose steps equal the steps of a single axis, and leave out axes of length 1."""
     merged: list[_RepeatAxis] = []
     for axis in axes:
         if axis.length == 1:
@@ -374,7 +375,7 @@ _DECIMALS, _INTEGERS = 0, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """What the parameters say.
+    """Scaling that the parameters describe.
 
     Parameters
     ----------
@@ -385,7 +386,7 @@ class Scaling:
     decimals
         Decimal scale factor of floats.
     fill
-        Stored as the packed number of which all bits are set.
+        Fill value, stored as the packed number with all bits set.
     """
 
     n_elements: int
@@ -400,15 +401,15 @@ class Scaling:
 
 
 def parse_scaling(values: Sequence[int], /) -> Scaling | None:
-    """Read the client data values of the filter; ``None`` where it leaves chunks as they are.
+    """Read the client data values of the filter; return ``None`` if the filter does not change chunks.
 
-    H5Zscaleoffset.c: kind of scaling, its factor, elements of a chunk, class, size, sign and byte order of a number,
+    H5Zscaleoffset.c: kind of scaling, its factor, elements of a chunk; class, size, sign and byte order of a number;
     whether there is a fill value, and its bytes in words of 4, least significant first.
 
     Raises
     ------
     ValueError
-        The filter does not know them either.
+        The filter does not support these values.
     """
     check_words(values)
     if len(values) != _N_PARAMETERS:

@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 _MAX_CHUNK_BYTES = (1 << 31) - 1
-"""Bytes that a chunk decodes to at most where nothing else tells; HDF5 has chunks of less than 4 GiB."""
+"""Maximum decoded bytes of a chunk if nothing else limits it; chunks in HDF5 have less than 4 GiB."""
 _MAX_STORED_RATIO = 4
-"""A stored element, such as a long double, has at most so many times the bytes of the numpy element made of it."""
+"""A stored element, such as a long double, may be at most this many times longer than the numpy element."""
 
 
 def _decode(codec: Codec, raw: Any, limit: int) -> Any:
@@ -56,12 +56,12 @@ class ZarrFilter(ZarrFilterPlugin):
 
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
-        """Return the configuration of another package where it decodes the same, else ours."""
+        """Return the configuration of another package if it decodes the same, else the one of virtualstack."""
         return [numcodecs_config(codec)]
 
     @classmethod
     def from_numcodecs(cls, config: Mapping[str, Any], chunks: tuple[int, ...], /) -> Codec | None:
-        """Return the filter that a configuration of another package stands for."""
+        """Return the filter that a configuration of another package describes."""
         return codec_from_numcodecs(config)
 
     def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:
@@ -69,7 +69,7 @@ class ZarrFilter(ZarrFilterPlugin):
         return FILTERS[self.codec.name](options)
 
     def encoded_size(self, options: Mapping[str, Any], size: int, /) -> int | None:
-        """Return the bytes of stored elements, where the codec converts elements."""
+        """Return the bytes of stored elements, if the codec converts elements."""
         return stored_size(options, size) if self.codec.name == ELEMENTS else None
 
     def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> Buffer:
@@ -80,10 +80,10 @@ class ZarrFilter(ZarrFilterPlugin):
 
 
 class _Filter(NumcodecsPlugin):
-    """A filter in zarr version 2 metadata; its settings are those of the codec."""
+    """A filter in zarr version 2 metadata; its settings are the configuration of the codec."""
 
     def decoder(self, options: Mapping[str, Any], /) -> Callable[[Any], Any]:
-        """Make what gives the decoded bytes."""
+        """Make the function that returns the decoded bytes."""
         codec = Codec.from_config(self.codec_id, **options)
         return lambda raw: raw_bytes(_decode(codec, raw, _MAX_CHUNK_BYTES))
 
@@ -101,17 +101,17 @@ class Blosc2(_Filter):
 
 
 class Elements(_Filter):
-    """No filter, but what makes numpy's elements of stored ones."""
+    """The codec that converts stored elements to numpy's; it is not an HDF5 filter."""
 
     codec_id = ELEMENTS
 
     def encode(self, buf: Any) -> Any:
-        """Return strings as they are: they end in NULs.
+        """Return strings unchanged, since they end in NULs.
 
         Raises
         ------
         NotImplementedError
-            There are numbers, which are only decoded.
+            The elements contain numbers, which can only be decoded.
         """
         return buf if is_text(self.codec.options()) else super().encode(buf)
 
@@ -141,7 +141,7 @@ class ScaleOffset(_Filter):
 
 
 class Shuffle(_Filter):
-    """Filter 2, where there need not be whole elements."""
+    """Filter 2; the last element may be incomplete."""
 
     codec_id = SHUFFLE
 

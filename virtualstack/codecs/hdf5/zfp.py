@@ -1,4 +1,4 @@
-"""The filter zfp (32013): the header that describes every chunk stands in the dataset's filter parameters."""
+"""The filter zfp (32013). The header that describes every chunk is stored in the dataset's filter parameters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_FIXED_BLOCK_BITS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZfpHeader:
-    """What a zfp header says.
+    """Content of a zfp header.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class ZfpHeader:
     shape, dtype
         Shape and dtype of the decoded chunk.
     block_bits
-        Least bits of a block of 4 elements an axis: where it is more than 1, blocks are padded to it.
+        Minimum bits of a block of 4 elements along each axis; if it is more than 1, blocks are padded to it.
     """
 
     n_bits: int
@@ -52,12 +52,12 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
     Parameters
     ----------
     words
-        Words of 32 bits: the client data values of the filter without the first, which names versions.
+        Words of 32 bits: the client data values of the filter without the first one, which stores versions.
 
     Raises
     ------
     ValueError
-        It is no such header; for one, it was written in the other byte order.
+        The words are not a zfp header, for example because they were written in the other byte order.
     """
     check_words(words)
     data = np.array(words, "<u4").tobytes()
@@ -86,7 +86,7 @@ def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
     Parameters
     ----------
     options
-        ``header``: its words of 32 bits.
+        ``header``: the words of the zfp header, of 32 bits each.
     """
     words = [int(word) for word in options["header"]]
     header = parse_header(words)
@@ -103,10 +103,10 @@ def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
 
 
 def _stream(prefix: NDArray[np.uint8], header: ZfpHeader, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Join header and chunk, bit by bit, with so many zeros behind that no decoder reads past the end.
+    """Join header and chunk bit by bit, followed by enough zeros that no decoder reads past the end.
 
-    zfp trusts its input. Of a block it reads a header, a bit for each bit plane, one for each element, and one for each
-    bit plane of each element at most.
+    zfp trusts its input. For each block it reads at most a header, one bit for each bit plane, one for each element,
+    and one for each bit plane of each element.
     """
     n_blocks = math.prod(-(-n // 4) for n in header.shape)
     if data.size * 8 < n_blocks * header.block_bits:

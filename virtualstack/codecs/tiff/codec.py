@@ -25,12 +25,12 @@ _PACKAGE = "imagecodecs"
 
 
 def check_installed() -> None:
-    """Raise where the package is not installed, without importing it.
+    """Raise an error if the package is not installed, without importing it.
 
     Raises
     ------
     MissingDependencyError
-        It is not.
+        The package is not installed.
     """
     if importlib.util.find_spec(_PACKAGE) is None:
         raise MissingDependencyError("decoding TIFF", extra="tiff")
@@ -38,12 +38,12 @@ def check_installed() -> None:
 
 @functools.cache
 def imagecodecs(compression: int, /) -> Any:
-    """Import the package.
+    """Import imagecodecs.
 
     Raises
     ------
     UnsupportedFeatureError
-        It was built without the compression.
+        imagecodecs was built without the compression.
     """
     module = importlib.import_module(_PACKAGE)
     name = COMPRESSIONS[compression]
@@ -69,15 +69,15 @@ def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
     Parameters
     ----------
     options
-        ``shape``: rows, columns and samples that stand together; all others are those of
+        ``shape``: rows, columns and interleaved samples. All other options are the fields of
         :class:`~virtualstack.codecs.tiff.settings.Settings`.
     shape
-        Shape of the decoded chunk, with as many elements as the shape of the options, which is the default.
+        Shape of the decoded chunk. It must have as many elements as the shape of the options, which is the default.
 
     Raises
     ------
     UnsupportedFeatureError
-        The options are others.
+        The options are not supported.
     MissingDependencyError
         imagecodecs is not installed.
     """
@@ -99,11 +99,11 @@ def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
 def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
     rows, columns, samples = shape
     dtype = _native(settings)
-    # differences of complex numbers are of 64 bits, as of integers
+    # differences of complex numbers are taken in 64 bits, as for integers
     work = np.dtype(np.uint64) if dtype.kind == "c" and settings.predictor == 2 else dtype
     stored = work.newbyteorder(">" if settings.big else "<")
     row = -(-columns * samples * settings.bits // 8)
-    # packed rows may be padded by more than a byte: what is behind the samples of a chunk is left out
+    # Packed rows may be padded by more than a byte: bytes after the samples of a chunk are left out.
     room = rows * columns * samples * dtype.itemsize if settings.is_packed else rows * row
     undo = _predictor(settings)
 
@@ -117,7 +117,7 @@ def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
         if settings.is_packed:
             values = _unpacked(library, settings, data, stored, columns * samples)
         else:
-            raw_order = dtype if settings.predictor == 3 else stored  # which has the bytes of a row apart
+            raw_order = dtype if settings.predictor == 3 else stored  # predictor 3 stores the bytes of a row apart
             values = np.frombuffer(data, raw_order, min(len(data), rows * row) // dtype.itemsize)
         values = _shaped(values, shape, settings.edge)
         if undo is not None:
@@ -138,15 +138,15 @@ def _decompressed(library: Any, compression: int, data: Any, size: int) -> Any:
     name = BY_STREAM[compression]
     if name == "none":
         return data
-    if name == "lzma":  # of which imagecodecs bounds no memory
+    if name == "lzma":  # imagecodecs does not limit its memory
         return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=_MAX_LZMA_BYTES).decompress(bytes(data), size)
     return getattr(library, f"{name}_decode")(data, out=size)
 
 
 def _lerc(library: Any, data: Any, size: int, samples: int) -> Any:
-    """Decode LERC, which may be compressed in turn (tag 50674); its own frames begin with a name.
+    """Decode LERC, which may be compressed a second time (tag 50674); its own frames begin with a name.
 
-    Frames have a mask: libtiff makes it of NaN, and of an opacity that is 0 or 255 everywhere.
+    Frames have a mask. libtiff derives it from NaN, and from an opacity that is 0 or 255 everywhere.
     """
     head = bytes(data[:10])
     if not head.startswith((b"Lerc2 ", b"CntZImage")):
@@ -159,7 +159,7 @@ def _lerc(library: Any, data: Any, size: int, samples: int) -> Any:
             f"there are {n_frames} LERC frames of {rows} x {columns} x {depth} samples; {size} bytes are expected"
         )
     values, mask = library.lerc_decode(data, masks=True)
-    if depth == 1 and values.ndim == 3:  # bands one after another, as each has a mask of its own
+    if depth == 1 and values.ndim == 3:  # bands one after another, since each has a mask
         values = np.moveaxis(values, 0, -1)
         mask = mask if mask is None or mask.ndim < 3 else np.moveaxis(mask, 0, -1)
     n_bands = values.shape[2] if values.ndim > 2 else 1
@@ -184,7 +184,8 @@ def _unpacked(library: Any, settings: Settings, data: Any, stored: np.dtype[Any]
         return values
     if settings.bits == 1:
         return np.asarray(library.packints_decode(bytes(data), np.dtype(bool), 1, runlen=run)).view(np.uint8)
-    if settings.bits == 24 and settings.big:  # libtiff turns the bytes, which imagecodecs puts 8 bits too high
+    # imagecodecs puts the bytes 8 bits too high, because libtiff reverses them
+    if settings.bits == 24 and settings.big:
         triples = np.frombuffer(data, np.uint8, len(data) // 3 * 3).reshape(-1, 3)
         return np.pad(triples, ((0, 0), (0, 1))).view("<u4").reshape(-1)
     unpacked: NDArray[Any] = library.packints_decode(bytes(data), stored, settings.bits, runlen=run)
@@ -201,7 +202,7 @@ def _predictor(settings: Settings) -> Callable[[Any, NDArray[Any]], NDArray[Any]
 
 
 def _shaped(values: NDArray[Any], shape: tuple[int, ...], edge: tuple[int, int] | None) -> NDArray[Any]:
-    """See samples as rows and columns; at the edge of an image there may be fewer."""
+    """View samples as rows and columns; at the edge of an image there may be fewer."""
     rows, columns, samples = shape
     size = math.prod(shape)
     if values.size >= size:
@@ -242,7 +243,7 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
             if name == "jpegxl":
                 check_frames(data, math.prod(shape))
             found = _image(library, settings, name, data, shape, tables)
-        if found.dtype == np.uint8 and dtype == np.int8:  # JPEG and others have no signs
+        if found.dtype == np.uint8 and dtype == np.int8:  # JPEG and other formats have no signed samples
             found = found.view(dtype)
         if found.dtype != dtype:
             raise CodecError(f"the {name} image has samples of '{found.dtype}'; '{dtype}' are expected")
@@ -250,7 +251,7 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
         n_rows, width, n_samples = found.shape
         if settings.compression in _JPEG and shape[2] == 1 < n_samples and width * n_samples == columns:
             found = found.reshape(n_rows, columns, 1)  # DNG 1.7, "Lossless JPEG": samples of a row side by side
-        if found.shape[1] == columns and found.shape[0] > rows:  # of a strip that is written as if it were whole
+        if found.shape[1] == columns and found.shape[0] > rows:  # a strip that is written as if it were whole
             found = found[:rows]
         if found.shape != shape and not _is_edge(found.shape, shape, settings.edge):
             raise CodecError(f"the {name} image has rows, columns and samples {found.shape}; {shape} are expected")
@@ -275,7 +276,7 @@ def _image(
 def _into(
     decode: Callable[..., Any], data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], edge: tuple[int, int] | None
 ) -> NDArray[Any]:
-    """Decode into memory of the size that is expected: the stream's own size is found out by decoding."""
+    """Decode into memory of the expected size: the size of a stream is known only after decoding."""
     rows, columns, samples = shape
     last_rows, last_columns = edge or (rows, columns)
     sizes = dict.fromkeys([(rows, columns), (last_rows, columns), (rows, last_columns), (last_rows, last_columns)])
@@ -290,9 +291,9 @@ def _into(
 
 
 def _check_size(found: tuple[int, int, int] | None, name: str, shape: tuple[int, ...]) -> None:
-    """Refuse images of more rows and columns than a chunk, but for a few rows behind a strip."""
+    """Raise an error for images with more rows and columns than a chunk; a strip may have a few more rows."""
     rows, columns, samples = shape
-    if found is not None and found[2] > max(samples, 4):  # some formats do not say
+    if found is not None and found[2] > max(samples, 4):  # some formats do not store it
         raise CodecError(f"the {name} image says that it has {found[2]} samples; {samples} are expected")
     if found is not None and (found[1] > columns or found[0] * found[1] > 2 * rows * columns + 4096 * columns):
         raise CodecError(f"the {name} image says that it has {found[:2]} rows and columns; {shape[:2]} are expected")
@@ -305,10 +306,10 @@ def _is_edge(found: tuple[int, ...], shape: tuple[int, ...], edge: tuple[int, in
 
 
 def _jpeg_colors(settings: Settings, samples: int, *, is_jfif: bool) -> tuple[int | None, int | str | None]:
-    """Return the colour space of the stream, and the one that is wanted; YCbCr becomes RGB, as in all other readers."""
+    """Return the colour space of the stream, and the one to return; YCbCr becomes RGB, as in other readers."""
     color: int | None = None
     out_color: int | str | None = None
-    if samples == 3 and settings.photometric in (0, 1):  # three bands, no colours: libjpeg takes them for YCbCr
+    if samples == 3 and settings.photometric in (0, 1):  # three bands without colours: libjpeg takes them for YCbCr
         color = out_color = _RGB
     elif not settings.extra:
         match settings.photometric:

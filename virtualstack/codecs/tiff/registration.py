@@ -18,7 +18,7 @@ class ZarrTiff(ZarrPlugin):
 
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
-        """Return configurations of other packages where they decode the same, else ours."""
+        """Return configurations of other packages if they decode the same, else the configuration of virtualstack."""
         return numcodecs_configs(codec)
 
     def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> TiffDecoder:
@@ -27,7 +27,7 @@ class ZarrTiff(ZarrPlugin):
 
 
 class Tiff(NumcodecsPlugin):
-    """A strip or tile as a chunk, in zarr version 2 metadata; its settings are those of the codec."""
+    """A strip or tile as a chunk, in zarr version 2 metadata; its settings are the configuration of the codec."""
 
     codec_id = TIFF
 

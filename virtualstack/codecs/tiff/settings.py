@@ -1,4 +1,4 @@
-"""Settings of the codec ``virtualstack.tiff``: the tags that say how a strip or tile is stored.
+"""Settings of the codec ``virtualstack.tiff``: the tags that describe how a strip or tile is stored.
 
 A kerchunk reader without virtualstack, but with imagecodecs, opens references that use the names of imagecodecs.
 """
@@ -40,7 +40,7 @@ BY_STREAM: Mapping[int, str] = {
     50000: "zstd",
     50013: "deflate",
 }
-"""Compressions of bytes, which predictors and packed samples may stand before; by the value of tag 259."""
+"""Compressions of bytes, by the value of tag 259; they can be combined with predictors and packed samples."""
 
 BY_IMAGE: Mapping[int, str] = {
     2: "ccittrle",
@@ -82,14 +82,14 @@ _NAMED: Mapping[int, str] = {
     65001: "EER",
     65002: "EER",
 }
-"""Those that are not decoded."""
+"""Compressions that are not decoded."""
 
 _UINT, _INT, _FLOAT, _VOID, _COMPLEX_INT, _COMPLEX = range(1, 7)  # TIFF 6.0, tag 339
 _LISTS = frozenset({"edge", "shape"})
 
 
 def sample_dtype(kind: int, bits: int, /) -> np.dtype[Any] | None:
-    """Return the dtype of values, by sample format and bits; ``None`` where there is none.
+    """Return the dtype of values, by sample format and bits; ``None`` if the combination is not supported.
 
     >>> sample_dtype(1, 12), sample_dtype(3, 24), sample_dtype(2, 12)
     (dtype('uint16'), dtype('float32'), None)
@@ -115,7 +115,7 @@ def sample_dtype(kind: int, bits: int, /) -> np.dtype[Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How strips or tiles of an image are stored, by the values of their tags; defaults are those of TIFF.
+    """How strips or tiles of an image are stored, by the values of their tags; defaults are the defaults of TIFF.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ class Settings:
     predictor, fill_order, photometric, planar, t4
         Tags 317, 266, 262, 284 and 292.
     extra
-        How many samples are none of the colour (tag 338).
+        Number of samples that are not colour (tag 338).
     tables
         Tag 347, the JPEG tables, in base64.
     edge
-        Rows and columns of the last tiles that lie in the image, where they are fewer than those of a tile: writers
-        may leave the others out.
+        Rows and columns inside the image of the last tiles, if these are fewer than the rows and columns of a tile.
+        Writers may leave out the rest of the tile.
     """
 
     compression: int = 1
@@ -156,12 +156,12 @@ class Settings:
 
     @property
     def is_packed(self) -> bool:
-        """Whether samples are no whole numbers of bytes that numpy has."""
+        """True if numpy has no dtype of this size."""
         return self.bits not in (8, 16, 32, 64, 128) or self.kind == _COMPLEX_INT
 
     @property
     def is_complex_int(self) -> bool:
-        """Whether samples are pairs of integers."""
+        """True if samples are pairs of integers."""
         return self.kind == _COMPLEX_INT
 
     def jpeg_tables(self) -> bytes | None:
@@ -169,19 +169,19 @@ class Settings:
         return None if self.tables is None else base64.b64decode(self.tables)
 
     def codec(self, shape: tuple[int, int, int], /) -> Codec:
-        """Return the codec's metadata, for strips or tiles of a shape; what has its default is left out."""
+        """Return the codec's metadata for strips or tiles of a shape, without options that have their default."""
         own = {name: getattr(self, name) for name in self.__slots__}
         own = {name: value for name, value in own.items() if value != _DEFAULTS[name]}
         return Codec.from_config(TIFF, shape=shape, **own)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], /) -> tuple[Settings, tuple[int, int, int]]:
-        """Read the configuration of a codec; also gives the shape of strips or tiles.
+        """Read the configuration of a codec; return the settings and the shape of strips or tiles.
 
         Raises
         ------
         UnsupportedFeatureError
-            It is no such configuration, or asks for what is not decoded.
+            The configuration is not valid, or asks for something that is not decoded.
         """
         try:
             known: dict[str, Any] = {key: tuple(value) if key in _LISTS else value for key, value in options.items()}
@@ -190,7 +190,7 @@ class Settings:
             settings._check()
             if len(shape) != 3 or not all(type(n) is int and n > 0 for n in shape):
                 raise ValueError(f"shape is {shape}; it is of rows, columns and samples")
-        except (TypeError, ValueError, binascii.Error) as error:  # settings of a stranger are of any JSON types
+        except (TypeError, ValueError, binascii.Error) as error:  # untrusted settings may have any JSON type
             raise UnsupportedFeatureError(
                 f"codec '{TIFF}' does not take the configuration {dict(options)}: {error}", feature=TIFF
             ) from error
@@ -239,7 +239,7 @@ _STANDARD = {
     34925: Codec.from_config("numcodecs.lzma", format=1, check=-1, preset=None, filters=None),
     50000: Codec.from_config("zstd", level=0, checksum=False),
 }
-"""Codecs of streams that need no more than their bytes, by the value of tag 259."""
+"""Codecs for streams that need no further settings, by the value of tag 259."""
 
 _STREAMS: dict[int, dict[str, Any] | None] = {
     1: None,
@@ -263,13 +263,13 @@ _WEBP = 50001
 
 
 def standard_codec(own: Settings, /) -> Codec | None:
-    """Return the codec of zarr version 3 that decodes the same; ``None`` where there is none."""
+    """Return the codec of zarr version 3 that decodes the same; ``None`` if there is none."""
     is_bytes = not own.is_packed and own.predictor == 1 and own.fill_order == 1
     return _STANDARD.get(own.compression) if is_bytes else None
 
 
 def numcodecs_configs(codec: Codec, /) -> list[dict[str, Any]]:
-    """Return numcodecs configurations, in encoding order, that decode the same or raise: others' where there are such.
+    """Return numcodecs configurations, in encoding order, that decode the same or raise, of other packages if possible.
 
     >>> numcodecs_configs(Codec.from_config("virtualstack.tiff", shape=[8, 8, 1], compression=5))
     [{'id': 'imagecodecs_lzw'}]
@@ -286,7 +286,7 @@ def _others(own: Settings, shape: tuple[int, int, int]) -> list[dict[str, Any]] 
         is_same = own.compression != _WEBP or shape[2] == 3
         return [{"id": _IMAGES[own.compression]}] if is_same else None
     dtype = own.dtype
-    # what stands behind the codecs takes the samples for those of the machine
+    # the steps after the codecs assume the byte order of the machine
     if own.compression not in _STREAMS or dtype is None or (own.big and dtype.itemsize > 1):
         return None
     compressor = _STREAMS[own.compression]
