@@ -1,1 +1,1 @@
-"""TIFF, GeoTIFF, COG and OME-TIFF; `reader` tells the way from a file to a group."""
+"""TIFF, GeoTIFF, COG and OME-TIFF; see `reader` for the steps from a file to a group."""

@@ -1,4 +1,4 @@
-"""Make virtual arrays of images, with the attributes that rioxarray gives them."""
+"""Make virtual arrays of images, with the same attributes as in rioxarray."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _UNITS = {1: "1 (unitless)", 2: "2 (pixels/inch)", 3: "3 (pixels/cm)"}
 _OURS = frozenset(
     {
         *("_FillValue", "missing_value", "fill_value", "nodata", "nodatavals", "is_tiled", "res"),
-        *("scale_factor", "add_offset", "scales", "offsets"),  # GDAL scales by items of those roles alone
+        *("scale_factor", "add_offset", "scales", "offsets"),  # GDAL scales only by items with these roles
     }
 )
 _MAX_XML_CHARACTERS = 16 << 20
@@ -59,16 +59,16 @@ _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMetadata:
-    """What describes an image and its bands.
+    """Metadata of an image and its bands.
 
     Parameters
     ----------
     tags
         Tags of the image, as text.
     bands
-        Tags of each band that has some, by number from 0.
+        Tags of each band that has tags, by number from 0.
     scales, offsets, names, units
-        Scales and offsets and names and units of bands, by number from 0; what is not there is 1, 0 or empty.
+        Scales, offsets, names and units of bands, by number from 0. Defaults are 1, 0 and empty text.
     note
         Why GDAL's metadata is left out.
     """
@@ -82,7 +82,7 @@ class ImageMetadata:
     note: str | None = None
 
     def attributes(self, bands: range, /, *, with_tags: bool = True) -> dict[str, Any]:
-        """Return the attributes of a variable with some of the bands; without those of the image where it has them."""
+        """Return the attributes of a variable with some of the bands; ``with_tags`` adds the tags of the image."""
         tags = {**(self.tags if with_tags else {}), **self.bands.get(bands[0], {})}
         found = {key: _parsed(text) for key, text in tags.items()}
         found = {key: value for key, value in found.items() if key not in _OURS}
@@ -108,7 +108,7 @@ class ImageMetadata:
 
 
 def _parsed(text: str) -> Any:
-    """Make a number of a text that is one, and an array of numbers in braces, as rioxarray does."""
+    """Convert a text to a number if possible, and a text in braces to an array of numbers, as rioxarray does."""
     if text.startswith("{") and text.endswith("}"):
         try:
             return np.array([float(part) for part in text.strip("{}").split(",")])
@@ -123,9 +123,9 @@ def _parsed(text: str) -> Any:
 
 
 def parse_number(text: str, /) -> float:
-    """Read a number as GDAL does: a comma is a point, what follows does not count, and what is no number is 0.
+    """Read a number as GDAL does: a comma is a decimal point, trailing characters are ignored, other text is 0.
 
-    Windows has names of its own for what is not finite.
+    Windows has special names for NaN and infinity.
 
     >>> parse_number("0,5 m"), parse_number("-1.#INF"), parse_number("none")
     (0.5, -inf, 0.0)
@@ -138,12 +138,12 @@ def parse_number(text: str, /) -> float:
 
 
 def read_metadata(structure: TiffStructure, directory: Directory, /) -> ImageMetadata:
-    """Read what describes an image."""
+    """Read the metadata of an image and its bands."""
     tags = _described(structure, directory)
     xml = structure.text(directory, GDAL_METADATA)
     if xml is None:
         return ImageMetadata(tags=tags)
-    # an entity may stand for more text than there is memory; GDAL writes none
+    # an entity may expand to more text than fits into memory; GDAL writes none
     if "<!" in xml.replace("<!--", "") or len(xml) > _MAX_XML_CHARACTERS:
         return ImageMetadata(tags=tags, note="GDAL's metadata (tag 42112), which declares entities or is very long")
     try:
@@ -160,7 +160,7 @@ def _from_items(root: ElementTree.Element, tags: dict[str, str]) -> ImageMetadat
         name, role, sample = item.get("name"), item.get("role"), item.get("sample")
         if item.get("domain") or name is None:
             continue
-        text = html.unescape((item.text or "").lstrip())  # which GDAL escapes twice
+        text = html.unescape((item.text or "").lstrip())  # GDAL escapes this text twice
         if not text:
             continue
         if sample is None:
@@ -202,10 +202,10 @@ def _described(structure: TiffStructure, directory: Directory) -> dict[str, str]
 
 
 AUTO_CHUNK_BYTES = 4 << 20
-"""Bytes that merged strips have at most, unless told otherwise."""
+"""Maximum bytes of merged strips by default."""
 
 BAND_ATTRIBUTES = ("scales", "offsets")
-"""Attributes of bands that do not scale alike, which CF has no words for: they are not applied."""
+"""Attributes of bands with different scales. CF cannot express these, so they are not applied."""
 
 _MAX_CHUNK_REDUCTION = 16
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
@@ -218,10 +218,10 @@ class Axes:
     Parameters
     ----------
     pages
-        Names and lengths of the axes along which there are images; none for one image.
+        Names and lengths of the axes along which there are several images; empty for a single image.
     band
-        Where the axis of samples is: ``"first"`` before rows, ``"last"`` behind columns, or ``None``. Samples in planes
-        are before rows.
+        Position of the axis of samples: ``"first"`` before rows, ``"last"`` after columns, or ``None``. Samples in
+        planes come before rows.
     names
         Names of the axes of samples, rows and columns.
     """
@@ -242,12 +242,12 @@ def image_array(
     most_bytes: int | None = AUTO_CHUNK_BYTES,
     nodata: Any = None,
 ) -> ManifestArray:
-    """Make the array of images that are laid out alike.
+    """Make the array of images that have the same layout.
 
     Parameters
     ----------
     images
-        One for each element along the axes of pages, in C order.
+        One image for each element along the axes of pages, in C order.
     axes
         Axes of the array.
     name, attributes
@@ -255,7 +255,7 @@ def image_array(
     location
         Location of the file.
     most_bytes
-        Largest size of merged strips, which are contiguous and uncompressed; ``None`` for all that is contiguous.
+        Largest size of merged strips, which are contiguous and uncompressed; ``None`` merges all contiguous strips.
     nodata
         Value of pixels without data.
     """
@@ -300,12 +300,12 @@ def image_array(
 
 
 def meaning(attributes: Mapping[str, Any], /) -> dict[str, Any]:
-    """Pick the attributes that change values, scales of bands included: bands that scale otherwise are other ones."""
+    """Return the attributes that change values, scales of bands included: bands with other scales have other values."""
     return {**value_changing(attributes), **{key: attributes[key] for key in BAND_ATTRIBUTES if key in attributes}}
 
 
 def nodata_value(layout: ImageLayout, /) -> Any:
-    """Return the value of pixels without data, in the dtype of values; ``None`` if there is none, or it has no place.
+    """Return the value of pixels without data, in the dtype of values; ``None`` if there is none, or it does not fit.
 
     >>> from dataclasses import replace
     >>> from virtualstack.codecs.tiff.settings import Settings
@@ -324,7 +324,7 @@ def nodata_value(layout: ImageLayout, /) -> Any:
         else:
             number = parse_number(text)
         limits = np.iinfo(dtype)
-        # what stands behind the point does not count
+        # digits after the decimal point are ignored
         return dtype.type(int(number)) if limits.min <= number <= limits.max else None
     number = parse_number(text)
     with np.errstate(over="ignore"):
@@ -334,7 +334,7 @@ def nodata_value(layout: ImageLayout, /) -> Any:
 
 
 def _contiguous(layout: ImageLayout, offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Return where the first strip of each plane begins, if all others follow it; shape (images, planes)."""
+    """Return the beginning of the first strip of each plane, if all others follow it; shape (images, planes)."""
     rows = np.full(counts.shape[2], layout.rows, np.int64)
     rows[-1] = layout.height - (len(rows) - 1) * layout.rows
     is_whole = bool((counts == (rows * layout.row_size)[:, None]).all()) and bool((offsets > 0).all())
@@ -343,7 +343,7 @@ def _contiguous(layout: ImageLayout, offsets: NDArray[np.int64], counts: NDArray
 
 
 def _chunk_rows(layout: ImageLayout, most_bytes: int | None) -> int:
-    """Choose rows of a chunk: such as divide the image where there are, as all chunks are alike then."""
+    """Choose the rows of a chunk. Rows that divide the image are preferred, since all chunks are then alike."""
     if most_bytes is None:
         return layout.height
     most = min(max(1, most_bytes // layout.row_size), layout.height)
@@ -355,7 +355,7 @@ def _chunk_rows(layout: ImageLayout, most_bytes: int | None) -> int:
 
 
 def _cut(layout: ImageLayout, base: NDArray[np.int64], rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut what is contiguous in chunks of some rows."""
+    """Cut contiguous rows into chunks of ``rows`` rows."""
     down, size = -(-layout.height // rows), rows * layout.row_size
     offsets = base[:, :, None, None] + (np.arange(down, dtype=np.int64) * size)[:, None]
     counts = np.full(offsets.shape, size)

@@ -27,7 +27,7 @@ _UNKNOWN = {34412: "LSM", 33628: "MetaMorph STK", 65420: "NDPI", 34361: "FluoVie
 _PAGE_AXES = frozenset("YXS")
 _MAX_PLANES, _MAX_CELLS, _MAX_XML_CHARACTERS = 1 << 20, 1 << 26, 64 << 20
 _RAISED_BY_TIFFFILE = (ValueError, LookupError, TypeError, RuntimeError, ArithmeticError)
-"""What tifffile raises on what it cannot make sense of."""
+"""Errors that tifffile raises for files that it cannot interpret."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,12 +42,12 @@ class DialectSeries:
 
 
 def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /) -> Dialect | None:
-    """Detect by the first directory whether images have axes that TIFF itself lacks.
+    """Return the dialect that the first directory shows: whether images have axes that plain TIFF lacks.
 
     Raises
     ------
     UnsupportedFeatureError
-        The file is of a microscope whose own additions are not understood.
+        The file comes from a microscope whose proprietary additions are not supported.
     """
     first = directories[0]
     for code, name in _UNKNOWN.items():
@@ -67,7 +67,7 @@ def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /
 
 
 def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequence[Directory], /) -> str | None:
-    """Return what other files tell of the images; ``None`` where the file stands alone."""
+    """Return a note if other files belong to the images; ``None`` if the file is complete on its own."""
     root = _xml(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
     if root is None:
         return None
@@ -86,14 +86,14 @@ def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequen
 def read_dialect_series(
     dialect: Dialect, structure: TiffStructure, images: Images, source: Source, directories: Sequence[Directory], /
 ) -> list[DialectSeries] | None:
-    """Find the series of a file as tifffile does; ``None`` where there are no others than TIFF itself has.
+    """Find the series of a file as tifffile does; return ``None`` if plain TIFF describes the same series.
 
     Raises
     ------
     MissingDependencyError
         tifffile is not installed.
     UnsupportedFeatureError
-        It cannot make sense of the file.
+        tifffile cannot interpret the file.
     """
     try:
         tifffile: Any = importlib.import_module("tifffile")
@@ -126,21 +126,21 @@ def read_dialect_series(
 
 
 class _AxesError(Exception):
-    """The axes of images are not clear; the message is half a sentence."""
+    """The axes of images are ambiguous; the message is half a sentence."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _TifffileLevel:
-    """What tifffile says of the images of one resolution.
+    """Images of one resolution as tifffile describes them.
 
     Parameters
     ----------
     axes, shape
         A letter and a length for each axis.
     pages
-        Offset and number of the directory of each image; ``None`` for one that is missing.
+        Offset and number of the directory of each image; ``None`` for a missing image.
     dataoffset
-        Byte where the samples begin, if they all follow one another.
+        Byte where the samples begin, if all samples are contiguous.
     """
 
     axes: str
@@ -151,19 +151,19 @@ class _TifffileLevel:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _TifffileSeries:
-    """What tifffile says of a series: its name, and its resolutions."""
+    """A series as tifffile describes it: its name and its resolutions."""
 
     name: str
     levels: tuple[_TifffileLevel, ...]
 
 
 def _tifffile_series(tifffile: Any, source: Source) -> list[_TifffileSeries]:
-    """Ask tifffile for the series of a file; those without elements are left out.
+    """Read the series of a file by tifffile, without series that have no elements.
 
     Raises
     ------
     _AxesError
-        tifffile cannot make sense of the file.
+        tifffile cannot interpret the file.
     StorageError
         The bytes could not be read.
     """
@@ -198,7 +198,7 @@ def _is_one_directory(images: Sequence[Image | None]) -> bool:
 
 @contextlib.contextmanager
 def _silenced() -> Iterator[None]:
-    """Keep what tifffile logs from the terminal: what matters is checked here."""
+    """Suppress log messages of tifffile: all that matters is checked here."""
     logger = logging.getLogger("tifffile")
     was, logger.disabled = logger.disabled, True
     try:
@@ -242,7 +242,7 @@ def _series(
 def _images(
     level: _TifffileLevel, structure: TiffStructure, images: Images, known: dict[int, Directory]
 ) -> tuple[Image | None, ...] | None:
-    """Return our images of tifffile's pages."""
+    """Return the images of this package for tifffile's pages."""
     found: list[Image | None] = []
     n = math.prod(x for name, x in zip(level.axes, level.shape, strict=True) if name not in _PAGE_AXES)
     for page in level.pages:
@@ -259,7 +259,7 @@ def _images(
         layout = found[0].layout
         size = layout.height * layout.width * layout.samples
         total = math.prod(level.shape)
-        if total == size:  # of which samples are an axis under another name: TIFF itself has all there is
+        if total == size:  # samples are an axis under another name: plain TIFF describes this fully
             return None
         if total != n * size:
             raise _AxesError(f"{total} samples along {level.axes} follow one image of {size}, which has some of these")
@@ -268,7 +268,7 @@ def _images(
 
 
 def _planes(image: Image, begin: int, n: int, structure: TiffStructure) -> tuple[Image, ...] | None:
-    """Return images that follow the first one, without directories of their own."""
+    """Return images that follow the first one and have no directories."""
     layout = image.layout
     if not layout.is_plain:
         return None
@@ -303,7 +303,7 @@ class _Description:
 
 @dataclass(frozen=True, eq=False)
 class _Ome:
-    """What OME-XML says of its images."""
+    """Axes and images that OME-XML describes."""
 
     pixels: tuple[tuple[str | None, Mapping[str, str], tuple[str, ...]], ...]
 
@@ -322,7 +322,7 @@ class _Ome:
 
     @property
     def n_planes(self) -> int:
-        """How many planes all images have."""
+        """Number of planes of all images."""
         sizes = [[pixels.get(f"Size{name}", "1") for name in "TCZ"] for _, pixels, _ in self.pixels]
         return sum(math.prod(int(x) if x.isdigit() and len(x) < 10 else _MAX_PLANES + 1 for x in row) for row in sizes)
 
@@ -355,7 +355,7 @@ class _Ome:
 
 
 def _xml(text: str) -> ElementTree.Element | None:
-    if "<!" in text.replace("<!--", "") or len(text) > _MAX_XML_CHARACTERS:  # entities, of which there are none in OME
+    if "<!" in text.replace("<!--", "") or len(text) > _MAX_XML_CHARACTERS:  # entities, which OME does not use
         return None
     try:
         return ElementTree.fromstring(text.encode())

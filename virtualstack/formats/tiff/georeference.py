@@ -1,6 +1,6 @@
 """Where the pixels of an image are: the transform, the coordinates and the reference system of a GeoTIFF.
 
-GDAL reads GeoKeys where rasterio is installed; pyproj knows the systems that have a code.
+If rasterio is installed, GDAL reads GeoKeys; pyproj knows the systems that have a code.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Transform:
         return self.xj != 0 or self.yi != 0
 
     def text(self) -> str:
-        """Return the six numbers as GDAL and rioxarray write them."""
+        """Return the six numbers in the format of GDAL and rioxarray."""
         return " ".join(str(x) for x in (self.x0, self.xi, self.xj, self.y0, self.yi, self.yj))
 
     def scaled(self, across: float, down: float, /) -> Transform:
@@ -75,7 +75,7 @@ class Transform:
         return Transform(self.x0, self.xi * across, self.xj * down, self.y0, self.yi * across, self.yj * down)
 
     def coordinates(self, height: int, width: int, /) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
-        """Return dims and values of coordinates, bit for bit those of rioxarray: ``a * i + (c + a / 2)``."""
+        """Return dimensions and values of coordinates, bit for bit as in rioxarray: ``a * i + (c + a / 2)``."""
         x0 = self.xi * 0.5 + self.xj * 0.5 + self.x0
         y0 = self.yi * 0.5 + self.yj * 0.5 + self.y0
         i, j = np.arange(width), np.arange(height)
@@ -95,7 +95,7 @@ def read_transform(structure: TiffStructure, directory: Directory, keys: GeoKeys
     found: Transform | None = None
     if len(scale) >= 2 and scale[0] and scale[1]:
         xi, yj = scale[0], -abs(scale[1])
-        if len(ties) < 6:  # sizes of pixels alone
+        if len(ties) < 6:  # only pixel sizes are given
             return Transform(0.0, xi, 0.0, 0.0, 0.0, yj)
         found = Transform(ties[3] - ties[0] * xi, xi, 0.0, ties[4] - ties[1] * yj, 0.0, yj)
     elif len(matrix) == 16:
@@ -108,7 +108,7 @@ def read_transform(structure: TiffStructure, directory: Directory, keys: GeoKeys
 
 
 def control_points(structure: TiffStructure, directory: Directory, keys: GeoKeys | None, /) -> str | None:
-    """Return the ground control points of an image without transform as GeoJSON, as rioxarray does; or ``None``."""
+    """Return the ground control points of an image without transform as GeoJSON, as rioxarray does, or ``None``."""
     ties = _numbers(structure, directory, _TIE_POINTS)
     n = len(ties) // 6
     if not 0 < n <= _MAX_CONTROL_POINTS:
@@ -123,11 +123,11 @@ def control_points(structure: TiffStructure, directory: Directory, keys: GeoKeys
 
 
 def polynomials(structure: TiffStructure, directory: Directory, /) -> str | None:
-    """Return the rational polynomials (RPC) of an image as JSON, as rioxarray does; or ``None``."""
+    """Return the rational polynomials (RPC) of an image as JSON, as rioxarray does, or ``None``."""
     numbers = _numbers(structure, directory, _POLYNOMIALS)
     if len(numbers) != _N_NUMBERS:
         return None
-    numbers = [float(f"{x:.15g}") for x in numbers]  # as many digits as GDAL gives
+    numbers = [float(f"{x:.15g}") for x in numbers]  # the number of digits that GDAL writes
     found: dict[str, Any] = dict(zip(_POLYNOMIAL_NAMES, numbers, strict=False))
     for i, name in enumerate(_COEFFICIENTS):
         begin = len(_POLYNOMIAL_NAMES) + i * _N_COEFFICIENTS
@@ -146,7 +146,7 @@ def _numbers(structure: TiffStructure, directory: Directory, code: int) -> list[
 
 
 def geo_keys(structure: TiffStructure, directory: Directory, /) -> GeoKeys | None:
-    """Read the GeoKeys of an image; ``None`` if it has none. What is out of bounds is left out, as GDAL does."""
+    """Read the GeoKeys of an image; ``None`` if it has none. Like GDAL, leave out keys that are out of bounds."""
     table = structure.values(directory, _KEYS)
     if table is None or table.dtype.kind not in "iu" or len(table) < 4:
         return None
@@ -170,13 +170,13 @@ type _Tag = tuple[int, int, int, bytes]
 
 _UNKNOWN = ord("?")
 _MAX_GEOKEY_BYTES = 1 << 18
-# of a file of one pixel, which is the first byte behind the header, and of its place
+# tags of a file of one pixel (the first byte after the header), and of its position
 _PIXEL = {256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 1}
 _PLACE = {33550: (1.0, 1.0, 0.0), 33922: (0.0,) * 6}
 
 
 def wkt_by_gdal(structure: TiffStructure, directory: Directory, /) -> str | None:
-    """Return the WKT that rasterio has for the GeoKeys of an image; ``None`` if it is not installed, or has none."""
+    """Return the WKT that rasterio makes of the GeoKeys of an image; ``None`` if it makes none or is not installed."""
     tags = []
     for code in (_KEYS, _DOUBLES, _ASCII):
         if code in directory.entries:
@@ -187,7 +187,7 @@ def wkt_by_gdal(structure: TiffStructure, directory: Directory, /) -> str | None
 
 
 def _readable(raw: bytes) -> bytes:
-    """Return names of systems as text that rasterio can read, of as many bytes: it raises where they are not UTF-8."""
+    """Return names of systems as text of the same length that rasterio can read; it raises if text is not UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -204,7 +204,7 @@ def _wkt(order: str, tags: tuple[_Tag, ...]) -> str | None:
     try:
         with rasterio.MemoryFile(_one_pixel(order, tags)) as memory, memory.open(driver="GTiff") as file:
             return file.crs.to_wkt() or None if file.crs else None
-    except (rasterio.errors.RasterioError, ValueError):  # among the latter those of systems
+    except (rasterio.errors.RasterioError, ValueError):  # errors of reference systems are among the latter
         return None
 
 
@@ -228,22 +228,22 @@ _MODEL, _GEOGRAPHIC, _PROJECTED, _VERTICAL = 1024, 2048, 3072, 4096
 _DATUM, _MERIDIAN, _ANGLE, _ELLIPSOID, _AXIS, _METHOD, _LENGTH = 2050, 2051, 2054, 2056, 2057, 3074, 3076
 _PROJECTED_MODEL, _GEOGRAPHIC_MODEL, _GEOCENTRIC_MODEL = 1, 2, 3
 _WGS84, _WGS84_3D = 4326, 4979
-_OLD_HEIGHTS = range(5001, 5107)  # GeoTIFF 1.0, 6.3.4.1, which are no codes of EPSG
+_OLD_HEIGHTS = range(5001, 5107)  # GeoTIFF 1.0, 6.3.4.1; these are not EPSG codes
 _USER_DEFINED = 32767
 _CITATIONS = (3073, 1026, 2049)
 _PLAIN = frozenset({_MODEL, _RASTER_TYPE, *_CITATIONS, _PROJECTED, _ANGLE, _LENGTH})
-"""Keys that say nothing of a projected system that its code does not, if the units are those of the code."""
+"""Keys that add nothing to the code of a projected system, if the units are the units of the code."""
 _OTHERWISE = "(deprecated)", '"grad"'
-"""What GDAL replaces by the system that came after it, or writes with other last digits."""
+"""Text in WKT for which GDAL differs: it replaces deprecated systems, or writes other last digits."""
 _FACTS = frozenset({_GEOGRAPHIC, _DATUM, _MERIDIAN, _ANGLE, _ELLIPSOID, _AXIS, _METHOD, _LENGTH})
 """Keys that may contradict a code."""
 
 
 def read_crs(keys: GeoKeys, structure: TiffStructure, directory: Directory, /) -> tuple[Mapping[str, Any], str | None]:
-    """Return the attributes of ``spatial_ref``, and what is to be known of them.
+    """Return the attributes of ``spatial_ref``, and a note on them or ``None``.
 
-    A projected system of a code is looked up by pyproj. All else is read by GDAL, where rasterio is installed. Without
-    it, what keys say beside a code is compared with the code, and keys without a code are told in a note.
+    pyproj looks up a projected system that has a code. All other systems are read by GDAL if rasterio is installed.
+    Without rasterio, other keys are compared with the code, and keys without a code are listed in a note.
     """
     text = crs_text(keys)
     code = text if text is not None and text.startswith("EPSG:") else None
@@ -274,7 +274,7 @@ def _not_understood(keys: GeoKeys) -> str:
 
 
 def crs_attributes(text: str, /) -> Mapping[str, Any]:
-    """Return the attributes of a system: those of CF and WKT where pyproj knows it, else the text alone."""
+    """Return the attributes of a system: CF attributes and WKT if pyproj knows the system, else only the text."""
     found = _by_pyproj(text)
     if found is not None:
         return found
@@ -282,7 +282,7 @@ def crs_attributes(text: str, /) -> Mapping[str, Any]:
 
 
 def crs_text(keys: GeoKeys, /) -> str | None:
-    """Name the system, as ``"EPSG:32633"`` or as the WKT of a citation; ``None`` where the keys have neither.
+    """Return the system as ``"EPSG:32633"`` or as the WKT of a citation; ``None`` if the keys have neither.
 
     >>> crs_text({1024: 1, 3072: 32633})
     'EPSG:32633'
@@ -298,7 +298,7 @@ def crs_text(keys: GeoKeys, /) -> str | None:
             return f"EPSG:{height}"
         is_known = isinstance(height, int) and 1024 <= height < _USER_DEFINED
         return f"EPSG:{code}+{height}" if is_known else f"EPSG:{code}"
-    for citation in _CITATIONS:  # ESRI's, and GDAL's for what GeoKeys cannot say
+    for citation in _CITATIONS:  # written by ESRI, and by GDAL if GeoKeys cannot express the system
         text = keys.get(citation)
         if isinstance(text, str) and (at := text.find("PROJCS[")) >= 0:
             return text[at:]
@@ -307,7 +307,7 @@ def crs_text(keys: GeoKeys, /) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def _contradiction(items: tuple[tuple[int, Any], ...], code: str) -> str | None:
-    """Return which keys contradict the system of a code; ``None`` if none does, or pyproj cannot decide."""
+    """Return which keys contradict the system of a code; ``None`` if no key does, or pyproj cannot decide."""
     pyproj, keys = pyproj_if_safe(), dict(items)
     if pyproj is None or not keys.keys() & (_FACTS | {_VERTICAL}):
         return None
@@ -320,7 +320,7 @@ def _contradiction(items: tuple[tuple[int, Any], ...], code: str) -> str | None:
 
 
 def _compared(keys: GeoKeys, system: Any, pyproj: Any) -> Iterator[tuple[str, bool]]:
-    """Compare what the keys say with a system."""
+    """Compare the keys with a system; yield the name of each property, and whether it is equal."""
     parts, own = pyproj.crs, system.sub_crs_list[0] if system.sub_crs_list else system
     unit = own.axis_info[0].unit_conversion_factor
     if _LENGTH in keys and own.is_projected:
@@ -346,7 +346,7 @@ def _compared(keys: GeoKeys, system: Any, pyproj: Any) -> Iterator[tuple[str, bo
 
 
 def _unit_size(keys: GeoKeys, key: int) -> float:
-    """Return the size of a unit in metres or radians; NaN where it is not known."""
+    """Return the size of a unit in metres or radians; NaN if the unit is not known."""
     code, size = keys[key], keys.get(key + 1)
     if code == _USER_DEFINED:
         return size if isinstance(size, float) and size > 0 else math.nan
@@ -360,7 +360,7 @@ def _epsg_units() -> Mapping[int, float]:
 
 
 def _by_pyproj(text: str) -> Mapping[str, Any] | None:
-    """Return the attributes of a system; ``None`` where pyproj is not installed, or has none of this name."""
+    """Return the attributes of a system; ``None`` if pyproj is not installed, or does not know the name."""
     wkt = _wkt_by_pyproj(text)
     return None if wkt is None else {**_cf(wkt), "crs_wkt": wkt, "spatial_ref": wkt}
 
@@ -372,11 +372,11 @@ def _wkt_by_pyproj(text: str) -> str | None:
         return None
     try:
         system = pyproj.CRS.from_user_input(text)
-    except pyproj.exceptions.ProjError:  # a code that its database has not, or text that it cannot read
+    except pyproj.exceptions.ProjError:  # a code that its database lacks, or text that it cannot read
         return None
     try:
         return str(system.to_wkt("WKT1_GDAL", output_axis_rule=True))
-    except pyproj.exceptions.ProjError:  # WKT 1 has no words for it
+    except pyproj.exceptions.ProjError:  # WKT 1 cannot express it
         return str(system.to_wkt("WKT2_2018"))
 
 

@@ -82,7 +82,7 @@ def _series_group(structure: TiffStructure, series: Series, choices: Choices, lo
 
 
 def _multiscales(levels: Sequence[_Resolution], groups: Mapping[str, ManifestGroup]) -> dict[str, Any]:
-    """Describe resolutions, in the words of OME-NGFF 0.4."""
+    """Describe resolutions by the attributes of OME-NGFF 0.4."""
     name = levels[0].variable
     first = next(iter(groups.values())).arrays.get(name)
     dims = () if first is None else first.dimension_names or ()
@@ -117,7 +117,7 @@ class _Resolution:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """How many rows and columns of the full resolution one of this one stands for."""
+        """Number of rows and columns of the full resolution for one row and one column of this resolution."""
         whole = self._series.levels[0].image.layout
         return whole.height / self._layout.height, whole.width / self._layout.width
 
@@ -200,14 +200,14 @@ class _Resolution:
         return _with_missing(array, images) if None in images else array
 
     def _nodata(self) -> Any:
-        """Return the value of pixels without data; overviews may leave it to the image."""
+        """Return the value of pixels without data; overviews without one use that of the image."""
         own = nodata_value(self._layout)
         whole = self._series.levels[0].image.layout
         return nodata_value(replace(self._layout, nodata=whole.nodata)) if own is None else own
 
     def _attributes(self, metadata: ImageMetadata, bands: range, is_mapped: bool) -> dict[str, Any]:
         attributes = metadata.attributes(bands, with_tags=not self._by_band)
-        if self._series.is_stack:  # which is XML of the whole file in OME-TIFF; the dataset has it
+        if self._series.is_stack:  # in OME-TIFF, tags are XML of the whole file, which is an attribute of the dataset
             attributes.pop("TIFFTAG_IMAGEDESCRIPTION", None)
         nodata = self._nodata()
         if nodata is not None:
@@ -261,7 +261,7 @@ class _Resolution:
             if reason is not None:
                 notes.append(Refusal(path="/spatial_ref", reason=reason, kind="noted"))
         if (rational := polynomials(self._structure, directory)) is not None:
-            # of longitudes and latitudes
+            # coordinates are longitudes and latitudes
             mapping = {**(mapping if transform is not None else crs_attributes(_WGS84)), "rpcs": rational}
         if transform is not None:
             mapping["GeoTransform"] = transform.text()
@@ -292,7 +292,7 @@ def _absent(image: Image) -> Image:
 
 
 def _with_missing(array: ManifestArray, images: Sequence[Image | None]) -> ManifestArray:
-    """Mark the chunks of images that are not there as ABSENT: they are in another file."""
+    """Mark the chunks of images in other files as ABSENT."""
     manifest = array.in_memory()
     entries = manifest.entries.copy()
     flat = entries.reshape(len(images), -1)

@@ -1,4 +1,4 @@
-"""What the tags of a directory say of its image, and where the strips or tiles of it are."""
+"""The image that the tags of a directory describe, and the positions of its strips or tiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _YCBCR = 6
 _MAX_SEGMENTS = 1 << 26
 _MAX_TILE_PIXELS = 1 << 24
 
-# Tags that say how an image is laid out and stored: images that have the same ones are alike
+# Tags that describe how an image is laid out and stored. Images with the same values have the same layout.
 _LAYOUT = frozenset(
     {256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530, 32997, 32998, 42113, 50674}
 )
@@ -36,17 +36,18 @@ class ImageLayout:
     Parameters
     ----------
     height, width, samples
-        Height and width and samples of the image.
+        Height, width and samples of the image.
     rows, columns
         Rows and columns of a tile, or of a strip, which is as wide as the image.
     is_tiled, is_planar
-        If true, there are tiles, not strips; and if true, each sample has a plane of its own.
+        ``is_tiled``: if true, the image has tiles, not strips. ``is_planar``: if true, each sample has a separate
+        plane.
     settings
         How a strip or tile is stored.
     nodata
         Text of tag 42113 of GDAL.
     obstacle
-        Why it cannot be decoded, as half a sentence; ``None`` where it can.
+        Why the image cannot be decoded, as half a sentence; ``None`` if it can be decoded.
     """
 
     height: int
@@ -62,12 +63,12 @@ class ImageLayout:
 
     @property
     def n_planes(self) -> int:
-        """How many planes there are."""
+        """Number of planes."""
         return self.samples if self.is_planar else 1
 
     @property
     def depth(self) -> int:
-        """How many samples stand together."""
+        """Number of interleaved samples."""
         return 1 if self.is_planar else self.samples
 
     @cached_property
@@ -77,13 +78,13 @@ class ImageLayout:
 
     @cached_property
     def n_segments(self) -> int:
-        """How many strips or tiles there are."""
+        """Number of strips or tiles."""
         planes, down, across = self.grid
         return planes * down * across
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of values; bytes where there is none."""
+        """Dtype of values; one byte if numpy has no such dtype."""
         return self.settings.dtype or np.dtype(np.uint8)
 
     @property
@@ -115,11 +116,11 @@ class Image:
     Parameters
     ----------
     directory
-        Where it is described.
+        Directory that describes the image.
     layout
-        How it is laid out.
+        Layout of the image.
     offsets, counts
-        Bytes of its strips or tiles: plane by plane, row by row.
+        Offsets and byte counts of its strips or tiles: plane by plane, row by row.
     """
 
     directory: Directory
@@ -129,12 +130,12 @@ class Image:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the image in messages."""
         return f"image {self.directory.number}"
 
 
 class Images:
-    """Makes images of directories; those that are alike share their layout.
+    """Makes images from directories; images that are alike share their layout.
 
     Parameters
     ----------
@@ -153,11 +154,11 @@ class Images:
         Raises
         ------
         MalformedFileError
-            Tags contradict each other, or strips or tiles lie outside of the file.
+            Tags contradict each other, or strips or tiles are outside of the file.
         """
         layout = self.layout(directory)
         self._n_segments += layout.n_segments
-        # each of them has an offset, of two bytes at least
+        # each of them has an offset of at least two bytes
         if self._n_segments > min(_MAX_SEGMENTS, self.structure.size // 2):
             raise self._malformed(directory, f"there are {self._n_segments} strips and tiles in so few bytes")
         if layout.obstacle is not None:
@@ -229,7 +230,7 @@ class Images:
         )
 
     def _samples(self, directory: Directory, samples: int) -> tuple[int, int, str | None]:
-        """Return sample format and bits, which must be those of all samples."""
+        """Return sample format and bits, which must be the same for all samples."""
         found = []
         for code, what in ((339, "sample formats"), (258, "bits a sample")):
             values = self.structure.values(directory, code)
@@ -257,7 +258,8 @@ class Images:
         return None
 
     def _segments(self, directory: Directory, layout: ImageLayout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if layout.n_segments == 1 and layout.settings.compression != 1:  # of which stacks have thousands
+        # the usual case for stacks, which have thousands of images
+        if layout.n_segments == 1 and layout.settings.compression != 1:
             codes = (324, 325) if layout.is_tiled else (273, 279)
             offset, count = (self.structure.integer(directory, code) for code in codes)
             if offset is not None and count is not None and offset + count <= self.structure.size:
@@ -277,7 +279,7 @@ class Images:
             raise self._malformed(directory, f"there are the lengths of {found} of {n} strips or tiles")
         offsets, counts = offsets[:n], counts[:n]
         if expected is not None:
-            # more bytes than pixels are padding; of one strip, writers get the length wrong
+            # bytes after the pixels are padding; writers store a wrong length for a single strip
             counts = np.minimum(counts, expected) if n > 1 else np.where(offsets > 0, expected, 0)
         self._check_inside(directory, offsets, counts)
         return offsets, counts

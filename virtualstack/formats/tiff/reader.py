@@ -1,12 +1,12 @@
 """The reader of TIFF files.
 
-The way from a file to a group:
+The steps from a file to a group:
 
-1. `structure` reads the directories, and the values of their tags. `image` says what these mean for one image.
-2. `series` finds images that belong together: pages, overviews and masks. `dialects` asks tifffile for other axes.
+1. `structure` reads the directories and the values of their tags. `image` interprets them for one image.
+2. `series` finds images that belong together: pages, overviews and masks. `dialects` uses tifffile for other axes.
 3. `arrays` makes a virtual array of the strips or tiles of an image, with its attributes.
-4. `georeference` has the transform, the coordinates and the reference system.
-5. `groups` puts them together: one dataset, or a tree of resolutions.
+4. `georeference` reads the transform, the coordinates and the reference system.
+5. `groups` combines them: one dataset, or a tree of resolutions.
 
 Values are decoded by `virtualstack.codecs.tiff`.
 """
@@ -31,23 +31,23 @@ __all__ = ["TIFF"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TIFF:
-    """Reader of TIFF, GeoTIFF, COG and OME-TIFF files; it reads directories only, no strip or tile.
+    """Reader of TIFF, GeoTIFF, COG and OME-TIFF files; it reads only directories, no strips or tiles.
 
-    Names, dimensions, coordinates and attributes are those of rioxarray where there is one image, and those of tifffile
-    where there are many.
+    Names, dimensions, coordinates and attributes are the same as in rioxarray for a single image, and the same as in
+    tifffile for several images.
 
     Parameters
     ----------
     band_as_variable
-        If true, bands are variables ``band_1``, ``band_2`` and so on, as with rioxarray, not a dimension.
+        If true, bands are variables ``band_1``, ``band_2`` and so on, as with rioxarray, instead of a dimension.
     chunk_size
-        Bytes of a chunk at most where strips are not compressed and follow each other, which are merged or cut, as a
-        number or such as ``"4 MiB"``. ``"auto"`` is 4 MiB; ``None`` references all that is contiguous as one chunk.
+        Maximum bytes of a chunk, as a number or text such as ``"4 MiB"``. It applies to uncompressed contiguous strips,
+        which are merged or cut. ``"auto"`` is 4 MiB; ``None`` makes all contiguous strips one chunk.
 
     Raises
     ------
     ValueError
-        ``chunk_size`` is no positive number of bytes.
+        ``chunk_size`` is not a positive number of bytes.
     """
 
     name: ClassVar[str] = "tiff"
@@ -56,15 +56,15 @@ class TIFF:
     chunk_size: int | str | None = "auto"
 
     def __post_init__(self) -> None:
-        self._most_bytes()  # or an error
+        self._most_bytes()  # raises an error if the size is not valid
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a file.
+        """Describe a file as a group of virtual arrays.
 
         Raises
         ------
         MalformedFileError
-            It is no TIFF file, contradicts itself, or has lost its end.
+            The file is not a TIFF file, contradicts itself, or is truncated.
         StorageError
             The bytes could not be read.
         """

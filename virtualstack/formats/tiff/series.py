@@ -18,7 +18,7 @@ _REDUCED, _MASK = 1, 4  # TIFF 6.0, tag 254
 _OLD_REDUCED = 2  # tag 255
 _SUB_DIRECTORIES = 330
 _PLACE = frozenset({33550, 33922, 34264, 34735, 34736, 34737})
-"""Tags that say where an image lies: those at other places are no stack."""
+"""Tags of the position of an image on Earth: images at different positions are not a stack."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,10 +28,10 @@ class Level:
     Parameters
     ----------
     images
-        One for each element along the axes of pages, in C order; ``None`` for one that is missing. All are laid out
-        alike.
+        One image for each element along the axes of pages, in C order; ``None`` for a missing image. All images have
+        the same layout.
     masks
-        Masks of the images, where they have some.
+        Masks of the images, if they have masks.
     """
 
     images: tuple[Image | None, ...]
@@ -39,7 +39,7 @@ class Level:
 
     @property
     def image(self) -> Image:
-        """The first one that is there."""
+        """The first image that is not missing."""
         return next(image for image in self.images if image is not None)
 
 
@@ -50,17 +50,17 @@ class Series:
     Parameters
     ----------
     levels
-        The largest first.
+        Resolutions, the largest first.
     pages
-        Names and lengths of the axes along which there are images; none for one image.
+        Names and lengths of the axes along which there are several images; empty for a single image.
     is_stack
-        If true, it is a stack, or a picture with axes of its own, and not one image as GDAL sees it.
+        If true, the series is a stack, or has further axes, and is not a single image as in GDAL.
     title
-        Name in the file.
+        Name of the series in the file.
     attributes, coordinates
         Attributes and coordinates of the dataset; coordinates by name, with their values and attributes.
     note
-        What is to be known of it.
+        Note for the user on the series.
     """
 
     levels: tuple[Level, ...]
@@ -74,7 +74,7 @@ class Series:
 
 @dataclass(slots=True)
 class _Main:
-    """An image of full resolution, and what belongs to it."""
+    """An image of full resolution, with its overviews and masks."""
 
     image: Image
     overviews: list[Image] = field(default_factory=list)
@@ -82,14 +82,14 @@ class _Main:
 
 
 def find_series(structure: TiffStructure, images: Images, source: Source, /) -> list[Series]:
-    """Find the series of a file; there is one at least.
+    """Find the series of a file; there is at least one.
 
     Raises
     ------
     MalformedFileError
         A directory or an image contradicts itself.
     UnsupportedFeatureError
-        The file is of a microscope whose own additions are not understood.
+        The file comes from a microscope whose proprietary additions are not supported.
     """
     directories = list(structure.chain())
     dialect = detect_dialect(structure, directories)
@@ -136,7 +136,7 @@ def _add(mains: list[_Main], image: Image, kind: int) -> None:
 def _add_below(
     mains: list[_Main], structure: TiffStructure, images: Images, directory: Directory, taken: set[int]
 ) -> None:
-    """Add the images of directories below one: overviews, or others that are as large."""
+    """Add the images of directories below another one: overviews, or further images of the same size."""
     if _SUB_DIRECTORIES not in directory.entries:
         return
     offsets = structure.values(directory, _SUB_DIRECTORIES)
@@ -166,14 +166,14 @@ def _stacked(mains: list[_Main], structure: TiffStructure) -> list[Series]:
 
 
 class _Scales:
-    """Scales and offsets of images, which one variable has one of; each text of GDAL is read once."""
+    """Scales and offsets of images, since a variable has only one of each; each metadata text of GDAL is read once."""
 
     def __init__(self, structure: TiffStructure) -> None:
         self._structure = structure
         self._known: dict[bytes, tuple[Any, ...]] = {}
 
     def key(self, directory: Directory, /) -> tuple[Any, ...]:
-        """Return what differs between images that do not scale alike."""
+        """Return a key that differs between images with different scales."""
         if GDAL_METADATA not in directory.entries:
             return ()
         raw = self._structure.raw(directory, GDAL_METADATA)

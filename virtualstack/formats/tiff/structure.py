@@ -1,7 +1,8 @@
 """The structure of a TIFF file: its directories, and the values of their tags.
 
-TIFF 6.0, section 2; BigTIFF has wider counts and offsets. Everything is checked against the size of the file: no count
-of a damaged file makes anything larger than the file is. Headers may lie anywhere; they are fetched by few requests.
+TIFF 6.0, section 2; BigTIFF has wider counts and offsets. Everything is checked against the size of the file, so a
+wrong count in a damaged file cannot make an object larger than the file. Headers may be anywhere; they are fetched by
+few requests.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ _SMALL_FILE_BYTES = 1 << 20
 
 
 class PrefetchingSource:
-    """Reads a source in stretches that grow while what is read lies behind what was read before.
+    """A source that reads ahead; it reads longer ranges as long as each read follows the one before.
 
-    Directories of a stack lie in the order of the file most often, near each other or equally far apart: of the latter,
-    the places of the next ones are guessed, and fetched together.
+    Directories of a stack are usually in file order, close to each other or at equal distances. With equal distances,
+    the positions of the next directories are guessed, and fetched together.
 
     Parameters
     ----------
     source
-        Where the bytes come from.
+        Source of the bytes.
     """
 
     def __init__(self, source: Source) -> None:
@@ -50,7 +51,7 @@ class PrefetchingSource:
         self._asked: list[int] = []
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Return bytes, fewer only where the file ends."""
+        """Return bytes, fewer only at the end of the file."""
         length = max(0, min(length, self.size - offset))
         begin, data = self._last
         if begin <= offset and offset + length <= begin + len(data):
@@ -84,7 +85,7 @@ class PrefetchingSource:
         self._last = self._reads[-len(ranges)]
 
     def _guessed(self, offset: int, length: int) -> list[tuple[int, int]]:
-        """Return the places of the next directories, where the last ones lie equally far apart."""
+        """Return the ranges of the next directories, if the last ones are at equal distances."""
         self._asked = [*self._asked[-2:], offset]
         if len(self._asked) < 3:
             return []
@@ -113,12 +114,12 @@ TYPES: Mapping[int, str] = {
     2: "S1",
     3: "u2",
     4: "u4",
-    5: "u4",  # rational: two of them
+    5: "u4",  # a rational has two numbers
     6: "i1",
     7: "u1",
     8: "i2",
     9: "i4",
-    10: "i4",  # rational: two of them
+    10: "i4",  # a rational has two numbers
     11: "f4",
     12: "f8",
     13: "u4",
@@ -139,18 +140,18 @@ type Entry = tuple[int, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """One directory, by which an image is described.
+    """One directory, which describes an image.
 
     Parameters
     ----------
     offset
-        Where it lies, in bytes.
+        Position of the directory, in bytes.
     number
-        Number in the chain, from 0; the number of its parent for a directory below another one.
+        Number in the chain, from 0. A directory below another one has the number of its parent.
     entries
-        By tag.
+        Entries by tag.
     following
-        Offset of the next one; 0 where there is none.
+        Offset of the next directory; 0 if there is none.
     """
 
     offset: int
@@ -165,12 +166,12 @@ class TiffStructure:
     Parameters
     ----------
     ahead
-        Where the bytes come from.
+        Source of the bytes, which reads ahead.
 
     Raises
     ------
     MalformedFileError
-        There is no TIFF header.
+        The file does not begin with a TIFF header.
     """
 
     def __init__(self, ahead: PrefetchingSource) -> None:
@@ -212,7 +213,7 @@ class TiffStructure:
         Raises
         ------
         MalformedFileError
-            There is none, one lies outside of the file, or one comes twice.
+            There is no directory, a directory is outside of the file, or a directory is repeated.
         """
         if not self.first:
             raise self.malformed("it has no image", 4)
@@ -229,12 +230,12 @@ class TiffStructure:
             offset, number = directory.following, number + 1
 
     def directory(self, offset: int, number: int, /) -> Directory:
-        """Read a directory, or return the one that was read there before: several tags may name it.
+        """Read a directory, or return it from memory if it was read before: several tags may refer to it.
 
         Raises
         ------
         MalformedFileError
-            It lies outside of the file.
+            The directory is outside of the file.
         """
         if offset in self._known:
             return self._known[offset]
@@ -256,18 +257,18 @@ class TiffStructure:
             if len(data) < end:
                 raise self.malformed(f"directory {number}, of {count} tags from byte {offset} on, has no end", offset)
         entries = {code: (kind, n, value) for code, kind, n, value in self._entry.iter_unpack(data[width:end])}
-        # the last offset may be missing where nothing follows
+        # the last offset may be missing if nothing follows
         following = self._offset.unpack_from(data, end)[0] if len(data) >= end + self._offset.size else 0
         found = self._known[offset] = Directory(offset, number, entries, following)
         return found
 
     def values(self, directory: Directory, code: int, /) -> NDArray[Any] | None:
-        """Return the values of a tag; ``None`` if it is not there. Rationals are pairs, text is bytes.
+        """Return the values of a tag; ``None`` if the tag is missing. Rationals are pairs, and text is bytes.
 
         Raises
         ------
         MalformedFileError
-            The type is unknown, or the values lie outside of the file.
+            The type is unknown, or the values are outside of the file.
         """
         entry = directory.entries.get(code)
         if entry is None:
@@ -278,7 +279,7 @@ class TiffStructure:
         return np.frombuffer(self.raw(directory, code), dtype)
 
     def integer(self, directory: Directory, code: int, /) -> int | None:
-        """Return the one unsigned number of 2, 4 or 8 bytes of a tag that is stored in its entry; else ``None``."""
+        """Return a single unsigned number of 2, 4 or 8 bytes that is stored in the entry of a tag; else ``None``."""
         kind, count, value = directory.entries.get(code, _NOTHING)
         size = _INTEGERS.get(kind, 0)
         if count != 1 or not 0 < size <= len(value):
@@ -286,12 +287,12 @@ class TiffStructure:
         return int.from_bytes(value[:size], "little" if self.order == "<" else "big")
 
     def key(self, directory: Directory, codes: frozenset[int], /) -> tuple[Any, ...]:
-        """Return the tags of some codes that are there, with their types, counts and the bytes of their values.
+        """Return the tags of some codes that the directory has, with their types, counts and bytes of values.
 
         Raises
         ------
         MalformedFileError
-            Values lie outside of the file, or are longer than any that make sense.
+            Values are outside of the file, or are longer than any plausible value.
         """
         width = self._offset.size
         found = []
@@ -306,12 +307,12 @@ class TiffStructure:
         return tuple(found)
 
     def raw(self, directory: Directory, code: int, /) -> bytes:
-        """Return the bytes of the values of a tag that is there.
+        """Return the bytes of the values of a tag that the directory has.
 
         Raises
         ------
         MalformedFileError
-            They lie outside of the file.
+            The values are outside of the file.
         """
         kind, count, value = directory.entries[code]
         size = count * _SIZES.get(kind, 1)
@@ -331,7 +332,7 @@ class TiffStructure:
         Raises
         ------
         MalformedFileError
-            It is none.
+            The value is not a whole number.
         """
         values = self.values(directory, code)
         if values is None or not values.size:
@@ -341,7 +342,7 @@ class TiffStructure:
         return int(values[0])
 
     def text(self, directory: Directory, code: int, /) -> str | None:
-        """Return the text of a tag up to its first NUL; ``None`` if the tag does not exist."""
+        """Return the text of a tag up to its first NUL; ``None`` if the tag is missing."""
         if code not in directory.entries:
             return None
         raw = self.raw(directory, code).partition(b"\0")[0]
