@@ -1,1 +1,1 @@
-"""DMR++ documents (OPeNDAP): what is in a file, and where its chunks lie, written down beside it."""
+"""DMR++ documents (OPeNDAP), which describe a file and the byte ranges of its chunks."""

@@ -21,7 +21,7 @@ from virtualstack.manifests.cells import MAX_READ_CELLS
 
 __all__ = ["DmrppChunkedLayout", "place_blocks", "place_chunks", "read_filters"]
 
-# HDF5's numbers of the filters that DMR++ knows; it names no other
+# HDF5's numbers of the filters that DMR++ knows; it has no others
 _FILTERS = {"deflate": 1, "shuffle": 2, "fletcher32": 3}
 _OLD_ORDER = "shuffle", "deflate", "fletcher32"
 _MAX_FILTERS = 32  # H5Z_MAX_NFILTERS
@@ -29,29 +29,29 @@ _MAX_MASKS = 64
 _CHECKSUM_BYTES = 4  # of fletcher32
 
 type Locate = Callable[[str], Location]
-"""Makes a location of a URL as it stands in a document; ``""`` is the document's own source."""
+"""Function that makes a location from a URL in a document; ``""`` is the document's own source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DmrppChunkedLayout:
-    """What the chunks of a variable have in common.
+    """Properties that all chunks of a variable share.
 
     Parameters
     ----------
     dtype
         Dtype of the elements as stored, after ``codecs``.
     codecs
-        Elementwise, before those of filters.
+        Elementwise codecs, before the codecs of filters.
     shape
         Shape of the variable.
     chunks
-        Shape of a chunk; ``None`` where the document has none, and one range or several blocks hold all values.
+        Shape of a chunk; ``None`` if the document has none. One range or several blocks then hold all values.
     filters
-        In the order of encoding.
+        Filters in the order of encoding.
     fill
-        What is read where there is no chunk; zero where ``no_fill`` is set.
+        Fill value that is read if there is no chunk; zero if ``no_fill`` is set.
     no_fill
-        Why ``fill`` must not be read, as half a sentence; ``None`` where it is good.
+        Why ``fill`` must not be read, as half a sentence; ``None`` if it may be read.
     """
 
     dtype: np.dtype[Any]
@@ -69,21 +69,21 @@ def read_filters(text: str, levels: str, itemsize: int, /, *, is_ordered: bool) 
     Parameters
     ----------
     text
-        Names of filters with spaces between them.
+        Names of filters, separated by spaces.
     levels
         ``deflateLevel``.
     itemsize
         Bytes of an element.
     is_ordered
-        If true, the names stand in the order of encoding: documents without ``dmrpp:version`` have them in any order,
-        and the filters themselves are in one (BES, DmrppCommon::set_filter).
+        If true, the names are in the order of encoding. Documents without ``dmrpp:version`` have them in any order, and
+        the filters were applied in a fixed order (BES, DmrppCommon::set_filter).
 
     Raises
     ------
     RefusedError
-        A filter is none that DMR++ is known to have, or no codecs decode them in this order.
+        A filter is not one of DMR++, or no codecs decode the filters in this order.
     BadValueError
-        There are too many.
+        There are too many filters.
     """
     names = text.split()
     unknown = [name for name in names if name not in _FILTERS]
@@ -106,23 +106,23 @@ def read_filters(text: str, levels: str, itemsize: int, /, *, is_ordered: bool) 
 
 
 def place_chunks(rows: Rows | None, layout: DmrppChunkedLayout, locate: Locate, /) -> tuple[ChunkManifest, ChunkGrid]:
-    """Put chunks on their grid; cells that have none are EMPTY.
+    """Put chunks on their grid; cells without a chunk are EMPTY.
 
     Parameters
     ----------
     rows
-        Elements ``dmrpp:chunk``, or ``None`` for none.
+        Elements ``dmrpp:chunk``, or ``None`` if there are none.
     layout
         Layout of the chunks of the variable.
     locate
-        Makes locations.
+        Function that makes locations.
 
     Raises
     ------
     BadValueError
-        A chunk lies outside of the array, on another, or has another length than its values.
+        A chunk is outside of the array, overlaps another one, or has a different length than its values.
     RefusedError
-        An attribute of a chunk is unknown, or what is EMPTY reads as something unknown.
+        An attribute of a chunk is unknown, or the fill value of EMPTY cells is not known.
     """
     chunks = layout.chunks or tuple(max(n, 1) for n in layout.shape)
     if len(chunks) != len(layout.shape) or min(chunks, default=1) < 1:
@@ -138,7 +138,7 @@ def place_chunks(rows: Rows | None, layout: DmrppChunkedLayout, locate: Locate, 
     cells = _cells(columns, grid, chunks)
     if n < n_cells and layout.no_fill is not None:
         raise RefusedError(f"{n_cells - n} of {n_cells} chunks were never written, and {layout.no_fill}")
-    entries = np.zeros(grid.shape, ENTRY)  # EMPTY, in memory that is not touched
+    entries = np.zeros(grid.shape, ENTRY)  # EMPTY; memory that is not touched
     if not n:
         return ChunkManifest(entries=entries, fills=(layout.fill,)), grid
     encodings, encoding_rows = _encodings(columns, layout, chunks)
@@ -151,14 +151,14 @@ def place_chunks(rows: Rows | None, layout: DmrppChunkedLayout, locate: Locate, 
 
 
 def place_blocks(rows: Rows, layout: DmrppChunkedLayout, locate: Locate, /) -> tuple[ChunkManifest, ChunkGrid]:
-    """Put blocks, which are the values one after the other, on a grid along the first axis.
+    """Put blocks, which hold consecutive values, on a grid along the first axis.
 
     Raises
     ------
     BadValueError
-        They hold more or less bytes than the array has.
+        The blocks hold more or fewer bytes than the array.
     RefusedError
-        They are compressed as a whole, or do not end where rows of the array end.
+        The blocks are compressed as a whole, or do not end at the end of rows of the array.
     """
     shape, itemsize = layout.shape, layout.dtype.itemsize
     columns = _known_columns(rows)
@@ -219,7 +219,7 @@ def _cells(columns: Columns, grid: ChunkGrid, chunks: tuple[int, ...]) -> NDArra
             f"{grid.array_shape} begins"
         )
     cells: NDArray[np.int64] = np.ravel_multi_index(tuple(scaled.T), grid.shape).astype(np.int64)
-    if (np.diff(cells) < 1).any():  # else they are in order, as get_dmrpp writes them
+    if (np.diff(cells) < 1).any():  # otherwise they are sorted, as get_dmrpp writes them
         order = np.argsort(cells, kind="stable")
         twice = np.diff(cells[order]) == 0
         if twice.any():
@@ -231,7 +231,7 @@ def _cells(columns: Columns, grid: ChunkGrid, chunks: tuple[int, ...]) -> NDArra
 def _encodings(
     columns: Columns, layout: DmrppChunkedLayout, chunks: tuple[int, ...]
 ) -> tuple[tuple[ChunkEncoding, ...], NDArray[np.intp]]:
-    """Return the encodings by the filters that chunks went through, and that of each chunk."""
+    """Return one encoding for each set of filters in use, and the index of the encoding of each chunk."""
     masks, rows = np.zeros(1, np.int64), np.zeros(1, np.intp)
     if columns.mask is not None:
         masks, rows = np.unique(columns.mask & ((1 << len(layout.filters)) - 1), return_inverse=True)
@@ -251,13 +251,13 @@ def _encodings(
 
 @functools.lru_cache(maxsize=256)
 def _codecs(filters: tuple[Filter, ...]) -> tuple[str | None, tuple[Codec, ...]]:
-    """Return why no codecs decode filters, or the codecs; variables of a document have few different ones."""
+    """Return why no codecs decode filters, or ``None``, and the codecs; a document has few different filters."""
     reason = obstacle(filters)
     return reason, filter_codecs(filters) if reason is None else ()
 
 
 def _check_lengths(lengths: NDArray[np.int64], filters: tuple[Filter, ...], length: int) -> None:
-    """Raise where chunks that are not compressed have another length than their values."""
+    """Raise an error if an uncompressed chunk has a different length than its values."""
     names = [step.name for step in filters]
     if "deflate" in names:
         return
@@ -268,7 +268,7 @@ def _check_lengths(lengths: NDArray[np.int64], filters: tuple[Filter, ...], leng
 
 
 def _locations(columns: Columns, locate: Locate) -> tuple[NDArray[np.int64], tuple[Location, ...]]:
-    """Return the location code of each chunk, or of all, and the table of locations."""
+    """Return the location code of each chunk, or a single code for all, and the table of locations."""
     if columns.source is None:
         return np.array([FIRST]), (locate(""),)
     used, codes = np.unique(columns.source, return_inverse=True)

@@ -1,4 +1,4 @@
-"""DAP4's types as numpy's, and values that stand in a document as text."""
+"""Types of DAP4 as dtypes of numpy, and values that a document stores as text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from virtualstack.manifests import Fill, Refusal, value_changing
 __all__ = ["PADDINGS", "TEXT", "parse_fill", "read_attributes", "read_number", "stored_dtype", "text_elements"]
 
 TEXT = frozenset({"String", "URL", "Url"})
-"""Types whose values are texts."""
+"""Types whose values are text."""
 
 PADDINGS: Mapping[str, Padding] = {"null_term": "nullterm", "null_pad": "nullpad", "space_pad": "spacepad"}
-"""Paddings of texts in the words of DMR++ and of HDF5."""
+"""Paddings of text by their names in DMR++, with their names in HDF5."""
 
 # DAP4 specification, 5.1, "atomic types"; Byte and UByte are other names of UInt8
 _NUMBERS = {
@@ -38,8 +38,8 @@ _NUMBERS = {
     "Float32": "f4",
     "Float64": "f8",
 }
-_ORDERS = {"LE": "<", "BE": ">", "": "<"}  # BES swaps bytes of "BE" alone
-_MAX_ELEMENT_BYTES = 1 << 20  # of an element: each variable holds one, as its fill value
+_ORDERS = {"LE": "<", "BE": ">", "": "<"}  # BES swaps bytes only for "BE"
+_MAX_ELEMENT_BYTES = 1 << 20  # maximum bytes of an element: each variable holds one, as its fill value
 _MAX_AXES = 32
 _NO_VALUES = frozenset({"Container", "OtherXML", "Opaque"})
 
@@ -50,7 +50,7 @@ def read_number(text: str | None, what: str, /) -> int:
     Raises
     ------
     BadValueError
-        It is none, or is 2^63 or more.
+        The text is not such a number, or the number is 2^63 or more.
     """
     if text is None:
         raise BadValueError(f"it has no {what}")
@@ -62,25 +62,25 @@ def read_number(text: str | None, what: str, /) -> int:
 def stored_dtype(
     element: Element, byte_order: str, offsets: str | None, enumeration: Callable[[str], Element], /
 ) -> np.dtype[Any]:
-    """Return the dtype of the elements of a variable as they are stored; not of texts.
+    """Return the dtype of the elements of a variable as they are stored; text is not supported here.
 
     Parameters
     ----------
     element
         The variable.
     byte_order
-        ``"LE"``, ``"BE"``, or ``""`` where the document does not say.
+        ``"LE"``, ``"BE"``, or ``""`` if the document does not name it.
     offsets
-        ``structOffset`` of the chunks: of all fields but the first, and the length of one element, in bytes.
+        ``structOffset`` of the chunks, in bytes: offsets of all fields but the first, and the length of one element.
     enumeration
-        Finds the element ``Enumeration`` by name.
+        Function that finds the element ``Enumeration`` by name.
 
     Raises
     ------
     BadValueError
-        The byte order, or ``structOffset``, is none.
+        The byte order or ``structOffset`` is not valid.
     RefusedError
-        The type has no dtype, or the document does not say how it is stored.
+        The type has no dtype, or the document does not describe how it is stored.
     """
     if byte_order not in _ORDERS:
         raise BadValueError(f"byteOrder is '{byte_order}', neither 'LE' nor 'BE'")
@@ -100,21 +100,21 @@ def stored_dtype(
 
 
 def text_elements(length: int, pad: str, /) -> tuple[np.dtype[Any], tuple[Codec, ...]]:
-    """Return dtype and codecs that take the padding off, of texts of a fixed length.
+    """Return dtype and codecs that remove the padding of text of a fixed length.
 
     Parameters
     ----------
     length
-        Bytes.
+        Length in bytes.
     pad
         One of `PADDINGS`.
 
     Raises
     ------
     BadValueError
-        There are no texts of this length.
+        Text cannot have this length.
     RefusedError
-        The padding is none that is known.
+        The padding is not known.
     """
     if not length:
         raise BadValueError("its texts have 0 bytes")
@@ -168,23 +168,24 @@ def _structure_dtype(
 
 
 def read_attributes(element: Element, path: str, /, *, is_char: bool = False) -> tuple[dict[str, Any], list[Refusal]]:
-    """Return the attributes of a variable or group, and notes on those that have no counterpart.
+    """Return the attributes of a variable or group, and notes on attributes that have no counterpart.
 
-    Text is `str`, several texts a list of them; one number is a numpy scalar, several are an array.
+    Text becomes `str`, and several texts become a list of them. One number becomes a numpy scalar, and several become
+    an array.
 
     Parameters
     ----------
     element
-        The variable or group.
+        Element of the variable or group.
     path
-        Its path.
+        Path of the variable or group.
     is_char
-        If true, its values are bytes; its ``_FillValue`` is then, too.
+        If true, the values of the variable are bytes, and so is its ``_FillValue``.
 
     Raises
     ------
     BadValueError
-        An attribute that changes values is no value of its type.
+        The value of an attribute that changes decoded values does not fit its type.
     """
     values: dict[str, Any] = {}
     notes: list[Refusal] = []
@@ -221,7 +222,7 @@ def _array(texts: Iterable[str], dtype: np.dtype[Any]) -> Any:
     try:
         if any("_" in x for x in texts):
             raise ValueError("Python's numbers may have underscores, others have none")
-        # the old handlers of OPeNDAP write 'nan.' and 'inf.'
+        # old handlers of OPeNDAP write 'nan.' and 'inf.'
         numbers = [float(x.strip().rstrip(".")) if dtype.kind == "f" else int(x) for x in texts]
         with np.errstate(over="raise"):
             return np.array(numbers, dtype)
@@ -231,17 +232,17 @@ def _array(texts: Iterable[str], dtype: np.dtype[Any]) -> Any:
 
 # -- fill values ----------------------------------------------------------------------------------------------
 
-# netCDF-C, netcdf.h: NC_FILL_FLOAT and NC_FILL_DOUBLE; and what marks missing values in HDF-EOS
+# netCDF-C, netcdf.h: NC_FILL_FLOAT and NC_FILL_DOUBLE
 _USUAL_FILLS = (9.969209968386869e36,)
 _DIGITS = 6
 
 
 def parse_fill(text: str, dtype: np.dtype[Any], attribute: object, /) -> tuple[Fill, str | None]:
-    """Read the fill value of a variable, and say what is doubtful about it.
+    """Read the fill value of a variable, and return why it may be wrong.
 
-    OPeNDAP's ``get_dmrpp`` writes floats with six digits (its ``get_value_as_string``, a C++ stream), which are not
-    all of most numbers. Where those six digits are those of ``_FillValue``, of netCDF's default or of the largest
-    number of the type, that is meant; where they are fewer, they are taken as they stand.
+    OPeNDAP's ``get_dmrpp`` writes floats with six digits (its ``get_value_as_string``, a C++ stream), which is too few
+    for most numbers. If six digits equal those of ``_FillValue``, of netCDF's default or of the largest number of the
+    type, that number is used. Numbers with fewer digits are used unchanged.
 
     Parameters
     ----------
@@ -257,12 +258,12 @@ def parse_fill(text: str, dtype: np.dtype[Any], attribute: object, /) -> tuple[F
     fill
         The fill value.
     doubt
-        Half a sentence, or ``None``.
+        Why the value may be wrong, as half a sentence, or ``None``.
 
     Raises
     ------
     BadValueError
-        The text is no value of the type.
+        The text is not a value of the type.
 
     >>> parse_fill("9.96921e+36", np.dtype("f4"), None)[0].value, parse_fill("-9999", np.dtype("f4"), None)[0].value
     (np.float32(9.96921e+36), np.float32(-9999.0))
@@ -303,7 +304,7 @@ def parse_fill(text: str, dtype: np.dtype[Any], attribute: object, /) -> tuple[F
 
 
 def _structure_fill(text: str, dtype: np.dtype[Any]) -> tuple[Fill, str | None]:
-    """Read one number for each field, in their order; or the one 0 that stands for all of them."""
+    """Read one number for each field, in the order of fields; a single 0 stands for all fields."""
     cell = np.zeros((), dtype)
     texts = text.split()
     if texts == ["0"] or not texts:

@@ -1,4 +1,4 @@
-"""DMR++ documents as trees of elements; what those mean is not known here.
+"""DMR++ documents as trees of elements; this module does not interpret the elements.
 
 DMR++ is a DAP4 DMR with elements of the namespace ``dmrpp`` (OPeNDAP's BES, modules/dmrpp_module: DMZ.cc and the
 "DMR++ Documentation for the dmrpp Namespace").
@@ -37,12 +37,12 @@ class BadValueError(Exception):
 
 
 class RefusedError(Exception):
-    """The variable is legal, and has no byte ranges that are known to give its values; the message is the reason.
+    """The variable is legal, but no known byte ranges hold its values; the message is the reason.
 
     Parameters
     ----------
     inline_size
-        Bytes that the values take, where the inline limit is what stands in the way.
+        Bytes that the values take, if the inline limit is the reason.
     """
 
     def __init__(self, message: str, *, inline_size: int = 0) -> None:
@@ -50,7 +50,7 @@ class RefusedError(Exception):
         self.inline_size = inline_size
 
 
-# dmrpp.xsd, ChunkType and BlockType; `trust` says that a URL needs no credentials of its own
+# dmrpp.xsd, ChunkType and BlockType; `trust` marks a URL that needs no separate credentials
 _KNOWN = frozenset({"offset", "nBytes", "chunkPositionInArray", "fm", "href", "trust", "dmrpp:trust"})
 _LINKED = "LinkedBlockIndex"
 _COMMA, _SEMICOLON, _ZERO, _NINE = b",;09"
@@ -64,15 +64,16 @@ class Columns:
     Parameters
     ----------
     offset, length
-        Bytes, shape ``(n,)``.
+        Offsets and lengths in bytes, shape ``(n,)``.
     position
-        First element of each chunk, shape ``(n, axes)``; ``None`` where the document does not say.
+        First element of each chunk, shape ``(n, axes)``; ``None`` if the document does not have it.
     mask
-        Shape ``(n,)``: bit i is set where filter i was left out; ``None`` where none was.
+        Shape ``(n,)``: bit i is set if filter i was skipped; ``None`` if no filter was skipped.
     source
-        Shape ``(n,)``: row of ``hrefs``, or -1 for the source of the document; ``None`` where it is that of all.
+        Shape ``(n,)``: row of ``hrefs``, or -1 for the source of the document; ``None`` if all chunks are in that
+        source.
     hrefs
-        As they stand in the document.
+        URLs as written in the document.
     """
 
     offset: NDArray[np.int64]
@@ -84,14 +85,14 @@ class Columns:
 
 
 class Rows:
-    """Takes the attributes of one element after the other, and makes columns of them.
+    """Collector of the attributes of consecutive elements, which become columns.
 
     Parameters
     ----------
     kind
         ``"dmrpp:chunk"`` or ``"dmrpp:block"``.
     short_names
-        Gives an attribute's name without its namespace.
+        Function that returns an attribute's name without its namespace.
     """
 
     __slots__ = ("_fault", "_hrefs", "_parts", "_pending", "_short_names", "append", "kind", "unknown")
@@ -107,11 +108,11 @@ class Rows:
         self.append = self._pending.append
 
     def add(self, columns: Columns, /) -> None:
-        """Take rows that are numbers already."""
+        """Add rows that are numbers already."""
         self._parts.append(columns)
 
     def flush(self) -> None:
-        """Turn what was taken into numbers, which are a tenth of its size."""
+        """Convert the collected text to numbers, which need a tenth of the memory."""
         if not self._pending:
             return
         try:
@@ -126,7 +127,7 @@ class Rows:
         Raises
         ------
         BadValueError
-            A number is none, or an attribute is missing.
+            A text is not a number, or an attribute is missing.
         """
         self.flush()
         if self._fault is not None:
@@ -149,7 +150,7 @@ class Rows:
         )
 
     def _joined(self, name: Literal["mask", "source"], usual: int) -> NDArray[np.int64] | None:
-        """Join a column that parts may do without."""
+        """Join a column that some parts may lack."""
         columns: list[NDArray[np.int64] | None] = [getattr(part, name) for part in self._parts]
         if all(column is None for column in columns):
             return None
@@ -184,19 +185,19 @@ class Rows:
 
 
 def _numbers(texts: Sequence[str], what: str) -> NDArray[np.int64]:
-    """Read one whole number of each text."""
+    """Read one whole number from each text."""
     return _split(",".join(texts), len(texts), what)
 
 
 def _positions(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Read ``[0,720]`` of each text: shape ``(n, axes)``."""
+    """Read positions such as ``[0,720]`` from each text: shape ``(n, axes)``."""
     text = "".join(texts).replace(", ", ",")
     body = text[1:-1].replace("][", ";")
     n, n_axes = len(texts), texts[0].count(",") + 1
     separators = np.frombuffer(body.encode(), np.uint8)
     separators = separators[(separators == _COMMA) | (separators == _SEMICOLON)]
     ends = np.arange(1, len(separators) + 1) % n_axes == 0
-    # one text of three numbers and one of one are no two texts of two
+    # a text of three numbers and a text of one number are not two texts of two
     if text[:1] + text[-1:] != "[]" or ((separators == _SEMICOLON) != ends).any():
         raise BadValueError(f"chunkPositionInArray is not a list of {n_axes} numbers such as '{texts[0]}' everywhere")
     return _split(body.replace(";", ","), n * n_axes, "chunkPositionInArray").reshape(n, n_axes)
@@ -211,18 +212,18 @@ def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
         bad = next((x for x in text.split(",") if not (x.isascii() and x.isdigit())), text)
         raise BadValueError(f"{what} is '{bad[:40]}', which is no whole number")
     numbers = np.fromstring(text, np.int64, sep=",")
-    if numbers.size != n or (numbers == _MAX_NUMBER).any():  # larger ones are read as the largest
+    if numbers.size != n or (numbers == _MAX_NUMBER).any():  # numbers beyond the largest are read as the largest
         raise BadValueError(f"{what} has a number of 2^63 or more")
     return numbers
 
 
 RUN = "dmrpp:run"
-"""Element in place of a run; its attribute ``n`` counts them."""
+"""Element that replaces a run; its attribute ``n`` is the number of the run."""
 
 _MIN_RUN_BYTES = 1 << 12  # some 40 chunks
 _BLOCK_BYTES = 1 << 20
 _TAG = b"<dmrpp:chunk "
-_NUMBER = rb"[0-9]{1,18}"  # less than 2^62, so that two of them have a sum
+_NUMBER = rb"[0-9]{1,18}"  # less than 2^62, so that the sum of two fits
 _FIRST = re.compile(_TAG + rb'offset="%b" nBytes="%b" chunkPositionInArray="\[([0-9,]{1,640})\]"' % (_NUMBER, _NUMBER))
 _ENCODING = re.compile(rb"""encoding=["']([^"']*)["']""")
 _ASCII_BASED = frozenset({b"utf-8", b"iso-8859-1", b"us-ascii"})
@@ -240,9 +241,10 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
     Returns
     -------
     rest
-        The document with an element `RUN` in place of each run.
+        The document with an element `RUN` instead of each run.
     runs
-        The chunks of each run; none where the document has comments or the like, in which tags are no elements.
+        The chunks of each run. The list is empty if tags in the document may not be elements, as in comments, or if its
+        encoding is not based on ASCII.
     """
     encoding = _ENCODING.search(data, 0, 200)
     is_plain = encoding is None or encoding[1].lower() in _ASCII_BASED
@@ -265,14 +267,14 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
 
 @functools.lru_cache(maxsize=32)
 def _run_pattern(n_axes: int) -> re.Pattern[bytes]:
-    """Return the pattern of chunks that follow each other, with positions of so many numbers."""
+    """Return the pattern of consecutive chunks with positions of ``n_axes`` numbers."""
     position = rb",".join([_NUMBER] * n_axes)
     chunk = _TAG + rb'offset="%b" nBytes="%b" chunkPositionInArray="\[%b\]" ?/>' % (_NUMBER, _NUMBER, position)
     return re.compile(rb"(?:%b[ \t\r\n]*+)++" % chunk)
 
 
 def _columns(data: bytes, at: int, end: int, n_axes: int) -> Columns:
-    """Read the numbers of a run, some ten thousand chunks at a time: their text is larger than they are."""
+    """Read the numbers of a run, about ten thousand chunks at a time, since their text needs more memory."""
     parts = []
     while at < end:
         cut = data.rfind(b">", at, min(at + _BLOCK_BYTES, end)) + 1
@@ -283,9 +285,9 @@ def _columns(data: bytes, at: int, end: int, n_axes: int) -> Columns:
 
 
 MAX_DOCUMENT_BYTES = 1 << 30
-"""Bytes of a document: ten million chunks."""
+"""Maximum bytes of a document: about ten million chunks."""
 
-_MAX_ELEMENTS = 1 << 22  # but for chunks; each takes some 500 bytes
+_MAX_ELEMENTS = 1 << 22  # without chunks; each element takes about 500 bytes
 _MAX_DEPTH = 100
 
 _ROWS = frozenset({"dmrpp:chunk", "dmrpp:block"})
@@ -294,20 +296,20 @@ _WITH_TEXT = frozenset({"Value", "dmrpp:chunkDimensionSizes", "dmrpp:compact", "
 
 @dataclass(slots=True)
 class Element:
-    """An element of a document, but for chunks and blocks, which are ``rows`` of their parent.
+    """An element of a document. Chunks and blocks are not elements but ``rows`` of their parent.
 
     Parameters
     ----------
     name
-        Without a prefix where it is DAP's, as ``dmrpp:`` and a name where it is DMR++'s, else with its namespace.
+        Name of the element: without a prefix for DAP, as ``dmrpp:name`` for DMR++, else with its namespace.
     attributes
-        By name, in the same form.
+        Attributes by name, in the same form.
     children
-        In the order of the document.
+        Child elements in the order of the document.
     text
-        Text of elements that have some.
+        Text of the element; empty for elements without text.
     rows
-        The chunks or blocks in it.
+        Chunks or blocks in the element.
     """
 
     name: str
@@ -317,12 +319,12 @@ class Element:
     rows: Rows | None = None
 
     def named(self, *names: str) -> Iterator[Element]:
-        """Return the children of certain names."""
+        """Yield the children with certain names."""
         return (child for child in self.children if child.name in names)
 
 
 class _ShortNames(dict[str, str]):
-    """Names as expat gives them (namespace, ``}``, name) to names as in :class:`Element`."""
+    """Mapping from names in expat (namespace, ``}``, name) to names as in :class:`Element`."""
 
     def __missing__(self, name: str) -> str:
         namespace, _, local = name.rpartition("}")
@@ -332,7 +334,7 @@ class _ShortNames(dict[str, str]):
 
 
 def parse_document(data: bytes, /, *, where: str) -> Element:
-    """Read a document; it takes about a microsecond a chunk, and some more where chunks have attributes of their own.
+    """Read a document. This takes about a microsecond for each chunk, and more if chunks have unusual attributes.
 
     Parameters
     ----------
@@ -349,7 +351,7 @@ def parse_document(data: bytes, /, *, where: str) -> Element:
     Raises
     ------
     MalformedFileError
-        It is no XML, is cut off, has a document type declaration, or is larger or deeper than documents are.
+        The document is not XML, is cut off, has a document type declaration, or is too large or too deep.
     """
     if len(data) > MAX_DOCUMENT_BYTES:
         raise _malformed(where, f"it has {len(data)} bytes; at most {MAX_DOCUMENT_BYTES} are read")
@@ -357,7 +359,7 @@ def parse_document(data: bytes, /, *, where: str) -> Element:
     if runs:
         with contextlib.suppress(MalformedFileError):
             return _parse(rest, runs, where)
-    return _parse(data, [], where)  # of a damaged document all of it, so that the place is right
+    return _parse(data, [], where)  # parse all of a damaged document, so that the error names the right position
 
 
 def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
@@ -421,9 +423,9 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
             parser.Parse(data[first : first + _BLOCK_BYTES], False)
             for rows in open_rows:
                 rows.flush()
-            del open_rows[:-1]  # chunks of a variable follow each other, so the last ones may go on
+            del open_rows[:-1]  # chunks of a variable are consecutive, so only the last rows may continue
         parser.Parse(b"", True)
-    except (expat.ExpatError, LookupError, ValueError) as error:  # the latter of encodings that are unknown
+    except (expat.ExpatError, LookupError, ValueError) as error:  # the latter for unknown encodings
         if isinstance(error, MalformedFileError):
             raise
         raise _malformed(where, f"{error}", offset=parser.ErrorByteIndex) from error

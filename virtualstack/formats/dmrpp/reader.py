@@ -1,9 +1,9 @@
-"""The reader of DMR++ documents, and where the data of a document is.
+"""The reader of DMR++ documents, and the location of the data of a document.
 
-The way from a document to a group:
+The steps from a document to a group:
 
-1. `document` parses XML into elements. It does not know what they mean.
-2. `tree` finds groups, variables and dimensions. `dap` reads types, attributes and values that are texts.
+1. `document` parses XML into elements. It does not interpret them.
+2. `tree` finds groups, variables and dimensions. `dap` reads types, attributes and text values.
 3. `variables` makes virtual arrays, and `chunks` their manifests.
 """
 
@@ -27,7 +27,7 @@ from virtualstack.storage import Source, Storage
 __all__ = ["DMRPP", "SUFFIX", "data_url", "sidecar_url", "source_url"]
 
 SUFFIX = ".dmrpp"
-# what get_dmrpp writes, and servers replace
+# get_dmrpp writes this text, and servers replace it
 _PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"
 
 
@@ -42,7 +42,7 @@ def sidecar_url(url: str, /) -> str:
 
 
 def data_url(url: str, /) -> str | None:
-    """Return the URL of the file beside a document, or ``None`` where its name does not end in ``.dmrpp``.
+    """Return the URL of the file beside a document, or ``None`` if its name does not end in ``.dmrpp``.
 
     >>> data_url("https://host/a.nc.dmrpp?token=1"), data_url("file:///a.xml")
     ('https://host/a.nc?token=1', None)
@@ -53,25 +53,25 @@ def data_url(url: str, /) -> str | None:
 
 def _split_query(url: str) -> tuple[str, str]:
     if not url.startswith(("http://", "https://")):
-        return url, ""  # elsewhere '?' is a letter
+        return url, ""  # in other URLs, '?' is an ordinary character
     path, mark, query = url.partition("?")
     return path, mark + query
 
 
 def source_url(href: str, document: str, /) -> str:
-    """Return the absolute URL that a location in a document means.
+    """Return the absolute URL of a location in a document.
 
     Parameters
     ----------
     href
-        ``dmrpp:href`` of the document, or ``href`` of a chunk; a relative one counts from the document's folder.
+        ``dmrpp:href`` of the document, or ``href`` of a chunk; a relative location starts at the document's folder.
     document
         URL of the document.
 
     Raises
     ------
     ReaderError
-        The document does not say where its data is.
+        The document does not name the location of its data.
 
     >>> source_url("OPeNDAP_DMRpp_DATA_ACCESS_URL", "s3://bucket/a.nc.dmrpp")
     's3://bucket/a.nc'
@@ -95,13 +95,13 @@ _HEAD_BYTES = 4096
 class DMRPP:
     """Reader of DMR++ documents of OPeNDAP, which list the byte ranges of the chunks of an HDF5 or HDF4 file.
 
-    The file itself is not opened, but for texts whose padding has to be taken off. Of a URL that does not end in
-    ``.dmrpp``, the document beside it is read: ``file.nc.dmrpp`` for ``file.nc``.
+    The file itself is opened only for text whose padding must be removed. If a URL does not end in ``.dmrpp``, the
+    document beside it is read: ``file.nc.dmrpp`` for ``file.nc``.
 
     Parameters
     ----------
     data_url
-        Where the file is; by default where the document says, or beside it.
+        URL of the file. By default, the document names it, or it is beside the document.
     """
 
     name: ClassVar[str] = "dmrpp"
@@ -110,20 +110,20 @@ class DMRPP:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What the user has named, which a document may refer to."""
+        """Locations that the user has named, to which a document may refer."""
         return () if self.data_url is None else (absolute_url(self.data_url),)
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe the file that a document is about.
+        """Describe the file of a document as a group of virtual arrays.
 
         Raises
         ------
         MalformedFileError
-            It is no DMR++ document, is cut off, or contradicts itself.
+            The document is not DMR++, is cut off, or contradicts itself.
         ForbiddenLocationError
-            A document that came over a network refers to a local file or a private host.
+            A document from a network refers to a local file or a private host.
         StorageError
-            The document cannot be had.
+            The document could not be read.
         """
         source, asked_for = _open(url, storage)
         document = source.location.url
@@ -155,7 +155,7 @@ class DMRPP:
 
 
 def _open(url: str, storage: Storage) -> tuple[Source, str | None]:
-    """Open a document, and give the URL of the data where it was that which was asked for."""
+    """Open a document; also return the URL of the data, if the user asked for the data."""
     if data_url(url) is not None:
         return storage.source(url), None
     try:
@@ -163,7 +163,7 @@ def _open(url: str, storage: Storage) -> tuple[Source, str | None]:
     except SourceNotFoundError as error:
         source = storage.source(url)
         if b"dmrpp" in source.read(0, min(source.size, _HEAD_BYTES)):
-            return source, None  # a document of another name
+            return source, None  # a document with another suffix
         raise SourceNotFoundError(
             f"there is no '{sidecar_url(url)}' beside '{url}': write one with OPeNDAP's get_dmrpp, or leave out "
             "reader='dmrpp'",
@@ -199,7 +199,7 @@ def _group(tree: DmrppGroup, document: str, context: DocumentContext, options: R
 
 
 def _is_wanted(path: str, group: str | None) -> bool:
-    """Return whether the variables of a group are wanted: it is the wanted group, or below it."""
+    """Return whether the variables of a group are wanted: the group is the wanted one, or below it."""
     wanted = f"/{group.strip('/')}".rstrip("/") if group else ""
     return f"{path}/".startswith(f"{wanted}/")
 

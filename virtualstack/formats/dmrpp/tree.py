@@ -14,7 +14,7 @@ __all__ = ["Axis", "DmrppGroup", "read_tree"]
 type Axis = tuple[str, int]
 """Name of a dimension, and its length in elements."""
 
-# DAP4 specification, 5.1 and 5.4: types of variables; UByte and Url are other spellings
+# DAP4 specification, 5.1 and 5.4: types of variables; UByte and Url are alternative spellings
 _USUAL = frozenset(
     {"Byte", "Char", "UByte", "Int8", "UInt8", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64"}
     | {"Float32", "Float64", "String", "URL", "Url"}
@@ -25,24 +25,24 @@ _VARIABLES = _USUAL | {"Enum", "Opaque", "Structure", "Sequence"}
 
 @dataclass(slots=True, kw_only=True)
 class DmrppGroup:
-    """A group, and what can be named in it.
+    """A group, and the objects that can be named in it.
 
     Parameters
     ----------
     path
-        Absolute; ``""`` for the root.
+        Absolute path; ``""`` for the root.
     element
-        In the document.
+        Element of the group in the document.
     parent
-        ``None`` for the root.
+        Parent group; ``None`` for the root.
     variables
-        By name.
+        Elements of variables by name.
     axes
         Axes of each variable.
     dimensions
-        Their lengths in elements; phony ones, which name the axes of variables without names, come last.
+        Lengths in elements by name. Phony dimensions, which name unnamed axes of variables, come last.
     enumerations, groups
-        By name.
+        Objects by name.
     """
 
     path: str
@@ -61,12 +61,12 @@ class DmrppGroup:
             yield from child.walk()
 
     def enumeration(self, name: str, /) -> Element:
-        """Find an enumeration, seen from this group.
+        """Find an enumeration that is visible from this group.
 
         Raises
         ------
         BadValueError
-            There is none of this name.
+            There is no enumeration of this name.
         """
         for group, leaf in self._scopes(name):
             if leaf in group.enumerations:
@@ -74,12 +74,12 @@ class DmrppGroup:
         raise BadValueError(f"there is no Enumeration '{name}'")
 
     def dimension(self, name: str, /) -> Axis:
-        """Find a dimension, seen from this group.
+        """Find a dimension that is visible from this group.
 
         Raises
         ------
         BadValueError
-            There is none of this name.
+            There is no dimension of this name.
         """
         for group, leaf in self._scopes(name):
             if leaf in group.dimensions:
@@ -87,7 +87,7 @@ class DmrppGroup:
         raise BadValueError(f"there is no Dimension '{name}'")
 
     def _scopes(self, name: str) -> Iterator[tuple[DmrppGroup, str]]:
-        """Yield the groups where a name may be declared, and its last part: one for a path, else all above, too."""
+        """Yield the groups that may declare a name, and its last part: one group for a path, else all parents, too."""
         group: DmrppGroup | None = self
         if not name.startswith("/"):
             while group is not None:
@@ -108,13 +108,13 @@ class DmrppGroup:
 def read_tree(root: Element, /) -> DmrppGroup:
     """Collect the groups of a document, and name the axes of its variables.
 
-    Axes without a name share phony dimensions by length in their group, as netCDF-C has it: numbered through the file
-    after all declared ones, child groups first.
+    Axes without a name share phony dimensions by length in their group, as in netCDF-C. They are numbered through the
+    file after all declared dimensions, child groups first.
 
     Raises
     ------
     BadValueError
-        A length is none, something has no name or that of another, or a dimension is not declared.
+        A length is not a number, an object has no name or a duplicate name, or a dimension is not declared.
     """
     tree = _declare(root, "", None)
     _name_axes(tree, itertools.count(sum(len(group.dimensions) for group in tree.walk())))
@@ -153,7 +153,7 @@ def _name_axes(group: DmrppGroup, numbers: Iterator[int]) -> None:
     by_length: dict[int, list[Axis]] = {}
     for axis in group.dimensions.items():
         by_length.setdefault(axis[1], []).append(axis)
-    for seen_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
+    for seen_by_netcdf in (True, False):  # variables that netCDF-C skips must not change its numbers
         for name, variable in group.variables.items():
             if (variable.name in _USUAL) is seen_by_netcdf:
                 group.axes[name] = tuple(_axes(variable, f"{group.path}/{name}", group, by_length, numbers))
@@ -171,8 +171,8 @@ def _axes(
     taken = {axis for axis in given if not isinstance(axis, int)}
     for axis in given:
         if isinstance(axis, int):
-            # netCDF-C, create_phony_dims: any dimension of the group with this length that the variable does not
-            # have yet, also one that is declared
+            # netCDF-C, create_phony_dims: any dimension of the group, declared or not, with this length that the
+            # variable does not have yet
             usable = by_length.setdefault(axis, [])
             found = next((x for x in usable if x not in taken), None)
             if found is None:

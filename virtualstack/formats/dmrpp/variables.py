@@ -1,4 +1,4 @@
-"""A variable of a document as a virtual array, or the reason why it is none; values that stand in the document."""
+"""A variable of a document as a virtual array, or the reason why it is none; values that the document itself holds."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from virtualstack.manifests import Fill, ManifestArray, Refusal, inline_array, v
 __all__ = ["DocumentContext", "compact_text", "compact_values", "missing_values", "read_variable", "vlsa_texts"]
 
 _TEXT = np.dtypes.StringDType()
-_MAX_COMPACT_BYTES = 1 << 16  # bytes of a compact dataset of HDF5, which any document may hold
+_MAX_COMPACT_BYTES = 1 << 16  # bytes of a compact dataset of HDF5; any document may hold them
 
 
 def compact_values(
     element: Element, dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...] = (), /
 ) -> NDArray[Any]:
-    """Read ``dmrpp:compact``: base64 of values of the machine that wrote it, which is little-endian.
+    """Read ``dmrpp:compact``: base64 of values of the machine that wrote them, which is little-endian.
 
     Parameters
     ----------
     element
-        The text is that of the document.
+        Element whose text holds the values.
     dtype, shape
         Dtype and shape of the values.
     codecs
-        Elementwise.
+        Elementwise codecs.
 
     Raises
     ------
     BadValueError
-        It is no base64, or of another length than the values.
+        The text is not base64, or has a different length than the values.
     """
     return _values(_decoded(element), dtype, shape, codecs)
 
@@ -65,20 +65,20 @@ def compact_text(element: Element, /) -> NDArray[Any]:
     Raises
     ------
     BadValueError
-        It is no base64, or no UTF-8.
+        The text is not base64, or not UTF-8.
     """
     return np.array(_text(_decoded(element).rstrip(b"\0")), _TEXT)
 
 
 def missing_values(element: Element, dtype: np.dtype[Any], shape: tuple[int, ...], limit: int, /) -> NDArray[Any]:
-    """Read ``dmrpp:missingdata``: base64 of zlib of values, or of one value as it is.
+    """Read ``dmrpp:missingdata``: base64 of zlib of several values, or base64 of a single value.
 
     Raises
     ------
     BadValueError
-        It is no base64 or zlib, or of another length than the values.
+        The text is not base64 or zlib, or has a different length than the values.
     RefusedError
-        The values are more than the limit.
+        The values have more bytes than the limit.
     """
     length = math.prod(shape) * dtype.itemsize
     _check_limit(length, limit)
@@ -87,14 +87,14 @@ def missing_values(element: Element, dtype: np.dtype[Any], shape: tuple[int, ...
 
 
 def vlsa_texts(element: Element, shape: tuple[int, ...], limit: int, /) -> NDArray[Any]:
-    """Read ``dmrpp:vlsa``: an element ``v`` a text, with a count ``c``, compressed where it has a size ``s``.
+    """Read ``dmrpp:vlsa``: each text has an element ``v`` with a count ``c``; it is compressed if it has a size ``s``.
 
     Raises
     ------
     BadValueError
-        It holds more or less texts than the array.
+        The element holds more or fewer texts than the array.
     RefusedError
-        They are more than the limit.
+        The texts have more bytes than the limit.
     """
     texts: list[str] = []
     size = math.prod(shape)
@@ -154,7 +154,7 @@ def _check_limit(length: int, limit: int) -> None:
         raise RefusedError(what, inline_size=length)
 
 
-# dmrpp.xsd, ChunksType; `deflate_level` in documents of old
+# dmrpp.xsd, ChunksType; old documents have `deflate_level`
 _KNOWN = frozenset(
     {"compressionType", "deflateLevel", "deflate_level", "fillValue", "byteOrder", "structOffset", "LBChunk", "DIO"}
 )
@@ -165,18 +165,18 @@ _PARTS = frozenset({"dmrpp:chunks", "dmrpp:chunkDimensionSizes", _FIXED_TEXTS, *
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentContext:
-    """What reading a variable needs of its document.
+    """Properties of a document that are needed to read a variable.
 
     Parameters
     ----------
     locate
-        Makes locations of URLs as they stand in the document.
+        Function that makes locations from URLs as written in the document.
     values
-        Reads the values of an array.
+        Function that reads the values of an array.
     inline_limit
-        Bytes of values that one variable may put into the manifest.
+        Maximum bytes of values that one variable may put into the manifest.
     is_ordered
-        If true, the names of filters stand in the order of encoding.
+        If true, the names of filters are in the order of encoding.
     """
 
     locate: Locate
@@ -195,9 +195,9 @@ def read_variable(
     element
         Element of a DAP4 type.
     path
-        Absolute.
+        Absolute path of the variable.
     axes
-        Its dimensions.
+        Dimensions of the variable.
     group
         Group that holds the variable.
     context
@@ -206,9 +206,9 @@ def read_variable(
     Returns
     -------
     array
-        ``None`` where it is refused.
+        The array; ``None`` if the variable is refused.
     refusals
-        Why it was refused or inlined, and notes on its attributes.
+        Reasons why it was refused or inlined, and notes on its attributes.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def read_variable(
 
 
 def _rows(element: Element) -> Rows | None:
-    """Return the chunks of a variable: children of ``dmrpp:chunks``, or in documents of old the one of its own."""
+    """Return the chunks of a variable: children of ``dmrpp:chunks``, or in old documents one child of the variable."""
     found = [x.rows for x in (element, *element.named("dmrpp:chunks")) if x.rows is not None]
     if len(found) + sum(1 for _ in element.named(*_INLINE)) > 1 or len(list(element.named("dmrpp:chunks"))) > 1:
         raise BadValueError("its values are in several places")
@@ -258,7 +258,7 @@ class _Variable:
         return tuple(length for _, length in self.axes)
 
     def read(self) -> tuple[ManifestArray, str]:
-        """Return the array, and why its values are inlined: ``""`` where they are not, or as the format has them."""
+        """Return the array, and why its values are inlined: ``""`` if they are not, or if the format inlines them."""
         parts = [x for holder in self.element.named("dmrpp:chunks") for x in holder.children] + self.element.children
         unknown = [x.name for x in parts if x.name.startswith("dmrpp:") and x.name not in _PARTS]
         unknown += [f"{name} of dmrpp:chunks" for name in sorted(self.layout.keys() - _KNOWN)]
@@ -277,22 +277,22 @@ class _Variable:
         return self._placed(dtype, fill), ""
 
     def _fill_text(self) -> str | None:
-        """Return ``fillValue``, which also marks what get_dmrpp cannot describe."""
+        """Return ``fillValue``, which also marks variables that get_dmrpp cannot describe."""
         fill = self.layout.get("fillValue")
         if fill is None or not fill.startswith("unsupported-"):
             return fill
-        # BES, DMZ.cc, flagged_as_unsupported_type: texts of a fixed length were marked, too
+        # BES, DMZ.cc, flagged_as_unsupported_type: text of a fixed length was marked, too
         if fill == "unsupported-string" and (not self.shape or any(self.element.named(_FIXED_TEXTS))):
             return ""
         raise RefusedError(f"OPeNDAP's get_dmrpp could not describe it ({fill})")
 
     def _placed(self, dtype: np.dtype[Any], fill_text: str | None, codecs: tuple[Codec, ...] = ()) -> ManifestArray:
-        """Place chunks; ``codecs`` make elements of ``dtype`` of stored ones, ``fill_text`` is ``fillValue``."""
+        """Place chunks; ``codecs`` turn stored elements into ``dtype``, and ``fill_text`` is ``fillValue``."""
         value_dtype = packed(dtype)
         fill, no_fill = Fill.zero(value_dtype), None
         if fill_text is not None:
             fill, no_fill = parse_fill(fill_text, value_dtype, self.attributes.get("_FillValue"))
-        elif self.element.name not in {*TEXT, "Enum"}:  # get_dmrpp leaves out empty texts, and the 0 of enums
+        elif self.element.name not in {*TEXT, "Enum"}:  # get_dmrpp leaves out empty text, and the value 0 of enums
             no_fill = "the document does not say what they read as (fillValue)"
         levels = self.layout.get("deflateLevel", self.layout.get("deflate_level", ""))
         layout = DmrppChunkedLayout(
@@ -330,7 +330,7 @@ class _Variable:
     # -- texts ------------------------------------------------------------------------------------------------
 
     def _texts(self, fill_text: str | None) -> tuple[ManifestArray, str]:
-        """Place texts of a fixed length; of those whose padding the document does not say, the values are read."""
+        """Place text of a fixed length. If the document does not name the padding, the values are read."""
         found = self._fixed_texts()
         if found is not None and found[1] in PADDINGS:
             dtype, codecs = text_elements(*found)
@@ -356,7 +356,7 @@ class _Variable:
         return self._inline(values), reason
 
     def _fixed_texts(self) -> tuple[int, str] | None:
-        """Return length and padding of texts of a fixed length."""
+        """Return length and padding of text of a fixed length."""
         for fixed in self.element.named(_FIXED_TEXTS):
             return read_number(fixed.attributes.get("string_length"), "string_length"), fixed.attributes.get("pad", "")
         return None
