@@ -1,1 +1,1 @@
-"""netCDF-3: the classic format, its 64-bit offset and its 64-bit data variants, by a parser of its own."""
+"""netCDF-3: a parser of the classic format and its variants with 64-bit offsets and 64-bit data."""

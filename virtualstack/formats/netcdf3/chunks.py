@@ -1,4 +1,4 @@
-"""Where the values of each variable lie, and ranges of useful size as its chunks."""
+"""The byte ranges of each variable, and their division into chunks of useful size."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Extent:
     Parameters
     ----------
     variable
-        Whose they are.
+        The variable.
     shape
-        In elements.
+        Shape in elements.
     record_step
-        Bytes from a record to the next, where its slabs do not follow each other; ``None`` where all is contiguous.
+        Bytes from a record to the next, if the records are not contiguous; ``None`` if all values are contiguous.
     """
 
     variable: NetCDF3Variable
@@ -37,7 +37,7 @@ class Extent:
 
     @property
     def end(self) -> int:
-        """Byte offset behind the last value; 0 where there is none."""
+        """Byte offset after the last value; 0 if there are no values."""
         if 0 in self.shape:
             return 0
         n_apart, step = (1, 0) if self.record_step is None else (self.shape[0], self.record_step)
@@ -55,7 +55,7 @@ class DataLayout:
     n_records
         Length of the record dimension.
     n_left
-        Bytes behind the last whole record of a file that does not say how many records it has.
+        Bytes after the last whole record of a file that does not store its number of records.
     extents
         Extents of the variables, in the order of the header.
     """
@@ -66,7 +66,7 @@ class DataLayout:
 
 
 def lay_out(header: NetCDF3Header, size: int, /) -> DataLayout:
-    """Find the bytes of all variables from their shapes; ``size`` of the file in bytes.
+    """Compute the byte ranges of all variables from their shapes; ``size`` of the file is in bytes.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def lay_out(header: NetCDF3Header, size: int, /) -> DataLayout:
     """
     slabs = [_slab(header, variable) for variable in header.variables]
     records = [slab for slab in slabs if slab.has_records]
-    # CDF, "Note on padding": the records of the only record variable are not padded
+    # CDF, "Note on padding": the records of a single record variable are not padded
     record_step = records[0].length if len(records) == 1 else sum(slab.padded for slab in records)
     _check_order(header, [slab for slab in slabs if not slab.has_records], records)
     n_records, n_left = header.n_records, 0
@@ -94,7 +94,7 @@ def lay_out(header: NetCDF3Header, size: int, /) -> DataLayout:
 
 
 def check_inside(extents: Iterable[Extent], size: int, url: str, /) -> None:
-    """Check that all values are there; netCDF-C gives zeros for those behind the end of a file.
+    """Check that the file holds all values. netCDF-C returns zeros for values after the end of a file.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def check_inside(extents: Iterable[Extent], size: int, url: str, /) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slab:
-    """A variable, or one record of it: shape in elements, length in bytes without padding."""
+    """A variable, or one record of it: shape in elements, and length in bytes without padding."""
 
     variable: NetCDF3Variable
     shape: tuple[int, ...]
@@ -140,7 +140,7 @@ def _slab(header: NetCDF3Header, variable: NetCDF3Variable) -> _Slab:
 
 
 def _check_order(header: NetCDF3Header, fixed: list[_Slab], records: list[_Slab]) -> None:
-    """Check that the data follow the header and each other in order, as netCDF-C does."""
+    """Check that the data follows the header in the order of variables, as netCDF-C does."""
     before, end = "the header", header.length
     for slab in (*fixed, *records):
         begin = slab.variable.begin
@@ -152,7 +152,7 @@ def _check_order(header: NetCDF3Header, fixed: list[_Slab], records: list[_Slab]
 
 
 def _count_records(records: list[_Slab], record_step: int, size: int) -> tuple[int, int]:
-    """Count the records that are there as a whole, and the bytes behind them; the last one may lack its padding."""
+    """Count the complete records, and the bytes after them; the last record may lack its padding."""
     if not records:
         return 0, 0
     n = max(min((size - slab.end) // record_step + 1 for slab in records), 0)
@@ -163,21 +163,21 @@ _MAX_TRIED_LENGTHS = 1 << 20
 
 
 def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) -> tuple[int, ...]:
-    """Choose chunks of whole rows along the leading axes, each one contiguous range.
+    """Choose the shape of chunks: whole rows along the leading axes, each one contiguous range.
 
-    Where slabs of records lie apart, each is a chunk, or several. Lengths that divide their axis come first: all chunks
-    are then stored alike, which kerchunk references need.
+    If records are not contiguous, each record is one chunk or several. Lengths that divide their axis are preferred:
+    all chunks are then stored alike, as kerchunk references need.
 
     Parameters
     ----------
     extent
         Extent of a variable.
     chunk_size
-        Bytes that a chunk has at most, unless one element has more; ``None`` for all that is contiguous.
+        Maximum bytes of a chunk, unless one element is larger; ``None`` allows all contiguous values as one chunk.
     is_exact
-        If true, chunks are as long as ``chunk_size`` allows, or down to half of that where such a length divides the
-        axis; the last one may be shorter. Otherwise all chunks are equal: as long as allowed or down to 1/256 of that,
-        and the whole axis where no such length divides it.
+        If true, chunks are as long as ``chunk_size`` allows, or down to half of it if such a length divides the axis.
+        The last chunk may be shorter. If false, all chunks are equal: as long as allowed or down to 1/256 of it. A
+        chunk has the whole axis if no such length divides it.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def references(
 
 
 def _place(entries: NDArray[np.void], axis: int, step: int) -> None:
-    """Move the chunks along an axis to where they begin, ``step`` bytes apart."""
+    """Move the chunks along an axis to their positions, ``step`` bytes apart."""
     offsets = np.arange(entries.shape[axis], dtype=np.int64) * step
     entries["offset"] += offsets.reshape(-1, *[1] * (entries.ndim - axis - 1))
 

@@ -1,7 +1,7 @@
-"""The header of a netCDF-3 file: its bytes become dimensions, attributes and variables in the format's own words.
+"""The header of a netCDF-3 file, parsed to dimensions, attributes and variables as the format defines them.
 
-The rules are those of "The NetCDF Classic Format Specification" (NetCDF User's Guide, appendix B), here CDF; its
-grammar is one for CDF-1, CDF-2 and CDF-5 but for the widths of numbers.
+The rules are those of "The NetCDF Classic Format Specification" (NetCDF User's Guide, appendix B), here called CDF.
+CDF-1, CDF-2 and CDF-5 have the same grammar, except for the widths of numbers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 __all__ = ["MAX_HEADER_BYTES", "NetCDF3Dimension", "NetCDF3Header", "NetCDF3Variable", "malformed", "read_header"]
 
 MAX_HEADER_BYTES = 1 << 26
-"""Bytes of the longest header that is read; that of 100,000 variables takes about 30 MB."""
+"""Maximum bytes of a header; a header of 100,000 variables takes about 30 MB."""
 
 _FIRST_READ_BYTES = 1 << 16
 
-# CDF, "nc_type": numbers from 1 on; those from 7 on in CDF-5 alone
+# CDF, "nc_type": numbers start at 1; numbers from 7 on exist only in CDF-5
 _DTYPES = tuple(np.dtype(code) for code in ("i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"))
 _N_CLASSIC_TYPES = 6
 _CHAR_TYPE = 2
@@ -41,7 +41,7 @@ class NetCDF3Dimension:
     name
         Name of the dimension.
     length
-        In elements; ``None`` for the record dimension.
+        Length in elements; ``None`` for the record dimension.
     """
 
     name: str
@@ -50,7 +50,7 @@ class NetCDF3Dimension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetCDF3Variable:
-    """A variable, without the ``vsize`` that follows from the rest and that writers get wrong.
+    """A variable without its ``vsize``, which follows from the other fields and which some writers get wrong.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class NetCDF3Variable:
     dimensions
         Indexes of its dimensions.
     attributes
-        By name: text is `str`, one number a numpy scalar, several an array.
+        Attributes by name. Text is `str`, one number is a numpy scalar, and several numbers are an array.
     dtype
         Dtype of its values, big-endian.
     begin
@@ -75,16 +75,16 @@ class NetCDF3Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetCDF3Header:
-    """What the header of a file says.
+    """Content of the header of a file.
 
     Parameters
     ----------
     url
         URL of the file.
     n_records
-        Length of the record dimension; ``None`` where the writer did not go back to tell (STREAMING).
+        Length of the record dimension; ``None`` if the writer never stored it (STREAMING).
     dimensions, attributes, variables
-        In the order of the file.
+        Objects in the order of the file.
     length
         Bytes of the header.
     """
@@ -98,7 +98,7 @@ class NetCDF3Header:
 
 
 def malformed(url: str, what: str, offset: int | None = None, /) -> MalformedFileError:
-    """Make the error that says what contradicts the format, and where."""
+    """Make an error that names the contradiction with the format and its position."""
     where = "" if offset is None else f" (at offset {offset})"
     return MalformedFileError(
         f"'{url}' is truncated, damaged or no netCDF-3 file: {what}{where}. "
@@ -109,14 +109,14 @@ def malformed(url: str, what: str, offset: int | None = None, /) -> MalformedFil
 
 
 def read_header(read: Callable[[int, int], bytes], size: int, url: str, /) -> NetCDF3Header:
-    """Read and parse the header; 64 KiB are read, and as much again as was read each time that it is longer.
+    """Read and parse the header: first 64 KiB, then twice as much each time that the header is longer.
 
     Parameters
     ----------
     read
-        Gives ``length`` bytes at an offset of the file.
+        Function that returns ``length`` bytes at an offset of the file.
     size
-        Bytes of the file.
+        Size of the file in bytes.
     url
         URL of the file.
 
@@ -131,7 +131,7 @@ def read_header(read: Callable[[int, int], bytes], size: int, url: str, /) -> Ne
 
 
 class _Parser:
-    """A position in the header, whose bytes are fetched when it comes to them."""
+    """A position in the header, whose bytes are fetched on demand."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int, url: str) -> None:
         self._read, self._size, self._url = read, size, url
@@ -222,7 +222,7 @@ class _Parser:
     def _unique_name(self, what: str, taken: Mapping[str, object]) -> str:
         start = self._at
         raw = self._take_padded(self._number(self._count))
-        name = _text(raw.split(b"\0")[0])  # netCDF-C renames in place, and leaves NULs behind the shorter name
+        name = _text(raw.split(b"\0")[0])  # netCDF-C renames in place, and leaves NULs after the shorter name
         if not name:
             self._fail(f"a {what} has no name", start)
         if name in taken:
@@ -239,7 +239,7 @@ class _Parser:
         return int(form.unpack(self._take(form.size))[0])
 
     def _take_padded(self, n: int) -> bytes:
-        # CDF, "padding": to the next multiple of 4 bytes, also in CDF-5; of anything, as netCDF-C does not look at it
+        # CDF, "padding": to the next multiple of 4 bytes, also in CDF-5. Any padding is accepted, as in netCDF-C.
         return self._take(n + -n % 4)[:n]
 
     def _take(self, n: int) -> bytes:
@@ -268,7 +268,7 @@ class _Parser:
 
 
 def _text(raw: bytes) -> str:
-    """Read UTF-8, and Latin-1 where it is not, so that no letter is lost: older files are of any encoding."""
+    """Read text as UTF-8, else as Latin-1, so that no letter is lost: older files have any encoding."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -276,7 +276,7 @@ def _text(raw: bytes) -> str:
 
 
 def _attribute(name: str, kind: int, raw: bytes) -> Any:
-    """Return a value as netCDF4-python does: text is `str`, but bytes for ``_FillValue``; one number is a scalar."""
+    """Return a value as netCDF4-python does: text is `str` (bytes for ``_FillValue``), and one number is a scalar."""
     if kind == _CHAR_TYPE:
         return raw if name == "_FillValue" else _text(raw.replace(b"\0", b""))
     stored = np.frombuffer(raw, _DTYPES[kind - 1])

@@ -1,7 +1,7 @@
 """The reader of netCDF-3 files.
 
-The way from a file to a group: `header` reads dimensions, attributes and variables. `chunks` says which bytes each
-variable has, and cuts them into chunks of useful size.
+The steps from a file to a group: `header` reads dimensions, attributes and variables. `chunks` finds the bytes of each
+variable, and divides them into chunks of useful size.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from virtualstack.storage import Storage
 __all__ = ["MAX_CELLS", "MAX_NDIM", "NetCDF3"]
 
 MAX_CELLS = 1 << 26
-"""Chunks of all variables of one file; so many take 1.6 GB."""
+"""Maximum number of chunks of all variables of one file; they take 1.6 GB."""
 
 MAX_NDIM = 64
-"""Axes of a variable, as numpy has it."""
+"""Maximum number of axes of a variable, which is the limit of numpy."""
 
 _AUTO_CHUNK_BYTES = 16 << 20
 
-# CDF, "Note on fill values": of numbers by dtype; that of characters is 0
+# CDF, "Note on fill values": values for numbers by dtype; the value for characters is 0
 _DEFAULT_FILLS = {
     "i1": -127,
     "i2": -32767,
@@ -47,23 +47,23 @@ _DEFAULT_FILLS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetCDF3:
-    """Reader of netCDF-3 files: the classic format, 64-bit offset, and CDF-5. Only the header is read.
+    """Reader of netCDF-3 files: the classic format, 64-bit offset, and CDF-5. It reads only the header.
 
-    The values of a variable lie one after another, and are referenced as chunks of whole rows, so that a reader of one
-    row or one chunk need not fetch all. In a file with several record variables each record of each one lies apart, and
-    is a chunk at least.
+    The values of a variable are consecutive. They are referenced as chunks of whole rows, so that reading one row or
+    one chunk does not fetch all values. In a file with several record variables, their records alternate; then each
+    record is at least one chunk.
 
     Parameters
     ----------
     chunk_size
-        Bytes of a chunk at most, as a number or such as ``"4 MiB"``; the last one may be shorter. ``"auto"`` cuts
-        variables of more than 16 MiB into equal chunks, which kerchunk references need, and leaves a variable whole
-        whose lengths have no divisor for that. ``None`` references all that is contiguous as one chunk.
+        Maximum bytes of a chunk, as a number or text such as ``"4 MiB"``; the last chunk may be shorter. ``"auto"``
+        cuts variables of more than 16 MiB into equal chunks, which kerchunk references need. If the lengths of a
+        variable have no suitable divisor, it stays whole. ``None`` makes all contiguous values one chunk.
 
     Raises
     ------
     ValueError
-        ``chunk_size`` is no positive number of bytes.
+        ``chunk_size`` is not a positive number of bytes.
     """
 
     name: ClassVar[str] = "netcdf3"
@@ -71,17 +71,17 @@ class NetCDF3:
     chunk_size: int | str | None = "auto"
 
     def __post_init__(self) -> None:
-        self._most_bytes()  # or an error
+        self._most_bytes()  # raises an error if the size is not valid
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a file.
+        """Describe a file as a group of virtual arrays.
 
         Raises
         ------
         MalformedFileError
-            It is no netCDF-3 file, contradicts itself, or has lost its end.
+            The file is not a netCDF-3 file, contradicts itself, or is truncated.
         UnsupportedFeatureError
-            The header is too long.
+            The header is longer than `MAX_HEADER_BYTES`.
         StorageError
             The bytes could not be read.
         """
@@ -137,7 +137,7 @@ def _notes(layout: DataLayout) -> list[Refusal]:
 
 
 def _obstacle(extent: Extent, n_cells: int) -> str | None:
-    """Return why a variable cannot be referenced; ``n_cells`` of all variables up to this one."""
+    """Return why a variable cannot be referenced; ``n_cells`` counts the cells of all variables up to this one."""
     if "/" in extent.variable.name:
         return "a '/' in its name, which paths of groups have"
     if len(extent.shape) > MAX_NDIM:
@@ -151,7 +151,7 @@ def _obstacle(extent: Extent, n_cells: int) -> str | None:
 
 
 def _fill(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Fill:
-    """Return the fill value of netCDF: ``_FillValue`` where it is one of the type, else the default of the type."""
+    """Return the fill value of netCDF: ``_FillValue`` if it has the variable's type, else the default of the type."""
     own = np.asarray(attributes.get("_FillValue", ()))
     if own.size == 1 and own.dtype == dtype:
         return Fill.from_value(own.reshape(()), dtype)
