@@ -122,7 +122,7 @@ class GribVariable:
     grid: Grid
 
     def on(self, axes: Mapping[str, CubeAxis], /) -> GribVariable:
-        """Return the variable on axes that contain all values of its own axes."""
+        """Return the variable on axes that contain all values of its axes."""
         moved = []
         for axis in self.axes:
             wider = axes[axis.name]
@@ -147,7 +147,7 @@ class GribVariable:
         """Place the fields in cells.
 
         If several fields belong to one cell, the last entry of cfgrib's index wins, and the first field in that entry,
-        as in cfgrib. Entries of one cell differ in keys that are no coordinates.
+        as in cfgrib. Entries of one cell differ in keys that are not coordinates.
 
         Returns
         -------
@@ -380,7 +380,7 @@ def _axis(table: FieldTable, rows: NDArray[np.int64], key: str, attributes: Mapp
 
 
 def make_coordinates(variable: GribVariable, /, *, squeeze: bool) -> dict[str, Coordinate]:
-    """Return the coordinates of a variable in cfgrib's order; ``squeeze`` makes coordinates of one value scalars."""
+    """Return the coordinates of a variable in cfgrib's order; ``squeeze`` makes scalars of coordinates of one value."""
     cfgrib, messages = import_cfgrib("dataset"), import_cfgrib("cfmessage")
     found: dict[str, Coordinate] = {}
     for axis in variable.axes:

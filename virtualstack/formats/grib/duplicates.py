@@ -62,7 +62,7 @@ class Values:
         self._known: dict[tuple[int, str], Any] = {}
 
     def __call__(self, row: int, key: str, /) -> Any:
-        """Return the value of a key of the field in a row; `UNDEFINED` if the field has no such key."""
+        """Return the value of a key of the field in a row; `UNDEFINED` if the field does not have the key."""
         if key in ("time", "step"):
             column = self._table.column(key)
             return column.values[column.codes[row]]
@@ -97,7 +97,7 @@ def sharing_a_place(table: FieldTable, variable: GribVariable, /, *, with_times:
     table, variable
         The table, and the variable whose fields are compared.
     with_times
-        If true, fields also count as duplicates if they differ in a reference time or step that is no dimension.
+        If true, fields also count as duplicates if they differ in a reference time or step that is not a dimension.
 
     Returns
     -------
@@ -186,7 +186,7 @@ def _differing(values: Values, a: int, b: int) -> list[str]:
 
 
 def parts_apart(values: Values, rows: NDArray[np.int64], keys: tuple[str, ...], /) -> Mapping[str, NDArray[np.int64]]:
-    """Split fields by the values of some keys, and return the rows of each part by a name made of these values."""
+    """Split fields by the values of some keys, and return the rows of each part by a name formed from these values."""
     parts: dict[tuple[Any, ...], list[int]] = {}
     for row in rows.tolist():
         parts.setdefault(tuple(values(row, key) for key in keys), []).append(row)

@@ -20,7 +20,7 @@ __all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "read_grid"]
 MAX_POINTS = 1 << 27
 """Largest number of points of a grid: eccodes lists all points, 8 bytes each, and aborts if memory runs out."""
 
-_STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # projections have one of these
+_STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # a projection has one of these keys
 _USUAL = {"iScansNegatively": 0, "jScansPositively": 1}
 _MAX_COMPUTED_POINTS = 1 << 25
 """Number of points that a message of any length may have."""

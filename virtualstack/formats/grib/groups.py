@@ -89,7 +89,7 @@ def variable_array(
     coordinates
         Names of the coordinates of the variable.
     extra_dims
-        Names of the axes that the user asked for.
+        Names of the axes that the user requested.
     squeeze
         If true, axes of one value are left out.
     """
@@ -182,7 +182,7 @@ _TREE = "open it as a tree, with open_virtual_datatree, or choose fields"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLayout:
-    """Options for how fields become variables, most of them from :class:`~virtualstack.formats.grib.reader.GRIB`."""
+    """Options for how fields become variables; most are options of :class:`~virtualstack.formats.grib.reader.GRIB`."""
 
     time_dims: tuple[str, ...]
     squeeze: bool
@@ -204,7 +204,7 @@ def dataset_group(
     Raises
     ------
     UnsupportedFeatureError
-        Fields of one variable differ in a key that has one value for a whole variable, or in keys that are no
+        Fields of one variable differ in a key that has one value for a whole variable, or in keys that are not
         coordinates.
     """
     whole, (rows, unknown) = rows, with_grids(table, rows)
@@ -361,10 +361,10 @@ _N_DIGITS = 6  # digits of the digest of a grid in names
 def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
     """Make a group for each type of level, and in it a group for each type of step.
 
-    Percentiles, probabilities and derived forecasts are in groups of their own below. Variables of a group share their
+    Percentiles, probabilities and derived forecasts are in separate groups below. Variables of a group share their
     coordinates: each coordinate has the values of all variables. Three rules add groups:
 
-    - Each kind of field (type of data, grid, dimensions) is in a group of its own if there are several kinds.
+    - Each kind of field (type of data, grid, dimensions) is in a separate group if there are several kinds.
     - The same holds if groups below have other labels, or if the layout asks for it.
     - Fields with the same coordinates are in groups named by the keys that distinguish them.
 

@@ -37,8 +37,8 @@ __all__ = [
 # WMO FM 92 GRIB2 code table 4.4, and GRIB1 table 4: units of fixed length, in seconds
 _SECONDS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1}
 
-# Templates of section 4 that have the forecast time in octets 18 to 22, with the offset of the end of the time interval
-# (7 octets, counted from 0); None for a template of a point in time.
+# Templates of section 4 that have the forecast time in octets 18 to 22. The value is the offset of the end of the time
+# interval (7 octets, counted from 0), or None for a point in time.
 _TEMPLATES = {
     **dict.fromkeys((0, 1, 2, 5, 6, 7, 15)),
     8: 34,
@@ -59,14 +59,14 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class GribHeader(NamedTuple):
-    """The description of a field, with its times kept apart where that is possible.
+    """The description of a field, with its times kept separately if possible.
 
     Parameters
     ----------
     key
         All bytes that the keys depend on, except for the times below. Headers with equal keys have equal values.
     time
-        Reference time in seconds since 1970-01-01; ``None`` if it is no valid date, or is part of ``key``.
+        Reference time in seconds since 1970-01-01; ``None`` if it is not a valid date, or is part of ``key``.
     step
         Hours from the reference time to the forecast; ``None`` if the step is part of ``key``.
     """
@@ -123,7 +123,7 @@ def _header_2(field: Field, with_times: bool) -> GribHeader:
 
 
 def interval_end(template: int, /) -> int | None:
-    """Return where section 4 has the date at which an interval ends; ``None`` for a template of a point in time."""
+    """Return the offset in section 4 of the end date of an interval; ``None`` for a template of a point in time."""
     return _TEMPLATES[template]
 
 
@@ -148,7 +148,7 @@ def timeless(product: bytes, time: int, /) -> tuple[bytes, float | None] | None:
             count = -(count & 0x7FFFFFFF)
         return product[:18] + product[22:], count * seconds / 3600.0
     end = _seconds_2(product[at : at + 7])
-    # the ranges behind it may be in months, whose length depends on the date
+    # the ranges after it may be in months, whose length depends on the date
     if end is None or any(product[i] not in _SECONDS for i in range(at + 14, len(product), 12)):
         return None
     return product[:at] + (end - time).to_bytes(8, "big", signed=True) + product[at + 7 :], None
@@ -228,7 +228,7 @@ _OF_LEVEL, _OF_MEMBER, _OF_PARAMETER = ("level:float", "typeOfLevel"), ("number"
 # Octets, from 0, of section 4 of GRIB 2: the parameter, types of surface, both surfaces, their values, and the member
 _PARAMETER, _TYPES, _LEVEL, _VALUES = slice(9, 11), (22, 28), slice(22, 34), (slice(23, 28), slice(29, 34))
 _MEMBERS, _MEMBER = frozenset({1, 11}), slice(35, 36)
-_HEIGHTS = 150  # a type of surface for which section 4 continues behind its template
+_HEIGHTS = 150  # a type of surface for which section 4 continues after its template
 
 _VALUE_1 = slice(10, 12)  # of section 1 of GRIB 1
 _ECMWF = 98
@@ -238,7 +238,7 @@ _MEMBERS_1 = dict.fromkeys((1, 26, 30, 36), slice(49, 50)) | dict.fromkeys((12, 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Where a part of a header has the parameter.
+    """Position of the parameter in a part of a header.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ class HeaderPart:
     key
         Bytes of the part. Parts with equal bytes have equal values.
     parameter
-        Where the parameter is in the part, if the keys can be read by writing it into a message; else ``None``.
+        Position of the parameter in the part, if the keys can be read by writing it into a message; else ``None``.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Read keys of fields with eccodes, once for all fields that share what the keys depend on."""
+"""Read keys of fields with eccodes, once for all fields whose keys must have the same values."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Asking:
         Returns
         -------
         tuple
-            One value for each name: text, numbers, or tuples of them; `UNDEFINED` if the field has no such key.
+            One value for each name: text, numbers, or tuples of them; `UNDEFINED` if the field does not have the key.
         """
         return _HEADERS.get((self._names, header.key), lambda: self._asked(field, header, stub))
 
@@ -122,7 +122,7 @@ class Asking:
         return tuple(known[name] for name in self._names)
 
     def _of_parts(self, field: Field, header: GribHeader, message: _Message) -> dict[str, Any]:
-        """Return the keys of the parts of a header; return none if eccodes does not find all sections."""
+        """Return the keys of the parts of a header; an empty dict if eccodes does not find all sections."""
         known: dict[str, Any] = {}
         for part in header_parts(field, header):
             known |= _PARTS.get(part.key, lambda part=part: self._of_part(part, message))  # type: ignore[misc]
@@ -164,7 +164,7 @@ def _coordinates(key: str, field: Any) -> NDArray[np.float64]:
 
 
 class _Message:
-    """A message that eccodes parses, and cfgrib's view of it. Both are slow, and made when first needed."""
+    """A message that eccodes parses, and cfgrib's view of it. Both are slow to make, and are made on first use."""
 
     def __init__(self, stub: bytes) -> None:
         self._eccodes = import_eccodes()
@@ -205,7 +205,7 @@ class _Message:
     def _step(self) -> Any:
         handle = self._handle  # a message that eccodes cannot open has no keys
         from_grib_step = import_cfgrib("cfmessage").from_grib_step
-        # minutes that are no whole hours have no step at first; eccodes then counts in minutes, so cfgrib asks twice
+        # minutes that are not whole hours have no step at first; eccodes then counts in minutes, so cfgrib asks twice
         for _ in range(2):
             try:
                 return from_grib_step(self) if handle is not None else UNDEFINED

@@ -25,7 +25,7 @@ from virtualstack.codecs.grib.fields import (
 __all__ = ["Field", "MessageError", "message_length", "parse_fields"]
 
 type Read = Callable[[int, int], bytes]
-"""Function that reads so many bytes from an offset in the file; it returns fewer only at the end of the file."""
+"""Function that reads a number of bytes from an offset in the file; it returns fewer only at the end of the file."""
 
 _FRONT_BYTES = 1 << 10
 _MAX_HEADER_BYTES = 1 << 26
@@ -42,8 +42,8 @@ class MessageError(ValueError):
 class Field(NamedTuple):
     """One field of a message: its description, and the bytes that decode to it.
 
-    If a field is not the last field of its message, its bytes run from the beginning of the message to the end of its
-    own data. The field is then the last field in these bytes.
+    If a field is not the last field of its message, its bytes begin with the message, and end with the field's data.
+    The field is then the last field in these bytes.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Field(NamedTuple):
 
     @property
     def form(self) -> int:
-        """Flags of section 4 of GRIB 1 if they declare spherical harmonics, which are no grid; else 0."""
+        """Flags of section 4 of GRIB 1 if they declare spherical harmonics, which are not a grid; else 0."""
         flags = self.sections[3][3] if self.edition == 1 else 0
         return flags & 0xF0 if flags & 0x80 else 0
 

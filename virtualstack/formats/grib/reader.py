@@ -2,11 +2,11 @@
 
 The steps from a file to a group:
 
-1. `walk` goes from message to message, or reads where messages begin from an index beside the file.
-   `messages` finds the sections of a message, and its fields.
+1. `walk` goes from message to message, or reads the offsets of messages from an index beside the file. `messages` finds
+   the sections of a message, and its fields.
 2. `headers` describes fields without their times. `keys` asks eccodes once for all fields with equal headers.
 3. `records` holds the fields of a file in columns, and makes one table of the fields of many files.
-4. `cube` makes variables of fields by cfgrib's rules, and places each field in a cell. `grids` reads the horizontal
+4. `cube` forms variables from fields by cfgrib's rules, and places each field in a cell. `grids` reads the horizontal
    grid.
 5. `groups` makes virtual arrays and groups: one dataset, or a tree. `duplicates` separates fields of one cell.
 
@@ -60,8 +60,8 @@ class GRIB:
     read_keys
         Further keys that become attributes of variables. Keys that eccodes computes from values are not allowed.
     by_kind
-        If true, each group of a tree has a group for each type of data, grid and number of dimensions, even if there is
-        only one. The path of a field then does not depend on the other fields.
+        If true, each group of a tree has a group for each type of data, grid and number of dimensions, even for a
+        single one. The path of a field then does not depend on the other fields.
     index
         The index of a file, which lists where its messages begin, as NOAA (``.idx``) and ECMWF (``.index``) publish it.
         With an index, many headers are read at once. The fields that are found do not depend on it. ``"auto"``: the
@@ -99,7 +99,7 @@ class GRIB:
                 raise ValueError(f"the key '{name}' is of values, which are not read: headers alone are")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read the fields of a file, and make a group of them.
+        """Read the fields of a file, and form a group from them.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class GRIB:
             return None, [f"{error}; it is not used"]
 
     def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:
-        """Make one group of the fields of several files, as if one file had all of them.
+        """Form one group from the fields of several files, as if one file had all fields.
 
         Raises
         ------

@@ -95,7 +95,7 @@ FIELD = np.dtype(
 )
 """A field: row of its header, number in its message, byte range, reference time in seconds since 1970, step in hours.
 
-``described`` is the number of bytes that describe the grid. ``plain`` is true if kerchunk's codec gives the right
+``described`` is the number of bytes that describe the grid. ``plain`` is true if kerchunk's codec returns the right
 values.
 """
 

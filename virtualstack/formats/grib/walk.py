@@ -43,7 +43,7 @@ _FILLED = re.compile(rb"^[^\r\n]", re.MULTILINE)
 
 
 class SidecarError(ValueError):
-    """The text is no index, or belongs to another file."""
+    """The text is not an index, or belongs to another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def open_sidecar(url: str, size: int, storage: Storage, /) -> Sidecar:
     Raises
     ------
     SidecarError
-        The text is no index, or belongs to another file.
+        The text is not an index, or belongs to another file.
     StorageError
         The index could not be read.
     """
@@ -149,7 +149,7 @@ def parse_sidecar(data: bytes, size: int, /, *, url: str) -> dict[int, int | Non
     Raises
     ------
     SidecarError
-        A line is no line of an index, or contradicts the size of the file.
+        A line is not a line of an index, or contradicts the size of the file.
     """
     lengths = _json_lines(data, url) if data.lstrip()[:1] == b"{" else dict.fromkeys(_lines(data, url))
     if not lengths:
@@ -202,7 +202,7 @@ class _MissingError(Exception):
 class HeaderPrefetch:
     """Bytes of a source that were fetched at once; only the bytes of the last `fetch` are kept.
 
-    Prefetching changes when bytes are read, and never what a walk finds: the bytes are the bytes of the source.
+    Prefetching changes when bytes are read, but never what a walk finds: the bytes are the bytes of the source.
 
     Parameters
     ----------
@@ -218,13 +218,13 @@ class HeaderPrefetch:
     def fetch(self, offsets: Sequence[int], /) -> int | None:
         """Fetch all that a walk needs of messages that may begin at some offsets, in ascending order.
 
-        The first request fetches 1 KiB of each message. Each further request fetches bytes elsewhere, behind bitmaps
-        and in long headers, and short gaps between two messages.
+        The first request fetches 1 KiB of each message. Each further request fetches bytes elsewhere, after bitmaps and
+        in long headers, and short gaps between two messages.
 
         Returns
         -------
         int or None
-            The first offset at which no whole message begins; ``None`` if there is no such offset.
+            The first offset at which no complete message begins; ``None`` if all are complete.
         """
         self._begins, self._pieces = [], []
         size = self._source.size
@@ -271,7 +271,7 @@ class HeaderPrefetch:
         return None
 
     def rest(self, offset: int, /) -> bytes:
-        """Return the fetched bytes from an offset on, which may be none."""
+        """Return the fetched bytes from an offset on; empty if there are none."""
         i = bisect_right(self._begins, offset) - 1
         return bytes(self._pieces[i][offset - self._begins[i] :]) if i >= 0 else b""
 
@@ -297,7 +297,7 @@ _REMOTE_BLOCK_BYTES = (1 << 10) + (
     1 << 7
 )  # from a remote file: the end of a message, and the headers of the next message
 _MAX_REMOTE_BLOCK_BYTES = 1 << 14
-_SECTIONS_BEHIND_BYTES = 1 << 7  # the heads of sections 6 and 7, behind grid and packing
+_SECTIONS_BEHIND_BYTES = 1 << 7  # the heads of sections 6 and 7, after grid and packing
 _SMALL_MESSAGE_BYTES = 1 << 14  # a message up to this size is read, not skipped
 _RUN_BYTES = 1 << 16, 1 << 20  # read at once from a sequence of small messages
 _JUNK_BYTES = 1 << 20  # largest number of bytes searched at once for the next message
@@ -308,7 +308,7 @@ _MIN_GUESS_BYTES = 1 << 16  # size of messages from which wrong guesses cost not
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that begin like a message but are no valid message.
+    """Bytes that begin like a message but are not a valid message.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ class _Window:
         return self._data[begin : begin + length]
 
     def rest(self, offset: int, /) -> bytes:
-        """Return bytes from an offset on that need no reading, which may be none."""
+        """Return bytes from an offset on that need no reading; empty if there are none."""
         begin = offset - self._begin
         if 0 <= begin < len(self._data):
             return self._data[begin : begin + _LOCAL_BLOCK_BYTES]  # a copy, and damaged messages may be short
