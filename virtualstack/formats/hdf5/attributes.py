@@ -63,7 +63,7 @@ class NoCounterpartError(Exception):
 
 
 class UnreadAttributeError(Exception):
-    """An attribute cannot be read; the message says why."""
+    """An attribute cannot be read; the message states the reason."""
 
 
 class AttributeReader:
@@ -243,7 +243,7 @@ def _integers(attribute: AttributeMessage | None) -> tuple[int, ...] | None:
 
 
 def decode_texts(raw: Sequence[bytes], shape: tuple[int, ...], /) -> Any:
-    """Return one text as it is, several texts as a list, and texts of several axes as nested lists."""
+    """Return one text as a string, several texts as a list, and texts of several axes as nested lists."""
     texts = [decode_text(x) for x in raw]
     if len(texts) == 1:
         return texts[0]

@@ -1,6 +1,6 @@
 """Read the bytes of a file from memory, a local file, or a server.
 
-Local bytes are read when a parser asks for them. From a server, all wanted bytes are fetched at once, and kept.
+Local bytes are read when a parser requests them. From a server, all wanted bytes are fetched at once, and kept.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class NotFetchedError(Exception):
 
 
 class ByteReader(Protocol):
-    """Reader of the bytes of one file. All offsets and sizes lie within the file, and no request is empty."""
+    """Reader of the bytes of one file. All offsets and sizes are within the file, and no request is empty."""
 
     def span(self, offset: int, size: int, /) -> bytes:
         """Return bytes, or raise `NotFetchedError`."""
@@ -303,7 +303,7 @@ class DirectReader:
 
 
 class PageReader:
-    """Reader of a file where each read is a system call: it reads pages of 8 KiB and keeps 8 MiB of them.
+    """Reader of a file in which each read is a system call: it reads pages of 8 KiB and keeps 8 MiB of pages.
 
     Parameters
     ----------

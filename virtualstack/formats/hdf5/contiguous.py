@@ -83,7 +83,7 @@ def split_shape(shape: Sequence[int], itemsize: int, chunk_size: int | None, /) 
 
 
 def _chunk_length(n: int, most: int) -> int:
-    """Return the length, at most ``most``, of equal parts of ``n`` elements; else the last part is shorter."""
+    """Return the length, at most ``most``, of equal parts of ``n`` elements; otherwise the last part is shorter."""
     if n <= most:
         return n
     if n < 1 << 40:  # the number of candidates is the square root of n
@@ -107,7 +107,7 @@ def contiguous_chunks(
 ) -> tuple[ChunkManifest, ChunkGrid]:
     """Return references to values that follow one another in C order.
 
-    Cells end where segments end. If all segments end between rows, each chunk is a byte range of its own. Otherwise a
+    Cells end where segments end. If all segments end between rows, each chunk is a separate byte range. Otherwise a
     chunk is a whole segment, and cells show strided parts of it.
 
     Parameters
@@ -156,7 +156,7 @@ def _one_chunk(
 
 
 def _clip(segments: Sequence[FileSegment], length: int) -> tuple[list[FileSegment], NDArray[np.int64]]:
-    """Remove bytes behind the values; return the segments, and the end of each segment in the values in bytes."""
+    """Remove bytes after the values; return the segments, and the end of each segment in the values in bytes."""
     parts, ends, end = [], [], 0
     for segment in segments:
         if segment.length and end < length:
@@ -186,7 +186,7 @@ def _axes(ends: NDArray[np.int64], shape: tuple[int, ...]) -> list[ChunkAxis]:
 
 
 def _row_axis(axes: Sequence[ChunkAxis]) -> int | None:
-    """Return the axis along which chunks of one byte range are divided; ``None`` if cells are no byte ranges."""
+    """Return the axis along which chunks of one byte range are divided; ``None`` if cells are not byte ranges."""
     cut = [axis for axis, cells in enumerate(axes) if cells.n_cells > 1]
     along = cut[-1] if cut else 0
     return along if all(cells.n_cells == cells.length for cells in axes[:along]) else None
@@ -324,7 +324,8 @@ def external_segments(
 ) -> list[FileSegment]:
     """Find the external files of a dataset; this reads their sizes, but no values.
 
-    Only a file at a local path may refer to other files, because the HDF5 library looks for them on this machine.
+    Only a file at a local path may refer to other files, because the HDF5 library searches for them on the local
+    machine.
 
     Parameters
     ----------

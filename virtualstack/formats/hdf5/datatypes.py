@@ -286,7 +286,7 @@ def _opaque(datatype: Datatype) -> np.dtype[Any]:
     tag = _NUMPY_TAG.fullmatch(datatype.tag)
     try:
         dtype = np.dtype(tag[1].decode()) if tag is not None else None
-    except TypeError:  # numpy has no such type
+    except TypeError:  # numpy does not have this type
         dtype = None
     if dtype is None or dtype.itemsize != datatype.size:
         text = datatype.tag.decode("ascii", "replace")
@@ -336,7 +336,7 @@ def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> 
     Raises
     ------
     _NotBytesError
-        The codec has no such conversion.
+        The codec does not support this conversion.
     """
     match datatype.kind:
         case "integer" | "bitfield" | "float":

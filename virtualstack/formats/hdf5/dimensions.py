@@ -64,7 +64,7 @@ def resolve_dimensions(root: HDF5Group, of_product: Mapping[str, Sequence[str]],
         Root group of the file.
     of_product
         Names that netCDF-C does not know, for the axes of datasets without scales, by path; ``""`` for no name. A name
-        is not used if a dimension of that name has another length.
+        is not used if a dimension of the same name has another length.
     """
     found = Dimensions()
     next_number = 0
@@ -212,7 +212,7 @@ def _find_lengths(root: HDF5Group, found: Dimensions) -> None:
                 dim.length = 0
     for group in root.walk():
         for variable in group.variables.values():
-            axes = found.axes.get(variable.path, ())  # no axes for a dataset that is no variable
+            axes = found.axes.get(variable.path, ())  # a dataset that is not a variable has no axes
             for dim, length in zip(axes, variable.shape or (), strict=False):
                 if dim.is_unlimited:
                     dim.length = max(dim.length, length)

@@ -34,7 +34,7 @@ def codec_for_filter(number: int, values: Sequence[int], /) -> Codec | None:
     LookupError
         No codec is known for the filter.
     ValueError
-        The codec does not support these values; the message says why.
+        The codec does not support these values; the message states the reason.
     """
     make = _CODECS[number]
     try:

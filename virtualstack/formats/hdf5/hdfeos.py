@@ -83,7 +83,7 @@ def parse_structures(text: str, /) -> list[EosStructure]:
 
 
 def _statements(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the word before and the words behind each ``=``."""
+    """Yield the word before and the words after each ``=``."""
     tokens = _TOKEN.findall(text)
     marks = [n for n, token in enumerate(tokens) if token == "="]
     for mark, following in pairwise([*marks, len(tokens) + 1]):
@@ -92,7 +92,7 @@ def _statements(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _size(word: str) -> int:
-    """Return a number of elements; 0 for text that is no possible length of an axis."""
+    """Return a number of elements; 0 for text that cannot be the length of an axis."""
     return int(word) if word.isascii() and word.isdigit() and len(word) < 20 else 0
 
 
@@ -118,7 +118,7 @@ def read_struct_metadata(root: HDF5Group, metadata: MetadataSource, library: Lib
 
 
 class _NoTextError(Exception):
-    """A dataset is no text; the message says why."""
+    """A dataset is not text; the message states the reason."""
 
 
 def _read_text(variable: HDF5Variable, metadata: MetadataSource, library: Library) -> bytes:

@@ -93,7 +93,7 @@ def chunk_table_from_library(found: FoundChunks, layout: ChunkedLayout, base: in
     Raises
     ------
     UnlistableChunksError
-        The list would give wrong offsets, has a chunk twice, or has a chunk outside of the array.
+        The list would lead to wrong offsets, has a chunk twice, or has a chunk outside of the array.
     """
     chunks, shape, maxshape = found.chunks, found.shape, found.maxshape
     if (found.rows > _MAX_OFFSET).any():
@@ -122,9 +122,10 @@ def _true_cells(
 ) -> NDArray[np.int64]:
     """Undo a fault of HDF5 (up to at least 2.0) in the listing of extensible arrays.
 
-    An extensible array numbers the cells of the *maximum* grid with the one unlimited axis moved to the slowest place
-    (HDF5 spec, appendix C, "the extensible array index"). The library finds chunks in this order, but lists them as if
-    no axis were moved. The number of a cell is right in both cases, because the unlimited axis never overflows.
+    An extensible array numbers the cells of the *maximum* grid, with the one unlimited axis moved to the slowest
+    position (HDF5 spec, appendix C, "the extensible array index"). The library finds chunks in this order, but lists
+    them without moving an axis. The number of a cell is right in both cases, because the unlimited axis never
+    overflows.
     """
     if layout.index != "extensible":
         return listed
@@ -146,7 +147,7 @@ def mapping_from_library(found: FoundMapping, /) -> VirtualMapping:
     Raises
     ------
     LostValuesError
-        A selection is no union of boxes, or has too many boxes.
+        A selection is not a union of boxes, or has too many boxes.
     """
     return VirtualMapping(
         file=found.file, dataset=found.dataset, place=_selection(found.place), source=_selection(found.source)
@@ -356,7 +357,7 @@ class Library:
         return packed(self._ask("dtype", raw_path))
 
     def fill(self, raw_path: bytes, dtype: np.dtype[Any] | None, /) -> NDArray[Any]:
-        """Return the fill value of a dataset, converted to a dtype, or to h5py's dtype if none is given."""
+        """Return the fill value of a dataset, converted to a dtype; without a dtype, to the dtype of h5py."""
         found: NDArray[Any] = self._ask("fill", raw_path, dtype)
         return found
 
@@ -371,7 +372,7 @@ class Library:
         return found
 
     def stored(self, raw_path: bytes, /) -> NDArray[np.void]:
-        """Read all elements as they are stored, with the filters undone."""
+        """Read all elements in their stored form, with the filters undone."""
         found: NDArray[np.void] = self._ask("stored", raw_path)
         return found
 

@@ -45,7 +45,7 @@ from virtualstack.formats.hdf5.walk import (
 __all__ = ["OUTSIDE", "DatasetFinder", "FindExtent", "ParsedView", "follow"]
 
 OUTSIDE = -1
-"""Address that stands for an object in another file."""
+"""Address of any object in another file."""
 
 _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: largest number of soft links in a chain
 
@@ -62,7 +62,7 @@ def follow(
     group, root
         Addresses of the headers of the group and of the root.
     names
-        Function that returns the links of an object by name; no links for an object that is no group.
+        Function that returns the links of an object by name; no links for an object that is not a group.
     n_links
         Number of soft links that were followed before.
     """

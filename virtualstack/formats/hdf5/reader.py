@@ -161,7 +161,7 @@ class HDF5:
         Raises
         ------
         MalformedFileError
-            The file is no HDF5 file, is truncated, or its root group cannot be read.
+            The file is not an HDF5 file, is truncated, or its root group cannot be read.
         StorageError
             The bytes could not be read.
         """

@@ -95,7 +95,7 @@ def references(
     Raises
     ------
     NoReferencesError
-        The bytes are no byte ranges of a source, or do not decode to the values.
+        The stored bytes are not byte ranges of a source, or do not decode to the values.
     LostValuesError
         The values cannot be read.
     """

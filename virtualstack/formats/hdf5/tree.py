@@ -51,7 +51,7 @@ def reference_paths(references: NDArray[np.uint64], paths: Mapping[int, str], /)
     Raises
     ------
     DanglingReferenceError
-        A reference leads to an address where no object with a path is.
+        A reference leads to an address without an object that has a path.
 
     Examples
     --------
@@ -254,7 +254,7 @@ class FileView(Protocol):
 
 
 class LostObjectError(Exception):
-    """An object cannot be opened; the message says why."""
+    """An object cannot be opened; the message states the reason."""
 
 
 def build_tree(view: FileView, /) -> HDF5Group:

@@ -1,4 +1,4 @@
-"""Make a virtual array of a dataset, with its fill value, strings and missing records, or say why it is refused."""
+"""Make a virtual array of a dataset, with its fill value, strings and missing records, or return why it is refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def declared_fill(variable: HDF5Variable, dtype: np.dtype[Any], library: Library
             raise LibraryError(f"its fill value is damaged: {error}") from error
     if element.kind == "text":
         return Fill.from_value(library.text_fill(variable.raw_path), dtype)
-    if raw and len(raw) != element.size:  # the library would return the memory behind it
+    if raw and len(raw) != element.size:  # the library would return the memory after it
         raise LibraryError(f"its fill value has {len(raw)} bytes, and its elements {element.size}")
     # only virtualstack has a dtype for integers of odd sizes
     cell = library.fill(variable.raw_path, dtype if element.codecs else None)

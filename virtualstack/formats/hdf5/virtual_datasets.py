@@ -73,7 +73,7 @@ def virtual_chunks(
         A source does not exist, is refused or damaged, or lacks mapped elements. The HDF5 library then shows fill
         values, an error, or arbitrary memory. The error is also raised if a dataset is its own source.
     NoReferencesError
-        All sources are valid, and the HDF5 library may read the dataset. But the dataset is no union of boxes of its
+        All sources are valid, and the HDF5 library may read the dataset. But the dataset is not a union of boxes of its
         sources, or has another dtype.
     """
     try:

@@ -21,7 +21,7 @@ from virtualstack.storage import Source
 __all__ = ["Chain", "Datasets", "OpenSource", "OpenSourceFile", "ReadDataset", "SourceFiles", "Sources"]
 
 type OpenSource = Callable[[str, str], ManifestArray | None]
-"""Function that opens a dataset by file URL and path; it returns ``None`` if the file has no such dataset.
+"""Function that opens a dataset by file URL and path; it returns ``None`` if the file does not have the dataset.
 
 It raises the errors of readers, `SourceNotFoundError` if the file does not exist, and `LostValuesError` if the dataset
 is refused, or depends on itself.

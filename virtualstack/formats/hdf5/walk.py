@@ -143,7 +143,7 @@ def find_objects(metadata: MetadataSource, /) -> FileObjects:
     Raises
     ------
     StructureError
-        The file is no HDF5 file, or has an unknown form.
+        The file is not an HDF5 file, or has an unknown form.
     """
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
@@ -157,7 +157,7 @@ def read_object(metadata: MetadataSource, objects: FileObjects, address: int, /)
     Raises
     ------
     StructureError
-        The object is no known object, or a group that cannot be parsed.
+        The object is not of a known kind, or is a group that cannot be parsed.
     """
     if address not in objects.by_address:
         one = _Walk(metadata, objects, lambda _: True)

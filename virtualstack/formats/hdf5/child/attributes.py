@@ -58,7 +58,7 @@ def read_attributes(oid: Any, /) -> Iterator[FoundAttribute]:
 
 
 def read_attribute(oid: Any, name: bytes, /) -> FoundAttribute:
-    """Read one attribute of an object; if this fails, the result says why."""
+    """Read one attribute of an object; if this fails, the result contains the reason."""
     found = FoundAttribute(name=name)
     try:
         with library_errors():

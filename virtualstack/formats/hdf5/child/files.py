@@ -93,7 +93,7 @@ class OpenFile:
     def links(self, path: bytes, /) -> tuple[list[FoundLink], str]:
         """Return the links of a group in order of creation if it is tracked, else in order of names, as in netCDF-C.
 
-        The second value is empty, or says why links are missing.
+        The second value is empty, or the reason why links are missing.
         """
         found: list[tuple[bytes, int]] = []
         error = ""
@@ -195,7 +195,7 @@ class OpenFile:
             return read_scale(self._dataset(path))
 
     def fill(self, path: bytes, dtype: np.dtype[Any] | None, /) -> NDArray[Any]:
-        """Return the fill value of a dataset, converted to a dtype, or to h5py's dtype if none is given."""
+        """Return the fill value of a dataset, converted to a dtype; without a dtype, to the dtype of h5py."""
         with library_errors():
             dataset = self._dataset(path)
             cell = np.zeros((), dataset.dtype if dtype is None else dtype)
@@ -253,7 +253,7 @@ class OpenFile:
             return values.astype(plain(values.dtype), copy=False)
 
     def stored(self, path: bytes, /) -> NDArray[np.void]:
-        """Read all elements as they are stored, with the filters undone."""
+        """Read all elements in their stored form, with the filters undone."""
         _enable_plugins()
         with library_errors():
             dataset = self._dataset(path)
@@ -334,7 +334,7 @@ def names_elsewhere(file: h5py.File, /, *, values: bool) -> str | None:
 
 
 def has_filter(number: int, /) -> bool:
-    """Return whether the HDF5 library has a filter, either its own or one of ``hdf5plugin``."""
+    """Return whether the HDF5 library has a filter, either built in or from ``hdf5plugin``."""
     _enable_plugins()
     with library_errors():
         return bool(h5z.filter_avail(number))
@@ -344,8 +344,8 @@ def has_filter(number: int, /) -> bool:
 def _enable_plugins() -> None:
     """Enable the filters of the package ``hdf5plugin`` in the HDF5 library, if the package is installed.
 
-    The package ``netCDF4`` also has filters, built for its own HDF5 library. On import it names their folder in the
-    environment. In h5py's library these filters fail or crash, but ``hdf5plugin`` gives way to them.
+    The package ``netCDF4`` also has filters, built for its own HDF5 library. On import it sets an environment variable
+    to their folder. In h5py's library these filters fail or crash, but they take precedence over ``hdf5plugin``.
     """
     for i in reversed(range(h5pl.size())):
         if b"netCDF4" in h5pl.get(i):

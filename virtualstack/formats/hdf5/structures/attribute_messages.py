@@ -103,7 +103,7 @@ def _parse(body: bytes, superblock: Superblock) -> Parse[AttributeMessage]:
 
 @lru_cache(maxsize=4096)
 def _cached(body: bytes, widths: Widths) -> AttributeMessage:
-    """Parse an attribute with a datatype that is not committed; objects and files of an archive share many of them."""
+    """Parse an attribute with a datatype that is not committed; objects and files share many such attributes."""
     parts = _split(body)
     return _attribute(parts, parse_datatype(parts.datatype)[0], widths)
 

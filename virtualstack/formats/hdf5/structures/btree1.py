@@ -52,7 +52,7 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
     Raises
     ------
     StructureError
-        A node is no node of such a tree or lies outside of the file, or a chunk is wrong.
+        A node is not a node of such a tree or is outside of the file, or a chunk is wrong.
     """
     nodes = _Nodes(space, k)
     root = yield from read_span(address, nodes.size)
@@ -80,7 +80,7 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
 
 
 class _Bounds(NamedTuple):
-    """The keys left and right of some nodes in the node above: all keys of a node lie between them.
+    """The keys left and right of some nodes in the node above: all keys of a node are between them.
 
     The HDF5 library finds a chunk by these keys. If they lead elsewhere, it treats the chunk as never written.
 
@@ -100,8 +100,7 @@ class _Edges(NamedTuple):
     Parameters
     ----------
     keys
-        Keys of the first chunk, of the last chunk, and behind the last chunk: each array has shape ``(3, n, axes +
-        1)``.
+        Keys of the first chunk, of the last chunk, and after the last chunk: each array has shape ``(3, n, axes + 1)``.
     counts
         Number of chunks of each leaf: each array has shape ``(n,)``.
     """

@@ -30,12 +30,12 @@ __all__ = ["BTree2", "read_btree2", "read_records", "scan_records"]
 _PREFIX_BYTES, _CHECKSUM_BYTES = (
     6,
     4,
-)  # before and behind the records and pointers of a node: signature, version and type; checksum
+)  # before and after the records and pointers of a node: signature, version and type; checksum
 _MAX_OFFSET = (1 << 63) - 1
 
 
 class _Level(NamedTuple):
-    """Nodes of one level: number of records that fit, and widths of the two record counts behind each address."""
+    """Nodes of one level: number of records that fit, and widths of the two record counts after each address."""
 
     most: int
     count_width: int
@@ -172,7 +172,7 @@ def scan_records(tree: BTree2, widths: Widths, end: int, use: Callable[[NDArray[
     Raises
     ------
     StructureError
-        A node is damaged or lies outside of the file, or the number of records is not the number in the header.
+        A node is damaged or outside of the file, or the number of records is not the number in the header.
     """
     if tree.root is None:
         return

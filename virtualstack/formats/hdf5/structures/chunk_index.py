@@ -39,7 +39,7 @@ def read_btree2_chunks(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     Raises
     ------
     StructureError
-        A node is damaged, contradicts the layout, or lies outside of the file, or a chunk is wrong.
+        A node is damaged, contradicts the layout, or is outside of the file, or a chunk is wrong.
     """
     tree = yield from read_btree2(address, _FILTERED if space.is_filtered else _UNFILTERED, space.widths)
     size = space.entry_size + 8 * len(space.grid)

@@ -110,7 +110,7 @@ class ChunkSpace:
         Raises
         ------
         StructureError
-            A chunk lies outside of the maximum shape.
+            A chunk is outside of the maximum shape.
         """
         cell: NDArray[np.int64] | None = None
         is_inside: NDArray[np.bool] | None = None

@@ -85,7 +85,7 @@ class Member(NamedTuple):
     Parameters
     ----------
     name
-        Name, decoded as UTF-8, or as latin-1 if it is no UTF-8.
+        Name, decoded as UTF-8, or as latin-1 if it is not UTF-8.
     offset
         Offset in bytes from the beginning of the compound.
     datatype
@@ -418,7 +418,7 @@ def _array(body: bytes, at: int, flags: int, size: int, version: int, depth: int
     rank = body[at]
     if version < 2 or not 1 <= rank <= _MAX_RANK:
         raise StructureError(f"an array type of {rank} axes in version {version} of the message")
-    # version 2: 3 bytes reserved before the lengths, and a permutation behind them that is never used
+    # version 2: 3 bytes reserved before the lengths, and a permutation after them that is never used
     at += 4 if version == 2 else 1
     dims = struct.unpack_from(f"<{rank}I", body, at)
     _check_dims(dims)

@@ -169,7 +169,7 @@ def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     Raises
     ------
     StructureError
-        A block is damaged, contradicts the layout, or lies outside of the file, or a chunk is wrong.
+        A block is damaged, contradicts the layout, or is outside of the file, or a chunk is wrong.
     """
     array = yield from _read_header(space, address)
     if array.index_block is None:

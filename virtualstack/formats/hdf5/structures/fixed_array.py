@@ -126,7 +126,7 @@ def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     Raises
     ------
     StructureError
-        A block is damaged, contradicts the layout, or lies outside of the file, or a chunk is wrong.
+        A block is damaged, contradicts the layout, or is outside of the file, or a chunk is wrong.
     """
     widths, n_cells = space.widths, math.prod(space.limited_grid("a fixed array"))
     head = verified((yield from read_span(address, 12 + widths.length + widths.address)))

@@ -119,7 +119,7 @@ class FractalHeap:
         Raises
         ------
         StructureError
-            The heap has no such object.
+            The heap does not have this object.
         """
         kind = identifier[0]  # version, kind, and the length of a tiny object
         if kind:

@@ -145,7 +145,7 @@ def parse_layout(body: bytes, widths: Widths) -> Layout:
     Parameters
     ----------
     body
-        Body of the message. Bytes behind its last field are ignored, because old object headers pad messages.
+        Body of the message. Bytes after its last field are ignored, because old object headers pad messages.
     widths
         Widths of addresses and lengths.
 

@@ -204,7 +204,7 @@ def _children(body: bytes, level: int, node: _TreeNode, superblock: Superblock) 
     n_entries = unsigned(body, 6, 2)
     check(n_entries <= 2 * superblock.group_internal_k, "a node of a B-tree has too many entries")
     length, width = superblock.widths.length, superblock.widths.address
-    first = 8 + 2 * width  # behind the siblings
+    first = 8 + 2 * width  # after the siblings
     step = length + width
     keys = [superblock.length(body, first + i * step) for i in range(n_entries + 1)]
     return [

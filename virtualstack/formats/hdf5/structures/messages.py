@@ -158,7 +158,7 @@ def parse_filters(body: bytes, /) -> tuple[FilterMessage, ...]:
             name_size = unsigned(body, at, 2)
             at += 2
         check(version == 2 or name_size % 8 == 0, "the name of a filter is not padded")
-        n_values = unsigned(body, at + 2, 2)  # behind the flags
+        n_values = unsigned(body, at + 2, 2)  # after the flags
         at += 4
         end = at + name_size + 4 * n_values
         check(end <= len(body), "a filter pipeline ends before its fields do")

@@ -251,7 +251,7 @@ def unsigned(body: bytes, at: int, width: int, /) -> int:
 
 
 def check_signature(body: bytes, signature: bytes, version: int, /) -> None:
-    """Check the signature of four letters at the beginning of a structure, and the version behind it."""
+    """Check the signature of four letters at the beginning of a structure, and the version after it."""
     if body[:4] != signature:
         raise StructureError(f"there is no '{signature.decode()}' where one should be")
     if body[4] != version:
@@ -269,7 +269,7 @@ def verified(body: bytes, /) -> bytes:
 
 
 def decode_text(raw: bytes, /) -> str:
-    """Decode text as UTF-8, or as latin-1 if it is no UTF-8, so that no letter is lost."""
+    """Decode text as UTF-8, or as latin-1 if it is not UTF-8, so that no letter is lost."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -314,7 +314,7 @@ def read_column(
 
 
 def verify_blocks(blocks: NDArray[np.uint8], sizes: NDArray[np.int64] | int, what: str, /) -> None:
-    """Check the checksum behind the first bytes of each block.
+    """Check the checksum after the first bytes of each block.
 
     HDF5 spec, "checksum" of each structure since version 1.8: Jenkins' lookup3 of all bytes before it, in 4 bytes.
 
@@ -344,7 +344,7 @@ def verify_blocks(blocks: NDArray[np.uint8], sizes: NDArray[np.int64] | int, wha
 
 
 class NoReferencesError(Exception):
-    """The values have no byte ranges in a source, but the HDF5 library can read them; the message says why."""
+    """The values have no byte ranges in a source, but the HDF5 library can read them; the message states the reason."""
 
 
 class LostValuesError(Exception):

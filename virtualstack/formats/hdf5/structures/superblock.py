@@ -36,7 +36,7 @@ class Superblock:
     base
         Size of the user block in bytes; addresses are counted from its end.
     end
-        Number of bytes of the file after the user block, according to the file. All addresses lie before this end.
+        Number of bytes of the file after the user block, according to the file. All addresses are before this end.
     widths
         Widths of addresses and lengths.
     root
@@ -161,7 +161,7 @@ def _end(end: int, base: int, size: int, found: int) -> int:
     """Return the number of bytes after the user block, and check that the file is not truncated.
 
     The stored end and the stored beginning (``found``) are counted from the beginning of the file when it was written.
-    The superblock, and all bytes behind it, may have been moved since then (H5F__super_read).
+    The superblock, and all bytes after it, may have been moved since then (H5F__super_read).
     """
     end += base - found
     check(base <= end <= size, f"the file should have {end} bytes and has {size}: it is truncated")

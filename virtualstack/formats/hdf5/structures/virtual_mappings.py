@@ -135,7 +135,7 @@ class Hyperslab:
 
     @property
     def unlimited_axis(self) -> int | None:
-        """The axis along which the selection is unlimited; ``None`` if there is no such axis."""
+        """The axis along which the selection is unlimited; ``None`` if no axis is."""
         return next((i for i, axis in enumerate(self.axes) if axis.is_unlimited), None)
 
 
@@ -165,7 +165,7 @@ def selection_axes(selection: MappedSelection, shape: tuple[int, ...], /) -> tup
     SelectionError
         The selection is unlimited or damaged.
     NoReferencesError
-        The selection is no outer product.
+        The selection is not an outer product.
     """
     if selection is None:
         return tuple(_run(0, n) for n in shape)
@@ -205,9 +205,9 @@ class VirtualMapping:
     Parameters
     ----------
     file, dataset
-        File and dataset of the source; the file ``"."`` is the file of the virtual dataset. In both names, ``%b``
-        stands for the number of a block of the virtual dataset, and each block has a source of its own; ``%%`` stands
-        for ``%`` (H5Pset_virtual).
+        File and dataset of the source; the file ``"."`` is the file of the virtual dataset. In both names, ``%b`` means
+        the number of a block of the virtual dataset, and each block has a separate source; ``%%`` means ``%``
+        (H5Pset_virtual).
     place, source
         Elements of the virtual dataset and of the source, equally many, in C order.
     """
@@ -227,7 +227,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
     """Parse the global heap block of a virtual dataset.
 
     HDF5 spec III.F, version 0. In version 1, of HDF5 2.0, each entry begins with flags. The entry takes the name of the
-    file (1) or of the dataset (2) from an earlier entry, or its file is the file of the virtual dataset (4).
+    file (1) or of the dataset (2) from an earlier entry. With flag 4, its file is the file of the virtual dataset.
 
     Raises
     ------
@@ -305,7 +305,7 @@ def _selection(fields: _MappingFields) -> MappedSelection:
     check(kind == _HYPERSLABS and version in (1, 2, 3), f"a selection of kind {kind} has the version {version}")
     is_regular, width = False, 4
     if version == 1:
-        fields.number(8)  # reserved, and the length of what follows
+        fields.number(8)  # reserved, and the length of the rest
     else:
         flags = fields.number(1)
         check(flags in (0, 1), f"a selection has the unknown flags {flags:#x}")
