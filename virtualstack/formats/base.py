@@ -13,30 +13,30 @@ from virtualstack.storage import Permission, Storage
 __all__ = ["PARTS", "Assembler", "ReadOptions", "Reader", "check_references", "permitted", "read_permitted"]
 
 PARTS = "virtualstack:parts"
-"""The attribute of a group that is a part of one, with the name of the reader that puts parts together."""
+"""Attribute of a group that is one of several parts; its value is the name of the reader that assembles them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What every reader is told, whatever the format.
+    """Options that are common to all readers.
 
     Parameters
     ----------
     group
-        Path of the one group that is wanted, such as ``"science/grids"``; a reader may leave out arrays of others.
-        ``None`` for all.
+        Path of the only group that is wanted, such as ``"science/grids"``; a reader may leave out arrays of other
+        groups. ``None`` means all groups.
     is_tree
-        If true, a tree is wanted, of formats that have no groups of their own, where fields of many kinds may form one
-        dataset or a tree; ``None`` for a tree where they form no dataset.
+        If true, a tree is wanted from a format without groups, whose fields may form one dataset or a tree. ``None``
+        means a tree only if the fields do not form a dataset.
     is_part
-        If true, what an :class:`Assembler` finds is put together later, with what it finds in other sources.
+        If true, the result of an :class:`Assembler` is a part, which is later assembled with parts of other sources.
     drop_variables
-        Variables that are not looked at: by name in any group, or by path (``"/science/winds"``) in that group alone.
+        Variables that are not read: by name in any group, or by path (``"/science/winds"``) in a single group.
     inline_limit
-        Bytes of values that a variable without a byte-range form may put into the manifest; 0 for none.
-        A larger variable becomes a :class:`~virtualstack.manifests.Refusal` of the group.
+        Maximum bytes of values that a variable without a byte-range form may put into the manifest; 0 for no values. A
+        larger variable becomes a :class:`~virtualstack.manifests.Refusal` of the group.
     allow
-        URLs and paths of what a source may refer to, beyond what it may without: see
+        URLs and paths that a source may refer to, in addition to those that are always allowed: see
         :class:`~virtualstack.storage.Permission`.
     """
 
@@ -74,8 +74,9 @@ class ReadOptions:
 class Reader(Protocol):
     """A reader that turns a source into a group; the fields of its dataclass are options of the format.
 
-    Equal readers give equal groups. A reader pickles, keeps no file open, and reads no chunk bytes. One whose options
-    name other URLs has them as a tuple, ``places``: the user has named them, so sources may refer to them.
+    Equal readers return equal groups. A reader can be pickled, keeps no file open, and reads no chunk bytes. If its
+    options name other URLs, it has these URLs as a tuple ``places``. The user has named them, so sources may refer to
+    them.
     """
 
     name: ClassVar[str]
@@ -83,7 +84,8 @@ class Reader(Protocol):
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe the source at an absolute URL.
 
-        Whatever cannot be described stands in ``refusals`` of its group; only a source that is no such file raises.
+        Objects that cannot be described are listed in ``refusals`` of their group. Only a source that is not of the
+        format raises an error.
 
         Raises
         ------
@@ -96,9 +98,10 @@ class Reader(Protocol):
 
 @runtime_checkable
 class Assembler(Reader, Protocol):
-    """A reader of a format whose arrays lie in many sources: it makes one group of all.
+    """A reader of a format whose arrays are spread over many sources: it makes one group of all sources.
 
-    With ``is_part`` in its options, `read` gives a group that holds what was found, with the attribute `PARTS`.
+    With ``is_part`` in its options, `read` returns a group that holds the intermediate result, with the attribute
+    `PARTS`.
     """
 
     def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:
@@ -107,37 +110,37 @@ class Assembler(Reader, Protocol):
         Raises
         ------
         ReaderError
-            They do not fit.
+            The parts do not fit together.
         """
 
 
 def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Storage:
-    """Return the storage that reaches what a source may refer to: see `Permission.of_document`.
+    """Return a storage limited to the locations that a source may refer to: see `Permission.of_document`.
 
     Parameters
     ----------
     storage
-        How the source is reached.
+        Storage that opens the source.
     url
         URL of the source.
     allow
-        What the user allowed besides.
+        Further locations that the user allowed.
     """
     permission = Permission.of_document(url, allow)
     return storage if permission is None else storage.only(permission)
 
 
 def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOptions, /) -> ManifestGroup:
-    """Let a reader describe a source, and check that it refers to nothing that it may not refer to.
+    """Let a reader describe a source, and check that it refers only to allowed locations.
 
-    Manifests that are read in pages check what is in a page when that is read.
+    Manifests that are read in pages check each page when it is read.
 
     Raises
     ------
     ForbiddenLocationError
-        It refers to what may not be read.
+        The source refers to a location that may not be read.
     ReaderError, StorageError
-        As from `Reader.read`.
+        The errors of `Reader.read`.
     """
     storage = permitted(storage, url, (*options.allow, *getattr(reader, "places", ())))
     try:
@@ -151,12 +154,12 @@ def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOpti
 
 
 def check_references(group: ManifestGroup, storage: Storage, /) -> None:
-    """Refuse what a group refers to, in manifests that are in memory, and what may not be read by a storage.
+    """Raise an error if a group refers to a location that a storage may not read; only manifests in memory are checked.
 
     Raises
     ------
     ForbiddenLocationError
-        There is such a thing.
+        The group refers to such a location.
     """
     if storage.permissions:
         manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())

@@ -29,24 +29,24 @@ __all__ = ["BUILT_IN", "Format", "find_reader", "list_readers", "load_reader"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A row of the table of formats; what a plugin's entry point in the group ``virtualstack.readers`` loads.
+    """A row of the table of formats; the entry point of a plugin in the group ``virtualstack.readers`` loads one.
 
     Parameters
     ----------
     name
         Name of the reader, for ``reader=``.
     title
-        For people, such as ``"HDF5 / netCDF-4"``.
+        Name of the format in messages, such as ``"HDF5 / netCDF-4"``.
     target
-        Where the reader's class is, ``"module:Class"``; ``None`` for a format that is recognised but not read.
+        Class of the reader, as ``"module:Class"``; ``None`` for a format that is recognised but not read.
     magic
-        Pairs of bytes and the offsets, in bytes, where they may stand.
+        Pairs of a signature and the offsets, in bytes, at which it may be.
     children
-        Pairs of a file's name in a directory, and bytes that must stand in it.
+        Pairs of a file's name in a directory, and bytes that the file must contain.
     suffixes
-        With their dot, in lower case.
+        Suffixes with their dot, in lower case.
     extra
-        Extra of virtualstack for ``pip install``, if the reader needs one.
+        Optional dependency group of virtualstack for ``pip install``, if the reader needs one.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Format:
                 and all(isinstance(x, bytes) and x and min(offsets) >= 0 for x, offsets in self.magic)
                 and (self.target is None or self.target.count(":") == 1)
             )
-        except (AttributeError, TypeError, ValueError):  # of what is nested in another way
+        except (AttributeError, TypeError, ValueError):  # of fields with unexpected nesting
             is_sound = False
         if not is_sound:
             raise TypeError(f"{self} has a field of another type than the documentation of Format says")
@@ -103,7 +103,7 @@ BUILT_IN = (
         name="grib",
         title="GRIB",
         target="virtualstack.formats.grib.reader:GRIB",
-        magic=((b"GRIB", tuple(range(256))),),  # bulletins put a heading in front
+        magic=((b"GRIB", tuple(range(256))),),  # bulletins have a heading in front
         suffixes=(".grib", ".grib2", ".grb", ".grb2", ".grib1", ".grb1"),
         extra="grib",
     ),
@@ -180,7 +180,7 @@ _HTML = (b"<!doctype html", b"<html", b"<?xml")
 
 
 def list_readers() -> tuple[Format, ...]:
-    """Return the known formats: the built-in formats, then those of installed plugins."""
+    """Return the known formats: the built-in formats, then the formats of installed plugins."""
     return (*BUILT_IN, *_plugins())
 
 
@@ -203,7 +203,7 @@ def _plugins() -> tuple[Format, ...]:
 
 
 def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Reader | None = None, /) -> Reader:
-    """Return the reader for a source: the one asked for, or by first bytes, by child keys, then by suffix.
+    """Return the reader for a source: the given one, or detected by first bytes, by child keys, then by suffix.
 
     At most 4 KiB are read if the format has its signature at the start.
 
@@ -214,20 +214,20 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
     storage
         Storage that opens the URL.
     reader
-        Name of a reader, or a reader; then nothing is read.
+        Name of a reader, or a reader; the source is then not read.
 
     Raises
     ------
     UnknownFormatError
         No reader knows the bytes or the name; the message lists what was tried.
     UnsupportedFeatureError
-        The format is known, but not read.
+        The format is known, but virtualstack has no reader for it.
     MalformedFileError
-        The source is empty, or is not what its suffix says.
+        The source is empty, or does not match its suffix.
     MissingDependencyError
-        The reader needs an extra.
+        The reader needs an optional dependency.
     ReaderError
-        The reader, of a plugin, cannot be imported or made.
+        The reader of a plugin cannot be imported or created.
     StorageError
         The bytes could not be read.
     """
@@ -250,11 +250,11 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
     Raises
     ------
     UnsupportedFeatureError
-        The format is not read.
+        The format has no reader.
     MissingDependencyError
-        The reader needs an extra.
+        The reader needs an optional dependency.
     ReaderError
-        The reader, of a plugin, cannot be imported or made.
+        The reader of a plugin cannot be imported or created.
     """
     what = f"'{url}' is {row.title}" if url else row.title
     if row.target is None:
@@ -268,7 +268,7 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
         reader = getattr(importlib.import_module(module), name)()
         if not callable(getattr(reader, "read", None)):
             raise TypeError(f"a {type(reader).__name__} has no method read()")
-    except Exception as error:  # the module of a plugin raises what it likes
+    except Exception as error:  # the module of a plugin may raise any error
         if row.extra is not None and isinstance(error, ModuleNotFoundError):
             raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url) from error
         raise ReaderError(
@@ -291,7 +291,7 @@ def _names(*, readable_only: bool = False) -> str:
 
 
 def _open_file(url: str, storage: Storage) -> Source | None:
-    """Open the source, or give ``None`` where the URL is a directory."""
+    """Open the source; return ``None`` if the URL is a directory."""
     path = local_path(url)
     if url.endswith("/") or (path is not None and os.path.isdir(path)):
         return None
@@ -300,7 +300,7 @@ def _open_file(url: str, storage: Storage) -> Source | None:
     except DirectoryError:
         return None
     except SourceNotFoundError:
-        # Object stores have no directories: there is nothing at the URL itself, but there may be below it.
+        # Object stores have no directories: the URL itself may not exist, although objects below it do.
         if path is None and any(_child(url, key, storage) for key in _children_to_ask(url)):
             return None
         raise
@@ -318,10 +318,10 @@ def _child(url: str, key: str, storage: Storage) -> Source | None:
 
 
 def _by_suffix_of_folder(url: str) -> Format | None:
-    """Return the format of a name that only folders have, without a request, so that opening takes few requests."""
+    """Return the format of a suffix that only folders have, without a request, so that opening takes few requests."""
     name = url.rstrip("/").rpartition("/")[2].lower()
     if name.endswith(_ANY_ZARR) and not is_remote(url):
-        return None  # all that zarr reads in part is called so, and to look is cheap
+        return None  # other zarr formats use this suffix as well, and looking at the folder is cheap
     rows = (row for row in BUILT_IN if row.target is not None and not row.magic)
     return next((row for row in rows if name.endswith(row.suffixes)), None)
 
@@ -363,7 +363,7 @@ def _by_magic(source: Source) -> Format | None:
 
 
 def _by_far_magic(source: Source) -> Format | None:
-    """Look for signatures behind the first 4 KiB; one request for all of them."""
+    """Search for signatures after the first 4 KiB, with one request for all of them."""
     spots = [
         (row, magic, at)
         for row in list_readers()
