@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 __all__ = ["LibraryError", "library_errors"]
 
-# What h5py raises on damaged files and on what it does not know.
+# Errors that h5py raises on damaged files and on unknown features.
 _RAISED = (OSError, RuntimeError, ValueError, TypeError, LookupError, NotImplementedError, OverflowError, MemoryError)
 
 _READING = "Can't synchronously read data ("  # the reason and a closing bracket follow
@@ -19,7 +19,7 @@ class LibraryError(Exception):
 
 @contextmanager
 def library_errors() -> Iterator[None]:
-    """Turn what h5py raises into `LibraryError`."""
+    """Turn errors of h5py into `LibraryError`."""
     try:
         yield
     except _RAISED as error:

@@ -1,7 +1,7 @@
 """Run libraries of C that may crash, hang or take all memory on a damaged file in a child process.
 
-The child is started when it is first needed, and serves all files after that. A crash, an endless call or unbounded
-memory ends the child only, and the parent continues. It is no sandbox: it runs with the user's rights.
+The child is started on first use, and serves all later files. A crash, an endless call or unbounded memory ends only
+the child, and the parent continues. The child is not a sandbox: it runs with the user's rights.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAX_SECONDS = 60
 """Seconds of computing that one call may take; the time in which the child waits for bytes of a file is not counted."""
 
 _MAX_CHILDREN = 8
-"""Children that work at the same time; threads that need another one wait."""
+"""Children that work at the same time; threads that need another child wait."""
 
 _MAX_IDLE = 2
-"""Children that are kept for later."""
+"""Idle children that are kept for later use."""
 
 _START = """
 import sys, types
@@ -42,7 +42,7 @@ sys.path[:] = sys.argv[2:]
 from virtualstack.child.serve import serve
 serve()
 """
-"""Starts a child without the package's ``__init__``, which imports xarray: that would take a second."""
+"""Code that starts a child without the package's ``__init__``, which imports xarray and takes a second."""
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -50,12 +50,12 @@ _keys = itertools.count()
 
 
 class ChildDiedError(Exception):
-    """A call killed the child, or did not come to an end; the message is half a sentence, and its subject is a library.
+    """A call killed the child, or did not end; the message is half a sentence, and its subject is a library.
 
     Parameters
     ----------
     reason
-        Such as ``"crashed (SIGSEGV)"``.
+        Reason, such as ``"crashed (SIGSEGV)"``.
     is_doubtful
         If true, the child had done other work before, which may be the cause of its death.
     """
@@ -75,14 +75,14 @@ def run_in_child(function: str, /, *arguments: Any, seconds: float = MAX_SECONDS
     *arguments
         Arguments of the function; these, its result and its error are pickled.
     seconds
-        Seconds of computing that the call may take. There is no limit on Windows.
+        Seconds of computing that the call may take. Windows has no limit.
 
     Raises
     ------
     ChildDiedError
         The call killed the child, or took longer.
     ReaderError
-        No child can be started.
+        A child process could not be started.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def _run(function: str, arguments: tuple[Any, ...], seconds: float, *, is_new: b
 class InChild:
     """An object that lives in a child process, where its methods are called.
 
-    It is used by one thread at a time. Where the child has ended, the object is made again in another one: so its
+    Only one thread at a time uses the object. If the child has ended, the object is made again in another child, so its
     methods must not depend on each other.
 
     Parameters
@@ -120,11 +120,11 @@ class InChild:
     function
         Module and name of the function that makes the object, as for `run_in_child`.
     *arguments
-        Arguments of the function, after the file if there is one.
+        Arguments of the function, after the file if it takes one.
     size
-        Bytes of a file that the function gets; ``None``: it gets no file.
+        Size in bytes of a file that the function gets; ``None`` if it gets no file.
     read
-        Function that returns bytes of that file by offset and length. An error that it raises ends the call.
+        Function that returns bytes of the file by offset and length. If it raises an error, the call ends.
     seconds
         Seconds of computing that one call may take.
 
@@ -157,7 +157,7 @@ class InChild:
         Raises
         ------
         ChildDiedError, ReaderError
-            See `run_in_child`.
+            The call killed the child, or took longer than allowed.
         """
         try:
             return self._call(method, arguments)
@@ -178,14 +178,14 @@ class InChild:
         return child.ask(("ask", self._seconds, self._key, method, arguments), self._read)
 
     def close(self) -> None:
-        """Call ``close`` of the object, wait until it is closed, and let go of the child."""
+        """Call ``close`` of the object, wait until it is closed, and release the child."""
         child, self._child = self._child, None
         if child is None:
             return
         try:
             if self._key in child.keys and not child.is_dead:
                 child.keys.discard(self._key)
-                with contextlib.suppress(ChildDiedError):  # the system has closed what it had
+                with contextlib.suppress(ChildDiedError):  # the system has closed the child's files
                     child.ask(("close", self._seconds, self._key), self._read)
         finally:
             child.pool.give_back(child)
@@ -231,7 +231,7 @@ class _Child:
                 stdin=theirs,
                 stdout=answers,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                process_group=0 if os.name == "posix" else None,  # Ctrl-C in a terminal is not for it
+                process_group=0 if os.name == "posix" else None,  # Ctrl-C in a terminal must not reach the child
             )
         except OSError as error:
             os.close(self._requests)
@@ -268,7 +268,7 @@ class _Child:
                     send(self._requests, data)
             except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
                 raise self._died(message[1]) from error
-            except BaseException:  # an interrupt: nobody will take the answer
+            except BaseException:  # an interrupt: the answer would never be read
                 self.end()
                 raise
         if failure is not None:
@@ -289,10 +289,10 @@ class _Child:
             self.pool.leave(self)
 
     def forget(self) -> None:
-        """Drop the process without ending it, as it belongs to the parent of this forked process."""
+        """Drop the process without ending it, since it belongs to the parent of this forked process."""
         if not self.is_dead:
             self.is_dead = True
-            self._process.returncode = 0  # it is no child of this process
+            self._process.returncode = 0  # it is not a child of this process
             os.close(self._requests)
             os.close(self._answers)
 
@@ -330,7 +330,7 @@ _children: set[_Child] = set()
 
 
 class _Pool:
-    """The children of this process; what one thread has at a time shares one."""
+    """The children of this process; all objects and calls of one thread share one child at a time."""
 
     def __init__(self) -> None:
         self._idle: list[_Child] = []
@@ -339,7 +339,7 @@ class _Pool:
         self._here = threading.local()
 
     def take(self, *, is_new: bool = False) -> _Child:
-        """Return the child of this thread, which has it until all that took it have given it back.
+        """Return the child of this thread; the thread keeps it until all its users have given it back.
 
         Parameters
         ----------
@@ -373,7 +373,7 @@ class _Pool:
 
     def give_back(self, child: _Child) -> None:
         """Return the child of `take` to the pool."""
-        if self is not _pool:  # this process was forked from that of the child
+        if self is not _pool:  # this process was forked from the parent of the child
             return
         with self._lock:
             child.n_users -= 1
@@ -388,7 +388,7 @@ class _Pool:
             child.end()
 
     def leave(self, child: _Child) -> None:
-        """Let another child work in the place of one that has ended, or has nothing to do."""
+        """Let another child work instead of one that has ended, or that is idle."""
         with self._lock:
             does_work, child.does_work = child.does_work, False
         if does_work:

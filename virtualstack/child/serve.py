@@ -1,4 +1,4 @@
-"""The loop of a child process: it calls what its parent names, and sends back what that returns or raises."""
+"""The loop of a child process: it calls functions for its parent, and sends back their results or errors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["receive", "send", "serve"]
 
 _LENGTH_BYTES = 8
 _MAX_MEMORY_BYTES = 4 << 30
-"""Address space that a child may have, beyond what it has when it begins."""
+"""Address space that a child may use, in addition to what it uses at its start."""
 
 _WALL_TO_CPU = 5
-"""How many times the seconds of computing may pass on the clock: a deadlock takes no computing."""
+"""Limit of elapsed time, as a multiple of the seconds of computing: a deadlock needs no computing."""
 
 _requests, _answers = 0, 1
 """File descriptors of the pipes from and to the parent."""
@@ -33,7 +33,7 @@ def send(descriptor: int, message: object, /) -> None:
     Raises
     ------
     BrokenPipeError
-        Nobody reads it any more.
+        The other side no longer reads the pipe.
     """
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     for part in (len(data).to_bytes(_LENGTH_BYTES, "little"), data):
@@ -69,16 +69,16 @@ def serve() -> None:
     """Serve the parent until it closes its pipe; its messages are tuples.
 
     ``("call", seconds, function, arguments)`` calls a function. ``("make", seconds, key, function, arguments, size)``
-    keeps what a function returns under a key; unless ``size`` is ``None``, its first argument is a file of so many
-    bytes, which the parent is asked for. ``("ask", seconds, key, method, arguments)`` calls a method of what is kept.
-    ``("close", seconds, key)`` calls its ``close``.
+    keeps the object that a function returns under a key. Unless ``size`` is ``None``, the first argument of the
+    function is a file of ``size`` bytes, which are requested from the parent. ``("ask", seconds, key, method,
+    arguments)`` calls a method of a kept object. ``("close", seconds, key)`` calls its ``close``.
     """
     global _requests, _answers
-    nothing = os.open(os.devnull, os.O_RDWR)  # this is stderr where that is closed, and the pipes are not
+    nothing = os.open(os.devnull, os.O_RDWR)  # becomes stderr if stderr is closed and the pipes are not
     _requests, _answers = os.dup(0), os.dup(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _bound_memory()
-    for descriptor in (0, 1, 2):  # libraries print to these; the parent says what happened
+    for descriptor in (0, 1, 2):  # libraries print to these; the parent reports errors
         os.dup2(nothing, descriptor)
     kept: dict[int, Any] = {}
     send(_answers, ("ready", None))
@@ -132,7 +132,7 @@ def _picklable(error: BaseException) -> BaseException:
 
 
 class _ParentsFile(io.RawIOBase):
-    """A seekable file whose bytes the parent has; each read asks it.
+    """A seekable file whose bytes the parent has; each read requests them from the parent.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class _ParentsFile(io.RawIOBase):
 
 
 def _bound_memory() -> None:
-    """Let the process have no more memory than a file needs, and leave no image of it when it crashes."""
+    """Limit the memory of the process to what a file needs, and prevent a core dump after a crash."""
     with contextlib.suppress(ImportError, OSError, ValueError):  # other systems have other limits
         import resource
 
@@ -188,7 +188,7 @@ def _bound_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-# The timers end the process by a signal that nobody handles, also while a library holds Python's lock.
+# The timers end the process by a signal without a handler, even while a library holds Python's lock.
 
 
 @contextlib.contextmanager
@@ -207,7 +207,7 @@ def _limited(seconds: float) -> Any:
 
 @contextlib.contextmanager
 def _waiting() -> Any:
-    """Stop the clock, for the time in which the parent fetches bytes."""
+    """Stop the clock while the parent fetches bytes."""
     if not hasattr(signal, "setitimer"):
         yield
         return
