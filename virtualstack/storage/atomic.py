@@ -1,4 +1,4 @@
-"""Write a local file atomically: readers never see half of it, and it survives a loss of power."""
+"""Write a local file atomically: readers never see a part of it, and it survives a loss of power."""
 
 from __future__ import annotations
 

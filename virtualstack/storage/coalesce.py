@@ -1,4 +1,4 @@
-"""Merge byte ranges that are near each other, split large ones, and copy blocks out of them. Pure numpy, no I/O."""
+"""Merge byte ranges that are near each other, split large ones, and copy blocks out of the results, without I/O."""
 
 from __future__ import annotations
 
@@ -160,14 +160,14 @@ def read_blocks(
 ) -> NDArray[np.uint8]:
     """Read blocks from a source where reading is cheap; near blocks are read together with the bytes between them.
 
-    At most about 3 MiB, or three blocks, are in memory besides the result.
+    At most about 3 MiB, or three blocks, are in memory in addition to the result.
 
     Parameters
     ----------
     read_ranges
         Function that reads ranges as `Source.read_ranges` does.
     offsets
-        Shape ``(n,)``, bytes, in any order, at least one; all blocks lie within the source.
+        Shape ``(n,)``, bytes, in any order, at least one; all blocks are within the source.
     size
         Bytes of a block, at least one.
 
@@ -184,7 +184,7 @@ def read_blocks(
     places = begins[requests.request] + requests.within
     if is_sorted and begins[-1] < _BATCH_BYTES:
         data = _joined(read_ranges(table))
-        if len(data) == len(offsets) * size:  # no bytes lie between the blocks
+        if len(data) == len(offsets) * size:  # no bytes between the blocks
             return np.frombuffer(data, np.uint8).reshape(-1, size)
         return gather(data, places, size)
     answer = np.empty((len(offsets), size), np.uint8)

@@ -25,7 +25,7 @@ class SourceFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """
 
     protocol = PROTOCOL
-    cachable = False  # equality of storages does not depend on what they reach
+    cachable = False  # two storages may be equal although they reach different sources
     root_marker = ""
 
     def __init__(self, store: Storage | None = None, **options: Any) -> None:

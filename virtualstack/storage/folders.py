@@ -194,7 +194,7 @@ def files_below(top: str, /) -> Iterator[tuple[str, os.DirEntry[str]]]:
         for entry in list_folder(folder):
             if not entry.is_dir():
                 yield at + entry.name, entry
-            elif ((status := entry.stat()).st_dev, status.st_ino) not in above:  # else a link leads back
+            elif ((status := entry.stat()).st_dev, status.st_ino) not in above:  # otherwise a link leads back
                 todo.append((entry.path, f"{at}{entry.name}/", above | {visits.enter(status, entry.path)}))
 
 

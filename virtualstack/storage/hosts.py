@@ -29,7 +29,8 @@ _SPECIAL = (  # ranges that older Pythons call global: the IANA special-purpose 
     ipaddress.IPv6Network("3fff::/20"),
 )
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
-_METADATA = ipaddress.IPv4Address("168.63.129.16")  # Azure's metadata service, the only one at a public address
+# Azure's metadata service, the only metadata service at a public address
+_METADATA = ipaddress.IPv4Address("168.63.129.16")
 
 
 def is_host(authority: str, /) -> bool:

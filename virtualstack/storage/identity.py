@@ -51,9 +51,9 @@ class Identity:
 def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, str], /) -> tuple[Identity, ...]:
     """Return the identities to try, in order.
 
-    If the options hold credentials, only these are tried. Otherwise: the credentials of the environment, those of the
-    AWS credentials file or of gcloud, and anonymous access. Instance metadata services are not asked, as this takes
-    long where there are none.
+    If the options hold credentials, only these are tried. Otherwise: credentials in the environment, credentials in the
+    AWS credentials file or from gcloud, and anonymous access. Instance metadata services are not asked, since this
+    takes long if there are none.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ _OPTION_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_", "http": ""}
 
 
 def normalise(service: str, options: Mapping[str, Any], /) -> dict[str, Any]:
-    """Return options under obstore's names: lower case, without ``aws_`` and the like, fsspec's aliases replaced."""
+    """Return options under obstore's names: lower case, without prefixes such as ``aws_``, aliases replaced."""
     plain: dict[str, Any] = {}
     for key, value in options.items():
         if key == "client_kwargs" and isinstance(value, Mapping):
@@ -140,7 +140,7 @@ def normalise(service: str, options: Mapping[str, Any], /) -> dict[str, Any]:
 
 
 def split(options: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Split normalised options into those of the store, of its HTTP client and of its retries, and add the defaults.
+    """Split normalised options into options of the store, of its HTTP client and of its retries, and add the defaults.
 
     ``retry_timeout`` is in seconds.
     """

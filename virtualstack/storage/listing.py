@@ -24,12 +24,12 @@ _STORES = (".zarr", ".parq", ".parquet")
 
 
 def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: StorageLike = None) -> list[str]:
-    """Return the URLs that patterns match, one pattern after the other; a path without wildcards becomes its own URL.
+    """Return the URLs that patterns match, pattern by pattern; a path without wildcards becomes its own URL.
 
-    ``*`` and ``?`` stand for characters within one folder, ``**`` for any number of folders, ``[0-9]`` for one
-    character of a set. The matches of one pattern are in natural order: ``9.nc`` before ``10.nc``. A folder that is a
-    store counts as a file; other folders are not matched. Remote folders are listed completely, from the last folder
-    before the first wildcard.
+    ``*`` and ``?`` match characters within one folder, ``**`` any number of folders, ``[0-9]`` one character of a set.
+    The matches of one pattern are in natural order: ``9.nc`` before ``10.nc``. A folder that is a store counts as a
+    file; other folders are not matched. Remote folders are listed completely, from the last folder before the first
+    wildcard.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
 
 
 def is_pattern(path: str | os.PathLike[str], /) -> bool:
-    """Return whether a path or URL is a pattern; an existing file of that name is not, nor is ``?`` in a web URL.
+    """Return whether a path or URL is a pattern; the name of an existing file is not, nor is ``?`` in a web URL.
 
     >>> is_pattern("data/*.nc"), is_pattern("https://example.org/get?file=1")
     (True, False)
@@ -141,5 +141,5 @@ def _find_stores(key: str) -> Iterator[str]:
 
 
 def _outermost(paths: Iterable[str], stores: Collection[str]) -> list[str]:
-    """Return the paths without those that lie within one of the stores."""
+    """Return the paths that are not inside one of the stores."""
     return [x for x in paths if not stores or not any(str(above) in stores for above in PurePosixPath(x).parents)]

@@ -76,10 +76,10 @@ class LocalSource:
     Parameters
     ----------
     location
-        ``file://`` URL and size, as they were found.
+        ``file://`` URL and size, as found.
     stamp
-        Inode and change time (ctime, in nanoseconds since 1970-01-01), as found. ``None`` after pickling, as they mean
-        nothing in another place.
+        Inode and change time (ctime, in nanoseconds since 1970-01-01), as found. ``None`` after pickling, since they
+        have no meaning elsewhere.
     """
 
     __slots__ = ("__weakref__", "_path", "location", "stamp")
@@ -100,7 +100,7 @@ class LocalSource:
     def read(self, offset: int, length: int, /) -> bytes:
         """Read exactly ``length`` bytes from ``offset``."""
         if not (offset >= 0 and 0 <= length <= self.size - offset):
-            check_ranges([(offset, length)], url=self.location.url, size=self.size)  # says what is wrong
+            check_ranges([(offset, length)], url=self.location.url, size=self.size)  # raises an error with the reason
         file = self._descriptor()
         with _StorageErrors(self.location.url, "read"):
             data = _pread(file.number, offset, length)
@@ -169,7 +169,7 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     Raises
     ------
     SourceNotFoundError
-        There is no such file.
+        The file does not exist.
     StorageError
         The path is a directory or a device, or is not readable. `SourceChangedError`: it differs from ``expected``.
     """
@@ -182,7 +182,7 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
 
 
 def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> bytes:
-    """Read one range of a local file of which nothing else is read; errors are those of `open_local` and reading.
+    """Read one range of a local file without keeping it open; errors are the same as for `open_local` and reading.
 
     The version is checked just before the file is opened.
     """
@@ -193,7 +193,7 @@ def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> 
             check_version(expected, _location(url, status))
         if not (stat.S_ISREG(status.st_mode) and offset >= 0 and 0 <= length <= status.st_size - offset):
             _check_regular(status, url)
-            check_ranges([(offset, length)], url=url, size=status.st_size)  # says what is wrong
+            check_ranges([(offset, length)], url=url, size=status.st_size)  # raises an error with the reason
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = _pread(number, offset, length)
@@ -225,7 +225,7 @@ def with_fingerprint(location: Location, /) -> Location:
 
 
 def look_up_local(url: str, /) -> Location:
-    """Return the location of a local file without opening it; errors are those of `open_local`."""
+    """Return the location of a local file without opening it; errors are the same as for `open_local`."""
     path = _path(url)
     with _StorageErrors(url, "read"):
         status = path.stat()
@@ -250,7 +250,7 @@ def _pread(number: int, offset: int, length: int) -> bytes:
     data = os.pread(number, length, offset)
     if len(data) == length or not data:
         return data
-    parts = [data]  # Linux gives at most 2 GiB at once, network file systems sometimes less
+    parts = [data]  # Linux returns at most 2 GiB at once, network file systems sometimes less
     done = len(data)
     while done < length and (data := os.pread(number, length - done, offset + done)):
         parts.append(data)
@@ -348,7 +348,7 @@ class LocalTarget:
     def empty_folders(self, prefix: str, before: float, /) -> list[str]:
         """List the folders in a folder that hold no files at any depth, unchanged since a time (s since 1970).
 
-        Links to folders are left out, as they may lead anywhere.
+        Links to folders are left out, since they may lead anywhere.
         """
         found = []
         with _StorageErrors(self.url + prefix, "read"):
@@ -385,7 +385,7 @@ class LocalTarget:
         return least.relative_to(self._path("")).as_posix()
 
     def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted; empty if there is no such folder."""
+        """List the names of the folders in the folder ``prefix``, sorted; empty if the folder does not exist."""
         with _StorageErrors(self.url + prefix, "read"):
             return sorted(entry.name for entry in list_folder(str(self._path(prefix.rstrip("/")))) if entry.is_dir())
 
@@ -400,7 +400,7 @@ class LocalTarget:
                 try:
                     found[key] = _location(self.url + key, entry.stat())
                 except FileNotFoundError:
-                    if entry.is_symlink():  # to nothing; other files are gone
+                    if entry.is_symlink():  # a link to nothing; other files are gone
                         with _StorageErrors(self.url + key, "read"):
                             raise
         return found
@@ -410,7 +410,7 @@ class LocalTarget:
         self.put_parts(key, [memoryview(data)])
 
     def put_parts(self, key: str, parts: Iterable[Bytes], /) -> None:
-        """Write a file as `put` does, from parts that are produced one after the other."""
+        """Write a file as `put` does, from parts that are produced one by one."""
         with self._written(key, parts) as (temporary, path):
             temporary.replace(path)
             self._unsynced.add(path.parent)
@@ -425,7 +425,7 @@ class LocalTarget:
         with self._written(key, [memoryview(data)]) as (temporary, path):
             written = set(self._unsynced)
             self._unsynced.difference_update(written)
-            sync_folders(written, root)  # first, as this file may point to what is in them
+            sync_folders(written, root)  # first, since this file may refer to files in them
             is_new = link_if_absent(temporary, path)
             sync_folders({path.parent}, root)
             return is_new
@@ -449,12 +449,13 @@ class LocalTarget:
         path = self._own_path(key)
         with _StorageErrors(self._url(key), "write"):
             folder = path.parent
-            while not folder.exists():  # its name, and those of new folders above the root, are to be on the disk, too
+            # the names of this folder, and of new folders above the root, must be on the disk, too
+            while not folder.exists():
                 folder = folder.parent
                 self._unsynced.add(folder)
             with temporary_file(path, parts) as temporary:
                 yield temporary, path
-            with contextlib.suppress(OSError):  # xarray takes it for the version of a directory
+            with contextlib.suppress(OSError):  # xarray treats it as the version of a directory
                 os.utime(self._path(""))
 
     def _files(self, prefix: str) -> Iterator[tuple[str, Path]]:
@@ -465,12 +466,12 @@ class LocalTarget:
                 yield path.relative_to(root).as_posix(), path
 
     def _own_path(self, key: str) -> Path:
-        """Return the path of a file that is written or deleted; it must not lie behind a link out of the directory.
+        """Return the path of a file that is written or deleted; it must not be behind a link out of the directory.
 
         Raises
         ------
         ForbiddenLocationError
-            The folder of the file lies outside the directory.
+            The folder of the file is outside of the directory.
         """
         path = self._path(key)
         root, folder = os.path.realpath(self._path("")), os.path.realpath(path.parent)

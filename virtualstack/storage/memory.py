@@ -145,5 +145,5 @@ def open_memory(url: str, /, *, expected: Location | None = None) -> MemorySourc
 
 
 def look_up_memory(url: str, /) -> Location:
-    """Return the location of an object; errors are those of `open_memory`."""
+    """Return the location of an object; errors are the same as for `open_memory`."""
     return open_memory(url).location

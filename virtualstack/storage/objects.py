@@ -35,7 +35,8 @@ class ObjectStore:
     allow: Allow = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "storage", self.storage.with_stale("error"))  # that is about sources, which do change
+        # the option is meant for sources, which do change
+        object.__setattr__(self, "storage", self.storage.with_stale("error"))
 
     @cached_property
     def target(self) -> Target:

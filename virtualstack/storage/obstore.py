@@ -1,10 +1,10 @@
 """Send requests to object stores and web servers with obstore, and check its answers.
 
-What obstore 0.12 does, and how this module and `remote` deal with it:
+Behaviour of obstore 0.12, and how this module and `remote` handle it:
 
 - Ranges past the end, and short 206 bodies, come back as short bytes without an error: lengths are compared.
-- obstore repeats a request after 429 or 503 for about a second and ignores ``Retry-After``: the request is repeated
-  here, at the pace that the server asks for, for as long as ``retry_timeout`` allows.
+- obstore repeats a request after 429 or 503 for about a second and ignores ``Retry-After``. Here the request is
+  repeated at the pace that the server asks for, as long as ``retry_timeout`` allows.
 - obstore accepts an answer at any speed: the parts of an answer are counted as they arrive.
 - Answers that are longer than requested are accepted, whatever memory they take. An answer to one request is broken
   off. An answer of `get_ranges` and the body of a refusal cannot be broken off, so `get_ranges` is not used for web
@@ -54,7 +54,7 @@ SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure
 _SORTED = S3Store, GCSStore, AzureStore
 _MAX_CONNECTIONS = 256
 _MAX_REGIONS = 3  # a hostile server could redirect to new regions for ever
-_FIRST_PAGE_KEYS = 50  # servers give 1000 and more at once
+_FIRST_PAGE_KEYS = 50  # servers return 1000 and more at once
 _PAGE_KEYS = 1000  # keys in one page of a listing
 _FREE_LISTINGS = 4
 _MIN_REQUESTS_PER_LISTING = 8  # requests for one object each, at once
@@ -169,7 +169,7 @@ class Connection:
         )
 
     def contents(self, url: str, prefix: str) -> Sequence[Location]:
-        """List the objects in the folder ``prefix`` and below it; each location has the key in place of the URL."""
+        """List the objects in the folder ``prefix`` and below it; each location has the key instead of the URL."""
         self._check_listed(url)
 
         def ask(store: ObjectStore) -> Sequence[Location]:
@@ -249,7 +249,7 @@ class Connection:
         return self._read(url, ask)
 
     def delete(self, url: str, key: str) -> None:
-        """Delete an object; nothing happens where there is none."""
+        """Delete an object; nothing happens if it does not exist."""
 
         def ask(store: ObjectStore) -> None:
             try:
@@ -270,7 +270,7 @@ class Connection:
             except RequestRefusedError as error:
                 refused.append(f"{identity.name}: {error}")
                 continue
-            if refused:  # next time it is asked first
+            if refused:  # next time this identity is tried first
                 self._identities = (identity, *(other for other in self._identities if other is not identity))
             return answer
         raise StorageError(

@@ -55,7 +55,7 @@ class WrongRegionError(StorageError):
 
 
 def what_was_answered(text: str, /) -> str:
-    """Return what the server answered, from obstore's long message.
+    """Return the server's answer, taken from obstore's long message.
 
     >>> what_was_answered("Generic S3 error: Error performing GET http://h/k in 1ms - Server returned non-2xx "
     ...                   "status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>")

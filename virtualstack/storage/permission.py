@@ -1,6 +1,6 @@
 """Decide which URLs a store or a file from a stranger may make its reader open.
 
-A signature with a key that only its owner can read marks what was written on this account.
+A signature, made with a key that only its owner can read, marks data that was written on this account.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Permission:
 
     - object stores: any bucket, at the endpoint and with the credentials that the reader passed or has in the
       environment. The endpoint is the reader's own choice and is not checked;
-    - web servers on public hosts: no hosts that are loopback, link-local, private or multicast, by address, by a
-      name that resolves to such an address, or by a name that only a private network has;
-    - from a store in memory, everything else in memory;
+    - web servers on public hosts. Loopback, link-local, private and multicast hosts are refused. They are recognised by
+      address, by a name that resolves to such an address, or by a name that exists only in a private network;
+    - if the store is in memory, everything else in memory;
     - no local files. Hidden files beside the store (names with a leading dot) do not belong to its folder. Symbolic
       links in the store's folder and in allowed folders are followed, and must not lead out;
     - nothing with ``.`` or ``..`` as a segment (encoded too), empty segments, backslashes or control characters.
@@ -63,8 +63,8 @@ class Permission:
     A trusted store may name every URL without ``..``, but no local files if the store is remote.
 
     This check cannot detect redirects of a web server (redirects from ``https`` to ``http`` are never followed), names
-    and links that change between the check and the read, hard links, mounts, and names that a proxy rewrites. To be
-    safe from these too, run the process without access to anything that it must not reach.
+    and links that change between the check and the read, hard links, mounts, and names that a proxy rewrites. For
+    protection from these, run the process without access to anything that it must not reach.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ whose host is private. If it may be read, open the store with allow=["http://10.
     def of_document(cls, url: str, allow: Allow = None, /) -> Self | None:
         """Return the permission of a file that refers to others; ``None`` if the file is local or in memory.
 
-        This rule applies to every format except vstack: kerchunk references, Icechunk, DMR++ and HDF5. A local
-        file may refer to anything. A remote file may refer to everything on the same web server or in the same bucket,
-        and otherwise to what a store may refer to. Empty segments are common in such references.
+        This rule applies to every format except vstack: kerchunk references, Icechunk, DMR++ and HDF5. A local file may
+        refer to anything. A remote file may refer to everything on the same web server or in the same bucket.
+        Elsewhere, it may refer to the same locations as a store. Empty segments are common in such references.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         Raises
         ------
         ForbiddenLocationError
-            A URL is not allowed. The message names the store, the URL, the reason and what to pass as ``allow=``.
+            A URL is not allowed. The message names the store, the URL, the reason and the value to pass as ``allow=``.
         """
         if self.is_document:
             own = split_url(self.store)[0]
@@ -158,7 +158,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         Raises
         ------
         ForbiddenLocationError
-            No URL that begins with one of the prefixes could be allowed; the message is that of `check`.
+            No URL that begins with one of the prefixes could be allowed; the message is the same as that of `check`.
         """
         if not self.is_trusted:
             asked = [url for url in map(_canonical, prefixes) if url.count("/") > 2]
@@ -175,7 +175,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
             return
         url = _canonical(prefix)
         named = self._named()
-        real = map(_real, filter(_is_local, named)) if _is_local(url) else ()  # each costs a look at the disk
+        real = map(_real, filter(_is_local, named)) if _is_local(url) else ()  # each check needs an access to the disk
         if any(x.startswith(url) for x in (*named, *real)):
             return
         if url.count("/") == 2 and url.partition("://")[0] in (*OBJECT_STORES, *WEB):
@@ -207,7 +207,8 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         Raises
         ------
         ForbiddenLocationError
-            The object is a link, or behind a link, out of that folder. The message says what to pass as ``allow=``.
+            The object is a link, or behind a link, out of that folder. The message names the value to pass as
+            ``allow=``.
         """
         if not _is_local(url):
             return
@@ -308,7 +309,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         return _Refusal("which is in no object store and on no web server", root)
 
     def _named(self) -> tuple[str, ...]:
-        """Return the folders and files that may be read: the store's folder, and what the reader allowed."""
+        """Return the folders and files that may be read: the store's folder, and those that the reader allowed."""
         root, key = split_url(self.store)
         parent = root + "".join(key.rpartition("/")[0].rpartition("/")[:2])
         return (
@@ -384,15 +385,15 @@ _KEY_BYTES = 32  # bytes: the length of a SHA-256 digest, RFC 2104 section 3
 
 
 def sign(data: bytes, /) -> str | None:
-    """Return the HMAC-SHA256 of some bytes with the user's key, in hexadecimal; ``None`` if there is no key.
+    """Return the HMAC-SHA256 of bytes with the user's key, in hexadecimal; ``None`` if there is no key.
 
-    The key is made when something is signed for the first time, as ``virtualstack/key`` in ``$XDG_STATE_HOME`` or
-    ``~/.local/state``; the environment variable ``VIRTUALSTACK_KEY_FILE`` names another file. Accounts that share the
-    file trust each other. There is no key if the file cannot be made, if others may read or write it, or if it does
-    not have 32 bytes: then nothing is trusted.
+    The key is made on the first signing, as ``virtualstack/key`` in ``$XDG_STATE_HOME`` or ``~/.local/state``. The
+    environment variable ``VIRTUALSTACK_KEY_FILE`` names another file. Accounts that share the file trust each other.
+    There is no key if the file cannot be made, if others may read or write it, or if it does not have 32 bytes. Without
+    a key, nothing is trusted.
 
-    Signed bytes can be copied together with their signature. So they must contain what the signature is valid for,
-    such as the URL of the store.
+    Signed bytes can be copied together with their signature. So they must contain the object that the signature is
+    valid for, such as the URL of the store.
     """
     path = _key_file()
     key = None if path is None else _read(path) or _make(path)

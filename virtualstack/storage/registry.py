@@ -86,7 +86,7 @@ type StorageLike = Storage | Mapping[str, object] | object | None
 """Type of ``storage=``: see `Storage.from_option`."""
 
 type Stale = Literal["error", "warn", "ignore"]
-"""What happens if a source is not the version that was indexed: see `Storage.with_stale`."""
+"""Reaction if a source is not the version that was indexed: see `Storage.with_stale`."""
 
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
@@ -121,7 +121,7 @@ class Storage:
     kept
         The source that is opened only once; see `once`.
     stale
-        What happens if a source changed after it was indexed; see `with_stale`.
+        Reaction if a source changed after it was indexed; see `with_stale`.
     permissions
         Permissions that every URL must pass; see `only`.
     """
@@ -140,7 +140,7 @@ class Storage:
         ----------
         storage
             ``None``; a mapping of URL prefix to a mapping of options, an obstore store or an fsspec filesystem; one
-            store or filesystem for every URL (for local files, and nothing else, if it is a local one); or a `Storage`.
+            store or filesystem for every URL (a local one serves only local files); or a `Storage`.
         """
         if isinstance(storage, cls):
             return storage
@@ -181,7 +181,7 @@ class Storage:
     def once(self, url: str | os.PathLike[str], /) -> Self:
         """Return the same storage, but with one URL that is opened at most once.
 
-        Use it if several readers read one source: they see one version of it, and it is opened with one request.
+        Use it if several readers read one source: they see the same version, and the source is opened with one request.
         """
         return replace(self, kept=_Kept(absolute_url(url)))
 
@@ -202,7 +202,7 @@ class Storage:
     def only(self, permission: Check, /) -> Self:
         """Return the same storage, which refuses every URL that this or an earlier permission forbids.
 
-        Use it to scan what a store from a stranger names, as a source may name others in turn.
+        Use it to scan sources that an untrusted store names, since a source may name others in turn.
         """
         return replace(self, permissions=(*self.permissions, permission))
 
@@ -212,7 +212,8 @@ class Storage:
         Raises
         ------
         ForbiddenLocationError
-            A URL is forbidden. The message says what names the URL, the reason and what to pass as ``allow=``.
+            A URL is forbidden. The message states where the URL comes from, the reason and the value to pass as
+            ``allow=``.
         """
         for permission in self.permissions:
             permission.check(urls)
@@ -228,7 +229,7 @@ class Storage:
     def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
         """Open the source at a URL or local path.
 
-        This takes one request for a remote source, or none if ``expected`` has a size.
+        A remote source takes one request, or none if ``expected`` has a size.
 
         Parameters
         ----------
@@ -242,7 +243,7 @@ class Storage:
         Raises
         ------
         SourceNotFoundError
-            There is nothing at that URL.
+            The source does not exist.
         StorageError
             The source cannot be reached or read.
         """
@@ -300,17 +301,17 @@ class Storage:
         return cast(Target, _module(backend, url).open_target(url, backend, prefix))
 
     def look_up(self, urls: Sequence[str], /) -> list[Location | StorageError]:
-        """Return the current version of each absolute URL, or why it is not known; no bytes are read.
+        """Return the current version of each absolute URL, or the reason why it is not known; no bytes are read.
 
-        Object stores list the keys between the first and the last key: a thousand a request, several at a time.
-        Keys that are few among many others are requested one by one. So are all URLs at web servers, and URLs that
-        cannot be listed. After a hundred failures in a row the remaining URLs are not requested.
+        Object stores list the keys between the first and the last key: a thousand for each request, several requests at
+        a time. If few of the listed keys are wanted, keys are requested one by one. So are all URLs at web servers, and
+        URLs that cannot be listed. After a hundred failures in a row, the remaining URLs are not requested.
 
         Returns
         -------
         list
-            For each URL its size, etag and modification time, as far as known; or an error,
-            `SourceNotFoundError` if the URL does not exist.
+            Size, etag and modification time of each URL, as far as known; or an error, `SourceNotFoundError` if the URL
+            does not exist.
         """
         places: dict[tuple[str, str], list[int]] = {}
         for i, url in enumerate(urls):
@@ -419,7 +420,7 @@ def _is_local(backend: object) -> bool:
 
 
 def _is_default(backend: object | None) -> bool:
-    """Return whether the scheme of a URL decides what serves it."""
+    """Return whether the backend follows from the scheme of a URL alone."""
     return backend is None or isinstance(backend, Mapping)
 
 

@@ -47,10 +47,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def seconds_to_wait(url: str, headers: Mapping[str, str], /) -> float | None:
-    """Return how many seconds a busy web server asks clients to wait; ``None`` if it does not say.
+    """Return how many seconds a busy web server asks clients to wait; ``None`` if its answer does not contain this.
 
-    This takes one request of at most 5 s, as obstore does not return the headers of refusals. 0: the server is not
-    busy any more.
+    This takes one request of at most 5 s, as obstore does not return the headers of refusals. The result 0 means that
+    the server is no longer busy; ``None`` also means that the request failed.
     """
     request = urllib.request.Request(url, headers={**headers, "Range": "bytes=0-0"})
     try:
@@ -147,7 +147,7 @@ class Busy:
     patience
         Limits, counted from the request or, if earlier, from the first busy answer since the last success.
     headers
-        Headers of requests to a web server, which is asked for its ``Retry-After``. ``None``: not a web server.
+        Headers of requests to a web server for its ``Retry-After``; ``None`` if the server is not a web server.
     """
 
     def __init__(self, patience: Patience, /, *, headers: Mapping[str, str] | None) -> None:

@@ -133,7 +133,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class DirectSource(Source, Protocol):
-    """A source without latency, from which many threads read what they need next into their own memory."""
+    """A source without latency, from which threads read directly into their own memory."""
 
     def read_into(self, offset: int, target: memoryview, /) -> None:
         """Fill all of ``target`` with the bytes from ``offset`` on, or raise `StorageError`."""
@@ -145,7 +145,7 @@ class WatchfulSource(Source, Protocol):
 
     @property
     def is_watchful(self) -> bool:
-        """If true, the source does so, as far as it knows what to expect."""
+        """If true, answers are compared with the expected size and etag, as far as these are known."""
 
 
 def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str, size: int) -> NDArray[np.int64]:

@@ -47,7 +47,7 @@ class Target(Protocol):
         Parameters
         ----------
         most
-            Largest size in bytes. A larger object takes no memory and is a `StorageError`.
+            Maximum size in bytes. A larger object is a `StorageError` and takes no memory.
         """
 
     def list(self, prefix: str = "", /) -> list[str]:

@@ -56,7 +56,7 @@ _N_THREADS = 32
 
 
 def concurrently[T, R](work: Callable[[T], R], items: Sequence[T], /, urls: Iterable[str | None]) -> Iterator[R]:
-    """Yield the results in order; if a source is remote, the calls run in threads, otherwise one after the other."""
+    """Yield the results in order; if a source is remote, the calls run in threads, otherwise sequentially."""
     if len(items) < 2 or not any(is_remote(url) for url in urls if url is not None):
         yield from map(work, items)
         return
@@ -76,7 +76,7 @@ def wait_for[T](ask: Callable[[], T], /) -> T:
     """Make a call that changes nothing in such a way that Ctrl-C does not wait for its answer.
 
     Only the main thread gets interrupts, and not while it is in a library: another thread makes its calls. Starting a
-    thread for each call would take several times as long as using one of a pool.
+    thread for each call would take several times as long as using a pool.
     """
     if threading.current_thread() is not threading.main_thread():
         return ask()
