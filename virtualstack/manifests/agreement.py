@@ -1,4 +1,4 @@
-"""Rules for joining arrays: what must agree, which stored numbers read as equal, and the errors."""
+"""Rules for joining arrays: which properties must agree, which stored numbers read as equal, and the errors."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _INT64_NAT = np.iinfo(np.int64).min
 
 
 def stored_number(dtype: np.dtype[Any], cf: Mapping[str, Any], value: Any = None, /) -> Fill | None:
-    """Return a number of a dtype that attributes decode to a value, or ``None`` if no such number is known.
+    """Return a number of a dtype that attributes decode to a value, or ``None`` if no matching number is known.
 
     Parameters
     ----------
     dtype
         Data type of the stored numbers.
     cf
-        Attributes that say how the numbers are packed.
+        Attributes that describe how the numbers are packed.
     value
         The decoded value: a number or a time. ``None`` asks for a missing value.
 
@@ -74,7 +74,7 @@ def reads_as(number: Any, cf: Mapping[str, Any], value: Any = None, /) -> bool:
 
 def _plain(fill_value: Any) -> Any:
     """Return a value as decoded values are compared: a Python number, or a date of numpy or cftime."""
-    if isinstance(fill_value, date) and getattr(fill_value, "tzinfo", None) is None:  # a datetime is one too
+    if isinstance(fill_value, date) and getattr(fill_value, "tzinfo", None) is None:  # a datetime is a date, too
         return pd.Timestamp(fill_value).asm8
     if isinstance(fill_value, timedelta):
         return np.timedelta64(fill_value)
@@ -133,7 +133,7 @@ def _candidates(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any
 
 
 def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -> list[Any]:
-    """Return what xarray writes for a date or a duration; an empty list if xarray cannot encode the value."""
+    """Return the number that xarray writes for a date or a duration; an empty list if xarray cannot encode it."""
     encoding = {key: value for key, value in attributes.items() if key != "dtype"}
     try:
         with quiet():
@@ -144,11 +144,10 @@ def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -
 
 
 AS_STORED = np.dtype(object, metadata={"virtualstack": "as stored"})
-"""Common dtype of packed integers and a missing value: the integers stay as they are.
+"""Common dtype of packed integers and a missing value: the integers stay unchanged.
 
-xarray asks for the common dtype of the array and the fill value, and casts both to it before it fills in.
-So this dtype is the only place where the array can ask to stay as stored.
-xarray takes it for the dtype of objects, in which NaN stays NaN.
+xarray asks for the common dtype of the array and the fill value, and casts both to it before it fills in. So only this
+dtype can prevent a cast of the array. xarray treats it as the dtype of objects, in which NaN stays NaN.
 """
 
 _MISSING = ("_FillValue", "missing_value")
@@ -224,7 +223,7 @@ def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = 
     Raises
     ------
     CombineError
-        The dtype cannot hold the value, no stored number reads as missing, or the value would be taken for a packed
+        The dtype cannot hold the value, no stored number reads as missing, or the value would be read as a packed
         number.
     """
     if not (is_packed(array) and is_missing(value)) or dtype not in (None, array.dtype):
@@ -247,7 +246,7 @@ def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = 
 
 
 def check_unpacked(array: ManifestArray, value: object, /) -> None:
-    """Refuse to bring a value among packed numbers, where the value would be taken for a stored number.
+    """Refuse to add a value to packed numbers, among which the value would be read as a stored number.
 
     Attributes that only mark missing values do not pack: every other number reads as itself.
     NaN among floats is missing, however the floats are packed.
@@ -255,7 +254,7 @@ def check_unpacked(array: ManifestArray, value: object, /) -> None:
     Raises
     ------
     CombineError
-        Attributes of the array say how its numbers are unpacked, or mark the value as a missing one.
+        Attributes of the array describe how its numbers are unpacked, or mark the value as a missing one.
     """
     if array.dtype.kind == "f" and is_nan(value):
         return
@@ -275,12 +274,12 @@ def check_unpacked(array: ManifestArray, value: object, /) -> None:
 
 
 def of_one_dtype(parts: list[ManifestArray], /) -> list[ManifestArray]:
-    """Cast arrays to the dtype that numpy finds for all of them.
+    """Cast arrays to their common dtype in numpy.
 
     Raises
     ------
     CombineError
-        The arrays have no common dtype, or one of them cannot be cast to it.
+        The arrays have no common dtype, or an array cannot be cast to it.
     """
     first = parts[0].dtype
     if all(x.dtype is first or x.dtype == first for x in parts):
@@ -356,14 +355,14 @@ def _is_spelled_alike(a: object, b: object) -> bool:
 
 
 def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
-    """Return an attribute that changes what the stored numbers of two arrays mean, or ``None`` if there is none.
+    """Return an attribute that changes the meaning of the stored numbers of two arrays, or ``None`` if there is none.
 
     Meanings are compared, not spellings; see :func:`differing_key`.
     """
     if left.cf is right.cf:
         return None
     keys = left.cf.keys() | right.cf.keys()
-    # a reader may know that a key changes values; in a store the key is one attribute among others
+    # a reader may know that a key changes values; in a store the key is an ordinary attribute
     a, b = ({key: array.cf.get(key, array.attributes.get(key)) for key in keys} for array in (left, right))
     return differing_key(a, b, left.dtype)
 

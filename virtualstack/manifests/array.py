@@ -33,7 +33,7 @@ __all__ = ["ManifestArray", "can_cast", "cast", "implements", "shared_access", "
 
 
 def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
-    """Return whether chunks of one dtype can be cast to another one.
+    """Return whether chunks of one dtype can be cast to another.
 
     Numbers and booleans can be cast to each other, but complex numbers only to complex numbers.
     Text of fixed length can only get longer.
@@ -212,7 +212,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         if self.dimension_names is not None and len(self.dimension_names) != self.ndim:
             raise ManifestError(f"{len(self.dimension_names)} dimension names for {self.ndim} axes")
 
-    # -- what it is -------------------------------------------------------------------------------------------
+    # -- description ----------------------------------------------------------------------------------------------
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -267,7 +267,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         return self if isinstance(self.manifest, ChunkManifest) else replace(self, manifest=self.in_memory())
 
     def counted(self) -> ManifestArray:
-        """Return the array with all entries counted once; the manifest stays where it is."""
+        """Return the array with all entries counted once; the manifest is not copied into memory."""
         return replace(self, manifest=counted(self.manifest))
 
     def validate(self) -> None:
@@ -363,8 +363,8 @@ class ManifestArray(NDArrayOperatorsMixin):
 
             - ``casting`` does not allow the cast (see :func:`numpy.can_cast`).
             - The dtypes are neither both numbers nor both text that gets longer, or complex numbers would lose a part.
-            - The array is packed: stored numbers mean nothing in another dtype. Floats of which attributes only
-              mark missing values or give units can be cast to wider floats.
+            - The array is packed: stored numbers have no meaning in another dtype. Floats whose attributes only mark
+              missing values or name units can be cast to wider floats.
             - A cell without a chunk reads as a value that the dtype cannot hold.
         """
         wanted = np.dtype(dtype)
@@ -488,7 +488,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             "or open with loadable_variables=[...] to load it"
         )
 
-    # -- what a person sees -----------------------------------------------------------------------------------
+    # -- representation -------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return f"ManifestArray<shape={self.shape}, dtype={self.dtype}, grid={self.grid!r}>"

@@ -1,4 +1,4 @@
-"""Checks that cells lie within their stored chunks."""
+"""Checks that cells are within their stored chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_reach", "fit", "fits"]
 
 
 def fits(encoding: ChunkEncoding, largest: Sequence[int], /) -> bool:
-    """Return whether each cell of at most ``largest`` elements an axis, with start 0, lies in the decoded chunk."""
+    """Return whether cells of at most ``largest`` elements along each axis, with start 0, are in the decoded chunk."""
     reach = sum((n - 1) * step for n, step in zip(largest, encoding.strides, strict=True))
     return all(step >= 0 for step in encoding.strides) and reach < encoding.size
 

@@ -1,4 +1,4 @@
-"""Which attributes change what stored numbers mean, by the CF conventions and as xarray reads them."""
+"""Find the attributes that change the meaning of stored numbers, by the CF conventions and as xarray reads them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "
 def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     """Return the attributes that change values: packing, fill values, text encoding, and units and calendar of times.
 
-    ``dtype`` is one of them: xarray writes it beside durations and booleans, and decodes by it.
+    ``dtype`` is included: xarray writes it with durations and booleans, and decodes by it.
 
     >>> value_changing({"units": "days since 2000-01-01", "long_name": "time"})
     {'units': 'days since 2000-01-01'}
@@ -38,7 +38,7 @@ def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
 
 
 def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.dtype[Any], /) -> str | None:
-    """Return an attribute that changes what stored numbers mean, or ``None`` if both sides mean the same.
+    """Return an attribute that changes the meaning of stored numbers, or ``None`` if both sides mean the same.
 
     Meanings are compared, not spellings: the dates of units and calendars, and the set of missing values.
     For packing attributes the dtypes count too, because xarray chooses the dtype of the result by them.
@@ -61,7 +61,7 @@ def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.d
     if not _TIMES.isdisjoint(differing) and same_dates_in(left, right):
         differing = [key for key in differing if key not in _TIMES]
     if not _MISSING.isdisjoint(differing):
-        # NaN is missing among floats in any case; of packed ones, whether an attribute says so changes the dtype
+        # NaN among floats is always missing; but for packed floats, an attribute for it changes the dtype of the result
         but_nan = dtype.kind == "f" and keys <= {*_MISSING, "_Encoding"}
         sides = [{key: _missing_values(x, key, but_nan=but_nan) for key in _MISSING} for x in (left, right)]
         is_same = set.union(*sides[0].values()) == set.union(*sides[1].values())
@@ -71,7 +71,7 @@ def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.d
 
 def _same_meaning(key: str, a: object, b: object, dtype: np.dtype[Any]) -> bool:
     """Return whether two values of one attribute have the same meaning, whatever the other attributes are."""
-    if key == "_Unsigned":  # xarray reads "true" of signed integers, and "false" of unsigned ones
+    if key == "_Unsigned":  # xarray uses "true" only for signed integers, and "false" only for unsigned ones
         counts = {"i": "true", "u": "false"}.get(dtype.kind)
         return (a == counts) == (b == counts)
     if key == "calendar":
@@ -139,7 +139,7 @@ def same_value(a: object, b: object, /) -> bool:
         return a.keys() == b.keys() and all(same_value(value, b[key]) for key, value in a.items())
     try:
         x, y = np.asarray(a), np.asarray(b)
-    except ValueError:  # lists of lists that are no array: of other lengths, or deep
+    except ValueError:  # lists of lists that are not an array, since lengths differ or they are too deep
         if not (isinstance(a, list | tuple) and isinstance(b, list | tuple)):
             return False
         return len(a) == len(b) and all(map(same_value, a, b))

@@ -26,7 +26,7 @@ An EMPTY or ABSENT entry has the row of its fill value in ``encoding``.
 """
 
 EMPTY, ABSENT, INLINE, FIRST = 0, 1, 2, 3
-"""Codes in ``location``: never written; should exist and does not; in the heap; first row of the locations."""
+"""Codes in ``location``: never written; expected but missing; in the heap; first row of the locations."""
 
 MAX_SPARE_ROWS = 16
 """Number of table rows that are kept although no chunk uses them."""
@@ -55,7 +55,7 @@ class ChunkManifest:
     Raises
     ------
     ManifestError
-        Shapes or dtypes do not match, or there is no fill. Entries are checked by :meth:`validate`.
+        Shapes or dtypes do not match, or there is no fill. :meth:`validate` checks the entries.
     """
 
     entries: NDArray[np.void]
@@ -123,7 +123,8 @@ class ChunkManifest:
         fill
             Fill value of the array.
         location_codes, encoding_codes
-            Codes as in ``location`` of :data:`ENTRY`, and rows of the table of encodings. By default the first ones.
+            Codes as in ``location`` of :data:`ENTRY`, and rows of the table of encodings. By default, the first of
+            each.
         starts
             First element of each cell in its decoded chunk; see :class:`ChunkManifest`.
         inline
@@ -231,7 +232,7 @@ class ChunkManifest:
             inline=b"".join(chunks),
         )
 
-    # -- what it holds ----------------------------------------------------------------------------------------
+    # -- content --------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -29,9 +29,9 @@ def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> byte
     """Pack the entries of a manifest, and their starts, in C order of the grid.
 
     Offsets become gaps, in bytes, to the end of the previous chunk. Then each byte of an entry becomes a column.
-    Columns that vary are kept and compressed with zstd: 2 to 4 bytes a chunk of a compressed file.
-    Chunks of equal lengths that follow each other take no bytes.
-    Packing costs about 20 ns a chunk each way; an entry that is repeated without memory costs nothing.
+    Columns that vary are kept and compressed with zstd: 2 to 4 bytes for each chunk of a compressed file. Contiguous
+    chunks of equal lengths take no bytes. Packing costs about 20 ns for each chunk in each direction. An entry that is
+    repeated without memory costs nothing.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> byte
         Starts of the same shape, or ``None``.
     """
     if entries.size > 2 and not any(entries.strides):
-        entries = np.broadcast_to(entries[(0,) * entries.ndim], 2)  # packed, all that are equal are as two
+        entries = np.broadcast_to(entries[(0,) * entries.ndim], 2)  # if all are equal, two entries are packed
     table = np.array(entries, order="C").reshape(-1)
     ends = table["offset"] + table["length"]
     table["offset"][1:] -= ends[:-1]
@@ -90,7 +90,7 @@ def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
 
 
 def _entries(rows: NDArray[np.uint64], n: int, dtype: np.dtype[Any]) -> NDArray[np.void]:
-    """Return ``n`` entries from rows that have gaps in place of offsets."""
+    """Return ``n`` entries from rows that have gaps instead of offsets."""
     if len(rows) < n:
         two = _with_offsets(rows.copy().reshape(-1).view(dtype))
         if two[0] == two[1]:
@@ -117,7 +117,7 @@ def _all_rows(rows: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
 
 
 def _pack_rows(rows: NDArray[np.uint64]) -> bytes:
-    """Pack a table of shape ``(n, words)``: two rows as they are, and of the other rows the bytes that vary."""
+    """Pack a table of shape ``(n, words)``: the first two rows unchanged, and the bytes that vary in other rows."""
     n, rest = len(rows), rows[1:]
     head = rows[:2].tobytes()
     if n < 3:
@@ -135,7 +135,7 @@ def _pack_rows(rows: NDArray[np.uint64]) -> bytes:
 
 
 def _unpack_rows(data: memoryview, at: int, n: int, n_words: int) -> tuple[NDArray[np.uint64], int]:
-    """Return a packed table, or two rows of which the second is to be repeated; and the position after the table."""
+    """Return a packed table, or two rows, of which the second must be repeated; and the position after the table."""
     if len(data) < at + _HEADER.size:
         raise ManifestError("packed entries end in their header")
     is_compressed, length, mask = _HEADER.unpack_from(data, at)

@@ -25,7 +25,7 @@ class CountedManifest:
     Parameters
     ----------
     base
-        Manifest that has the entries, with tables of its own.
+        Manifest that has the entries, with separate tables.
     tables
         Fill value of the array and the encodings that chunks have; it has no entries.
     n_holes
@@ -69,7 +69,7 @@ class CountedManifest:
 
 
 def counted(manifest: Manifest, /) -> Manifest:
-    """Count the entries of a manifest that is not in memory, and leave the manifest where it is."""
+    """Count the entries of a manifest that is not in memory, without copying it into memory."""
     if isinstance(manifest, ChunkManifest):
         return manifest
     own = manifest.tables.fill

@@ -48,8 +48,8 @@ class ChunkEncoding:
     shape
         Stored shape of the decoded chunk, in elements. It may exceed the cell, and have other axes than the array.
     codecs
-        Codecs in encoding order. Zarr's plain ``bytes`` codec is implied by ``dtype`` if no
-        codec makes bytes of arrays.
+        Codecs in encoding order. Zarr's plain ``bytes`` codec is implied by ``dtype`` if no codec turns arrays into
+        bytes.
     strides
         Stride for each axis of the *array*, in elements of the C-ordered decoded chunk. It may be negative or 0.
     """
@@ -182,7 +182,8 @@ def _raw_text(value: str | bytes | NDArray[Any], dtype: np.dtype[Any]) -> bytes:
             raise TypeError(f"it is of dtype '{value.dtype}'")
         value = value.item() if value.dtype.kind in "SUT" else str(value)
     if dtype.kind == "T":
-        return value.encode() if isinstance(value, str) else value  # what a file has; decoded where it is read
+        # text as stored in the file; it is decoded when it is read
+        return value.encode() if isinstance(value, str) else value
     if dtype.kind == "S":
         raw = value.encode("ascii") if isinstance(value, str) else value
     else:
@@ -196,7 +197,7 @@ def _raw_time(value: object, array: NDArray[Any], dtype: np.dtype[Any]) -> bytes
     if isinstance(value, datetime.date | datetime.timedelta):
         array = _time(value)
     cell = np.zeros((), dtype)
-    is_number = array.dtype.kind in "iu" and dtype.kind == "m"  # numpy takes it in the unit of the others
+    is_number = array.dtype.kind in "iu" and dtype.kind == "m"  # numpy takes it in the unit of the dtype
     if array.dtype.kind != dtype.kind and not is_number:
         raise TypeError(f"it is of dtype '{array.dtype}'")
     cell[...] = array

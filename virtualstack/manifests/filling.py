@@ -88,7 +88,7 @@ def pad_axis_by_elements(chunks: Chunks, axis: int, before: int, after: int, mod
 
 
 def _beyond(chunks: Chunks, axis: int, begin: int, width: int, mode: str) -> Chunks:
-    """Return ``width`` elements that continue an axis on one side; the first of them has the position ``begin``."""
+    """Return ``width`` elements that continue an axis on one side; the first new element has the position ``begin``."""
     n = chunks.grid.axes[axis].length
     if mode == "edge" or n == 1:
         at = 0 if begin < 0 else n - 1
@@ -147,7 +147,7 @@ def reindex_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], fill: Fill
 
 
 def choose(condition: NDArray[np.bool_], x: Chunks, y: Chunks, /) -> Chunks:
-    """Take the elements of one array where a condition holds, else those of another; both have one shape.
+    """Take the elements of one array where a condition holds, else the elements of another array of the same shape.
 
     Cells are cut where the condition changes.
 
@@ -231,7 +231,7 @@ def reindex(
     IndexError
         A position is out of range.
     ManifestError
-        The dtype cannot hold the fill value, an axis does not exist or is given twice, or an indexer is not an array of
+        The dtype cannot hold the fill value; an axis does not exist or is repeated; or an indexer is not an array of
         integers of one axis.
     ChunkAlignmentError
         There would be too many cells.

@@ -72,7 +72,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     check_joinable(parts, axis)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
     if used[0] is not parts[0] and any(c.name == CF for x in parts[0].manifest.tables.encodings for c in x.codecs):
-        # xarray keeps the encoding of the first variable, so its table must say how chunks would be packed
+        # xarray keeps the encoding of the first variable, so its table must describe how chunks would be packed
         used = [replace(parts[0], manifest=replace(parts[0].in_memory(), locations=())), *used]
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
         return replace(parts[0], dimension_names=None)
@@ -114,7 +114,7 @@ def expand_dims(a: ManifestArray, axis: int | tuple[int, ...]) -> ManifestArray:
 
 @implements(np.squeeze)
 def squeeze(a: ManifestArray, axis: int | tuple[int, ...] | None = None) -> ManifestArray:
-    """Remove axes of one element; all of them if ``axis`` is ``None``."""
+    """Remove axes of one element; all such axes if ``axis`` is ``None``."""
     if axis is None:
         axes = [i for i, n in enumerate(a.shape) if n == 1]
     else:
@@ -126,7 +126,7 @@ def squeeze(a: ManifestArray, axis: int | tuple[int, ...] | None = None) -> Mani
 
 @implements(np.broadcast_to)
 def broadcast_to(array: ManifestArray, shape: int | Sequence[int], subok: bool = False) -> ManifestArray:
-    """Stretch axes of one element and put new axes in front."""
+    """Stretch axes of one element, and insert new axes at the beginning."""
     wanted = tuple(
         ChunkAxis.regular(n, 1).length for n in ((shape,) if isinstance(shape, (int, np.integer)) else shape)
     )
@@ -249,7 +249,7 @@ def swapaxes(a: ManifestArray, axis1: int, axis2: int) -> ManifestArray:
 
 @implements(np.where)
 def where(condition: Any, *values: Any) -> ManifestArray:
-    """Take elements of one array where a condition holds, else those of another; one of the arrays may be a number.
+    """Take elements of one array where a condition holds, else of another; one of the arrays may be a number.
 
     ``xr.merge`` passes a verdict on two arrays as the condition. Then the result is the first array, if both are equal.
 
@@ -314,7 +314,7 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
     Raises
     ------
     VirtualValuesError
-        The mode is another one, which computes with values.
+        The mode is not one of these, and would compute with values.
     """
     widths = _pairs(pad_width, array.ndim)
     if any(not isinstance(n, int | np.integer) or n < 0 for width in widths for n in width):

@@ -26,7 +26,7 @@ class ChunkAxis:
     length
         Number of elements along the axis.
     chunk
-        Number of elements of each cell but the last, which may be shorter; ``None`` if cells differ.
+        Number of elements of each cell; the last cell may be shorter. ``None`` if cells differ.
     edges
         First element of each cell, followed by the length: int64, strictly increasing from 0. ``None`` if cells do not
         differ.
@@ -102,11 +102,11 @@ class ChunkAxis:
 
     @property
     def longest(self) -> int:
-        """Number of elements of the longest cell; 1 if there is no cell."""
+        """Number of elements of the longest cell; 1 if there are no cells."""
         return int(np.diff(self.edges).max()) if self.edges is not None else self.chunk or 1
 
     def lines(self, begin: int = 0, stop: int | None = None, /) -> NDArray[np.int64]:
-        """Return where the cells from ``begin`` to before ``stop`` begin, and where the last of them ends.
+        """Return the beginnings of the cells from ``begin`` to before ``stop``, and the end of the last cell.
 
         >>> ChunkAxis.regular(10, 4).lines().tolist(), ChunkAxis.regular(10, 4).lines(1, 2).tolist()
         ([0, 4, 8, 10], [4, 8])
@@ -117,7 +117,7 @@ class ChunkAxis:
         chunk = self.chunk or 1
         lines = np.arange(begin, stop + 1, dtype=np.int64)
         lines[:-1] *= chunk
-        lines[-1] = min(stop * chunk, self.length)  # the last chunk may end past what can be counted
+        lines[-1] = min(stop * chunk, self.length)  # the last chunk may end past the largest integer
         return lines
 
     def span(self, begin: int, stop: int | None = None, /) -> slice:

@@ -26,11 +26,11 @@ class Refusal:
     reason
         The obstacle, in the words of the format.
     kind
-        ``"refused"``: the values are not available. ``"inlined"``: the values were read into the manifest.
-        ``"noted"``: something without values, such as a dangling link, was left out. ``"packed"``: the values are
-        available as they are stored, although they were to be unpacked.
+        ``"refused"``: the values are not available. ``"inlined"``: the values were read into the manifest. ``"noted"``:
+        an object without values, such as a dangling link, was left out. ``"packed"``: the values are available in
+        stored form, although they should have been unpacked.
     inline_size
-        Bytes of the values of a refused variable that a larger ``inline_limit`` would take over; else 0.
+        Bytes of the values of a refused variable that a larger ``inline_limit`` would accept; else 0.
     """
 
     path: str
@@ -54,13 +54,13 @@ class ManifestGroup:
     coordinates
         Names of arrays in this group that are coordinates although they do not have the name of a dimension.
     dimensions
-        Length of each dimension that the group declares, used or not; ``None`` if the format declares none.
+        Length of each dimension that the group declares, used or not; empty if the format declares none.
     unlimited
         Names of the unlimited dimensions.
     loaded
         Names of arrays that are loaded by default, because they were loaded when they were written.
     refusals
-        What the reader could not take over from this group; child groups have their own.
+        Objects that the reader could not take over from this group; child groups have separate lists.
     not_text
         Names of dimensions that are not the length of a text, although all arrays in the group suggest it: an array
         that was left out has them in another position.
@@ -136,8 +136,8 @@ class ManifestGroup:
 def text_arrays(group: ManifestGroup, /) -> frozenset[str]:
     """Return the names of arrays of characters whose last dimension is the length of a text, by xarray's rule.
 
-    xarray joins characters to text if all variables with the dimension are bytes and have it last, and no variable has
-    the name of the dimension.
+    xarray joins characters to text under two conditions. All variables with the dimension must be bytes and have it as
+    their last dimension. No variable may have the name of the dimension.
     """
     kinds_and_dims = [(array.dtype.kind, array.dimension_names or ()) for array in group.arrays.values()]
     others = {dim for kind, dims in kinds_and_dims for dim in (dims[:-1] if kind == "S" else dims)}
@@ -152,8 +152,8 @@ def text_arrays(group: ManifestGroup, /) -> frozenset[str]:
 def unnamed_coordinates(group: ManifestGroup, /) -> list[str]:
     """Return the coordinates that only a ``coordinates`` attribute of the group can name, sorted.
 
-    Dimension coordinates need no such name, even if they are texts of characters.
-    By xarray's rule, a ``coordinates`` attribute of a variable counts only if all names in it are variables.
+    Dimension coordinates do not need to be named, even if they are texts of characters. By xarray's rule, a
+    ``coordinates`` attribute of a variable counts only if all names in it are variables.
     """
     attributes = [str(array.attributes.get("coordinates", "")).split() for array in group.arrays.values()]
     named = {name for names in attributes if group.arrays.keys() >= set(names) for name in names}

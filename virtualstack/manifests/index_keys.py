@@ -43,8 +43,8 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     """Take elements along one axis, in any order and any number of times.
 
     Consecutive elements with one step (also 0 or negative) inside a chunk become one cell. A step other than 1 is kept
-    if at least three elements follow each other with it. Of more than 256 such steps,
-    those that save most cells are kept.
+    if at least three elements in a row have it. If there are more than 256 such steps, those that save most cells are
+    kept.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _is_kept(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.
 
 
 def _series(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return where series of equal steps in one cell begin; a step from cell to cell is a series of its own."""
+    """Return the beginnings of series of equal steps in one cell; a step from cell to cell is a separate series."""
     is_new = np.ones(steps.size, np.bool_)
     is_new[1:] = (steps[1:] != steps[:-1]) | is_cut[1:] | is_cut[:-1]
     return np.flatnonzero(is_new)
@@ -122,8 +122,8 @@ def _runs(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.int
     series = _series(steps, is_cut)
     length = np.diff(series, append=steps.size)
     cut = is_cut[series]
-    # A series is free if its first step is not the gap between two runs: after a cut, and after a series of one step
-    # that was not free. It depends on the number of series back to the last one for which this is certain.
+    # A series is free if its first step is not the gap between two runs. This holds after a cut, and after a series of
+    # one step that was not free. It depends on the number of series back to the last series for which this is certain.
     is_known = np.ones(series.size, np.bool_)
     is_known[1:] = cut[:-1] | (length[:-1] > 1)
     number = np.arange(series.size)
@@ -148,7 +148,7 @@ def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks
     Returns
     -------
     Chunks
-        Chunks with the axes of that shape in place of the first axes; each point has its own cell.
+        Chunks with the axes of the index arrays instead of the first axes; each point has its own cell.
 
     Raises
     ------
@@ -209,8 +209,8 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
     Returns
     -------
     tuple
-        The indexed manifest, its grid, and the rest of the key, or ``None`` if nothing is left. If the key has arrays,
-        the cells that they meet are read, and the rest of the key applies to these cells.
+        The indexed manifest, its grid, and the rest of the key, or ``None`` if the key is used up. If the key has
+        arrays, the cells that they meet are read, and the rest of the key applies to these cells.
 
     Raises
     ------
@@ -280,7 +280,8 @@ def _read_met(manifest: Manifest, grid: ChunkGrid, items: list[_Item]) -> tuple[
     chunks = Chunks(manifest.pick(cells), ChunkGrid(tuple(axes)))
     for axis, place in enumerate(places):
         index = rest[place]
-        if isinstance(items[place], slice) and isinstance(index, np.ndarray):  # alone: arrays go together
+        # only a single array, since arrays are indexed together
+        if isinstance(items[place], slice) and isinstance(index, np.ndarray):
             chunks = take_axis(chunks, axis, index)
             rest[place] = slice(None)
     return *chunks, tuple(rest)
@@ -406,7 +407,7 @@ def _item(item: object) -> int | slice | NDArray[Any] | EllipsisType | None:
             return operator.index(cast(Any, item))
     try:
         array = np.asarray(item)
-    except ValueError:  # of lists of other lengths
+    except ValueError:  # lists of different lengths
         raise IndexError(f"{item!r} is no array of indices") from None
     if not array.size and array.ndim and not isinstance(item, np.ndarray):
         array = array.astype(np.int64)

@@ -127,7 +127,7 @@ def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) ->
 
 
 def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
-    """Refuse to cut an axis into so many cells that the grid has more than :data:`MAX_CUT_CELLS`.
+    """Refuse to cut an axis into ``n_cells`` cells if the grid then has more than :data:`MAX_CUT_CELLS` cells.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
 
 
 def begin_at(manifest: ChunkManifest, axis: int, first: NDArray[np.int64], /) -> ChunkManifest:
-    """Move the begin of cells to a later element along an axis; ``first`` is broadcast to the shape of the grid."""
+    """Move the beginning of cells to a later element along an axis; ``first`` is broadcast to the shape of the grid."""
     if not manifest.encodings:
         return manifest
     strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)

@@ -29,7 +29,7 @@ def inline_array(
     cf: Mapping[str, Any] | None = None,
     fill: Fill | None = None,
 ) -> ManifestArray:
-    """Make an array of one INLINE chunk, or without chunks if there are no values.
+    """Make an array of one INLINE chunk; without values, the array has no chunks.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ class JoinedManifest(UnreadManifest):
 
     @classmethod
     def from_parts(cls, parts: Sequence[Manifest], axis: int, /) -> JoinedManifest:
-        """Join parts with the fill value of the first; parts joined along this axis are taken apart."""
+        """Join parts, with the fill value of the first part; a part joined along the same axis is split up."""
         flat: list[Manifest] = []
         for part in parts:
             flat += part.parts if isinstance(part, JoinedManifest) and part.axis == axis else [part]
@@ -116,7 +116,7 @@ class JoinedManifest(UnreadManifest):
         return joined.reshape(shape)
 
     def _of_part(self, i: int, cells: CellNumbers, at: NDArray[np.intp], along: int) -> tuple[Manifest, CellNumbers]:
-        """Return part ``i``, and the cells at the positions ``at`` as cells of that part."""
+        """Return part ``i``, and the cells at the positions ``at`` as cells of part ``i``."""
         own = [numbers.take(at, along) if numbers.shape[along] > 1 else numbers for numbers in cells]
         part = self.parts[i]
         own[self.axis] = own[self.axis] - (self._ends[i] - part.shape[self.axis])
@@ -153,12 +153,12 @@ def collapse(chunks: Chunks, /) -> Chunks:
 
 
 def drop_lines(chunks: Chunks, axis: int, lines: NDArray[np.intp], /) -> Chunks:
-    """Drop those of some lines across an axis that divide nothing; line i is before cell i."""
+    """Drop the given lines across an axis that divide nothing; line i is before cell i."""
     manifest, grid = chunks
     if not manifest.entries.size:
         return chunks
     row = manifest.entries[tuple(slice(0, None if i == axis else 1) for i in range(manifest.entries.ndim))]
-    for entries in (row, manifest.entries):  # a probe of one row leaves few lines most often
+    for entries in (row, manifest.entries):  # checking one row first usually excludes most lines
         lines = _of_same_bytes(entries, axis, lines)
         if not lines.size:
             return chunks
@@ -193,7 +193,7 @@ def _of_same_bytes(entries: NDArray[np.void], axis: int, lines: NDArray[np.intp]
 
 
 def _continued(chunks: Chunks, axis: int, lines: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return those of some lines that divide nothing."""
+    """Return the given lines that divide nothing."""
     manifest, grid = chunks
     ndim = manifest.entries.ndim
     a, b = manifest.entries.take(lines - 1, axis), manifest.entries.take(lines, axis)
@@ -231,7 +231,7 @@ def concatenate(parts: Sequence[Chunks], axis: int, /) -> Chunks:
 
 
 def join_axes(axes: Sequence[ChunkAxis], /) -> ChunkAxis:
-    """Put the cells of several axes one after the other."""
+    """Join the cells of several axes into one axis."""
     chunk = axes[0].chunk
     if chunk and all(x.chunk == chunk and x.length % chunk == 0 for x in axes[:-1]):
         last = axes[-1]

@@ -49,7 +49,7 @@ class Manifest(Protocol):
 
     @property
     def url(self) -> str | None:
-        """URL of one of the sources, for messages; URL of the references if no source is known without reading them."""
+        """URL of a source, for messages; URL of the references if no source is known without reading them."""
 
     def read(self, box: CellBox, /) -> ChunkManifest:
         """Return the entries of a box of the grid, in memory; a paged manifest reads the pages that hold them."""
@@ -62,7 +62,7 @@ class Manifest(Protocol):
         """All fills and encodings that chunks may have, and the known sources; no page is read."""
 
     def summary(self) -> ManifestSummary | None:
-        """Count the cells in each state; ``None`` if pages would have to be read."""
+        """Count the cells in each state; return ``None`` if this would require reading pages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Place arrays in a larger array, whose grid has the lines of all of them; cells without an array are EMPTY."""
+"""Place arrays in a larger array, whose grid has the lines of all arrays; cells without an array are EMPTY."""
 
 from __future__ import annotations
 

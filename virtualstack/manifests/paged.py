@@ -59,7 +59,7 @@ class PageSource(Protocol):
         Parameters
         ----------
         entries
-            Entries as they are in the pages.
+            Entries in the form in which the pages hold them.
         rows
             Row numbers of the entries in the table of all pages; same shape.
         """

@@ -25,7 +25,7 @@ __all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainArray:
-    """What zarr metadata needs of an array whose stored chunks are zarr chunks.
+    """Properties of an array for zarr metadata, if its stored chunks are zarr chunks.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class PlainArray:
 
     @classmethod
     def from_array(cls, array: ManifestArray, /) -> PlainArray | str:
-        """Return the plain form of an array, or the reason why it has none, as half a sentence."""
+        """Return the plain form of an array, or the reason why it does not exist, as half a sentence."""
         found = array.manifest
         if isinstance(found, CountedManifest):
             manifest, n_holes, is_cut, has_other_fill = (
@@ -145,7 +145,7 @@ def match_axes(
         candidates = [i for i, s in enumerate(encoding.strides) if s == step and i not in taken]
         if not candidates:
             return None
-        likely = own if encoding.strides == steps else -1  # unit axes beside it may have the same step
+        likely = own if encoding.strides == steps else -1  # neighbouring axes of one element may have the same step
         axis = max(candidates, key=lambda i: (longest[i], i == likely, i))
         chunks[axis] = n
         taken.append(axis)
@@ -163,7 +163,7 @@ def why_not_plain(array: ManifestArray, /) -> str | None:
 
 
 def longest_cells(manifest: ChunkManifest, grid: ChunkGrid, /) -> NDArray[np.int64]:
-    """Return the elements of the longest cell along each axis: shape ``(encodings, axes)``; 1 if there is no cell."""
+    """Return the elements of the longest cell along each axis: shape ``(encodings, axes)``; 1 if there are no cells."""
     longest = np.ones((len(manifest.encodings), len(grid.axes)), np.int64)
     if len(manifest.encodings) > 1:
         rows = manifest.entries["encoding"][~manifest.holes]

@@ -151,7 +151,7 @@ def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManif
 
 
 def _without_unseen_bytes(manifests: Sequence[ChunkManifest]) -> Sequence[ChunkManifest]:
-    """Compact heaps of which all manifests that share them use less than half."""
+    """Compact heaps that are used by less than half, counted over all manifests that share them."""
     shown: dict[int, int] = {}
     for manifest in manifests:
         if manifest.inline:

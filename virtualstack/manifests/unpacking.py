@@ -1,6 +1,6 @@
 """Move CF attributes from an array into the encoding of its chunks, and back. No bytes are read.
 
-The attributes mean what xarray makes of them: it decodes a few numbers, and our own codec must give the same values.
+xarray defines the meaning of the attributes: it decodes a few numbers, and our codec must return the same values.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["Decoded", "Unpacked", "decoded_by_xarray", "packed_encoding", "packe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """Where xarray puts the attributes of a variable that it decodes.
+    """Attributes and encoding of a variable after xarray has decoded it.
 
     Parameters
     ----------
     attributes
         Attributes that stay with the values.
     encoding
-        Attributes that say how the values were packed, and the stored ``dtype``.
+        Attributes that describe how the values were packed, and the stored ``dtype``.
     """
 
     attributes: Mapping[str, Any]
@@ -80,7 +80,7 @@ def decoded_by_xarray(codec: Codec, /) -> Decoded:
 def _numbers(packing: Packing) -> NDArray[Any]:
     """Return stored numbers that test decoding: missing values, their neighbours, and small and large numbers.
 
-    Dates are only those of 1900 to 2100. Missing values are left out if cftime has no date for them.
+    Dates are limited to the years 1900 to 2100. Missing values are left out if cftime has no date for them.
     """
     native = packing.stored.newbyteorder("=")
     if native.kind == "f":
@@ -95,14 +95,14 @@ def _numbers(packing: Packing) -> NDArray[Any]:
     # Native: in unsigned numbers of the other byte order, xarray 2026.9 masks the fill value with swapped bytes.
     numbers = np.concatenate([fills, numbers])
     if packing.dtype.kind == "m":
-        return _between(packing, numbers, -1e5, 1e5)  # so many days are not too long for nanoseconds
+        return _between(packing, numbers, -1e5, 1e5)  # 10^5 days fit into 64 bits of nanoseconds
     if packing.dtype.kind == "M":
         return _dates(packing, numbers)
     return numbers
 
 
 def _dates(packing: Packing, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return those of ``numbers`` and other stored numbers that decode to dates of 1900 to 2100."""
+    """Return the numbers, and further stored numbers, that decode to dates from 1900 to 2100."""
     units, calendar = str(packing.units), packing.calendar
     line = datetime_scale(units, calendar)
     if line is None:
@@ -160,7 +160,7 @@ class Unpacked:
 
 
 def unpack(array: ManifestArray, /, *, decode_times: bool = True) -> Unpacked:
-    """Make the chunks of an array decode to the values that ``xr.open_dataset`` gives, bit by bit.
+    """Make the chunks of an array decode to the values that ``xr.open_dataset`` returns, bit by bit.
 
     Decoding is an elementwise codec in front of the codecs of the chunks; fill values are decoded.
 
@@ -195,7 +195,7 @@ def unpack(array: ManifestArray, /, *, decode_times: bool = True) -> Unpacked:
 
 
 def _packing_attributes(attributes: Mapping[str, Any], *, decode_times: bool) -> dict[str, Any]:
-    """Return the attributes that xarray decodes by default; none if they change nothing."""
+    """Return the attributes that xarray decodes by default; an empty dict if they change nothing."""
     units, dtype = attributes.get("units"), attributes.get("dtype")
     is_date = datetime_units(units)
     is_duration = isinstance(units, str) and units in DURATIONS
@@ -206,7 +206,7 @@ def _packing_attributes(attributes: Mapping[str, Any], *, decode_times: bool) ->
     if is_decoded_duration or (isinstance(dtype, str) and dtype == "bool"):
         keys.append("dtype")
     if keys or is_date:
-        # Missing values of durations are other numbers than those of temperatures, decoded or not.
+        # A missing duration differs from a missing temperature, decoded or not.
         keys += ["units"] if is_date or (is_duration and decode_times) else []
         keys += ["calendar"] if is_date and "calendar" in attributes else []
     return {key: attributes[key] for key in keys}
@@ -225,7 +225,7 @@ def _decoded_manifest(
             if has_holes:
                 raise ValueError(f"chunks that were never written have the value {fill.value!r}: {error}") from error
             fills.append(Fill(packing.dtype, np.array("NaT", packing.dtype).tobytes()))
-    # without chunks, the table still says how they would be packed: otherwise the encoding would look edited
+    # without chunks, the table still describes how they would be packed; otherwise the encoding would look edited
     stored = manifest.encodings or [ChunkEncoding.c_order(dtype, [1] * len(manifest.shape)) for dtype in codecs]
     encodings = tuple(replace(x, dtype=packing.dtype, codecs=(codecs[x.dtype], *x.codecs)) for x in stored)
     return replace(manifest, fills=tuple(fills), encodings=encodings)
@@ -268,10 +268,10 @@ def packed_encodings(array: ManifestArray, /) -> list[Mapping[str, Any]]:
 
 
 def repack(array: ManifestArray, /) -> ManifestArray:
-    """Undo :func:`unpack` if all chunks are packed in one way, for targets that have attributes but no such codec.
+    """Undo :func:`unpack` if all chunks are packed in one way, for targets that have attributes but not this codec.
 
-    An array is returned unchanged if chunks are packed in several ways, if an EMPTY or ABSENT chunk reads as a value
-    that no stored number decodes to, or if its attributes now conflict with the packing.
+    An array is returned unchanged in three cases: chunks are packed in several ways; an EMPTY or ABSENT chunk reads as
+    a value that no stored number decodes to; or its attributes now conflict with the packing.
     """
     if not any(x.codecs and x.codecs[0].name == CF for x in array.manifest.tables.encodings):
         return array
@@ -301,7 +301,7 @@ def repack(array: ManifestArray, /) -> ManifestArray:
 
 
 def _stored_fill(fill: Fill, packing: Packing) -> Fill | None:
-    """Return a stored number that decodes to a fill value, or ``None`` if there is none."""
+    """Return a stored number that decodes to a fill value, or ``None`` if no number does."""
     dtype = native(packing.stored)
     declared = [x for key in ("_FillValue", "missing_value") for x in np.ravel(packing.attributes.get(key, ()))]
     candidates = [*declared, 0, *_inverse(fill, packing)]

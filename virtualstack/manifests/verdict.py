@@ -1,4 +1,4 @@
-"""Results of elementwise comparisons that are one answer for the whole array."""
+"""Results of elementwise comparisons that have one answer for the whole array."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Verdict:
     Parameters
     ----------
     value
-        True if the comparison provably holds for all elements, false if for none; ``None`` if that is not known.
+        True if the comparison provably holds for all elements, false if it provably holds for none; otherwise ``None``.
     shape
         Shape of the compared arrays, in elements.
     name

@@ -35,7 +35,7 @@ class ManifestView(UnreadManifest):
         First element of the view within its first cell, for each axis of the base.
     axes
         Axis of the base for each axis of the view, or ``None`` for a new axis of one element. Axes of the base that are
-        not in the view have one cell, of which one element is seen.
+        not in the view have one cell, of which one element is visible.
     """
 
     base: Manifest
@@ -100,7 +100,7 @@ class ManifestView(UnreadManifest):
     # -- other views ------------------------------------------------------------------------------------------
 
     def cut(self, axis: int, begin: int, n: int, first: int, /) -> ManifestView:
-        """Take ``n`` cells of an axis from ``begin`` on; the first of them begins with its element ``first``."""
+        """Take ``n`` cells of an axis, starting at cell ``begin``; the first cell starts at its element ``first``."""
         at = self.axes[axis]
         if at is None or (begin, n, first) == (0, self.counts[at], 0):
             return self  # a new axis has one cell of one element
@@ -215,7 +215,7 @@ class SteppedManifest(UnreadManifest):
         return ChunkManifest(entries=np.zeros(0, ENTRY), fills=tables.fills, encodings=self._seen(tables.encodings))
 
     def summary(self) -> ManifestSummary | None:
-        """Return the counts of the base if all its cells are seen, else ``None``."""
+        """Return the counts of the base if all its cells are visible, else ``None``."""
         return self.base.summary() if self.shape == self.base.shape else None
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:

@@ -53,7 +53,7 @@ _KINDS: dict[str, Literal["refused", "inlined", "noted", "packed"]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayHeader:
-    """An array without its chunks; the attributes are those of :class:`~virtualstack.manifests.ManifestArray`.
+    """An array without its chunks; the attributes are the same as in :class:`~virtualstack.manifests.ManifestArray`.
 
     Parameters
     ----------

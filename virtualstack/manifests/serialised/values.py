@@ -29,7 +29,8 @@ __all__ = [
 
 type Json = Any
 
-_MAX_EMPTY_ELEMENTS = 1 << 16  # elements that take no bytes, and lengths of empty arrays multiplied
+# limit for elements that take no bytes, and for the product of the lengths of empty arrays
+_MAX_EMPTY_ELEMENTS = 1 << 16
 _MAX_NESTED_FIELDS = 64  # depth of nested fields
 
 
@@ -228,7 +229,8 @@ def _from_array(value: np.ndarray[Any, Any] | np.generic, heap: Heap) -> Json:
     if isinstance(value, np.bytes_ | np.str_) and value[-1:] in (b"\0", "\0"):
         raise UnstorableError("numpy's text with NUL at its end, which numpy drops")
     kind = "array" if isinstance(value, np.ndarray) else "scalar"
-    dtype = from_dtype(np.asarray(value).dtype)  # an empty scalar says that its text has no bytes, and then has some
+    # the dtype of an empty text scalar has no bytes, but the dtype of its array has some
+    dtype = from_dtype(np.asarray(value).dtype)
     if dtype == "string":
         return {"strings": [list(value.shape), np.asarray(value).reshape(-1).tolist()]}
     return {kind: [dtype, list(value.shape), heap.add(value.tobytes())]}
