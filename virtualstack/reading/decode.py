@@ -22,9 +22,9 @@ from virtualstack.storage.coalesce import read_blocks
 
 __all__ = ["DecodeBatch", "equal_pieces", "fill_holes", "place_pieces"]
 
-_MIN_PIECES = 8  # pieces from which on to place them together is quicker
-_SMALL_PIECE_BYTES = 1 << 13  # bytes of a piece up to which copying it once more is quicker than reading it alone
-_LARGE_PIECE_BYTES = 1 << 18  # bytes of a piece from which on it hardly matters what there is to do for each
+_MIN_PIECES = 8  # placing pieces together is faster from this number of pieces on
+_SMALL_PIECE_BYTES = 1 << 13  # up to this size, copying a piece once more is faster than reading it separately
+_LARGE_PIECE_BYTES = 1 << 18  # from this size on, the overhead for each piece hardly matters
 _BATCH_BYTES = 1 << 20  # bytes that are placed together: they stay in the cache of the processor
 
 
@@ -67,7 +67,7 @@ def place_pieces(plan: Plan, begin: int, end: int, got: list[StoredBytes], out: 
     begin, end
         Numbers of the first and last (exclusive) chunk.
     got
-        What was fetched of each chunk.
+        Fetched bytes of each chunk, or its source.
     out
         Result, with an axis for each axis of the array.
 
@@ -114,15 +114,17 @@ def _is_stretch(decoding: Decoding, shape: list[int], strides: list[int], out: N
 
 def _write(out: NDArray[Any], goal: list[NDArray[np.int64]], values: NDArray[Any]) -> None:
     """Write pieces: ``values[i]`` begins at index ``goal[axis][i]`` of each axis."""
-    item = np.dtype((np.void, out.itemsize))  # strided views do not keep compounds as they are
+    item = np.dtype((np.void, out.itemsize))  # strided views would change compounds
     last = [n - m + 1 for n, m in zip(out.shape, values.shape[1:], strict=True)]
     windows = as_strided(out.view(item), (*last, *values.shape[1:]), out.strides * 2)
     windows[tuple(goal)] = values.astype(out.dtype, copy=False).view(item)
 
 
-_MIN_COMMON_HOLES = 64  # holes from which on the most frequent fill is written everywhere first
-_MIN_TOGETHER_PARTS = 16  # parts of a chunk from which on those that are single elements are written together
-_LARGE_CHUNK_BYTES = 16 << 20  # bytes of a chunk from which on threads do not keep the memory that they read it into
+# from this number of EMPTY and ABSENT cells on, the most frequent fill is written everywhere first
+_MIN_COMMON_HOLES = 64
+# from this number of parts on, the parts of a chunk that are single elements are written together
+_MIN_TOGETHER_PARTS = 16
+_LARGE_CHUNK_BYTES = 16 << 20  # from this size on, threads do not keep the memory into which they read a chunk
 _SCRATCH = threading.local()
 
 
@@ -155,7 +157,7 @@ class DecodeBatch:
     begin, end
         Numbers of the first and last (exclusive) chunk.
     got
-        What was fetched of each chunk.
+        Fetched bytes of each chunk, or its source.
     out
         Result, with an axis for each axis of the array.
     """
@@ -197,7 +199,8 @@ class DecodeBatch:
         """
         if end > begin + 1:
             got = self._got[begin - self._begin : end - self._begin]
-            with contextlib.suppress(CodecError, StorageError):  # it is said of a single chunk what is wrong
+            # the error is raised below, with the single chunk that caused it
+            with contextlib.suppress(CodecError, StorageError):
                 place_pieces(self._plan, begin, end, got, self._out)
                 return
         for chunk in range(begin, end):
@@ -221,14 +224,14 @@ class DecodeBatch:
             self._place(at, decoding.numbers(scratch), decoding.elementwise)
         except CodecError as error:
             raise _does_not_decode(self._plan, chunk, f"{error}. {error.remedy or DAMAGED}") from error
-        except MemoryError as error:  # a chunk may show little of what it decodes to
+        except MemoryError as error:  # a chunk may decode to much more than the array shows of it
             why = f"there is no memory for its {decoding.nbytes} bytes. {DAMAGED}, or read it where there is more"
             raise _does_not_decode(self._plan, chunk, why) from error
         except StorageError as error:
             raise named(self._plan, chunk, error) from error
 
     def _place(self, chunk: int, flat: NDArray[Any], unpack: Elementwise) -> None:
-        """Write the selected elements of a chunk; others are not unpacked, as they may be beyond the array."""
+        """Write the selected elements of a chunk; others are not unpacked, since they may be beyond the array."""
         zero, begin, end = self._parts[0], self._parts[chunk], self._parts[chunk + 1]
         parts: Any = range(begin - zero, end - zero)
         if end - begin > _MIN_TOGETHER_PARTS and self._count:
@@ -272,7 +275,7 @@ class DecodeBatch:
             if count[part] != 1 and stride != step:
                 return None
             step *= count[part]
-        target = self._out[(*self._target(part), ...)]  # a view, also where there are no axes
+        target = self._out[(*self._target(part), ...)]  # a view, also if there are no axes
         if not target.flags.c_contiguous:
             return None
         return memoryview(target.reshape(-1).view(np.uint8))
@@ -314,7 +317,7 @@ def _place_elements(
 
 
 def _points(view: NDArray[Any], selection: Selection, sources: Sequence[NDArray[np.int64] | None]) -> NDArray[Any]:
-    """Take points of a view: their axis comes first, then all that are not theirs."""
+    """Take points of a view: the axis of the points comes first, then all axes that are not indexed by points."""
     joint = selection.joint
     others = [i for i in range(view.ndim) if i not in joint]
     single = np.zeros(1, np.int64)
@@ -327,7 +330,7 @@ def _outer(key: tuple[slice | NDArray[np.int64], ...]) -> tuple[Any, ...]:
     arrays = [i for i, item in enumerate(key) if not isinstance(item, slice)]
     if len(arrays) < 2:
         return key
-    # Slices between arrays would move axes: make arrays of all.
+    # slices between arrays would move axes, so all become arrays
     return np.ix_(*(_whole(item) for item in key))
 
 

@@ -54,7 +54,7 @@ def _pool(name: str, n_threads: int) -> ThreadPoolExecutor:
 
 @in_forked_children
 def _forget() -> None:
-    # A forked child has the pools but not their threads, and perhaps a lock that nobody will give back.
+    # A forked child has the pools but not their threads, and perhaps a lock that is never released.
     global _LOCK
     _LOCK = threading.Lock()
     _POOLS.clear()
@@ -74,11 +74,11 @@ _FILES_PER_TASK = 6
 
 
 type StoredBytes = Bytes | DirectSource
-"""What `fetch` returns for a chunk: its bytes, or a source from which the decoder of the chunk reads the bytes."""
+"""Result of `fetch` for a chunk: its bytes, or a source from which the decoder of the chunk reads the bytes."""
 
 
 def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
-    """Cut the chunks of a plan into runs of at most :data:`BATCH_BYTES` bytes; a larger chunk is a run of its own."""
+    """Divide the chunks of a plan into runs of at most :data:`BATCH_BYTES` bytes; a larger chunk is a separate run."""
     if not len(plan.chunks):
         return
     total = np.cumsum(plan.chunks.length)
@@ -106,9 +106,9 @@ class _Run:
 
 
 def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[StoredBytes]:
-    """Read the stored bytes of chunks ``begin`` to ``end``, each exactly as long as the plan says.
+    """Read the stored bytes of chunks ``begin`` to ``end``, each with exactly the length in the plan.
 
-    For a `DirectSource`, the result has the source itself: nothing is read yet.
+    For a `DirectSource`, the result is the source itself, and nothing is read yet.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[StoredB
 
 
 def _tasks(plan: Plan, runs: list[_Run]) -> Iterator[list[_Run]]:
-    """Yield tasks in order: a few local files make one task; any other source makes a task of its own."""
+    """Yield tasks in order: a few local files make one task; any other source makes a separate task."""
     task: list[_Run] = []
     for run in runs:
         is_local = run.code == INLINE or _is_file(plan, run.code)

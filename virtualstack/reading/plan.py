@@ -49,9 +49,9 @@ class Decoding:
     elementwise
         Steps that make each value from one stored number.
     is_raw
-        If true, numbers lie in the source one after another, so that any part of a chunk can be read alone.
+        If true, numbers are consecutive in the source, so that any part of a chunk can be read alone.
     is_plain
-        If true, the stored bytes are also the values as they are in memory.
+        If true, the stored bytes equal the values in memory.
     """
 
     dtype: np.dtype[Any]
@@ -169,7 +169,7 @@ class StoredChunks:
     decoding
         Row of each chunk in the decodings of the plan, shape ``(m,)``.
     is_raw
-        True where numbers lie one after another, so that a part can be fetched alone, shape ``(m,)``.
+        True if numbers are consecutive, so that a part can be fetched alone, shape ``(m,)``.
     first
         The parts of chunk i are ``first[i]`` to ``first[i + 1]``, shape ``(m + 1,)``.
     """
@@ -198,7 +198,7 @@ class Plan:
     chunks, parts
         Chunks to fetch, and the parts of the result that they hold.
     holes
-        For each EMPTY or ABSENT chunk, the row of its fill value and, for each axis, the number of its segment.
+        For each EMPTY or ABSENT chunk: the row of its fill value, and the number of its segment along each axis.
     decodings, locations, fills
         Tables to which the rows and codes refer.
     inline
@@ -236,7 +236,7 @@ def undecodable(
     stored
         Table of locations, location code, offset and length.
     why
-        Reason, and what to do about it.
+        Reason, and a remedy.
     """
     locations, code, offset, length = stored
     url = locations[code - FIRST].url if code >= FIRST else None
@@ -259,14 +259,14 @@ _PIECE_BYTES = 4 << 20
 """Approximate bytes of uncompressed values that are fetched as one piece: they fit in the cache of the processor."""
 
 _MIN_SPARSE_BYTES = 1 << 20
-"""Bytes of uncompressed values above which they are fetched one by one if gaps are longer than `_MAX_GAP_BYTES`."""
+"""Bytes of uncompressed values above which they are fetched separately if gaps are longer than `_MAX_GAP_BYTES`."""
 
 _MAX_GAP_BYTES = 1 << 14
 """Maximum bytes of a gap between values that are fetched together: copying a gap costs as much as another read."""
 
 
 def make_plan(array: ManifestArray, selection: Selection, /, *, absent: OnAbsent) -> Plan:
-    """Find the stored chunks behind a selection; no bytes are read.
+    """Find the stored chunks that a selection needs; no bytes are read.
 
     Raises
     ------
@@ -314,7 +314,7 @@ def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
 def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tuple[int, ...] = ()) -> Plan:
     manifest = _entries(array, selection)
     entries = manifest.entries.reshape(-1)
-    grid = manifest.shape  # with an axis for each one of the result
+    grid = manifest.shape  # one axis for each axis of the result
 
     def positions(cells: NDArray[np.intp]) -> tuple[NDArray[np.intp], ...]:
         return selection.of_axes(np.unravel_index(cells, grid)) if grid else ()
@@ -341,13 +341,13 @@ def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tup
     rows = entries["encoding"]
     position = positions(real)
     piece = np.zeros(real.size, np.intp)
-    if cut:  # pieces of uncompressed chunks are fetched apart
+    if cut:  # pieces of uncompressed chunks are fetched separately
         lengths = tuple(selection.axes[axis].cells.size for axis in cut)
         piece = np.ravel_multi_index(tuple(position[axis] for axis in cut), lengths)
         piece = np.where(np.array([x.is_raw for x in table], np.bool_)[ids[rows]], piece, 0)
     order = np.lexsort((piece, ids[rows], entries["length"], entries["offset"], entries["location"]))
     base = np.zeros(real.size, np.int64) if manifest.starts is None else manifest.starts.reshape(-1)[real[order]]
-    manifest = replace(manifest, entries=entries[order], starts=None)  # lets go of those that are not sorted
+    manifest = replace(manifest, entries=entries[order], starts=None)  # releases the unsorted entries
     entries = manifest.entries
     rows = entries["encoding"]
     piece = piece[order]

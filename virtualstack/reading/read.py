@@ -1,4 +1,4 @@
-"""Read a selection of a virtual array: directly if it lies in one chunk, otherwise by a plan."""
+"""Read a selection of a virtual array: directly if it is in one chunk, otherwise by a plan."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def read_array(
 ) -> NDArray[Any]:
     """Read a selection of a virtual array.
 
-    Every stored chunk of the selection is fetched and decoded once. Of uncompressed chunks, only the bytes from the
-    first to the last selected element are fetched. About 64 MiB of stored bytes are in memory at
-    a time, besides the result.
+    Every stored chunk of the selection is fetched and decoded once. For uncompressed chunks, only the bytes from the
+    first to the last selected element are fetched. About 64 MiB of stored bytes are in memory at a time, in addition to
+    the result.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def read_array(
     IndexError
         The key does not fit the array.
     StorageError
-        A source is missing, shorter than the manifest says, or has changed; or a chunk is ABSENT and ``absent`` is
+        A source is missing, is shorter than in the manifest, or has changed; or a chunk is ABSENT and ``absent`` is
         "raise". A chunk that does not decode is a `ChunkDecodeError`.
     ManifestError
         A cell reaches outside of its decoded chunk.
@@ -188,7 +188,7 @@ def _place(batch: DecodeBatch) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        for _ in left:  # after an error: nothing else is begun
+        for _ in left:  # after an error: nothing else is started
             pass
 
 
@@ -201,7 +201,7 @@ _MAX_ALONE_BYTES = 1 << 20
 
 
 def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDArray[Any] | None:
-    """Read a selection of integers and slices that lies in one stored chunk.
+    """Read a selection of integers and slices that is in one stored chunk.
 
     Parameters
     ----------
@@ -215,8 +215,9 @@ def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDAr
     Returns
     -------
     numpy.ndarray or None
-        New array with an axis for each axis of the virtual array. ``None`` if the selection is empty, has other keys,
-        lies in several cells or in a chunk that is not stored, or if the manifest is wrong: planning raises the error.
+        New array with an axis for each axis of the virtual array. It is ``None`` if the selection is empty, has other
+        keys, is in several cells, or is in a chunk that is not stored. It is also ``None`` if the manifest is wrong:
+        planning raises the error.
 
     Raises
     ------
@@ -264,7 +265,7 @@ def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
 
 
 def _find_cell(axis: ChunkAxis, picked: range) -> tuple[int, int] | None:
-    """Return the one cell that has all elements, and where it begins; ``None`` if they lie in several cells."""
+    """Return the only cell with all elements, and its first element; ``None`` if the elements are in several cells."""
     low, high = (picked[0], picked[-1]) if picked.step > 0 else (picked[-1], picked[0])
     met = axis.cover(low, high + 1)
     return (met.start, axis.span(met.start).start) if len(met) == 1 else None

@@ -23,7 +23,8 @@ class Segments:
     """The selected elements along one axis, cut at the cell boundaries of the grid.
 
     Segment j covers ``count[j]`` elements of cell ``cells[j]``, from element ``first[j]`` of the cell in steps of
-    ``step[j]``. The segment takes the elements ``source(j)`` of them, which go to ``target(j)`` of the result.
+    ``step[j]``. Of these elements, the segment takes the elements ``source(j)``, which go to ``target(j)`` of the
+    result.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class Segments:
         return None if self.begin is not None else self.taken[self.edges.item(j) : self.edges.item(j + 1)]
 
     def target(self, j: int, /) -> slice | NDArray[np.int64]:
-        """Return where the elements of a segment go; computed on request, as there may be 10^6 segments."""
+        """Return the positions of a segment's elements in the result; computed on request, for up to 10^6."""
         if self.begin is None:
             return self.scattered[self.edges.item(j) : self.edges.item(j + 1)]
         begin = self.begin.item(j)
@@ -65,7 +66,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """What an outer key, or points, select of an array.
+    """The elements of an array that an outer key, or points, select.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class Selection:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """For each axis of the result, axes of integer keys included, the axis whose segments say where elements go."""
+        """Axis whose segments place the elements, for each axis of the result, including axes of integer keys."""
         return (*self.joint[:1], *(i for i in range(len(self.axes)) if i not in self.joint))
 
     def of_axes[T](self, of_places: Sequence[T], /) -> tuple[T, ...]:
