@@ -30,7 +30,7 @@ _MAGIC = b"PK\x03\x04"
 _END_RECORD_BYTES = 22  # bytes of the last record, in front of the comment
 _END_MAGIC = b"PK\x05\x06"
 _SEE_ZIP64 = 0xFFFF
-_MAX_INDEX_BYTES = 1 << 28  # bytes of the index, that of some million members; and of all documents that are read
+_MAX_INDEX_BYTES = 1 << 28  # bytes of the index (about a million members), and of all documents that are read
 _IS_ENCRYPTED, _HAS_DESCRIPTOR, _IS_UTF8 = 0x1, 0x8, 0x800
 
 
@@ -112,7 +112,7 @@ class ZipArchive:
             raise
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, EOFError, ValueError) as error:
             raise MalformedFileError(f"{what} cannot be read: {error}; pack the store anew") from error
-        except MemoryError as error:  # of LZMA, which takes what its header says
+        except MemoryError as error:  # LZMA allocates as much memory as its header names
             raise MalformedFileError(
                 f"{what} cannot be read: it takes more memory than there is; pack the store anew"
             ) from error
@@ -159,8 +159,8 @@ class ZipArchive:
     def _starts(self, members: Sequence[zipfile.ZipInfo]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return where members begin, and which of these offsets are offsets of their headers.
 
-        A header has an extra field whose length is not in the index. If no bytes are left between the known part of a
-        member and the next member, there is no such field.
+        A header has an extra field whose length is not in the index. If there are no bytes between the known part of a
+        member and the next member, this field is empty.
         """
         starts, is_header = np.zeros(len(members), np.int64), np.zeros(len(members), np.bool_)
         for i, member in enumerate(members):
@@ -206,12 +206,12 @@ class MemberObjects:
         return True
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
-        """Return the members; headers are read where their offsets are needed.
+        """Return the members; headers are read if their offsets are needed.
 
         Raises
         ------
         MalformedFileError
-            There is no header at the offset in the index.
+            The file has no header at the offset that the index names.
         StorageError
             The archive cannot be read.
         """
@@ -257,7 +257,7 @@ class _WithTail:
         self._tail = source.read(self._start, source.size - self._start)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        if length > _MAX_INDEX_BYTES:  # a file with holes has any number of bytes
+        if length > _MAX_INDEX_BYTES:  # a sparse file can have any number of bytes
             url = self.location.url
             raise MalformedFileError(
                 f"'{url}' has an index of {length} bytes, and at most {_MAX_INDEX_BYTES} are read: pack its arrays "

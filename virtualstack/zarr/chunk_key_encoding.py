@@ -28,7 +28,7 @@ class ManifestKeys(ChunkKeyEncoding):
         _refuse("its chunks are not in the store but where its manifest says, and zarr can neither read nor write them")
 
     def decode_chunk_key(self, chunk_key: str) -> NoReturn:
-        """Raise an error: there are no chunk keys."""
+        """Raise an error: the chunks have no keys."""
         _refuse("its chunks have no keys")
 
     def to_dict(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ServedArray:
-    """An array as it is served to zarr.
+    """An array in the form in which zarr reads it.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class ServedArray:
     plain
         Form in which stored chunks are zarr's chunks, or ``None`` if they are served decoded.
     uniform
-        Form in which chunks are decoded, or ``None`` if they are served as they are stored.
+        Form in which chunks are decoded, or ``None`` if they are served in stored form.
     """
 
     document: Mapping[str, Any]
@@ -75,7 +75,7 @@ class ServedArray:
 
 
 def serve(array: ManifestArray, /, *, name: str, absent: OnAbsent = "fill") -> ServedArray:
-    """Choose the form of an array for zarr: chunks as they are stored if zarr understands them, else decoded chunks.
+    """Choose the form of an array for zarr: chunks in stored form if zarr understands them, else decoded chunks.
 
     Chunks of a manifest that is not in memory are served decoded, and all are reported to exist: the manifest is
     looked up only when a chunk is read.
@@ -103,7 +103,7 @@ def serve(array: ManifestArray, /, *, name: str, absent: OnAbsent = "fill") -> S
 def decoded_document(
     array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], compressors: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return ``zarr.json`` of an array whose chunks are those of :func:`encode_chunk`, compressed.
+    """Return ``zarr.json`` of an array whose chunks are made by :func:`encode_chunk` and then compressed.
 
     Raises
     ------
@@ -117,8 +117,9 @@ def decoded_document(
 def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
     """Return ``zarr.json`` of an array whose chunks are not under keys of zarr; no entry of its manifest is read.
 
-    Chunks and codecs are those of the source if, by the tables, all chunks have them, and the codecs are zarr's or
-    virtualstack's. Otherwise the chunks are those of :class:`~virtualstack.zarr.uniform.UniformArray`.
+    The document describes the source's chunks and codecs if, by the tables, all chunks have the same ones, and the
+    codecs are zarr's or virtualstack's. Otherwise the chunks are those of
+    :class:`~virtualstack.zarr.uniform.UniformArray`.
 
     Raises
     ------
@@ -149,7 +150,7 @@ def stored_document(
     chunks
         Shape of the chunks in elements.
     codecs
-        Codecs as :func:`codec_documents` returns them; ``None`` if there is no chunk.
+        Codecs as :func:`codec_documents` returns them; ``None`` if the array has no chunks.
 
     Raises
     ------
@@ -282,7 +283,7 @@ def _read_codecs(
         for codec in codecs:
             get_codec_class(codec.name)
     except (UnknownCodecError, UnsupportedFeatureError, MissingDependencyError):
-        return None  # decoding it ourselves tells what is missing, when it is read
+        return None  # decoding in virtualstack reports what is missing when the chunk is read
     if not _shuffles_as_in_zarr(codecs, encoding.size * first.itemsize):
         return None
     documents = [codec.to_json() for codec in codecs]

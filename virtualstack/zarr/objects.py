@@ -56,7 +56,7 @@ class Members(Protocol):
 
     @property
     def is_listed(self) -> bool:
-        """If true, the objects can be listed; else each one is requested."""
+        """If true, the objects can be listed; otherwise each object is requested."""
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
         """Return the objects that exist.
@@ -66,7 +66,7 @@ class Members(Protocol):
         metadata
             Metadata of the array.
         cells
-            If there is no list: the cells of the grid of objects, in C order, that are requested; by default all.
+            Cells of the grid of objects, in C order, that are requested if objects cannot be listed; by default all.
         """
 
 
@@ -117,7 +117,7 @@ class ObjectChunks:
         return self._manifest(entries, locations)
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
-        """Request the objects of some cells, if the page lacks them; errors are those of :meth:`read`."""
+        """Request the objects of some cells, if the page lacks them; errors are the same as for :meth:`read`."""
         if not self._is_asked:
             return entries
         wanted, which = np.unique(rows, return_inverse=True)

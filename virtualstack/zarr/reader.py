@@ -42,9 +42,9 @@ class _Store(Protocol):
 class Zarr:
     """Reader of zarr stores of version 2 or 3, in a folder or in a zip archive whose members are not compressed.
 
-    The chunks of a variable, and the indexes of its shards, are looked up when they are needed: chunks in shards are
-    chunks here. Web servers cannot list objects: chunks, or shards, are requested one by one, and all of them at once
-    only if an array has few.
+    The chunks of a variable, and the indexes of its shards, are looked up on demand. The inner chunks of shards are the
+    chunks here. Web servers cannot list objects: chunks, or shards, are requested one by one. All of them are requested
+    at once only if an array has few.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Zarr:
         if not metadata:
             raise MalformedFileError(f"'{url}' is a zip archive without a zarr store in it: unpack it first", url=url)
         _refuse_vstack(metadata, url)
-        lasting = Storage(storage.given, storage.carried)  # without what is kept for this one reading
+        lasting = Storage(storage.given, storage.carried)  # a storage without the caches of this read
 
         def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
             members = store.below(path)
@@ -102,7 +102,7 @@ class Zarr:
         )
 
     def _metadata(self, store: _Store, url: str) -> dict[str, Any]:
-        """Return parsed metadata by key; empty if there is no store."""
+        """Return parsed metadata by key; empty if the store does not exist."""
         root = _document(store, "zarr.json", url)
         consolidated: object
         if root is not None:

@@ -43,9 +43,9 @@ _STORES: WeakValueDictionary[int, ManifestStore] = WeakValueDictionary()
 class ManifestStore(Store):
     """A read-only zarr v3 store of the raw values of a group.
 
-    Chunks of plain arrays are served as they are stored, with their codecs in the metadata. All other arrays
-    (several codecs, cut chunks, other lengths) are served decoded, as one array of equal chunks; decoded chunks are
-    kept in a cache. EMPTY chunks have no key, as in zarr. It works in any thread and event loop, and it pickles.
+    Chunks of plain arrays are served in stored form, with their codecs in the metadata. All other arrays (several
+    codecs, cut chunks, other lengths) are served decoded, as one array of equal chunks; decoded chunks are kept in a
+    cache. EMPTY chunks have no key, as in zarr. The store works in any thread and event loop, and can be pickled.
 
     Arrays with a dtype that zarr does not have are in `refused` and are not listed; opening one raises an error.
 
@@ -129,7 +129,7 @@ class ManifestStore(Store):
     # -- reading ----------------------------------------------------------------------------------------------
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Return the value of a key or a range of it, or ``None`` if the key does not exist.
+        """Return the value of a key, or a range of the value; ``None`` if the key does not exist.
 
         Raises
         ------
@@ -323,7 +323,7 @@ class ManifestStore(Store):
         inner = present[cell]
         return [str(i) for i in np.flatnonzero(inner.reshape(inner.shape[0], -1).any(1)).tolist()]
 
-    # -- writing, which there is none of ----------------------------------------------------------------------
+    # -- writing, which is not supported ------------------------------------------------------------------------
 
     async def set(self, key: str, value: Buffer) -> None:
         """Raise an error: the store is read-only."""
@@ -350,7 +350,7 @@ def _numbers(parts: Sequence[str]) -> tuple[int, ...] | None:
 
 
 @in_forked_children
-def _unlock_all() -> None:  # who had the locks is not there
+def _unlock_all() -> None:  # the threads that had the locks do not exist in the child
     for store in _STORES.values():
         store._lock = threading.RLock()
 

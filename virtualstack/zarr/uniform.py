@@ -78,7 +78,7 @@ class UniformArray:
         return self._filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
 
     def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
-        """Read chunks one after the other, as :meth:`read`; what several chunks in a row are cut from is read once.
+        """Read chunks sequentially, as :meth:`read` does; cells that several consecutive chunks share are read once.
 
         The cells of the array that a chunk overlaps are held in memory.
         """

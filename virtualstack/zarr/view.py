@@ -36,7 +36,7 @@ _CONTROL = re.compile(r"[\0-\x1f\x7f]")
 def is_inline(array: ManifestArray, /) -> bool:
     """Return whether all chunks of an array are INLINE and fit their cells.
 
-    The result is false if pages would have to be read to find out.
+    The result is false if this could be found out only by reading pages.
     """
     count = array.manifest.summary()
     return count is not None and count.n_inline == count.n_chunks and array.in_memory().inline_fits()
@@ -63,12 +63,12 @@ def make_view(
     Parameters
     ----------
     group
-        Group to show. Arrays and groups that zarr cannot have are left out; see :func:`left_out`.
+        Group to show. Arrays and groups that zarr cannot express are left out; see :func:`left_out`.
     is_loaded
         Function that returns whether an array has chunks; these are read, and should all have bytes.
     previous
         Group whose view exists already: only differences from it are yielded, with ``None`` for keys to delete. By
-        default there is none.
+        default, no view exists.
     was_loaded
         Function that returns whether an array of that group has chunks in the existing view; by default ``is_loaded``.
     storage
@@ -126,7 +126,7 @@ def left_out(group: ManifestGroup, /) -> dict[str, str]:
 
 
 class _View:
-    """Metadata by key, those of arrays first, and loaded arrays by path, with their chunks in the view."""
+    """Metadata by key, arrays first, and loaded arrays by path, with their chunks in the view."""
 
     def __init__(self, group: ManifestGroup, is_loaded: Callable[[ManifestArray], bool]) -> None:
         nodes = [(path, node) for path, node, why in _walk(group) if why is None]

@@ -30,7 +30,7 @@ from virtualstack.zarr.metadata.shards import Shards
 __all__ = ["ArrayMetadata", "check_itemsize", "one_page", "ordered_encoding", "read_counts"]
 
 _MAX_ITEMSIZE = 1 << 24
-_MAX_AXES = 32  # those of HDF5, and that numpy broadcasts
+_MAX_AXES = 32  # the limit of HDF5, and of numpy's broadcasting
 
 
 def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
@@ -57,13 +57,13 @@ class ArrayMetadata:
     shape, chunks
         Shapes of the array and of its chunks in elements. If chunks differ, the longest length along each axis.
     encoding
-        Encoding of every chunk. If chunks differ, that of a chunk with the longest length along each axis.
+        Encoding of every chunk. If chunks differ, the encoding of a chunk with the longest length along each axis.
     fill
         Fill value that EMPTY chunks read as.
     dimension_names
         Name of each axis, or ``None`` for an axis without a name. ``None`` if the metadata has no names.
     attributes
-        Attributes without those that hold dimension names.
+        Attributes, except for attributes that hold dimension names.
     key_prefix, separator
         Parts of chunk keys: the prefix, then the indexes in the grid joined by the separator.
     edges

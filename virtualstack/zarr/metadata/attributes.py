@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 EXTRA, ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
-"""Keys in the metadata of an array, and in what stands there, that readers of zarr do not know and ignore."""
+"""Keys in the metadata of an array, and inside its member; readers of zarr do not know and ignore both."""
 
 _NOT_FINITE = "NaN", "Infinity", "-Infinity"
 
@@ -116,8 +116,8 @@ def with_dtypes(attributes: Mapping[str, Any], document: Mapping[str, Any], /) -
 def keep_unwritable_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, Any]:
     """Return the member that stores the attribute dtypes in the metadata; empty if JSON holds all attributes.
 
-    The ``dtype`` is that of the values, if there are any: see :func:`attribute_dtypes`. The member has the key
-    ``must_understand``, without which readers of zarr v3 reject members that they do not know.
+    The ``dtype`` is the dtype of the values, if there are values: see :func:`attribute_dtypes`. The member has the key
+    ``must_understand``, without which readers of zarr v3 reject unknown members.
     """
     dtypes = attribute_dtypes(attributes, dtype)
     return {EXTRA: {"must_understand": False, ATTRIBUTE_DTYPES: dtypes}} if dtypes else {}
@@ -131,7 +131,7 @@ def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, varia
     Raises
     ------
     WriterError
-        An attribute has another value than the one that decodes the stored numbers.
+        An attribute differs from the value that decodes the stored numbers.
     """
     restored = dict(attributes)
     for name, value in cf.items():
@@ -173,7 +173,7 @@ def _value(value: Any, where: str) -> Any:
         case complex() | np.complexfloating():
             return [float(value.real), float(value.imag)]
         case np.ndarray() if not value.dtype.names and value.dtype.kind != "V":
-            array = np.asarray(value)  # items of a matrix are matrices, and those of masked arrays may be masked ones
+            array = np.asarray(value)  # items of a matrix are matrices, and items of a masked array may be masked
             if array.dtype.kind in "biuf":  # all at once: there may be millions
                 return array.astype(np.float64 if array.dtype.kind == "f" else array.dtype).tolist()
             return _value(array[()], where) if not array.ndim else [_value(x, where) for x in array]

@@ -23,7 +23,7 @@ def whole_numbers(
     Parameters
     ----------
     texts
-        Large strings, none of them null.
+        Large strings without nulls.
     n_columns
         Number of columns, at least 1.
     delimiter
@@ -61,11 +61,11 @@ def _are_digits(numbers: pa.Array) -> bool:
     return bool(used.min() >= ord("0") and used.max() <= ord("9") and not has_zero.any())
 
 
-_BLOCK_KEYS = 1 << 16  # keys looked at together: what is made of them stays in the processor's cache
+_BLOCK_KEYS = 1 << 16  # keys that are processed together, so that their data stays in the processor's cache
 
 
 def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, where: str) -> NDArray[np.int64]:
-    """Return the cell that each chunk key names, counted in C order of the grid; -1 if it lies outside.
+    """Return the cell that each chunk key names, counted in C order of the grid; -1 if it is outside.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from virtualstack.zarr.metadata.version3 import check_group, parse_zarr3
 __all__ = ["NAMELESS", "ReadChunks", "array_paths", "build_group"]
 
 type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
-"""Function that returns the chunks of the array at a path, and how many references lie outside its grid."""
+"""Function that returns the chunks of the array at a path, and the number of references outside its grid."""
 
 _MAX_GROUP_DEPTH = 200
 NAMELESS = "data"
@@ -168,7 +168,8 @@ def _finish(node: _UnfinishedGroup, url: str | None) -> ManifestGroup:
     attributes = dict(node.attributes)
     names = str(attributes.get("coordinates", "")).split()
     if names and node.arrays.keys() >= set(names):
-        del attributes["coordinates"]  # as xarray reads it: it stands for no attribute of the source
+        # as in xarray: this attribute names coordinates, and is not an attribute of the source
+        del attributes["coordinates"]
     for array in node.arrays.values():
         names += str(array.attributes.get("coordinates", "")).split()
     return ManifestGroup(

@@ -1,4 +1,4 @@
-"""Choose what chunks without bytes read as, in targets whose fill value marks missing data."""
+"""Choose how chunks without bytes are expressed in targets whose fill value marks missing data."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def choose_fill(
     F                     none             F
     F                     read as F        F                           left out
     F                     read as D        null (F stays an attribute) written out
-    not there             none             null
-    not there             read as NaN      NaN                         left out
-    not there             read as D        D if ``missing_value`` is D left out
-    not there             read as D        null                        written out
+    not set               none             null
+    not set               read as NaN      NaN                         left out
+    not set               read as D        D if ``missing_value`` is D left out
+    not set               read as D        null                        written out
     ===================== ================ =========================== ===========
 
-    A hole is a chunk without bytes: EMPTY or ABSENT. Null means that such chunks have no defined value.
+    In this module, a hole is a chunk without bytes: EMPTY or ABSENT. Null means that holes have no defined value.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def can_hold_fill(
 
 @dataclass(frozen=True, slots=True)
 class _InlinedHoles:
-    """A manifest that is not in memory, with one INLINE chunk in place of its chunks without bytes."""
+    """A manifest that is not in memory, with one INLINE chunk instead of its chunks without bytes."""
 
     base: Manifest
     chunk: bytes
@@ -181,7 +181,7 @@ class _InlinedHoles:
 
 
 def inline_holes(manifest: Manifest, chunk: bytes, /) -> Manifest:
-    """Return the manifest with one INLINE chunk, stored once, in place of all chunks without bytes."""
+    """Return the manifest with one INLINE chunk, stored once, instead of all chunks without bytes."""
     if not isinstance(manifest, ChunkManifest):
         return _InlinedHoles(manifest, chunk)
     return _inlined(manifest, chunk)

@@ -16,9 +16,9 @@ from virtualstack.manifests.cells import distinct_rows
 __all__ = ["Shards"]
 
 _NO_CHUNK = np.uint64((1 << 64) - 1)
-_CHECKSUM_BYTES = 4  # bytes behind the index
+_CHECKSUM_BYTES = 4  # bytes after the index
 _ENTRY_BYTES = 16  # bytes of offset and length
-_BLOCK_CHUNKS = 1 << 20  # chunks that are looked at together
+_BLOCK_CHUNKS = 1 << 20  # chunks that are processed together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Shards:
     grid
         Number of chunks of the array along each axis.
     is_index_first
-        If true, the index is at the start of a shard; else at its end.
+        If true, the index is at the start of a shard, otherwise at its end.
     is_checked
         If true, a checksum follows the index.
     """
@@ -108,7 +108,7 @@ class Shards:
         Raises
         ------
         MalformedFileError
-            A checksum is wrong, or a chunk lies outside its shard.
+            A checksum is wrong, or a chunk is outside of its shard.
         """
         index = self._index(shards)
         shapes = self._shapes(index)
@@ -136,7 +136,7 @@ class Shards:
 
     @property
     def _edges(self) -> tuple[NDArray[np.int64], ...]:
-        return self.edges or (np.ones(1, np.int64),)  # an array of no axes is one of one chunk
+        return self.edges or (np.ones(1, np.int64),)  # an array without axes has one chunk
 
     def _index(self, shards: NDArray[np.int64]) -> tuple[NDArray[np.intp], ...]:
         return np.unravel_index(shards, self.shape or (1,))

@@ -78,7 +78,7 @@ def make_hierarchy(
 ) -> Zarr2Hierarchy:
     """Describe a group, and everything below it, by zarr v2 metadata.
 
-    Zarr cannot express declared dimensions that no array has, nor refusals: they are left out.
+    Zarr cannot express refusals, or declared dimensions without an array: they are left out.
 
     Parameters
     ----------
@@ -132,7 +132,8 @@ def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
     attributes = json_attributes(group.attributes, variable=path)
     extra = unnamed_coordinates(group)
     if extra and all(" " not in name for name in extra):
-        # CF has no such attribute of groups, but xarray writes and reads it for coordinates that no variable names.
+        # CF does not define this attribute for groups, but xarray writes and reads it for coordinates that no variable
+        # names.
         attributes["coordinates"] = " ".join([*str(attributes.get("coordinates", "")).split(), *extra])
     return attributes
 
@@ -151,7 +152,7 @@ def takes_holes_in(array: ManifestArray, plain: PlainArray, /) -> bool:
         stored, filters, compressor = _stored_form(array, plain, "")
         raw = restore_cf(array.attributes, array.cf, variable="")
         _, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=True)
-    except WriterError:  # for another reason, which `make_hierarchy` says
+    except WriterError:  # another reason, which `make_hierarchy` reports
         return True
     return not is_written_out or can_hold_fill(plain, stored, filters, compressor)
 
@@ -213,7 +214,7 @@ def _stored_form(
 def _order(plain: PlainArray, variable: str) -> str:
     if plain.order is None:
         return "C"
-    # Axes of one element a chunk may stand anywhere.
+    # Axes with one element in each chunk may be at any position.
     order = [axis for axis in plain.order if plain.chunks[axis] > 1]
     if order == sorted(order, reverse=True):
         return "F"

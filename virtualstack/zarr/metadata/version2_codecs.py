@@ -1,4 +1,4 @@
-"""Convert codecs, dtypes and fill values of zarr v2 metadata to those of v3, which encodings hold, and back."""
+"""Convert codecs, dtypes and fill values of zarr v2 metadata to zarr v3, which encodings use, and back."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
         case "gzip":
             return {"id": "gzip", "level": options.get("level", 1)}
         case "zstd":
-            # numcodecs before 0.13 knows no checksum setting, and decoding needs none
+            # numcodecs before 0.13 does not know the setting, and decoding does not need it
             checksum = {"checksum": True} if options.get("checksum") else {}
             return {"id": "zstd", "level": options.get("level", 0), **checksum}
         case "blosc":
@@ -200,7 +200,7 @@ def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str)
     MalformedFileError
         The value is not a dtype.
     UnsupportedFeatureError
-        The dtype is object, and the codecs are not those of strings.
+        The dtype is object, and the codecs are not codecs of strings.
     """
     try:
         dtype: np.dtype[Any] = np.dtype(_fields(value) if isinstance(value, list) else value)  # type: ignore[call-overload]

@@ -169,7 +169,7 @@ def _shards(
 
 
 def _within(edges: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Return the lengths without those that begin beyond the end of an axis."""
+    """Return the lengths, except for cells that begin beyond the end of an axis."""
     return edges[: int(np.searchsorted(np.cumsum(edges), length)) + 1] if length else edges[:0]
 
 

@@ -90,7 +90,7 @@ def _stored_numbers(values: NDArray[np.generic], codecs: tuple[Codec, ...]) -> N
 
 
 def _packed(values: NDArray[np.generic], packing: Packing) -> NDArray[np.generic]:
-    """Return the numbers nearest to those that decode to the values; the caller checks them by decoding."""
+    """Return the stored numbers that come closest to the values; the caller checks them by decoding."""
     stored = packing.stored.newbyteorder("=")
     numbers, missing = _numbers(values, packing)
     if packing.offset is not None:

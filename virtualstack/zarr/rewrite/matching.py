@@ -76,7 +76,7 @@ def match_chunks(
     manifest, grid
         Manifest and grid of the array.
     chunks
-        Shape of the target's chunks in elements, which is that of the stored chunks.
+        Shape of the target's chunks in elements, which is the shape of the stored chunks.
     encoding
         Encoding of the target's chunks.
     compatible

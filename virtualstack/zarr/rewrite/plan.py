@@ -189,8 +189,9 @@ def _compact(array: ManifestArray) -> ManifestArray:
 def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
     """Choose chunk shape, encoding and fill value so that the fewest elements are re-encoded.
 
-    The chunk shapes and encodings that occur are tried, the most frequent first. If a target takes none of them, or if
-    the stored chunks are much longer than what the array shows of them, all chunks are encoded with zlib.
+    The existing chunk shapes and encodings are tried, the most frequent first. All chunks are encoded with zlib if a
+    target accepts none of them. The same holds if the stored chunks are much longer than the parts that the array
+    shows.
     """
     manifest = array.in_memory()
     holes = manifest.holes
@@ -291,7 +292,7 @@ def _without_packing(encoding: ChunkEncoding) -> ChunkEncoding:
 
 
 def _main_fill(manifest: ChunkManifest) -> int:
-    """Return the row of the most frequent fill; on a tie the first row, that of the array's own fill."""
+    """Return the row of the most frequent fill; on a tie the first row, which is the array's own fill."""
     return int(np.bincount(manifest.entries["encoding"][manifest.holes], minlength=1).argmax())
 
 
@@ -308,7 +309,7 @@ def _is_alike(encoding: ChunkEncoding, main: ChunkEncoding, chunks: Sequence[int
     a, b = encoding.decoding(), main.decoding()
     if a.dtype != b.dtype or a.codecs != b.codecs:
         return False
-    if a.shape != b.shape:  # axes of one element make no difference, but to codecs that count axes
+    if a.shape != b.shape:  # axes of one element matter only to codecs that count axes
         long = [[n for n in x.shape if n != 1] for x in (a, b)]
         if long[0] != long[1] or any(codec.name == "transpose" for codec in a.codecs):
             return False
@@ -364,7 +365,7 @@ def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
     return _plan(array, manifest, takes, encoding, tuple(chunks), None, np.zeros(len(manifest.encodings), np.bool_))
 
 
-# -- what it takes --------------------------------------------------------------------------------------------
+# -- cost -----------------------------------------------------------------------------------------------------
 
 
 def _estimated(plan: RewritePlan) -> RewritePlan:

@@ -71,14 +71,14 @@ class Budget:
         raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
 
     def limit(self, stored: int, /) -> int:
-        """Return the bytes that a variable with so many stored bytes may take."""
+        """Return the bytes that a variable may take, from the bytes that it has stored."""
         return math.floor((self.fraction or 0) * stored * (1 + 1e-9)) if self.nbytes is None else self.nbytes
 
 
 def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> ManifestArray:
     """Carry out a plan: chunks that a target cannot take become INLINE; each is read, encoded and checked.
 
-    If values do not fit the plan's encoding, because other values are packed or cast, all chunks are encoded as
+    Values may not fit the plan's encoding, because other values are packed or cast. Then all chunks are encoded as
     unpacked values, if the limit allows it.
 
     Parameters
