@@ -1,4 +1,4 @@
-"""Combination of many virtual datasets or trees: they are ordered, aligned and joined; all else must be the same."""
+"""Combination of many virtual datasets or trees: they are ordered, aligned and joined; all else must be equal."""
 
 from virtualstack.combine.align import reindex_dataset
 from virtualstack.combine.conflicts import Join

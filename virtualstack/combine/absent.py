@@ -91,7 +91,7 @@ class _Joined:
     def mask(self, name: str, dims: Sequence[str], /) -> Mask | None:
         masks = [None if piece is None else piece.mask(name, dims) for piece in self.pieces]
         having = [mask for mask in masks if mask is not None]
-        if self.dim not in dims:  # a variable that is not joined is put together from all parts
+        if self.dim not in dims:  # a variable that is not joined is assembled from all parts
             return reduce(np.logical_and, having) if len(having) == len(masks) else None
         if not having:
             return None
@@ -117,7 +117,7 @@ def absent_moved(rest: Absent | None, positions: Mapping[str, NDArray[np.int64]]
     rest
         Absent elements before.
     positions
-        Source element of each label, by dimension, in shape ``(labels,)``; -1 if there is none.
+        Source element of each label, by dimension, in shape ``(labels,)``; -1 if the label has no element.
     """
     if rest is None and all(bool((at >= 0).all()) for at in positions.values()):
         return None
@@ -127,8 +127,7 @@ def absent_moved(rest: Absent | None, positions: Mapping[str, NDArray[np.int64]]
 def absent_joined(pieces: Sequence[Absent | None], dim: str | None, lengths: Sequence[int], /) -> Absent | None:
     """Return the absent elements after parts are joined along a dimension.
 
-    A variable without the dimension is put together from all parts, so an element of it is absent only if all parts
-    lack it.
+    A variable without the dimension is assembled from all parts, so an element is absent only if all parts lack it.
     """
     return None if all(piece is None for piece in pieces) else _Joined(pieces, dim, lengths)
 

@@ -180,7 +180,7 @@ class Addition:
         Raises
         ------
         ValueError
-            Options contradict each other, or an option needs another one that is not given.
+            Options contradict each other, or an option needs another option that is missing.
         """
         if append_dim is None and (join != "exact" or not ordered):
             raise ValueError(f"join={join!r} and ordered={ordered} say how append_dim= adds, which is not given")
@@ -220,7 +220,7 @@ class Addition:
         CombineError
             The groups do not fit.
         ChunkAlignmentError
-            Chunks do not end where chunks of the target end.
+            Chunks do not end at chunk boundaries of the target.
         """
         if self.append_dim is not None:
             return appended(stored, group, self.append_dim, self.fitting, ordered=self.ordered, bundled=bundled), {}

@@ -1,7 +1,7 @@
 """Alignment of many files to common labels along the dimensions that they are not joined along.
 
-All files are aligned at once, before they are joined. If dimensions were joined one after the other, one step would
-fill in what ``join="left"`` dropped in the step before.
+All files are aligned at once, before they are joined. If dimensions were joined one by one, a step would fill in
+elements that ``join="left"`` dropped in the step before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReindexTarget:
     index
         Labels that the dimension should have, in their dtype.
     positions
-        Element of the dataset for each label, in shape ``(labels,)``; -1 if there is none.
+        Element of the dataset for each label, in shape ``(labels,)``; -1 if the label has no element.
     n
         Number of elements of the dataset.
     """
@@ -154,7 +154,7 @@ def reindex_variable(
 
 
 def _reindex_loaded(variable: xr.Variable, targets: Mapping[str, ReindexTarget], fill_value: Any) -> xr.Variable:
-    """Return a loaded variable reindexed by xarray, along positions in place of labels."""
+    """Return a loaded variable reindexed by xarray, along positions instead of labels."""
     options = {} if fill_value is None else {"fill_value": fill_value}
     counted = {dim: np.arange(variable.sizes[dim]) for dim in targets}
     plain = xr.DataArray(variable.to_base_variable()).assign_coords(counted)
@@ -196,7 +196,8 @@ def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None]
     Raises
     ------
     CombineError
-        Labels differ and ``join`` is "exact", or they cannot be aligned; the message says where and by how much.
+        Labels differ and ``join`` is "exact", or they cannot be aligned; the message names the position and the
+        difference.
     """
     aligned = list(parts)
     for dim in dict.fromkeys(name for part in parts for name in part.sizes if name not in but):

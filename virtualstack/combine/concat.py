@@ -31,7 +31,7 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
     """Join parts along a dimension that either all of them have or none.
 
     Variables with the dimension are joined. If no file has the dimension, all data variables are joined, and so is the
-    coordinate of that name. The other variables must be the same in all parts, and the first part's are used.
+    coordinate of the same name. The other variables must be the same in all parts, and the first part's are used.
 
     Parameters
     ----------

@@ -41,8 +41,8 @@ class Rules:
     join
         Treatment of labels along dimensions that files are not joined along: ``"exact"`` raises if they differ.
     tolerance
-        Largest difference of labels, and of values of variables that must be the same, up to which the first file's are
-        used.
+        Largest difference of labels, and of values of variables that must be the same. Up to this difference, the first
+        file's labels and values are used.
     data_vars, coords
         Variables that get the joined dimension although they lack it: none (``"minimal"``), ``"all"``, or a set of
         names. For ``data_vars``, ``None`` means all if no file has the dimension.

@@ -70,7 +70,7 @@ class CombineOptions:
         decode_times: bool | None = None,
         combine_options: Mapping[str, Any] | None = None,
     ) -> CombineOptions:
-        """Check the options of a user; the parameters are those of :func:`virtualstack.open_virtual_mfdataset`.
+        """Check the options of a user; the parameters are the same as in :func:`virtualstack.open_virtual_mfdataset`.
 
         Raises
         ------
@@ -137,7 +137,7 @@ def combine_parts(
     storage: Storage,
     /,
 ) -> Part:
-    """Combine parts by their coordinates, or as they are nested."""
+    """Combine parts by their coordinates, or according to their nesting."""
     if dims is None:
         return combine_by_coords(flat, rules, storage)
     _check_dims(flat, dims)

@@ -97,7 +97,7 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None
 def _united(
     name: str, parts: Sequence[Part], masks: Sequence[Mask | None], storage: Storage, rules: Rules, why: str
 ) -> xr.Variable:
-    """Return a variable put together from all parts; elements that several parts have must be the same."""
+    """Return a variable assembled from all parts; elements that several parts have must be the same."""
     united, *others = _of_one_dtype([part.variables[name] for part in parts])
     _check_size(name, united, parts)
     values = _values(united, storage)
@@ -141,7 +141,7 @@ def _of_one_dtype(variables: Sequence[xr.Variable]) -> list[xr.Variable]:
 
 
 class _Difference(NamedTuple):
-    """A difference of a variable between two files, and an example of it from each."""
+    """A difference of a variable between two files, and an example from each file."""
 
     how: str
     left: object

@@ -95,7 +95,7 @@ def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str
     part
         Part to add.
     stored
-        Part of the store, or of the box of it that the part is written to.
+        Part of the store, or of the box in the store that the part is written to.
     fitting
         Rules for differences.
     but
@@ -230,12 +230,12 @@ def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -
 
 
 def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAxis, /) -> ManifestArray:
-    """Return an array whose chunks are cut along an axis where the chunks of another array end.
+    """Return an array whose chunks are also cut at the chunk boundaries of another array along an axis.
 
     Raises
     ------
     ChunkAlignmentError
-        A chunk of the array ends where the others do not.
+        A chunk of the array ends inside a chunk of the other array.
     """
     own = array.grid.axes[axis]
     if own == like or own.length != like.length:
@@ -275,7 +275,7 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more:
     names
         Names of the variables.
     more
-        A further remedy, beside the one that always works.
+        A further remedy, in addition to the one that always works.
 
     Raises
     ------

@@ -39,19 +39,19 @@ KINDS = {"i": "number", "u": "number", "f": "number", "m": "duration", "M": "dat
 """Kind of labels that have a distance, by the kind of their dtype."""
 
 _UNITS: tuple[_Unit, ...] = ("ns", "us", "s")
-"""Units of dates, from the finest; all dates fit into the last one."""
+"""Units of dates, from the finest; the last unit can express all dates."""
 
 _MAX_INTEGER_GAP = 1 << 64
 """A number larger than the distance of any two 64-bit integers."""
 
 
 def first_within(seen: Sequence[Labels], tolerance: Any, /) -> NDArray[np.intp]:
-    """Return for the labels of each file the first labels that are within a tolerance of them, position by position.
+    """Return, for the labels of each file, the first labels within a tolerance, compared position by position.
 
     Parameters
     ----------
     seen
-        Labels of the files; no two of them are equal.
+        Labels of the files; no two files have equal labels.
     tolerance
         A number, or a :class:`pandas.Timedelta` for dates and durations.
 
@@ -86,7 +86,7 @@ def distance(a: Labels, b: Labels, /) -> Any:
 
 
 def _first_near(values: NDArray[Any], limit: Any) -> NDArray[np.intp]:
-    """Return for each row of labels the number of the first row that is within the limit of it.
+    """Return, for each row of labels, the number of the first row within the limit.
 
     Only rows whose first labels are close are compared. Comparing the dates of thousands of files in pairs would be
     slow.
@@ -138,7 +138,7 @@ def _fits(labels: Labels, unit: _Unit) -> bool:
 
 
 def _gaps(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Return the distances of numbers; those of integers are right even if the difference exceeds their dtype."""
+    """Return the distances of numbers; distances of integers are right even if the difference exceeds their dtype."""
     if a.dtype.kind not in "iu":
         with np.errstate(invalid="ignore"):  # infinity minus infinity
             return np.asarray(abs(a - b))
@@ -176,7 +176,7 @@ class Distinct:
 
     @property
     def n_differing(self) -> int:
-        """Return the number of files whose labels differ from those of the first."""
+        """Return the number of files whose labels differ from the labels of the first file."""
         return int(np.count_nonzero(self.which))
 
 
@@ -211,7 +211,7 @@ def _key(labels: Labels) -> object:
 
 
 def is_jitter(found: Distinct, /) -> bool:
-    """Return whether all labels differ from those of the first file by less than half a step."""
+    """Return whether all labels differ from the labels of the first file by less than half a step."""
     first = found.labels[0]
     if len(first) < 2 or any(distance(first, x) is None for x in found.labels[1:]):
         return False
@@ -222,7 +222,7 @@ def is_jitter(found: Distinct, /) -> bool:
 def misfit(
     dim: str, parts: Sequence[Part], found: Distinct, tolerance: Any, /, *, remedy: str | None = None
 ) -> CombineError:
-    """Return an error that explains how the labels of files differ, in how many files, and what can be done."""
+    """Return an error that explains how the labels of files differ, in how many files, and how to fix it."""
     n = f"{found.n_differing:,} of {len(parts):,} files"
     number = int(found.which[np.argmax(found.which != 0)])
     first, other = parts[0], parts[found.first(number)]
@@ -309,7 +309,7 @@ def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[A
     name
         Name of the variable.
     parts, values
-        The files, and the values of the variable in each of them.
+        The files, and the values of the variable in each file.
 
     Raises
     ------

@@ -32,9 +32,9 @@ class FromName:
     Parameters
     ----------
     pattern
-        Regular expression with one group, or with none for the whole match.
+        Regular expression with one group, or without a group for the whole match.
     format
-        Format of dates, as in :meth:`datetime.datetime.strptime`. Without it, labels are integers if all of them are
+        Format of dates, as in :meth:`datetime.datetime.strptime`. Without it, labels are integers if all labels are
         whole numbers, otherwise text.
 
     Examples
@@ -111,7 +111,7 @@ def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], /)
     Raises
     ------
     CombineError
-        A file has no such label, a label that is not a date, or the dimension already.
+        A file has no matching label, has a label that is not a date, or has the dimension already.
     """
     made = list(parts)
     for dim, labelling in labellings.items():

@@ -128,7 +128,7 @@ def join_tiles(
     storage: Storage,
     /,
 ) -> Part:
-    """Join the tiles of a grid along one dimension after the other, beginning with the first, as xarray does.
+    """Join the tiles of a grid dimension by dimension, beginning with the first, as xarray does.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def _stand_side_by_side(groups: Mapping[frozenset[str], Sequence[Part]], rules: 
 
 
 def _place(part: Part) -> object:
-    """Return a key that distinguishes the labels of a part from those of most others."""
+    """Return a key that distinguishes the labels of a part from the labels of most other parts."""
     labels = ((dim, index.index) for dim, index in part.indexes.items())
     return frozenset((dim, len(x), x[0], x[-1]) for dim, x in labels if len(x))
 
@@ -348,7 +348,7 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
 
 
 def _is_before(a: pd.Index[Any], b: pd.Index[Any], tolerance: Any = None) -> bool:
-    """Return whether all labels of one index are less than those of another, by more than a tolerance."""
+    """Return whether all labels of one index are less than all labels of another, by more than a tolerance."""
     highest, lowest = _highest(a), _lowest(b)
     if tolerance is not None:
         try:
@@ -371,7 +371,7 @@ def _plain(label: Any) -> Any:
     return int(label) if isinstance(label, np.integer) else label
 
 
-# -- what does not fit ----------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------
 
 
 def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]], tolerance: Any) -> CombineError:

@@ -45,7 +45,7 @@ class Attribute(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Part:
-    """The variables of a dataset by name, and all else that it is made of.
+    """The content of a dataset: its variables by name, sizes, indexes, attributes and encoding.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Part:
     left_out
         Attributes that differ between the files of the part.
     absent
-        Elements that none of its files has; ``None`` if no element is absent.
+        Elements that no file of the part has; ``None`` if no element is absent.
     """
 
     variables: Mapping[str, xr.Variable]
@@ -228,7 +228,7 @@ def bundled_in(group: ManifestGroup, /) -> set[str]:
 
 
 def labels_by_path(tree: ManifestGroup, dim: str, /) -> dict[str, ManifestArray | None]:
-    """Return for each group its own coordinate, or that of its nearest parent group."""
+    """Return each group's coordinate, or else the coordinate of its nearest parent group."""
     found: dict[str, ManifestArray | None] = {}
     for path, node in tree.walk():
         found[path] = node.arrays.get(dim, found.get(path.rpartition("/")[0]))

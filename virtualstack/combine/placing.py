@@ -35,7 +35,7 @@ type _Cell = tuple[int, ...]
 class StoreAxis:
     """The labels along a dimension, and the positions of each part's labels among them.
 
-    A segment is a run of labels of which each part has either all, in this order, or none.
+    A segment is a run of labels of which each part has either all, in the same order, or none.
 
     Parameters
     ----------
@@ -46,11 +46,11 @@ class StoreAxis:
     dtype
         Dtype of the labels in xarray.
     at
-        For each part, its elements in the result, ascending; the store is the first part.
+        Elements of each part in the result, ascending; the store is the first part.
     bounds
         First element of each segment, and the end of the last segment.
     starts
-        For each part, its first element of each segment that it has.
+        For each part, its first element in each of its segments.
     """
 
     dim: str
@@ -129,7 +129,7 @@ class Placing:
         found = [(axis.dim, axis.labels[begin[number]]) for number, axis in self.placed_axes(name)]
         return ", ".join(f"{dim}={label!s}" for dim, label in found)
 
-    # -- who counts -------------------------------------------------------------------------------------------
+    # -- precedence ---------------------------------------------------------------------------------------------
 
     def locations(self, number: int) -> frozenset[Location]:
         """Return the sources of a part."""
@@ -207,7 +207,7 @@ class Placing:
                 yield tuple(segment for segment, _ in each), tuple(start for _, start in each)
 
     def _stored_box(self, name: str, cell: _Cell) -> tuple[slice, ...] | None:
-        """Return the elements of the store in a cell of segments, of which it has all, or ``None`` if it has none."""
+        """Return the elements of the store in a cell of segments, or ``None`` if the store does not have the cell."""
         box = [slice(None)] * self.parts[0].variables[name].ndim
         for segment, (number, axis) in zip(cell, self.placed_axes(name), strict=True):
             begin, end = axis.span(segment)
@@ -269,7 +269,7 @@ class Placing:
                 take |= mask
         unknown = meeting.unknown
         own = {x.url for x in self.locations(number)}
-        if len(own) > 1:  # an EMPTY cell of a joined dataset may be a cell that none of its files has
+        if len(own) > 1:  # an EMPTY cell of a joined dataset may be missing in all of its files
             holes = unknown & (meeting.new.entries["location"] == EMPTY)
             codes = [i + FIRST for i, x in enumerate(meeting.old.locations) if x.url in own]
             take |= holes & np.isin(meeting.old.entries["location"], codes)
@@ -286,7 +286,7 @@ class Placing:
         sizes: tuple[int, ...],
         stored: tuple[slice, ...] | None,
     ) -> ManifestArray:
-        """Put a variable together from the store, cells of parts, and ABSENT elements, one axis after the other.
+        """Assemble a variable from the store, cells of parts, and ABSENT elements, axis by axis.
 
         Parameters
         ----------
@@ -297,7 +297,7 @@ class Placing:
         sizes
             Lengths along the axes before.
         stored
-            Elements of the store along the axes before; ``None`` if it has none.
+            Elements of the store along the earlier axes; ``None`` if the store has no elements there.
         """
         axes = self.placed_axes(name)
         if len(sizes) == len(axes):

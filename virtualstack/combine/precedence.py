@@ -105,7 +105,7 @@ def is_preferred(
     Raises
     ------
     CombineError
-        There is no rule, or the rule does not distinguish the sources.
+        No rule applies, or the rule does not distinguish the sources.
     """
     if prefer in ("first", "last"):
         return prefer == "last"
@@ -156,7 +156,7 @@ class Meeting:
     clashing
         Cells that both arrays have, from different sources.
     unknown
-        Cells that both arrays have and that differ, at least one of them without a source.
+        Cells that both arrays have and that differ, if at least one side has no source.
     """
 
     old: ChunkManifest

@@ -107,7 +107,7 @@ type Box = tuple[tuple[int, int], ...]
 
 
 def grown(before: Sequence[int], after: Sequence[int], /) -> list[Box]:
-    """Return the elements that a shape has beyond another one, as boxes that do not overlap.
+    """Return the elements that a larger shape has in addition to another, as boxes that do not overlap.
 
     >>> grown((4, 5), (6, 5))
     [((4, 6), (0, 5))]
@@ -190,7 +190,7 @@ def find_boxes(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tu
 
 
 type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
-"""Elements of the store that a part overwrites, by dimension; ``"auto"`` takes those with the part's labels."""
+"""Elements of the store that a part overwrites, by dimension; ``"auto"`` selects those with the part's labels."""
 
 _REMEDY = (
     "the labels of a region stay: give the other the same with assign_coords where they mean the same, or bring it to "
@@ -216,7 +216,7 @@ def placed(
     region
         The region; dimensions that a group lacks are ignored for that group.
     fitting
-        Rules for the comparison of what must be the same.
+        Rules for comparing variables that must be the same.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def placed(
     CombineError
         The groups do not fit; a note on the error names the group.
     ChunkAlignmentError
-        Chunks do not end where those of the store end.
+        Chunks do not end at chunk boundaries of the store.
     """
     if not (isinstance(region, Mapping) or (isinstance(region, str) and region == "auto")):
         raise ValueError(f"region={region!r}; it is 'auto', or names what is to be overwritten along dimensions")
@@ -253,7 +253,7 @@ def placed(
 
 
 type _FoundSide = tuple[int, Side]
-"""Length of a dimension, and the elements of it that a region covers."""
+"""Length of a dimension, and the elements that a region covers."""
 
 
 def _placed(
@@ -292,7 +292,7 @@ def _placed(
 
 
 def _present(overlay: Overlay) -> list[Overlay]:
-    """Split an overlay into boxes of its existing chunks: where it is ABSENT, the store's chunks stay."""
+    """Split an overlay into boxes of its existing chunks: in ABSENT cells, the store's chunks stay."""
     manifest = overlay.manifest.read(tuple(slice(0, n) for n in overlay.manifest.shape))
     is_missing = manifest.entries["location"] == ABSENT
     if not is_missing.any():
@@ -363,7 +363,7 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
 
 
 def with_dims(new: Part, old: Part, sides: Mapping[str, Side]) -> Part:
-    """Return a part whose variables have each dimension that they lack and of which the region is one element."""
+    """Return a part whose variables have all missing dimensions along which the region is one element."""
     changed = {}
     for name, variable in new.variables.items():
         lacking = {
@@ -423,7 +423,7 @@ def overlay_on(
     Raises
     ------
     ChunkAlignmentError
-        The box begins or ends inside a chunk, or chunks of the part end where the chunks below do not.
+        The box begins or ends inside a chunk, or chunks of the part do not end at chunk boundaries below.
     """
     begin = []
     for axis, dim in enumerate(map(str, dims)):

@@ -268,7 +268,7 @@ def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Par
     Raises
     ------
     CombineError
-        No label is left.
+        No label remains.
     """
     if dim not in part.indexes:
         return part
@@ -337,7 +337,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
     return StoreAxis.from_labels(dim, labels, dtype, at)
 
 
-# -- what is there already ------------------------------------------------------------------------------------
+# -- existing chunks ------------------------------------------------------------------------------------------
 
 
 def _is_newer(variable: xr.Variable, old: xr.Variable) -> bool:
