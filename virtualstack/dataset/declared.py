@@ -125,8 +125,8 @@ def copy_times_to_bounds(
 ) -> None:
     """Copy edited units and calendar to the virtual bounds of a variable; this changes the dataset.
 
-    Bounds follow their variable where they have no such attribute of their own and decoded by the same value before.
-    CF conventions 7.1: attributes that a boundary variable lacks are inherited from its parent variable.
+    Bounds follow their variable if they do not have the attribute and previously decoded by the same value. CF
+    conventions 7.1: attributes that a boundary variable lacks are inherited from its parent variable.
     """
     bounds = dataset.variables[name].attrs.get("bounds", dataset.variables[name].encoding.get("bounds"))
     variable = dataset.variables.get(bounds) if isinstance(bounds, str) else None
@@ -203,10 +203,11 @@ def is_same_word(key: str, a: object, b: object, /) -> bool:
 
 
 def _have_gone(attributes: Mapping[str, Any], array: ManifestArray) -> bool:
-    """Return whether a variable has lost all attributes of its array at once, which is no edit by a user.
+    """Return whether a variable has lost all attributes of its array at once, which is not an edit by a user.
 
     xarray drops all attributes in ``xr.combine_nested``, ``drop_attrs`` and ``to_dataarray``. The stored numbers keep
-    their meaning then. It is an edit, however, if a variable as it was opened had only attributes that decode values.
+    their meaning then. However, if a variable had only attributes that decode values when it was opened, their loss is
+    an edit.
     """
     if not array.attributes or not attributes.keys().isdisjoint((*array.attributes, *CF_KEYS)):
         return False

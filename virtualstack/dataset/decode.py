@@ -267,7 +267,7 @@ def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, Manifes
     for array in arrays.values():
         bounds = array.attributes.get("bounds")
         times = {key: array.cf[key] for key in ("units", "calendar") if key in array.cf}
-        # As in xarray, only bounds of times inherit them: bounds of durations stay numbers.
+        # As in xarray, only bounds of times inherit units and calendar: bounds of durations stay numbers.
         if isinstance(bounds, str) and bounds in changed and " since " in str(times.get("units")):
             own = changed[bounds]
             if "units" not in own.attributes or " since " in str(own.attributes["units"]):

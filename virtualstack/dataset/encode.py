@@ -1,4 +1,4 @@
-"""Conversion of a dataset to a group: virtual arrays stay as they are, loaded variables are encoded as in xarray.
+"""Conversion of a dataset to a group: virtual arrays stay unchanged, loaded variables are encoded as in xarray.
 
 `set_encoding` changes the attributes by which stored numbers become values.
 """
@@ -33,7 +33,7 @@ __all__ = ["encoded_variable", "set_encoding", "to_group"]
 
 
 def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
-    """Make the group of a dataset: virtual arrays stay as they are, loaded variables are encoded as inline chunks.
+    """Make the group of a dataset: virtual arrays stay unchanged, loaded variables are encoded as INLINE chunks.
 
     Stored numbers become values by the attributes that the dataset has now.
 
@@ -175,14 +175,14 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
     _check_unpacked(name, loaded)
     for drop in ((), _PACKING):
         kept = {key: value for key, value in encoding.items() if key not in drop}
-        # xarray adds a _FillValue of NaN to floats if the encoding has none; None prevents that.
+        # xarray adds a _FillValue of NaN to floats if the encoding does not have one; None prevents this.
         loaded.encoding = {"_FillValue": None, **kept} if loaded.dtype.kind in "fcmM" else kept
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 encoded = conventions.encode_cf_variable(loaded, name=name)
                 if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
-                    return encoded  # the values are stored as they are
+                    return encoded  # the values are stored unchanged
                 encoded.encoding = {}  # a _FillValue of None in the encoding would count as a fill value
                 decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
             except (ValueError, TypeError, KeyError, OverflowError, NotImplementedError):  # KeyError: "nanoseconds"
@@ -200,7 +200,7 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
 def _check_unpacked(name: str, loaded: xr.Variable) -> None:
     """Refuse a loaded variable whose attributes describe packed values, since readers would unpack them.
 
-    xarray leaves such attributes when it makes values of a virtual variable that has no elements.
+    xarray leaves such attributes when it computes values of a virtual variable without elements.
     """
     if loaded.dtype.kind in "mM" and "units" in loaded.attrs:
         units = loaded.attrs["units"]

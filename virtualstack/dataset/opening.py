@@ -1,4 +1,4 @@
-"""Opening of a group that a reader has made, as the dataset or tree that the user asked for."""
+"""Opening of a group from a reader, as the dataset or tree that the user requested."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths:
 
 
 def what_is_left_out(node: ManifestGroup, /, *, with_children: bool) -> str | None:
-    """Return a list of the variables that the reader refused as text, or ``None`` if there are none."""
+    """Return a text that lists the variables that the reader refused, or ``None`` if it refused none."""
     refused = _refused(node, with_children)
     return _left_out(node, refused) if refused else None
 
@@ -250,12 +250,12 @@ def open_groups[T](
     Returns
     -------
     tuple
-        The opened groups; true if all were parts of one kind, and were put together; and the errors by URL.
+        The opened groups; true if all were parts of one kind, and were assembled; and the errors by URL.
 
     Raises
     ------
     ReaderError, StorageError
-        A group cannot be opened and ``on_error`` is ``"raise"``, or parts cannot be put together.
+        A group cannot be opened and ``on_error`` is ``"raise"``, or parts cannot be assembled.
     """
 
     def attempt(root: ManifestGroup) -> T | ManifestGroup | Exception:
@@ -278,12 +278,12 @@ def _put_together[T](
     opening: Opening,
     reader: str | Reader | None,
 ) -> tuple[list[T], bool]:
-    """Open parts as one group if all are parts of the same kind, otherwise one by one; return whether they are one.
+    """Open parts as one group if all are parts of the same kind, otherwise separately; return whether they are one.
 
     Raises
     ------
     ReaderError
-        The parts cannot be put together.
+        The parts cannot be assembled.
     """
     kinds = {x.attributes[PARTS] if isinstance(x, ManifestGroup) else None for x in opened}
     if not kinds - {None}:

@@ -69,9 +69,9 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
 
 
 def _fine(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
-    """Return times as nanoseconds if the array counts them so, and integers as floats if they are to be packed.
+    """Return times as nanoseconds if the array counts nanoseconds, and integers as floats if they must be packed.
 
-    xarray makes NaT of coarser times, and it divides integers in place.
+    xarray turns coarser times into NaT, and it divides integers in place.
     """
     if values.dtype.kind in "iu" and array.cf.keys() & {"scale_factor", "add_offset"}:
         return values.astype("f8")

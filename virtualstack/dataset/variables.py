@@ -32,7 +32,7 @@ __all__ = [
 
 
 def expand_dims(variable: xr.Variable, sizes: Mapping[str, int], /) -> xr.Variable:
-    """Return a variable with new dimensions of the given sizes in front of its own, and with its encoding."""
+    """Return a variable with new dimensions of the given sizes before its own, and with its encoding."""
     shape = dict[Hashable, int]([*sizes.items(), *variable.sizes.items()])
     expanded: xr.Variable = variable.to_base_variable().set_dims(shape)  # type: ignore[no-untyped-call]
     expanded.encoding = dict(variable.encoding)
@@ -46,12 +46,12 @@ def virtual_array(variable: xr.Variable, /) -> ManifestArray | None:
 
 
 def virtual_variable(array: ManifestArray, encoding: Mapping[str, Any] | None = None, /) -> xr.Variable:
-    """Return a variable over an array as it is."""
+    """Return a variable over an unchanged array."""
     return xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes), encoding)
 
 
 def unpacked_variable(array: ManifestArray, /, *, decode_times: bool) -> tuple[xr.Variable, list[Refusal]]:
-    """Return a variable whose chunks decode to its values, and refusals for what must stay packed."""
+    """Return a variable whose chunks decode to its values, and refusals for arrays that must stay packed."""
     unpacked = unpack_array(array, decode_times=decode_times)
     refused = (
         [] if unpacked.obstacle is None else [Refusal(path=array.name or "", reason=unpacked.obstacle, kind="packed")]
