@@ -53,7 +53,7 @@ def to_icechunk(
 ) -> None:
     """Write a group into a session, or add it to a group of the session.
 
-    Existing chunks stay as they are, with their checksums.
+    Existing chunks stay unchanged, with their checksums.
 
     Parameters
     ----------
@@ -75,13 +75,13 @@ def to_icechunk(
     CombineError
         The group does not fit the group of the session.
     ChunkAlignmentError
-        Chunks do not end where chunks of the session's group end.
+        Chunks do not end at chunk boundaries of the session's group.
     WriterError
         Icechunk cannot express the result; nothing was written.
     UnsupportedFeatureError
         The session's group has a variable that cannot be read.
     SourceNotFoundError
-        The session has no such group to add to.
+        The session does not have the group to add to.
     """
     reached = Storage.from_option(storage)
     addition = Addition.from_options(
@@ -138,7 +138,7 @@ def _by_path(group: ManifestGroup, path: str) -> dict[str, ManifestArray]:
 
 
 def _overlaid(group: ManifestGroup, overlays: Mapping[str, Sequence[Overlay]], path: str = "") -> ManifestGroup:
-    """Return a group whose arrays have the chunks of overlays in place of their own."""
+    """Return a group whose arrays have the chunks of overlays instead of their own."""
     arrays = {name: _under(array, overlays.get(f"{path}/{name}", ())) for name, array in group.arrays.items()}
     groups = {name: _overlaid(child, overlays, f"{path}/{name}") for name, child in group.groups.items()}
     return replace(group, arrays=arrays, groups=groups)

@@ -195,7 +195,7 @@ class _Flatbuffer:
         return self.numbers(np.zeros(1, np.int64))
 
     def field(self, tables: NDArray[np.int64], number: int, /, *, required: bool = True) -> NDArray[np.int64]:
-        """Return the positions of one field of some tables, 0 where a table lacks the field."""
+        """Return the positions of one field of some tables; 0 for a table without the field."""
         vtables = tables - self.numbers(tables, "<i4")
         slot = 4 + 2 * number
         has = np.flatnonzero(self.numbers(vtables, "<u2") >= slot + 2)
@@ -213,7 +213,7 @@ class _Flatbuffer:
         """Return the positions of the items of a vector of references, which one field points to."""
         begin = self.follow(at)
         n = int(self.numbers(begin)[0])
-        self.take(begin + 4 * n, "<u4")  # check the declared length before so many positions are made
+        self.take(begin + 4 * n, "<u4")  # check the declared length before creating so many positions
         return begin + 4 + 4 * np.arange(n, dtype=np.int64)
 
     def tables(self, items: NDArray[np.int64], /) -> NDArray[np.int64]:
@@ -342,9 +342,9 @@ def url_from_icechunk(url: str, /) -> str:
 def choose_checksum(location: Location, /) -> str | datetime | None:
     """Return the checksum that Icechunk compares before it reads from a source, or ``None`` if it is not known.
 
-    In S3 the checksum is the etag. Elsewhere it is the modification time, since Icechunk quotes etags in other ways
-    than servers do. Icechunk compares whole seconds, so times are rounded up. A checksum that a repository had for a
-    source is kept.
+    In S3 the checksum is the etag. Elsewhere it is the modification time, since Icechunk and servers quote etags
+    differently. Icechunk compares whole seconds, so times are rounded up. An existing checksum of a source in a
+    repository is kept.
 
     >>> choose_checksum(Location("s3://bucket/a.nc", etag='"9a"', last_modified=7.5))
     '"9a"'
@@ -371,7 +371,7 @@ def place_batches(
 ) -> ChunkManifest:
     """Make the manifest of an array from its chunks; the manifest has one axis, with chunks (or shards) in C order.
 
-    Chunks outside the grid are left out: Icechunk keeps the chunks of an array that became shorter, and no read uses
+    Chunks outside the grid are left out: Icechunk keeps the chunks of an array that became shorter, and nothing reads
     them.
 
     Parameters
@@ -466,7 +466,7 @@ class _KnownChecksums:
         return cls(by_cell, [(None, None), *checksums.table])
 
     def numbers(self, rows: NDArray[np.int64], kept: NDArray[np.bool_], /) -> NDArray[np.int64]:
-        """Return the table position of each cell's checksum; cells outside the grid have none (position 0)."""
+        """Return the table position of each cell's checksum; 0 for cells outside the grid."""
         found = np.zeros(len(rows), np.int64)
         if self.by_cell.size:
             found[kept] = self.by_cell[rows[kept]]

@@ -1,4 +1,4 @@
-"""Conversion of an array to what Icechunk stores: zarr v3 metadata, and one entry for each chunk."""
+"""Conversion of an array to Icechunk's form: zarr v3 metadata, and one entry for each chunk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["Form", "FormOptions", "make_form", "make_group_document"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormOptions:
-    """Options for arrays that Icechunk cannot store as they are.
+    """Options for arrays that Icechunk cannot store unchanged.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class _Grid:
     chunks
         Shape of a chunk; in a rectilinear grid, the longest length along each axis.
     codecs
-        Codecs of the zarr metadata; ``None`` if there is no chunk.
+        Codecs of the zarr metadata; ``None`` if the array has no chunks.
     edges
         Chunk lengths along each axis of a rectilinear grid, as zarr writes them; ``None`` for a regular grid.
     """
@@ -96,14 +96,14 @@ class _Grid:
 
 
 def make_form(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form:
-    """Return an array as Icechunk stores it; as little of it as possible is read and re-encoded.
+    """Return an array in Icechunk's form; as little as possible is read and re-encoded.
 
     Parameters
     ----------
     array
         Array of a group, as :meth:`~xarray.Dataset.virtual.to_group` returns it.
     options
-        Options for arrays that Icechunk cannot store as they are.
+        Options for arrays that Icechunk cannot store unchanged.
     path
         Path of the array in the repository, for messages.
 
@@ -133,7 +133,7 @@ def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
     return _dump(document | keep_unwritable_attributes(group.attributes), path or "/")
 
 
-# -- how chunks lie -------------------------------------------------------------------------------------------
+# -- chunk grids ----------------------------------------------------------------------------------------------
 
 
 def _expressible(array: ManifestArray, options: FormOptions) -> tuple[ManifestArray, _Grid]:
@@ -199,7 +199,7 @@ def _refused(array: ManifestArray, plan: RewritePlan, reason: str) -> WriterErro
 
 
 def _regular(array: ManifestArray) -> _Grid | str:
-    """Return the regular grid of an array if zarr can decode its chunks as they are stored, otherwise the reason."""
+    """Return the regular grid of an array if zarr can decode its stored chunks, otherwise the reason why not."""
     plain = PlainArray.from_array(array)
     if isinstance(plain, str):
         return plain

@@ -330,7 +330,7 @@ class ChunkPages:
     where
         Repository, for messages.
     url
-        URL of the repository; ``None`` for a session, which does not tell it.
+        URL of the repository; ``None`` for a session, which does not provide it.
     storage
         Storage that reads manifest files and defines which URLs virtual chunks may refer to.
     manifests
@@ -392,7 +392,7 @@ class ChunkPages:
         return Checksums.joined(list(concurrently(read, files, files)), n_axes)
 
     def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
-        """Return the entries as they are: a page is always complete."""
+        """Return the entries unchanged: a page is always complete."""
         return entries
 
     def _in_shards(self, held: ChunkManifest, shards: Shards, where: str) -> ChunkManifest:

@@ -20,7 +20,7 @@ from virtualstack.manifests import FIRST, INLINE, ChunkManifest
 __all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
 
 _MAX_BOX_RATIO = 4
-"""Largest ratio of the cells of a box to its chunks; above it, chunks are written one by one."""
+"""Largest ratio of the cells of a box to its chunks; above it, chunks are written separately."""
 
 _BATCH_CHUNKS = 1 << 17  # chunks that Icechunk returns at a time
 _MIN_RUN_CHUNKS = 8  # mean length of runs of one source from which names are repeated by run
@@ -54,7 +54,7 @@ def changes_between(
     Parameters
     ----------
     old, old_urls
-        Existing chunks and the URLs of their sources; ``old`` is ``None`` if there are none.
+        Existing chunks and the URLs of their sources; ``old`` is ``None`` if no chunks exist.
     new, urls
         Chunks that the repository should have and the URLs of their sources, with the same number of axes.
     """
@@ -128,7 +128,7 @@ def set_references(
 ) -> None:
     """Store the references of some chunks.
 
-    Icechunk accepts one checksum in a call. So there is one call if all sources have the same checksum or none,
+    Icechunk accepts one checksum for each call. So there is one call if all sources have the same checksum or none,
     otherwise one call for the box of each source. References of scattered chunks are passed one by one.
 
     Parameters
@@ -189,7 +189,7 @@ def _set_cells(
     cells: NDArray[np.int64],
     checksum: str | datetime | None,
 ) -> list[tuple[int, ...]] | None:
-    """Store the references of some cells: as the box around them if they fill enough of it, otherwise one by one."""
+    """Store the references of some cells: as a box around them if they fill enough of it, otherwise one by one."""
     index = np.unravel_index(cells, manifest.shape) if manifest.shape else ()
     box = tuple(slice(int(x.min()), int(x.max()) + 1) for x in index)
     n_cells = math.prod(side.stop - side.start for side in box)

@@ -32,8 +32,8 @@ def save_icechunk(
     """Commit a group to the branch ``"main"`` of a repository; it replaces the previous content.
 
     A new repository gets virtual chunk containers: one for the common folder of all local sources, and one for each
-    bucket and web server. Local sources in several top-level folders get one container for each of these. If the commit
-    fails, a new repository is deleted.
+    bucket and web server. If local sources are in several top-level folders, each of these folders gets one container.
+    If the commit fails, a new repository is deleted.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _with_inline(icechunk: Any, repository: Any, place: Any, group: ManifestGrou
 
 
 def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) -> dict[str, Any]:
-    """Return a container for each bucket, web server and folder of sources, by its prefix; unknown schemes get none."""
+    """Return a container for each bucket, web server and folder of sources, by prefix; unknown schemes get none."""
     found: dict[str, Any] = {}
     folders: dict[str, list[str]] = {}  # folders of local sources, by top-level folder
     for url in {source.url for source in sources}:

@@ -160,9 +160,9 @@ def write_icechunk(
 ) -> None:
     """Write a group into an Icechunk session; the user commits the session afterwards.
 
-    Icechunk cannot hold the sizes of sources, dimensions that no array has, and refusals, so these are left out. Each
-    source gets a checksum if one is known: the etag in S3, otherwise the modification time in whole seconds. Icechunk
-    refuses to read from sources that changed.
+    Icechunk cannot hold the sizes of sources, declared dimensions without an array, and refusals, so these are left
+    out. Each source gets a checksum if one is known: the etag in S3, otherwise the modification time in whole seconds.
+    Icechunk refuses to read from sources that changed.
 
     Chunks of different lengths become a rectilinear grid, which zarr reads with
     ``zarr.config.set({"array.rectilinear_chunks": True})``.
@@ -302,7 +302,7 @@ def write_group(
     store, path
         Store of the session, and path of the group in it.
     options
-        Options for arrays that Icechunk cannot store as they are.
+        Options for arrays that Icechunk cannot store unchanged.
     replaces
         If true, the existing group is deleted first.
     previous
