@@ -32,8 +32,8 @@ def to_kerchunk(
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, or append it to existing references along a dimension.
 
-    Everything is checked before anything is written. A JSON file is rewritten as a whole. Of a parquet directory, only
-    files that differ are rewritten: if the dimension is the first one, record files of earlier chunks stay as they are.
+    Everything is checked before anything is written. A JSON file is rewritten as a whole. In a parquet directory, only
+    files that differ are rewritten: if the dimension is the first one, record files of earlier chunks stay unchanged.
 
     Parameters
     ----------

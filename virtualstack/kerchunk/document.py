@@ -175,14 +175,14 @@ SCHEMA = pa.schema(
 """Columns of a file, one row for each chunk in C order of the grid; path and raw are null for a chunk without bytes."""
 
 _BASE64 = b"base64:"
-_ROWS = "max_rows_per_page"  # older libraries have no such limit
+_ROWS = "max_rows_per_page"  # older libraries do not have this limit
 _ONE_PAGE = {_ROWS: RECORD_SIZE} if _ROWS in inspect.signature(pq.write_table).parameters else {}
 
 
 def parquet_files(
     hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, record_size: int = RECORD_SIZE
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the key and content of each file; the last one, ``.zmetadata``, makes the others visible.
+    """Yield the key and content of each file; the last file, ``.zmetadata``, makes the others visible.
 
     Manifests are read one part at a time.
 
@@ -237,9 +237,9 @@ def _escape(chunk: bytes) -> bytes:
 def _file(table: pa.Table) -> bytes:
     """Return the bytes of a parquet file that fastparquet can read, as small as possible.
 
-    fsspec reads with fastparquet. fastparquet makes floats of integers unless statistics say that there are no nulls.
-    It returns wrong numbers for equal ones that are packed as differences (2026.9), and refuses split bytes. One page
-    for each column lets zstd use what offsets in all files have in common; a higher level helps offsets only.
+    fsspec reads with fastparquet. fastparquet turns integers into floats unless statistics show that there are no
+    nulls. It returns wrong numbers for equal numbers that are packed as differences (2026.9), and refuses split bytes.
+    With one page for each column, zstd can use similarities of offsets in all files; a higher level helps only offsets.
     """
     sink = pa.BufferOutputStream()
     pq.write_table(

@@ -114,7 +114,7 @@ def _is_compressed(source: Source, offset: int) -> bool:
 
 _DRIVER = "HDF4ToZarr"
 _IS_PLAIN = "virtualstack_is_plain"
-"""Attribute by which the driver tells `corrected_hdf4` that values are not compressed."""
+"""Attribute that the driver sets for `corrected_hdf4` if values are not compressed."""
 _AXES = "xyzabcdefghijklmnopqrstuvw"
 
 _FILLS: dict[str, float] = {
@@ -136,7 +136,7 @@ _MAX_DESCRIPTOR_BLOCKS = 1 << 16
 
 @cache
 def big_endian(module: str, /) -> Any:
-    """Return a copy of kerchunk's module for HDF4 that reads floating-point numbers as big-endian, as they are stored.
+    """Return a copy of kerchunk's module for HDF4 that reads floating-point numbers as big-endian, as HDF4 stores them.
 
     Kerchunk 0.2.10 reads them in the byte order of the machine, in values and attributes. It fails on variables without
     a length, or without compression. The module itself is not changed.
@@ -156,7 +156,7 @@ def big_endian(module: str, /) -> Any:
 def _mend(driver: Any) -> None:
     """Change a driver so that it finds variables as the file has them.
 
-    The lengths of dimensions are no attributes then, and variables on which the driver fails can be read.
+    The lengths of dimensions are then not attributes, and variables on which the driver fails can be read.
     """
     descend = driver._descend_vg
 
@@ -171,7 +171,7 @@ def _mend(driver: Any) -> None:
         found: dict[str, Any] = descend(self, tag, ref)
         for (kind, _), member in members:
             if kind == "VG" and not isinstance(found.get(member["name"]), dict):
-                found.pop(member["name"], None)  # the length of a dimension, which is no attribute
+                found.pop(member["name"], None)  # the length of a dimension, which is not an attribute
         if "dims" in found and "dtype" in found:
             found["chunks"] = [max(n, 1) for n in found.get("chunks", found["dims"])]
             found[_IS_PLAIN] = not any(reference[3:] not in ([], [""]) for reference in found.get("refs", []))
@@ -183,13 +183,13 @@ def _mend(driver: Any) -> None:
 def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
     """Return references that read as the HDF4 specification defines.
 
-    The value 0 is missing only if ``_FillValue`` says so; all elements of a variable without values are missing. Each
+    The value 0 is missing only if it is the ``_FillValue``; all elements of a variable without values are missing. Each
     axis has a name. Attributes that the driver itself adds are removed.
 
     Raises
     ------
     UnsupportedFeatureError
-        Some numbers of the file are stored in another byte order, and references do not say which.
+        Some numbers of the file are stored in another byte order, and references do not identify them.
     MalformedFileError
         The list of the file's contents is damaged.
     """
@@ -236,9 +236,9 @@ def _byte_orders(source: Source) -> Iterator[int]:
 
 
 def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
-    """Return references in which 0 is missing only if the tag GDAL_NODATA says so.
+    """Return references in which 0 is missing only if the tag GDAL_NODATA is 0.
 
-    tifffile makes 0 a missing value even if there is no such tag.
+    tifffile makes 0 a missing value even if the file does not have the tag.
 
     Raises
     ------
@@ -274,10 +274,10 @@ _MENDED: Mapping[str, Callable[[str], Any]] = {"kerchunk.hdf4": big_endian}
 class KerchunkDriver:
     """Reader of files that a driver of kerchunk translates, such as FITS and HDF4.
 
-    The references of the driver are read as they are, except for known errors in those for FITS, HDF4 and TIFF. The
-    driver may read the whole file and is trusted with it.
+    The references of the driver are read unchanged, except for known errors in references for FITS, HDF4 and TIFF. The
+    driver may read the whole file; it must be trusted.
 
-    When to use: for formats that have no reader of their own. Alternatives: a reader of ``vs.readers``, which checks
+    When to use: for formats without a reader in virtualstack. Alternatives: a reader of ``vs.readers``, which checks
     the file itself.
 
     Parameters
@@ -291,8 +291,9 @@ class KerchunkDriver:
     number
         Number of the set of references to read, from 0, if the driver returns a list of several.
     masks_fill_value
-        As in :class:`~virtualstack.readers.Kerchunk`. Drivers store ``_FillValue`` of a file as ``fill_value``. Set it
-        to false for a driver that stores 0 if the file has none, such as the one for HDF5.
+        If true, ``fill_value`` masks values, as in :class:`~virtualstack.readers.Kerchunk`. Drivers store
+        ``_FillValue`` of a file as ``fill_value``. Set it to false for a driver that stores 0 if the file has none,
+        such as the driver for HDF5.
 
     Examples
     --------

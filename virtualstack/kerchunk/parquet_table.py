@@ -38,7 +38,7 @@ _MAX_DEPTH = 9
 _MAX_METADATA_BYTES = 1 << 20
 _FREE_PAGES = 10_000
 _BYTES_PER_PAGE = 1000
-"""Stored bytes of a file for each further page: reading a page header takes about as long as reading so many bytes."""
+"""Stored bytes of a file for each further page: reading a page header takes about as long as reading these bytes."""
 
 
 def unpacked_size(data: bytes | memoryview) -> int:

@@ -1,6 +1,6 @@
 """Reading of kerchunk references, JSON or parquet, as groups.
 
-Record files of parquet become pages of a manifest; a page is read when one of its chunks is needed.
+Record files of parquet become pages of a manifest; a page is read on demand.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RecordFiles:
         MalformedFileError
             The file is not parquet with references, has too few rows, or has an invalid offset or length.
         UnsupportedFeatureError
-            A reference is to a source without byte ranges.
+            A reference points to a source without byte ranges.
         SourceChangedError
             The references were rewritten after they were opened, so the file may belong to other references.
         StorageError
@@ -167,7 +167,7 @@ def locate_reference(base: str, url: str, /) -> Location:
     Raises
     ------
     UnsupportedFeatureError
-        The URL is that of a member of an archive.
+        The URL is the URL of a member of an archive.
     """
     return Location(join_url(base, _without_caches(url)))
 
@@ -238,9 +238,9 @@ class Kerchunk:
     masks_fill_value: bool = True
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read references; of the sources, only the sizes of those that are referred to as a whole are read.
+        """Read references; only the sizes of sources are requested, and only if a reference means a whole source.
 
-        Of parquet references, only ``.zmetadata`` is read; record files are read when their chunks are needed.
+        For parquet references, only ``.zmetadata`` is read; record files are read when their chunks are needed.
 
         Raises
         ------
@@ -356,7 +356,7 @@ def read_references(
     Raises
     ------
     MalformedFileError
-        The mapping is no set of kerchunk references, or contradicts itself.
+        The mapping is not a set of kerchunk references, or contradicts itself.
     ForbiddenLocationError
         ``base_url`` is not local, and the references name locations that may not be read.
     """

@@ -140,7 +140,7 @@ def narrow(numbers: NDArray[np.integer], /) -> NDArray[np.integer]:
 
 
 def below(names: Sequence[str], path: str, /) -> slice:
-    """Return the slice of sorted names that are below a path; all of them for the root."""
+    """Return the slice of sorted names that are below a path; the slice of all names for the root."""
     if not path:
         return slice(0, len(names))
     return slice(bisect_left(names, f"{path}/"), bisect_left(names, f"{path}0"))  # "0" follows "/"
@@ -189,7 +189,7 @@ class ReferenceTable:
         Raises
         ------
         MalformedFileError
-            The data are no reference set.
+            The data is not a set of references.
         """
         if not isinstance(data, Mapping) or data.get("version", 0) not in (0, 1):
             raise MalformedFileError(

@@ -29,7 +29,7 @@ _MAX_DEPTH, _MAX_EXPRESSION_CHARACTERS, _MAX_TEXT_CHARACTERS = 8, 256, 1 << 14
 _MAX_DIMENSIONS, _USUAL_DIMENSIONS = 32, 4
 _MAX_NUMBER = 2.0**62
 _MAX_EXPRESSIONS = 256  # expressions for one text, since templates may use templates
-_MAX_COLUMN_CHARACTERS = 1 << 30  # characters that one generator may make of one text
+_MAX_COLUMN_CHARACTERS = 1 << 30  # maximum characters that one generator may make of one text
 
 type Value = int | str | np.ndarray[Any, Any] | pa.Array
 

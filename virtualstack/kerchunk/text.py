@@ -1,8 +1,8 @@
 """Splitting of plain references, ``"key":["url",offset,length]``, from the text of a JSON document, as columns.
 
-The JSON library would take seconds and millions of Python objects for a million of them.
-Here they are found by their quotation marks. The JSON library parses the rest of the document, with a marker
-``"name":0`` in place of each run of references. What the library makes of the marker holds for the run:
+The JSON library would take seconds and millions of Python objects for a million references. Here they are found by
+their quotation marks. The JSON library parses the rest of the document, with a marker ``"name":0`` in place of each run
+of references. The result for the marker is valid for the run:
 
 - A marker inside a text would end the text and continue with a bare word, which the library refuses.
 - So the marker is a member of an object, and the references of the run, each in JSON syntax, are members as well.
@@ -82,7 +82,7 @@ def load_json(text: bytes | bytearray, /) -> Any:
     ValueError
         The text is not JSON.
     """
-    if _LONG_NUMBER.search(text):  # orjson would make floats of whole numbers from 2^64 on
+    if _LONG_NUMBER.search(text):  # orjson would turn whole numbers from 2^64 on into floats
         try:
             return json.loads(text)
         except RecursionError as error:
@@ -100,7 +100,7 @@ def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferen
     Parameters
     ----------
     pieces
-        Pieces of the text; none is kept for long.
+        Pieces of the text; pieces are not kept for long.
     """
     parts, rest = list[_Part](), _Rest()
     hashes = bytearray()  # hashes of keys, in one piece of memory that is freed as a whole
@@ -201,7 +201,7 @@ def _read(text: bytes, found: _Found, hashes: bytearray) -> _Part | None:
 
 
 def _cut(text: bytes, starts: Positions, stops: Positions) -> pa.Array:
-    """Return successive pieces of a text: every other one of the pieces between all bounds."""
+    """Return every other piece of a text that is cut at all bounds."""
     bounds = np.stack([starts, stops], axis=1)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(text)]
     pieces = pa.Array.from_buffers(pa.large_binary(), bounds.size - 1, buffers)
@@ -213,7 +213,7 @@ def _unescaped(texts: pa.Array) -> pa.Array:
 
 
 class _Rest:
-    """The rest of a document, with a marker in place of each run of references."""
+    """The rest of a document, with a marker instead of each run of references."""
 
     def __init__(self) -> None:
         self._name = f"references {uuid4().hex} "

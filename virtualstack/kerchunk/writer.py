@@ -61,7 +61,7 @@ _JSON: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
     ".json.zst": _with_zstandard,
 }
 SUFFIXES = (*_JSON, *_PARQUET)
-"""File suffixes, each of which chooses a format of the references."""
+"""File suffixes; each suffix selects a format of the references."""
 _UNFINISHED = b'{"metadata":{},"record_size":0}'
 
 
@@ -79,21 +79,21 @@ def write_kerchunk(
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
-    The references have zarr v2 metadata. Kerchunk cannot hold sizes and etags of the sources, ABSENT as different from
-    EMPTY, dimensions that no array has, and refusals, so these are left out. Attributes become JSON, which has no
-    float32: values packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to float32's
-    precision.
+    The references have zarr v2 metadata. Kerchunk cannot hold sizes and etags of the sources, the difference of ABSENT
+    and EMPTY, declared dimensions without an array, and refusals, so these are left out. Attributes become JSON, which
+    has no float32: values packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to
+    float32's precision.
 
     fsspec (2026.9) looks for the protocol of parquet references in groups, too, and may fail there with a KeyError.
     Open parquet references that have groups below the root with ``storage_options={"remote_protocol": "s3"}`` (or
     whichever it is), or write JSON.
 
-    If parquet is written of an array whose manifest is not in memory, memory does not grow with the number of
-    references. The manifest is read twice; the first time checks, before anything is written, that kerchunk can express
+    If an array whose manifest is not in memory is written as parquet, memory does not grow with the number of
+    references. The manifest is read twice. The first time checks, before anything is written, that kerchunk can express
     it. A manifest whose chunks have several encodings or unpack numbers is read as a whole.
 
-    JSON files appear whole or not at all. A local parquet directory is written under another name and renamed. For an
-    object store, its files are made in a temporary directory and then uploaded one by one. Until the last one is
+    JSON files appear as a whole or not at all. A local parquet directory is written under another name and renamed. For
+    an object store, its files are made in a temporary directory and then uploaded one by one. Until the last file is
     uploaded, reading them is an error. Do not replace references that are being read.
 
     Parameters
@@ -111,11 +111,11 @@ def write_kerchunk(
         references and sources can be moved together. Only virtualstack resolves them in this way; fsspec uses the
         working directory.
     fill_budget
-        Bytes that EMPTY and ABSENT chunks of one variable may take if they must be written out. This is so if their
-        fill value is not a missing value (:func:`~virtualstack.zarr.metadata.holes.choose_fill`).
+        Bytes that EMPTY and ABSENT chunks of one variable may take if they must be written out. They must if their fill
+        value is not a missing value (:func:`~virtualstack.zarr.metadata.holes.choose_fill`).
     inline_limit
-        Largest size in bytes of a variable whose values may be written into the references. This is done if kerchunk
-        cannot express its chunks, such as those of a time series whose chunks are longer than the files.
+        Largest size in bytes of a variable whose values may be written into the references. They are written if
+        kerchunk cannot express its chunks, for example if the chunks of a time series are longer than the files.
     rewrite
         Budget for chunks of a variable that are re-encoded and written into the references, if kerchunk can refer only
         to a part of its chunks. See :meth:`~virtualstack.zarr.rewrite.rewrite.Budget.from_option`; nothing by default.
@@ -360,7 +360,7 @@ def _write_objects(folder: Target, name: str, files: Iterable[tuple[str, bytes]]
 
 
 def _made_first(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the files after all of them were made; the first one tells readers that others are not complete.
+    """Yield the files after all of them were made; the first file marks the others as incomplete for readers.
 
     The new files may be made from the files that they replace. An error during this changes nothing.
     """
