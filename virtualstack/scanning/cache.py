@@ -1,4 +1,4 @@
-"""Cache of scanned groups, by source and by how it was read. An entry is used while its files stay the same.
+"""Cache of scanned groups, by source and reader options. An entry is used while its files stay the same.
 
 Storage options are compared by hashes that reveal no secret.
 """
@@ -373,7 +373,7 @@ def _has_tag(target: Target) -> bool:
 
 
 def _identify_reader(reader: Reader | None) -> list[str]:
-    """Return text that identifies the reader with its options, or all known readers if none is given."""
+    """Return text that identifies the reader with its options, or all known readers if no reader is given."""
     if reader is None:
         return [f"{row.name} {row.target}" for row in list_readers()]
     try:

@@ -25,8 +25,8 @@ def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bo
     """Return an executor of a cluster, its number of threads, and a function that watches the cluster.
 
     The function must be called repeatedly. It returns true if the client is closed; dask may then never finish its
-    futures. It warns once if a cluster that had workers has had none for a minute. A closed client has no threads, and
-    its executor accepts no tasks.
+    futures. It warns once if a cluster has lost all its workers for a minute. A closed client has no threads, and its
+    executor accepts no tasks.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bo
     Raises
     ------
     ValueError
-        No client is given, and the session has none.
+        No client is given, and the session has no client.
     TypeError
         The object is not a synchronous client.
     """

@@ -67,7 +67,7 @@ def is_transient(error: StorageError, /) -> bool:
     """Return whether the same request may succeed soon and was not repeated by the library that made it.
 
     Errors of object stores (statuses such as 503, broken connections and time-outs) do not count: obstore has already
-    repeated these requests as its options say. fsspec and file systems have not repeated theirs.
+    repeated these requests according to its options. fsspec and file systems have not repeated theirs.
     """
     if type(error) is not StorageError:  # a missing, changed or forbidden source stays so
         return False
@@ -285,7 +285,7 @@ class Job:
 
 
 def _as_within(part: ManifestGroup, whole: ManifestGroup) -> ManifestGroup:
-    """Return a group without some arrays, and in ``not_text`` the dimensions whose letters are no text in the whole."""
+    """Return a group without some arrays; ``not_text`` has the dimensions whose letters are not text in the whole."""
     names = text_arrays(part) - text_arrays(whole)
     dims = {(part.arrays[name].dimension_names or ())[-1] for name in names}
     return replace(
@@ -331,7 +331,7 @@ def _pickle(url: str, outcome: Outcome) -> bytes:
     try:
         data = pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
         if isinstance(outcome, BaseException):
-            pickle.loads(data)  # an error with a constructor of its own may not unpickle
+            pickle.loads(data)  # an error with an unusual constructor may not unpickle
     except Exception as error:  # noqa: BLE001 - classes of other packages may raise any error
         what = repr(outcome) if isinstance(outcome, BaseException) else f"a group that does not pickle: {error!r}"
         return pickle.dumps(ReaderError(f"'{url}': its reader gave {what}", url=url))

@@ -135,7 +135,8 @@ class ScanResult(Sequence[ManifestGroup]):
         """Open the groups as virtual datasets, which :func:`virtualstack.combine_datasets` joins.
 
         Only the values of loadable variables are read. Each dataset names its source in ``dataset.encoding["source"]``.
-        Which group is opened, what is dropped and how much may be inlined was decided by ``options=`` of the scan.
+        The option ``options=`` of the scan has decided which group is opened, which variables are dropped and how much
+        may be inlined.
 
         Parameters
         ----------
@@ -156,8 +157,8 @@ class ScanResult(Sequence[ManifestGroup]):
         Returns
         -------
         list of xarray.Dataset
-            One dataset for each group, in the same order. If the scan asked for the parts of one index
-            (``ReadOptions(is_part=True)``) and the reader assembles them, the list has one dataset of all.
+            One dataset for each group, in the same order. If the scan requested the parts of one index
+            (``ReadOptions(is_part=True)``) and the reader assembles them, the list has a single dataset.
 
         Raises
         ------
@@ -227,7 +228,7 @@ def scan(
 ) -> ScanResult:
     """Describe many sources: read their metadata and chunk indexes, and no chunk.
 
-    What the reader of a source could not take over is in the ``refusals`` of its group.
+    Objects that the reader of a source could not describe are in the ``refusals`` of its group.
 
     Parameters
     ----------
@@ -243,9 +244,9 @@ def scan(
     executor
         Executor that runs the work: ``"threads"`` of this process, ``"processes"`` of this machine, ``"dask"`` (the
         client of this session), a ``distributed.Client``, or any ``concurrent.futures.Executor``. By default, remote
-        sources are read in 64 threads, and local sources one after the other; with ``cache``, local ones use threads
-        too. If the executor is shut down during the scan, sources that were not submitted fail. Do not call ``scan``
-        from a task of the same executor: the scan waits forever if all workers wait for scans.
+        sources are read in 64 threads, and local sources sequentially; with ``cache``, local ones use threads too. If
+        the executor is shut down during the scan, sources that were not submitted fail. Do not call ``scan`` from a
+        task of the same executor: the scan waits forever if all workers wait for scans.
     on_error
         ``"raise"`` raises the first error in the order of the URLs. ``"skip"`` leaves the source out and lists its
         error in ``failures``, whatever the error is.

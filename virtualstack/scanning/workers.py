@@ -46,8 +46,8 @@ class Workers:
     is_here
         If true, tasks run in threads of this process, and nothing is pickled.
     watch
-        Function that is called from time to time while no result arrives. It returns true if none will arrive any more,
-        and warns if no workers are left.
+        Function that is called from time to time while no result arrives. It returns true if no further result will
+        arrive, and warns if there are no workers.
     deaths
         Error classes of a task whose worker died.
     """
@@ -111,7 +111,7 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
     ValueError, TypeError
         ``executor`` is not a known name or executor, or the job cannot be pickled.
     MissingDependencyError
-        A dask executor is asked for, and dask is not installed.
+        A dask executor was requested, and dask is not installed.
     """
     n = len(urls)
     any_remote = any(map(is_remote, urls))
