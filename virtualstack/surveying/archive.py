@@ -50,9 +50,9 @@ def common_dimension(groups: Sequence[ManifestGroup], /) -> str | None:
 
     Candidates are dimensions that the data variables of most files have. The first of these kinds that has a candidate
     decides: an unlimited dimension with times, an unlimited one with a coordinate, any dimension with times, any
-    unlimited one. Among several, the one that is of this kind in most files is taken, then the one that comes first
-    among the axes of data variables. Without a candidate, it is a scalar time coordinate that most files have. Among
-    several of these, ``time`` is preferred.
+    unlimited one. If there are several candidates, the one that has this kind in most files is chosen. On a tie, it is
+    the first one among the axes of data variables. Without a candidate, a scalar time coordinate that most files have
+    is chosen. Among several of these, ``time`` is preferred.
     """
     files: Counter[str] = Counter()
     in_data: Counter[str] = Counter()
@@ -108,8 +108,8 @@ def survey(
 ) -> Survey:
     """Compare many files before they are joined: what they share, where that changes, and which files stand out.
 
-    The call reads what :func:`virtualstack.scan` reads, and the coordinate of one dimension. It may also read small
-    coordinates of files that overlap. A file that fails does not stop the others.
+    The call reads the same metadata as :func:`virtualstack.scan`, and the coordinate of one dimension. It may also read
+    small coordinates of files that overlap. A file that fails does not stop the others.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class CoordinateLine:
     labels
         First and last value, as text.
     ends
-        Least and greatest value, as text; empty if there are no numbers.
+        Least and greatest value, as text; empty if the coordinate has no numbers.
     unit
         Meaning of the numbers: ``"M8"`` or ``"m8"``, the name of a calendar for dates that have no ``datetime64``,
         :data:`TEXT`, or ``None`` if the numbers are the values.
@@ -64,7 +64,7 @@ class CoordinateLine:
 
     @property
     def least(self) -> float:
-        """Least number, or NaN if there is none.
+        """Least number, or NaN if there are no numbers.
 
         Dates are in years since 1850 of their calendar, so that two calendars can be compared.
         """
@@ -72,7 +72,7 @@ class CoordinateLine:
 
     @property
     def greatest(self) -> float:
-        """Greatest number, or NaN if there is none. Dates are in years since 1850 of their calendar."""
+        """Greatest number, or NaN if there are no numbers. Dates are in years since 1850 of their calendar."""
         return np.nan if self.numbers is None or self.unit == TEXT else self._comparable(float(self.numbers.max()))
 
     def _comparable(self, number: float) -> float:

@@ -51,8 +51,8 @@ class Facts:
     keys
         Variable and property of each column.
     codes
-        Numbers of the values, with shape ``(files, keys)``. The number is ``-1`` if a file has no such property: the
-        variable is absent from the file, or has no chunk there.
+        Numbers of the values, with shape ``(files, keys)``. The number is ``-1`` if a file does not have the property:
+        the variable is absent from the file, or has no chunks there.
     values
         Values of each column by their number.
     """
@@ -172,7 +172,7 @@ def _chunks(array: ManifestArray, encoding: ChunkEncoding, dim: str | None) -> H
 
 @lru_cache(maxsize=4096)
 def _codecs(codecs: tuple[Codec, ...], itemsize: int) -> tuple[Codec, ...]:
-    """Return the codecs without those that do not affect decoding, and without repeated sizes of elements."""
+    """Return the codecs that affect decoding, without repeated sizes of elements."""
     usual = Codec.from_config(_SHUFFLE, elementsize=itemsize)
     return tuple(Codec(_SHUFFLE) if codec == usual else codec for codec in decoding_part(codecs))
 
@@ -242,7 +242,7 @@ def _shortened(text: str, most: int = 60) -> str:
 
 
 _MAX_OUTLIERS = 2
-"""Largest number of files between two parts of an era that make no era of their own."""
+"""Largest number of files between two parts of an era that do not form a separate era."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,7 +260,8 @@ class Periods:
     n_changes
         Number of times that neighbours differ, with shape ``(columns,)``.
     codes
-        Numbers of values, with shape ``(files, columns)``. An unknown value is replaced by that of the file before.
+        Numbers of values, with shape ``(files, columns)``. An unknown value is replaced by the value of the previous
+        file.
     typical
         Values of most files of an era, with shape ``(eras, columns)``.
     """

@@ -27,8 +27,8 @@ class Survey:
     Parameters
     ----------
     dim
-        Dimension along which files follow each other. If it is ``None``, none was found, and files are in the order
-        given.
+        Dimension along which files follow each other. If no dimension was found, it is ``None``, and files are in the
+        given order.
     table
         One row for each file: ``url``, ``series``, ``era``, ``is_outlier``, ``steps`` (length along ``dim``), ``first``
         and ``last`` (first and last coordinate value as text), ``size`` (bytes, if known), and ``variables`` (their
@@ -38,22 +38,22 @@ class Survey:
         ``files`` and ``outliers`` (their numbers), ``first_url``, ``last_url``, and ``changes`` since the era before.
         For text coordinates, ``first`` is from the first file, and ``last`` from the last file.
     variables
-        One row for each ``property`` of a ``variable`` (empty for the file itself): ``values`` (how many different
-        ones), ``most`` (the most frequent value), ``files`` (how many have it), ``changes`` (how often neighbours
-        differ), ``varies`` (if true, these are too many to make eras), and ``first_url`` (the first file with another
-        value).
+        One row for each ``property`` of a ``variable`` (empty for the file itself): ``values`` (number of different
+        values), ``most`` (the most frequent value), ``files`` (number of files with that value), ``changes`` (how often
+        neighbours differ), ``varies`` (if true, there are too many changes to make eras), and ``first_url`` (the first
+        file with another value).
     outliers
         One row for each file that differs from its neighbours: ``url``, ``first`` (its least coordinate value), and
         ``differs`` (the differences).
     duplicates
-        One row for each pair of files with common values: ``url``, ``other``, ``kind``, and ``values`` (how many both
-        have). ``kind`` is one of:
+        One row for each pair of files with common values: ``url``, ``other``, ``kind``, and ``values`` (the number of
+        common values). ``kind`` is one of:
 
         - ``"same values"``: all values of the coordinate are the same. A file is paired with the first file that has
           its values, and is in no other pair. ``"same values, size and etag"`` is most probably a copy.
         - ``"overlap"``: the files share some values.
         - ``"repeats"``: the file, which is also ``other``, has values more than once.
-        - ``"same size and etag"``: neither file has values, so that nothing else is known.
+        - ``"same size and etag"``: neither file has values, so that only size and etag are known.
 
         ``", other place"`` is added if another coordinate differs (tiles, members), and ``", place unknown"`` if a
         coordinate that may differ could not be read.
@@ -62,8 +62,8 @@ class Survey:
         with the nearest file before it, and the nearest file after it, that it overlaps.
     interleaved
         One row for each pair of files, ``url`` and ``other``, whose ranges overlap without a common value (even days,
-        odd days). The second file begins before the first has ended. The first is the one of those before that ends
-        last.
+        odd days). The second file begins before the first has ended. The first is the file that ends last among all
+        earlier files.
     gaps
         One row for each gap in regular steps: ``series``, ``after``, ``before``, and ``steps`` (how many are missing).
     irregular

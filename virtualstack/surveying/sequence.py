@@ -86,7 +86,7 @@ class Shared:
     ----------
     counts
         Number of different values that two parts have in common, by the numbers of the parts, the lower one first. For
-        a part with itself, it is the number of values that the part repeats.
+        a part paired with itself, it is the number of values that the part repeats.
     has_all
         If true, all pairs are counted. If false, each part is paired only with the nearest part before it, and the
         nearest part after it, that shares a value with it.
@@ -142,7 +142,7 @@ def _count_pairs(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> dic
 
 
 def _nearest(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> list[tuple[int, int]]:
-    """Return pairs of each part with the nearest part before it, and after it, that has one of its values."""
+    """Return pairs of each part with the nearest earlier and the nearest later part that has one of its values."""
     is_pair = value[1:] == value[:-1]
     left, right = part[:-1][is_pair], part[1:][is_pair]
     before, after = np.full(n, -1), np.full(n, n)
