@@ -31,9 +31,9 @@ def arrays_by_path(group: ManifestGroup, /) -> dict[str, ManifestArray]:
 
 
 def difference(expected: NDArray[Any], got: NDArray[Any], /) -> str:
-    """Return text that says how two arrays differ, or ``""`` if they are equal in shape and value.
+    """Return text that describes how two arrays differ, or ``""`` if they are equal in shape and value.
 
-    Fields are compared one by one, and NaN equals NaN. Texts are compared as `str`, with bytes read as UTF-8.
+    Fields are compared separately, and NaN equals NaN. Texts are compared as `str`, with bytes read as UTF-8.
     """
     if expected.shape != got.shape:
         return f"shape {got.shape}, not {expected.shape}"

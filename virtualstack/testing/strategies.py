@@ -123,7 +123,7 @@ def store_array(
     url
         URL of the source that holds the chunks.
     stored_dtype
-        Data type of the stored chunks, with byte order. By default it is that of ``values``.
+        Data type of the stored chunks, with byte order. The default is the data type of ``values``.
     codecs
         No codec, or one ``numcodecs.zlib``.
     fill
@@ -256,7 +256,7 @@ def advanced_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def model_read(array: ManifestArray, sources: dict[str, bytes]) -> NDArray[Any]:
-    """Read a virtual array cell by cell, as its definition says.
+    """Read a virtual array cell by cell, according to its definition.
 
     This is slow.
 
