@@ -1,4 +1,4 @@
-"""Compare values with those that the formats' own libraries read: a whole cube, or a sample of chunks."""
+"""Compare values with the values that the formats' own libraries read: a whole cube, or a sample of chunks."""
 
 from virtualstack.verify.files import Difference, Verification, verify_against_files
 from virtualstack.verify.libraries import open_independently, require_library, values_differ

@@ -95,7 +95,7 @@ def compare_sample(
     leaving_out: Collection[Location],
     own: str,
 ) -> tuple[SampledChunk, ...]:
-    """Compare chunks that are chosen at random; chunks without a source, and those of some sources, are left out.
+    """Compare chunks that are chosen at random; chunks without a source, and chunks of some sources, are left out.
 
     A chunk is compared with the values that its source holds in the same bytes. It is not checked which cells show the
     chunk, or in which order of its elements, because the writer chose that. No other library reads values that were
@@ -152,7 +152,7 @@ def _chosen(arrays: Mapping[str, ManifestArray], sample: int | float, random: np
 
 
 def _chunks_at(path: str, array: ManifestArray, cells: tuple[NDArray[np.intp], ...]) -> Iterator[_Chunk]:
-    """Yield the chunks of some cells that lie in a source."""
+    """Yield the chunks of some cells that are in a source."""
     picked = array.manifest.pick(cells)
     starts = np.zeros(picked.shape, np.int64) if picked.starts is None else picked.starts
     for i, (entry, start) in enumerate(
@@ -238,7 +238,7 @@ def _compared(
 
 
 def _same_chunk(chunk: _Chunk, source: ManifestGroup) -> _Chunk | None:
-    """Find a stored chunk among those of its source; return ``None`` if there is none.
+    """Find a stored chunk among the chunks of its source; return ``None`` if it is not among them.
 
     If several are in the same bytes, such as the values and coordinates of a GRIB message, the one with the same codecs
     is returned.
@@ -254,7 +254,7 @@ def _same_chunk(chunk: _Chunk, source: ManifestGroup) -> _Chunk | None:
 
 
 def _same_chunks(chunk: _Chunk, source: ManifestGroup) -> Iterator[_Chunk]:
-    """Yield the chunks of a source in the bytes of a stored one: first those of its path, then those of its name."""
+    """Yield the chunks of a source with the bytes of a stored chunk: first the same path, then the same name."""
     arrays: Mapping[str, ManifestArray] = {
         f"{path}/{name}".lstrip("/"): array for path, node in source.walk() for name, array in node.arrays.items()
     }

@@ -90,7 +90,7 @@ def verify_against_files(
     urls
         The source files, in their order along ``dim``.
     dim
-        Dimension along which the files were joined; ``None`` for one file, or if all files hold the same.
+        Dimension along which the files were joined; ``None`` for one file, or if all files have the same content.
     group
         Path of the group in the files.
     ignore
@@ -103,7 +103,7 @@ def verify_against_files(
     Returns
     -------
     Verification
-        The differences; the cube is right if there are none.
+        The differences; the cube is right if there are no differences.
 
     Raises
     ------

@@ -83,7 +83,7 @@ def open_independently(
     Raises
     ------
     MissingDependencyError
-        No such library is installed.
+        No library for the format is installed.
     MalformedFileError
         The library cannot open the file.
     UnsupportedFeatureError
