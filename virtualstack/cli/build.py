@@ -197,14 +197,15 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[str], list[xr.Dataset], bool]:
-    """Open the files. They are opened as one dataset if their reader makes one of all.
+    """Open the files; if their reader assembles all files, they are opened as one dataset.
 
     With ``--on-error skip``, files that cannot be opened are left out.
 
     Returns
     -------
     tuple
-        URLs of the opened files; the dataset of each file, or one dataset of all; and whether there is one of all.
+        URLs of the opened files; the dataset of each file, or a single dataset of all; and whether there is a single
+        dataset.
     """
     found = scan(
         urls,
@@ -337,7 +338,7 @@ def _check_labels(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str)
 def _in_order(
     urls: Sequence[str], datasets: Sequence[xr.Dataset], joined: xr.Dataset, dim: str | None
 ) -> Sequence[str]:
-    """Return the files as they stand along the dimension."""
+    """Return the files in their order along the dimension."""
     if dim is None or dim not in joined.indexes or len(urls) != len(datasets):
         return urls
     labels = joined.indexes[dim]
@@ -348,7 +349,7 @@ def _in_order(
 
 @contextmanager
 def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
-    """Raise xarray's errors about data (unknown calendars, lengths that clash) as one of our errors."""
+    """Raise xarray's errors about data (unknown calendars, conflicting lengths) as an error of virtualstack."""
     try:
         yield
     except ValueError as error:
@@ -358,7 +359,7 @@ def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
 
 
 def _expand(files: Iterable[str]) -> list[str]:
-    """Return absolute URLs: the files of samples, the matches of patterns, and all other items as they are."""
+    """Return absolute URLs: the files of samples, the matches of patterns, and all other items unchanged."""
     urls: list[str] = []
     for text in files:
         paths = sample_files(text)

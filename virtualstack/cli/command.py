@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
     Parameters
     ----------
     arguments
-        Arguments after the name of the command. By default they are those of ``sys.argv``.
+        Arguments after the name of the command; ``sys.argv`` by default.
     """
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - print() would take stdout instead

@@ -46,7 +46,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _row(name: str, array: ManifestArray, sources: dict[str, int | None]) -> tuple[str, ...]:
-    """Return the row of one array in the table, and add its sources to those of other arrays."""
+    """Return the row of one array in the table, and add its sources to the sources of other arrays."""
     manifest = array.in_memory().compact()
     count = manifest.summary()
     dims = array.dimension_names or tuple("?" * array.ndim)

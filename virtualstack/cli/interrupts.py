@@ -35,7 +35,7 @@ _STATE = _InterruptState()
 
 
 def run_interruptible(run: Callable[[], int], /) -> int:
-    """Run the command and return its exit status, or exit with that of an interrupt."""
+    """Run the command and return its exit status, or exit with the status of an interrupt."""
     status: int | None = None
     try:
         try:

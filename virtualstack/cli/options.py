@@ -44,7 +44,7 @@ _OPTIONS = {
     ("combine", "'nested'"): "--in-order",
     ("unpack", "True"): "--unpack all",
 }
-"""Options whose names differ from those of the arguments in Python."""
+"""Options whose names differ from the argument names in Python."""
 
 
 class AddCommand(Protocol):

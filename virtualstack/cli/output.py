@@ -60,5 +60,5 @@ def say(kind: str, text: str) -> None:
 
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning to stderr, in place of :func:`warnings.showwarning`."""
+    """Print a warning to stderr, instead of :func:`warnings.showwarning`."""
     say("warning", str(message))

@@ -1,4 +1,4 @@
-"""``virtualstack readers``: list formats, and what each one needs."""
+"""``virtualstack readers``: list formats, and the dependencies of each format."""
 
 from __future__ import annotations
 
