@@ -31,7 +31,7 @@ class Changed:
     Parameters
     ----------
     attributes
-        Values before and after, of attributes that differ; ``None`` if there is no value.
+        Values before and after, for attributes that differ; ``None`` if there is no value.
     properties
         Values before and after, of ``"dtype"``, ``"dims"``, ``"shape"`` and ``"chunks"`` that differ.
     appended

@@ -83,7 +83,7 @@ def expire(
 ) -> Expired:
     """Delete snapshots, oldest first, then objects that no remaining snapshot uses.
 
-    If the call is interrupted, the remaining snapshots are whole, and the next run deletes the rest.
+    If the call is interrupted, the remaining snapshots are complete, and the next run deletes the rest.
 
     Parameters
     ----------
@@ -94,12 +94,12 @@ def expire(
     keep
         Number of the newest snapshots to keep.
     older_than
-        An age or a time: snapshots that were the newest at any moment since then stay. With ``keep`` too, a snapshot is
-        deleted only if neither keeps it; without both, all snapshots stay.
+        An age or a time: snapshots that were the newest at any moment since then stay. If ``keep`` is given too, a
+        snapshot is deleted only if neither option keeps it. Without both, all snapshots stay.
     grace
         Time for which snapshots that were the newest stay, and objects that were written.
     dry_run
-        If true, nothing is deleted, and the result lists what would be.
+        If true, nothing is deleted, and the result lists what would be deleted.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def _first_seen(objects: ObjectStore, numbers: Sequence[int], first: int, before
     return first
 
 
-# -- what is used -------------------------------------------------------------------------------------------------
+# -- used objects -----------------------------------------------------------------------------------------------------
 
 
 def _unused(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[int], before: float) -> list[str]:
@@ -279,7 +279,8 @@ def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iter
 def _segment_names(archive: Archive, head: Snapshot, number: int) -> set[str]:
     """Return the name of a segment, and of the segments whose bytes its sources name.
 
-    These count whatever the URL of the store is in a source: it may have been opened through a link or another scheme.
+    The URL of the store in a source does not matter here: the store may have been opened through a link or another
+    scheme.
     """
     segment = archive.segment(number)
     names = {segment.name}

@@ -54,7 +54,7 @@ class Patch:
     sides
         The region, one side for each axis; no side is empty.
     values
-        Stored values in the dtype of the array; their shape is that of the region, with all axes.
+        Stored values in the dtype of the array; their shape is the shape of the region, with all axes.
     """
 
     array: ManifestArray
@@ -70,7 +70,7 @@ class Patch:
         ValueError, IndexError
             The region does not fit the array.
         WriterError
-            The values have another shape, or the array cannot store one of them.
+            The values have another shape, or the array cannot store a value.
         """
         sides = read_region(region, array.dimension_names or (), array.shape)
         given = _values(path, array, sides, values)
@@ -170,9 +170,8 @@ def overwrite(
 ) -> ManifestArray:
     """Return an array with other values in a region; a manifest that is not in memory is not loaded.
 
-    New chunks are stored like those of the array, if all of these are stored alike and the values can be stored so
-    without loss. Otherwise they are compressed with zstd. Chunks that the region covers in part are read and written
-    whole.
+    New chunks are stored like the chunks of the array if all of these are stored alike and this loses no values.
+    Otherwise they are compressed with zstd. Chunks that the region covers in part are read and written as a whole.
 
     Parameters
     ----------
@@ -192,7 +191,7 @@ def overwrite(
     ValueError, IndexError
         The region does not fit the array.
     WriterError
-        The values have another shape, the array cannot store one of them, or the file exists already.
+        The values have another shape, the array cannot store a value, or the file exists already.
     StorageError
         Chunks cannot be read, or the file cannot be written.
     """
@@ -242,7 +241,7 @@ def _as_stored(cell: NDArray[Any], plain: PlainArray) -> NDArray[Any]:
 def _stored(
     chunks: list[bytes], encodings: list[ChunkEncoding], fill: Fill, url: str, storage: Storage
 ) -> ChunkManifest:
-    """Write chunks into a new file, one after another, and return the manifest of them."""
+    """Write chunks into a new file, one after another, and return their manifest."""
     folder, _, key = url.rpartition("/")
     data = b"".join(chunks)
     if not storage.target(f"{folder}/").put_if_absent(key, data):
@@ -260,7 +259,7 @@ def _stored(
 
 
 def _placed(array: ManifestArray, new: ChunkManifest, box: list[tuple[int, int]], axis: int) -> ManifestArray:
-    """Put cells into an array, one axis after another, by joining them with the parts before and behind."""
+    """Put cells into an array, axis by axis, by joining them with the parts before and after."""
     if axis == len(box):
         return replace(array, manifest=new)
     start, stop = box[axis]
@@ -278,7 +277,7 @@ _OBJECT_BYTES = 64 << 20  # size in bytes at which an object is complete, and th
 def write_values(
     objects: ObjectStore, segment: str, values: NDArray[Any], lines: Sequence[NDArray[np.int64]], fill: Fill, /
 ) -> ChunkManifest:
-    """Write values as compressed chunks, each with its checksum, and return the manifest of them.
+    """Write values as compressed chunks, each with its checksum, and return their manifest.
 
     Parameters
     ----------
@@ -332,7 +331,7 @@ def write_values(
 
 
 def _codecs(dtype: np.dtype[Any]) -> tuple[Codec, ...]:
-    """Return the codecs for new chunks that do not take those of the variable."""
+    """Return the codecs for new chunks that do not use the codecs of the variable."""
     text = (Codec("vlen-utf8"),) if dtype.kind == "T" else ()
     return (*text, Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True))
 

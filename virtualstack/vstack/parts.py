@@ -27,7 +27,7 @@ _ONE = xr.Dataset, xr.DataTree, str, os.PathLike
 def groups_from(
     parts: PartLike | Iterable[PartLike], storage: Storage, allow: Allow = (), /, *, is_tree: bool | None = None
 ) -> Sequence[ManifestGroup]:
-    """Return the groups of parts, in their order; many files are opened at once, as trees if ``is_tree`` says so.
+    """Return the groups of parts, in their order; many files are opened at once, as trees if ``is_tree`` is true.
 
     Files may refer to the locations in ``allow`` too, as the store may.
 

@@ -43,7 +43,7 @@ type At = int | Moment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VStack:
-    """A reader of vstacks, at the newest snapshot or at another one.
+    """A reader of vstacks, at the newest or at another snapshot.
 
     When to use: as ``reader=`` of functions that open a source, to choose an earlier snapshot. Alternatives:
     :meth:`~virtualstack.vstack.Repository.open`, and ``xr.open_dataset(..., at=...)``.
@@ -55,8 +55,8 @@ class VStack:
         ISO 8601 or `numpy.datetime64`, in UTC if it has no time zone, or a `datetime` with a time zone. The default is
         the newest.
     allow
-        URLs of folders and files that chunks may be read from, beyond those that every store may name: see
-        :mod:`~virtualstack.storage.permission`.
+        URLs of folders and files that chunks may be read from, in addition to the locations that every store may name:
+        see :mod:`~virtualstack.storage.permission`.
 
     Examples
     --------
@@ -102,9 +102,9 @@ def snapshot_group(
     snapshot
         The snapshot.
     allow
-        Locations that the store may read, beyond those that every store may name.
+        Locations that the store may read, in addition to the locations that every store may name.
     options
-        Options of the reader, which say which variables are dropped.
+        Options of the reader, including the variables to drop.
     is_chosen
         If true, the snapshot was chosen, not taken as the newest: written with ``mode="w"``, it replaces all later
         ones.

@@ -109,8 +109,9 @@ def refresh(
     Returns
     -------
     tuple
-        First the new snapshot, or that of the store if nothing changed. Then the URLs of sources whose new chunks are
-        in the store, and of sources whose chunks are ABSENT now. Last the sources that were left, each with the reason.
+        First the new snapshot, or the snapshot of the store if nothing changed. Then the URLs of sources whose new
+        chunks are in the store, and of sources whose chunks are ABSENT now. Last the sources that were left unchanged,
+        each with the reason.
 
     Raises
     ------
@@ -165,7 +166,7 @@ class _Scanned:
     Parameters
     ----------
     tree
-        Groups of the source. A format without groups has one for each kind of fields.
+        Groups of the source. In a format without groups, each kind of fields forms one group.
     alone
         The source as one dataset, if it can be one and some paths of the store are not in the tree.
     """
@@ -188,7 +189,8 @@ class _Scanned:
         having = [node for node in nodes.values() if name in node.arrays]
         alone = None if own or self.alone is None else self.alone
         if alone is not None and name in alone.arrays:
-            was_so = any(x.path == f"/{name}" for x in stored.refusals)  # the store has this one of several fields
+            # the store has one of several fields of this name
+            was_so = any(x.path == f"/{name}" for x in stored.refusals)
             if len(having) < 2 or was_so or not _stands_for_others(name, alone):
                 return alone
         if len(having) != 1:
@@ -209,7 +211,7 @@ def _stands_for_others(name: str, group: ManifestGroup) -> bool:
 def _scanned(
     cells: Mapping[str, Mapping[str, Cells]], storage: Storage, how: Rescan
 ) -> Iterator[tuple[str, _Scanned | str]]:
-    """Scan the sources of cells; yield the groups of each source, or the reason why there are none."""
+    """Scan the sources of cells; yield the groups of each source, or the reason why it has none."""
 
     def scanned(urls: list[str], *, is_tree: bool | None) -> dict[str, ManifestGroup | str]:
         if not urls:
@@ -368,7 +370,7 @@ def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dic
 
 
 def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old: xr.Dataset, new: xr.Dataset) -> _Runs:
-    """Find the elements along one dimension: those of some of its cells, and of EMPTY cells around them.
+    """Find the elements along one dimension: the elements of some of its cells, and of EMPTY cells around them.
 
     Raises
     ------
@@ -393,7 +395,7 @@ def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old:
 
 
 def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
-    """Check that loaded values in the store equal those of the source.
+    """Check that loaded values in the store equal the values of the source.
 
     Raises
     ------
@@ -412,7 +414,7 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
 def _check_inline(
     array: ManifestArray, source: ManifestGroup, region: Mapping[str, _Runs], storage: Storage, name: str
 ) -> None:
-    """Check that INLINE chunks in the region of a source, such as those of strings, hold its values.
+    """Check that INLINE chunks in the region of a source, such as chunks of strings, hold its values.
 
     Raises
     ------
@@ -470,7 +472,7 @@ def _overlays(
     Raises
     ------
     CombineError
-        The chunks of the source differ in form or order from those in the store.
+        The chunks of the source differ in form or order from the chunks in the store.
     """
     array = virtual_array(variable.transpose(*dims))
     if array is None:

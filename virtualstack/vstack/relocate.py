@@ -96,7 +96,7 @@ def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
 
 
 def _folder(folder: str | os.PathLike[str]) -> str:
-    """Return the beginning of locations in a folder, as it is written: a URL, or a path relative to the store."""
+    """Return the beginning of locations in a folder in its written form: a URL, or a path relative to the store."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"relocate() takes URLs or paths of folders, not {folder!r}")
     text = os.fsdecode(folder)
@@ -116,7 +116,7 @@ def _folder(folder: str | os.PathLike[str]) -> str:
 
 
 def _check_used(old: str, archive: Archive) -> None:
-    """Check that sources lie in a folder; if prefixes do not show it, sources are read until one is found."""
+    """Check that a folder contains sources; if prefixes do not show it, sources are read until one is found."""
     prefixes = archive.prefixes
     begins = [begin for begin in prefixes.begins() if not begin.startswith(STORE)]  # its own values stay in it
     if any(begin.startswith(old) for begin in begins):
@@ -142,7 +142,7 @@ def _meet(a: str, b: str) -> bool:
 
 
 def _written(archive: Archive) -> Iterator[str]:
-    """Yield all sources as they are written."""
+    """Yield all sources in their written form."""
     for number in range(archive.segments.n):
         segment = archive.segment(number)
         for page in range(segment.n_pages):

@@ -86,7 +86,7 @@ class Stored:
         Raises
         ------
         CombineError
-            The group does not fit what the store holds.
+            The group does not fit the content of the store.
         ConflictError
             Another writer has changed the same part of the store in the meantime.
         """
@@ -153,7 +153,7 @@ def save(
     allow
         Locations that an existing store may refer to, as in :meth:`Repository.open`.
     mode
-        ``"w-"`` writes a new store. ``"w"`` replaces what a store holds, in a new snapshot.
+        ``"w-"`` writes a new store. ``"w"`` replaces the content of a store, in a new snapshot.
     append_dim, region, ordered, join, combine_options
         The same as in :class:`~virtualstack.combine.addition.Addition`.
     message
@@ -168,7 +168,7 @@ def save(
     WriterError
         The store exists already and ``mode="w-"`` is given, or the store cannot hold an attribute.
     CombineError
-        The group does not fit what the store holds.
+        The group does not fit the content of the store.
     SourceNotFoundError
         The store to add to does not exist.
     ConflictError
@@ -202,8 +202,8 @@ def save(
 def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:
     """Return the snapshot that a group was made from, so that later commits of other writers are not lost.
 
-    For a group of a snapshot that was chosen with ``at=``, it is the newest one, because the group replaces all later
-    ones.
+    If the snapshot of the group was chosen with ``at=``, this is the newest snapshot, because the group replaces all
+    later ones.
     """
     number = newest(objects)
     if number is None:

@@ -40,9 +40,9 @@ class Use:
     array
         The array.
     low, high
-        First cell, and the cell after the last, of the box of the chunk grid.
+        First cell of the box in the chunk grid, and the cell after its last.
     rows
-        First row, and the row after the last, if the rows are a run and all cells are shown; else ``None``.
+        First row, and the row after the last, if the rows are a run and all cells are visible; else ``None``.
     """
 
     path: str
@@ -93,7 +93,7 @@ class Shown:
         return found
 
     def still(self, number: int, suspects: Collection[Location], /) -> set[Location]:
-        """Return those of some sources of a segment that cells still refer to.
+        """Return the given sources of a segment that cells still refer to.
 
         If no row of the segment is hidden, these are all. Otherwise cells are read until all sources were found.
         """
@@ -135,7 +135,7 @@ def _list_uses(path: str, array: ManifestArray, manifest: StoredManifest) -> Ite
 
 
 def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which placements lie under a single later one as a whole, and which share a cell with a later one.
+    """Return which placements are completely below a single later placement, and which share a cell with a later one.
 
     If there are too many pairs to compare, no placement counts as hidden, and all count as sharing a cell.
     """
@@ -179,7 +179,7 @@ def _parts(counts: NDArray[np.int64]) -> Iterator[slice]:
 
 
 def _run(placements: Placements, i: int) -> tuple[int, int] | None:
-    """Return the first row of a placement and the row after its last one, if its rows are a run; else ``None``."""
+    """Return the first row of a placement and the row after its last, if its rows are a run; else ``None``."""
     sides = sorted(
         (step, n)
         for step, n in zip(placements.strides[i].tolist(), placements.counts[i].tolist(), strict=True)
@@ -232,7 +232,7 @@ class Cells:
 
     @property
     def high(self) -> tuple[int, ...]:
-        """Cell after the last one of the box around the cells."""
+        """Cell after the last cell of the box around the cells."""
         return tuple((self.numbers.max(0) + 1).tolist())
 
     def mask(self) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Read one snapshot of a vstack: open it, compare it with another one, and check its sources."""
+"""Read one snapshot of a vstack: open it, compare it with another, and check its sources."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StoredSnapshot:
     snapshot
         The snapshot that is read.
     allow
-        Folders and files that chunks may be read from, beyond those that every store may name.
+        Folders and files that chunks may be read from, in addition to the locations that every store may name.
     is_chosen
         If true, the snapshot was chosen with ``at=``.
     """
@@ -430,7 +430,8 @@ class StoredSnapshot:
         Returns
         -------
         Diff
-            The differences: ``added``, ``removed``, ``changed`` and ``relocated``. It is false if there are none.
+            The differences: ``added``, ``removed``, ``changed`` and ``relocated``. It is false if there are no
+            differences.
 
         Raises
         ------
@@ -455,9 +456,9 @@ class StoredSnapshot:
     def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
         """Find the sources that have changed since they were indexed, are missing, or cannot be reached.
 
-        Object stores are listed, a thousand sources a request, and web servers are asked for each source; no source is
-        read. Sources that later changes of the store hide are not part of the snapshot, and are not reported.
-        References are read only of segments that have both sources with problems and hidden references.
+        Object stores are listed, a thousand sources for each request. Web servers are asked for each source. No source
+        is read. Sources that later changes of the store hide are not part of the snapshot, and are not reported.
+        References are read only for segments that have both sources with problems and hidden references.
 
         A source has changed if its size or etag differs. Local files have no etag, so their modification time counts,
         unless they were relocated or are written relative to the store. Then a digest counts if the time differs.
@@ -481,7 +482,7 @@ class StoredSnapshot:
         MissingDependencyError
             No library to compare with is installed.
         ForbiddenLocationError
-            A source lies where the store may not refer to; see ``allow``.
+            A source is at a location to which the store may not refer; see ``allow``.
 
         Examples
         --------

@@ -27,7 +27,7 @@ __all__ = ["SourceProblem", "StaleSources", "StoreVerification", "stale_sources"
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """A source that is not as it was indexed.
+    """A source that differs from the version that was indexed.
 
     Parameters
     ----------
@@ -135,14 +135,14 @@ class StoreVerification:
     snapshot
         Number of the snapshot.
     n_sources
-        Number of sources that were looked up: each version of a file that chunks of the snapshot may lie in.
+        Number of sources that were looked up: each version of a file that may hold chunks of the snapshot.
     n_touched
         Number of sources with another modification time, but the same size and etag.
     n_unknown
         Number of sources that exist, but whose size, etag and time the store does not have, so that a change cannot be
         detected. Kerchunk references and DMR++ documents do not have them.
     problems
-        Sources that are not as they were indexed.
+        Sources that differ from the versions that were indexed.
     chunks
         Results for a sample of chunks.
     """

@@ -37,7 +37,7 @@ HEAP_PART_STRIDE = 1 << 40
 """Factor of the part number in an offset in the heap; the rest of the offset is the byte in the part."""
 
 CHECKSUM_BYTES = 4
-"""Bytes of the CRC-32 behind each chunk in the heap."""
+"""Bytes of the CRC-32 after each chunk in the heap."""
 
 _MAX_COLUMNS = 5
 _MAX_SOURCES = 1 << 40
@@ -58,7 +58,7 @@ class Objects(Protocol):
 
 
 class ReadPermission(Protocol):
-    """A rule of which URLs may be read; it can be pickled."""
+    """A rule that decides which URLs may be read; it can be pickled."""
 
     def check(self, urls: Sequence[str], /) -> None:
         """Raise `ForbiddenLocationError` for the first URL that may not be read."""
@@ -104,7 +104,7 @@ class Segment:
         return 1 if self.sources is not None else -(-self.n_sources // PAGE_SOURCES)
 
     def keys(self) -> list[str]:
-        """Return the keys of its objects, except for those that its sources name."""
+        """Return the keys of its objects, except for the objects that its sources name."""
         found = [refs_key(self.name, shard) for shard in range(len(self.shards))]
         if self.shards:
             found.append(refs_key(self.name))
@@ -261,7 +261,7 @@ class Archive:
         Raises
         ------
         MalformedFileError
-            The segment has no such page, or the page is damaged.
+            The segment does not have the page, or the page is damaged.
         """
         return self._kept((segment.name, page), partial(self._read_rows, segment, page))
 
@@ -328,7 +328,7 @@ class Archive:
         Raises
         ------
         ForbiddenLocationError
-            A source lies where the reader has not allowed it.
+            The reader has not allowed the location of a source.
         """
         found: list[Location] = []
         page = numbers // (PAGE_SOURCES if segment.sources is None else MAX_LISTED_SOURCES + segment.n_sources)
@@ -345,7 +345,7 @@ class Archive:
         Raises
         ------
         MalformedFileError
-            The heap has no such bytes, or they are damaged.
+            The heap does not have these bytes, or they are damaged.
         """
         lengths = lengths + CHECKSUM_BYTES
         part, begin = offsets // HEAP_PART_STRIDE, offsets % HEAP_PART_STRIDE

@@ -122,7 +122,7 @@ def decoded_size(header: bytes, /) -> int:
 def decompressed(frame: bytes, /, *, least: int, most: int) -> bytes:
     """Decompress a frame that holds from ``least`` to ``most`` bytes.
 
-    Blosc trusts the header: it takes as much memory, and reads as far, as the header says, even beyond the frame.
+    Blosc trusts the header: it takes the memory that the header names, and reads as far, even beyond the frame.
 
     Raises
     ------
@@ -161,7 +161,7 @@ class PageRef:
     n
         Number of rows in the page.
     low, high
-        For placements: the box of the chunk grid that holds all of them.
+        For placements: a box of the chunk grid that holds all of them.
     """
 
     name: str
@@ -172,14 +172,14 @@ class PageRef:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows in pages, and the rows behind the pages.
+    """Rows in pages, and the rows after the pages.
 
     Parameters
     ----------
     pages
         Pages in order.
     tail
-        Rows behind the pages, as JSON.
+        Rows after the pages, as JSON.
     """
 
     pages: tuple[PageRef, ...] = ()

@@ -69,13 +69,13 @@ def newest(objects: ListedObjects, /) -> int | None:
     except StorageError as error:
         return _probed(objects, error)
     number = None if key is None else snapshot_number(key)
-    if number is None and key is not None:  # another file lies there, left by a file system or a person
+    if number is None and key is not None:  # another file, left by a file system or a person
         number = next(iter(listed_numbers(objects)), None)
     return number
 
 
 _MAX_PROBED_SNAPSHOTS = 1000
-"""Maximum number of later snapshots that are tried after the one that a store names."""
+"""Maximum number of later snapshots that are tried after the snapshot that a store names."""
 
 
 def _probed(objects: Objects, error: StorageError) -> int | None:
@@ -88,7 +88,7 @@ def _probed(objects: Objects, error: StorageError) -> int | None:
     for n in range(number, number + _MAX_PROBED_SNAPSHOTS):
         try:
             objects.get(snapshot_key(n + 1), most=MAX_DOCUMENT_BYTES)
-        except StorageError as missing:  # S3 refuses missing objects to those who may not list
+        except StorageError as missing:  # S3 denies access to missing objects if listing is not permitted
             if isinstance(missing, SourceNotFoundError) or isinstance(missing.__cause__, PermissionError):
                 return n
             raise
@@ -183,7 +183,7 @@ def number_at(objects: Objects, last: int, moment: float, /) -> int:
     Returns
     -------
     int
-        Number of the snapshot, or -1 if there was none yet.
+        Number of the snapshot, or -1 if no snapshot existed yet.
     """
     low, high, at = 0, last + 1, last
     while low < high:

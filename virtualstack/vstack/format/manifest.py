@@ -125,7 +125,7 @@ class StoredManifest(UnreadManifest):
         MalformedFileError
             The store is damaged.
         ForbiddenLocationError
-            A chunk lies where the reader has not allowed it.
+            The reader has not allowed the location of a chunk.
         StorageError
             Objects of the store cannot be read.
         """
@@ -307,7 +307,7 @@ class _Rows:
     def _distinct(self, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the first row of each range of bytes, and for each row the number of its range.
 
-        So a large chunk is read once, even if many rows show parts of it.
+        A large chunk is then read once, even if many rows show parts of it.
         """
         keys = [self.columns[2, at], self.columns[1, at], *([] if self.segment is None else [self.segment[at]])]
         order = np.lexsort(keys)

@@ -67,7 +67,7 @@ def snapshot_key(number: int, /) -> str:
 
 
 def snapshot_number(key: str, /) -> int | None:
-    """Return the number of the snapshot at a key; ``None`` if the key is not that of a snapshot."""
+    """Return the number of the snapshot at a key; ``None`` if the key is not the key of a snapshot."""
     digits = key.removeprefix(f"{SNAPSHOTS}/").removesuffix(".json.gz")
     number = _LAST_SNAPSHOT - int(digits) if len(digits) == 12 and digits.isascii() and digits.isdigit() else None
     return number if number is not None and key == snapshot_key(number) else None

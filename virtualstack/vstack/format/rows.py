@@ -66,7 +66,7 @@ _PAGE_OVERHEAD_BYTES = 16 + 4
 
 
 def _follows(source: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the rows that refer to bytes, and which of them follow a row of the same source."""
+    """Return the rows that refer to bytes, and which of them come directly after a row of the same source."""
     stored = np.flatnonzero((source >= 0) | (source == INLINE_ROW))
     follows = np.zeros(len(stored), np.bool_)
     follows[1:] = source[stored[1:]] == source[stored[:-1]]
@@ -76,8 +76,8 @@ def _follows(source: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bo
 def encode_page(rows: NDArray[np.int64], /, n_rows: int | None = None) -> bytes:
     """Compress a page.
 
-    The second column becomes the gap, in bytes, from the end of the chunk before. That chunk is the last row above that
-    refers to bytes, if its source is the same. For other rows the second column is the offset.
+    The second column becomes the gap, in bytes, from the end of the previous chunk. The previous chunk is the last row
+    above that refers to bytes, if its source is the same. For other rows the second column is the offset.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def encode_page(rows: NDArray[np.int64], /, n_rows: int | None = None) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return the bytes that zarr's codec ``crc32c`` puts behind data."""
+    """Return the bytes that zarr's codec ``crc32c`` appends to data."""
     return struct.pack("<I", google_crc32c.value(data))
 
 
@@ -310,11 +310,11 @@ class Placements:
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """Cell after the last one of each box, shape ``(n, ndim)``."""
+        """Cell after the last cell of each box, shape ``(n, ndim)``."""
         return self.begins + self.counts
 
     def within(self, low: NDArray[np.int64], high: NDArray[np.int64], /) -> Placements:
-        """Return the placements that meet a box, without those that lie under one that covers the whole box."""
+        """Return the placements that meet a box, without placements below one that covers the whole box."""
         meets = ((self.begins < high) & (self.ends > low)).all(1)
         covers = np.flatnonzero(((self.begins <= low) & (self.ends >= high)).all(1))
         if len(covers):
@@ -379,7 +379,7 @@ class Placements:
 
 
 def _latest(begins: NDArray[np.int64], ends: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the latest of some intervals that each number lies in, or -1."""
+    """Return the latest of some intervals that contains each number, or -1."""
     if (begins[1:] >= ends[:-1]).all():
         at = np.searchsorted(begins, numbers, "right") - 1
         return np.where((at >= 0) & (numbers < ends[at]), at, -1)

@@ -48,7 +48,7 @@ class ArrayNode:
     bundled
         Offset and length of its values in the bundle; a bundled array has no placements.
     generation
-        Number of the snapshot that made the array anew. Later snapshots have only added or merged placements.
+        Number of the snapshot that created the array. Later snapshots have only added or merged placements.
     merged
         Number of placements that were merged, and number of the first placements that replace them.
     """
@@ -61,7 +61,7 @@ class ArrayNode:
 
     @property
     def n_placed(self) -> int:
-        """Number of placements that were ever made, including those that were merged."""
+        """Number of placements that were ever made, including merged ones."""
         return self.placements.n - self.merged[1] + self.merged[0]
 
 
@@ -198,7 +198,7 @@ def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uses:
-    """The objects that a snapshot needs: those of its tables, and the bundle."""
+    """The objects that a snapshot needs: the objects of its tables, and the bundle."""
 
     segments: Table
     placements: tuple[Table, ...]
@@ -206,7 +206,7 @@ class Uses:
 
 
 def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
-    """Return what a snapshot uses; the rest of it is not decoded.
+    """Return the objects that a snapshot uses; the rest of it is not decoded.
 
     Raises
     ------

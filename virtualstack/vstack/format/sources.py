@@ -52,7 +52,7 @@ _ESCAPES = re.compile("(?:%[0-9A-Fa-f]{0,2})+$")
 
 
 class SourceRow(NamedTuple):
-    """A source as it is written.
+    """A source in its written form.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def _checked(row: Sequence[Any], where: str) -> SourceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
-    """The prefixes of the locations of sources, and the relocations of these sources.
+    """The prefixes of the locations of sources, and the relocations of the sources.
 
     A location is a prefix and a suffix, as written. Relocations change its beginning. After that, a location that
     begins with ``./`` or ``../`` is relative to the store. So relative sources move with the store, and only a
@@ -204,7 +204,7 @@ class Prefixes:
         return Location(url, size, etag, relative_to=relative_to, fingerprint=known)
 
     def written(self, row: SourceRow, prefixes: Sequence[int], /) -> str:
-        """Return the location of a source as it is written, after relocations; see :meth:`location`."""
+        """Return the location of a source in its written form, after relocations; see :meth:`location`."""
         number = prefixes[row[0]] if row[0] < len(prefixes) else len(self.table)
         if not 0 <= number < len(self.table):
             raise MalformedFileError(
@@ -217,7 +217,7 @@ class Prefixes:
         return text
 
     def begins(self) -> list[str]:
-        """Return all beginnings of locations, as they are written, after relocations.
+        """Return all beginnings of locations in their written form, after relocations.
 
         Raises
         ------
@@ -354,7 +354,7 @@ class Prefixes:
             if inside:
                 chosen.append(roots[max(inside, key=len)])
                 continue
-            for root in roots:  # an archive that grows by folders needs one prefix, not one for each folder
+            for root in roots:  # an archive that grows by folders needs a single prefix, not one for each folder
                 wider = common_folders([f"{folder}x", f"{root}x"])
                 if len(wider) == 1 and split_url(wider[0])[1]:
                     folder = wider[0]
@@ -384,7 +384,7 @@ def is_plain(text: str, /) -> bool:
 
 
 def _moved(begin: str, old: str, new: str) -> tuple[str, ...]:
-    """Return the beginnings of locations after a relocation, which may apply to some of these locations only."""
+    """Return the beginnings of locations after a relocation, which may apply only to some of these locations."""
     if begin.startswith(old):
         rest = begin[len(old) :]
         if old.startswith(_WEB) and not new.startswith(_WEB):
@@ -394,7 +394,7 @@ def _moved(begin: str, old: str, new: str) -> tuple[str, ...]:
 
 
 def _spelt(rest: str, old: str, new: str) -> str:
-    """Return the rest of a location as it is written at its new place; only URLs of web servers have escapes."""
+    """Return the rest of a location in its written form at the new location; only URLs of web servers have escapes."""
     was_web, is_web = old.startswith(_WEB), new.startswith(_WEB)
     if was_web == is_web:
         return rest
@@ -402,7 +402,7 @@ def _spelt(rest: str, old: str, new: str) -> str:
 
 
 def common_folders(urls: Iterable[str], /) -> list[str]:
-    """Return, for each root such as a bucket, the folder that all of its URLs lie in, ending in ``/``.
+    """Return, for each root such as a bucket, the folder that contains all of its URLs, ending in ``/``.
 
     >>> common_folders(["s3://b/x/1.nc", "s3://b/x/y/2.nc", "file:///d/3.nc"])
     ['s3://b/x/', 'file:///d/']
@@ -413,6 +413,6 @@ def common_folders(urls: Iterable[str], /) -> list[str]:
         by_root.setdefault(root if url.startswith(root) else url.rpartition("/")[0] + "/", []).append(url)
     found = []
     for root, each in by_root.items():
-        common = posixpath.commonprefix([min(each), max(each)])  # all URLs lie between these two in sorted order
+        common = posixpath.commonprefix([min(each), max(each)])  # in sorted order, all URLs are between these two
         found.append(root + common[len(root) :].rpartition("/")[0] + "/" if "/" in common[len(root) :] else root)
     return found

@@ -51,8 +51,8 @@ def commit(
 ) -> Snapshot:
     """Commit an edit of a snapshot as the newest snapshot.
 
-    The commit is the creation of the snapshot's object, which fails if another writer has created that number. Then the
-    edit is applied to the other writer's snapshot, unless both change the same.
+    The commit is the creation of the snapshot's object, which fails if another writer has created the same number. Then
+    the edit is applied to the other writer's snapshot, unless both change the same metadata or cells.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
 def _signatures(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> tuple[str, ...]:
     """Sign the locations that a snapshot names, unless all are buckets, and keep signatures of the same locations.
 
-    Locations that others have named are signed only if all of them may be read: the signature makes them trusted.
+    Locations that others have named are signed only if all of them may be read, since the signature makes them trusted.
     """
     prefixes = Prefixes(store=url, table=made.prefixes, moved=made.moved)
     if all(map(_is_in_bucket, map(prefixes.root, prefixes.begins()))):

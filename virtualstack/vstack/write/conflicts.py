@@ -1,4 +1,4 @@
-"""Apply an edit of one snapshot to a newer one, or refuse it if two writers change the same."""
+"""Apply an edit of one snapshot to a newer one, or refuse it if the changes of two writers conflict."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["check_together", "describe_changes", "rebased"]
 def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> Edit:
     """Return the edit of a newer snapshot that has the effect of an edit of an older one.
 
-    Placements that both writers add must be in different cells. Metadata that one of them changes are as that writer
-    wants.
+    Placements that both writers add must be in different cells. Metadata that only one writer changes gets that
+    writer's values.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
     Raises
     ------
     ConflictError
-        Another writer has changed the same.
+        Another writer has changed the same metadata or cells.
     """
     url = archive.url.rstrip("/")
     _check_places(edit, base, head, archive)
@@ -76,7 +76,7 @@ def _meet(a: str, b: str) -> bool:
 
 
 def _sources(edit: Edit, archive: Archive) -> Iterator[str]:
-    """Yield the sources of an edit as they are written; a prefix alone may cover other folders too."""
+    """Yield the sources of an edit in their written form; a prefix alone may cover other folders too."""
     if edit.segment is not None:
         for page in range(edit.segment.n_pages):
             for row in archive.source_rows(edit.segment, page):
@@ -189,8 +189,8 @@ def check_together(made: Snapshot, edit: Edit, base: Snapshot, head: Snapshot, a
     Raises
     ------
     ConflictError
-        A variable lies in a group that another writer removed, or one of its dimensions has another length or other
-        labels now.
+        A variable is in a group that another writer removed, or one of its dimensions now has another length or other
+        labels.
     """
     url = archive.url.rstrip("/")
     for path in (*made.arrays, *made.groups):
@@ -216,7 +216,7 @@ def _is_kept(path: str, node: ArrayNode, base: Snapshot) -> bool:
 
 
 def _in_line(path: str, other: str) -> bool:
-    """Return whether the group of one variable is the group of another, or lies above or below it."""
+    """Return whether the group of one variable is the group of the other, or above or below it."""
     a, b = f"{_folder(path)}/", f"{_folder(other)}/"
     return a.startswith(b) or b.startswith(a)
 

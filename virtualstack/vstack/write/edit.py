@@ -29,7 +29,7 @@ class ArrayEdit:
     Parameters
     ----------
     header
-        Header of the array. Of its tables, only the first fill is used.
+        Header of the array. Only the first fill of its tables is used.
     parts
         Placements to add, over existing ones.
     keeps
@@ -91,7 +91,7 @@ class Edit:
 
 
 def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> Snapshot:
-    """Return the snapshot that an edit makes from another one; pages that become full are written.
+    """Return the snapshot that an edit makes from another; pages that become full are written.
 
     The bundle is not changed.
     """
@@ -173,7 +173,7 @@ def rows_from(table: Table, n: int, ndim: int, archive: Archive, /) -> Placement
 
 
 def _base[T](table: list[T], items: Sequence[T]) -> int:
-    """Return the position at which items stand in a table one after another; they are added if they do not."""
+    """Return the position of consecutive items in a table; items that the table does not have are added."""
     n = len(items)
     for base in range(len(table) - n + 1):
         if table[base : base + n] == list(items):

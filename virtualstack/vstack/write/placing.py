@@ -66,13 +66,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """Placements whose codes point into tables of their own.
+    """Placements whose codes point into separate tables.
 
     Parameters
     ----------
     rows
-        Table of :class:`~virtualstack.vstack.format.rows.Placements`; the segment :data:`OWN` is the one that is
-        written.
+        Table of :class:`~virtualstack.vstack.format.rows.Placements`; the segment :data:`OWN` is the segment that is
+        being written.
     encodings, fills
         Tables that the codes point into.
     """
@@ -271,7 +271,7 @@ _INLINE_RUN_BYTES = 16 << 20
 
 
 def _order(manifest: Manifest) -> tuple[int, ...]:
-    """Return the axes from the slowest to the fastest in which chunks lie in their files, judged by a sample.
+    """Return the axes from the slowest to the fastest in the order of chunks in their files, judged by a sample.
 
     Rows in this order compress best, because chunks follow each other.
     """
@@ -311,7 +311,7 @@ def _permutations(n: int) -> list[tuple[int, ...]]:
 def _breaks(entries: NDArray[np.void]) -> int:
     """Return a cost of an order of cells: 2 for each cell but the first, less 1 if it follows, less 1 if it is behind.
 
-    A cell follows if its bytes begin where those of the cell before end; it is behind if they begin at a larger offset.
+    A cell follows if its bytes begin at the end of the previous cell's; it is behind if they begin at a larger offset.
     """
     flat = np.ascontiguousarray(entries).reshape(-1)
     before, after = flat[:-1], flat[1:]

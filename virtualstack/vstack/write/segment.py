@@ -31,7 +31,7 @@ _HEAP_PART_BYTES = 64 << 20
 
 
 class SegmentWriter:
-    """A writer of one segment; nothing of it is visible before a snapshot names the segment.
+    """A writer of one segment; nothing is visible before a snapshot names the segment.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: 
     first = shown or 0
     there = _keys(objects, first, permission) if first < made.number else set()
     for number in range(max(first + 1, made.number - _MAX_LEFT_VIEWS), made.number):
-        with suppress(MalformedFileError):  # a damaged snapshot is not the one that is shown
+        with suppress(MalformedFileError):  # a damaged snapshot is not the one that the view shows
             there |= _keys(objects, number, permission)
     return there
 

@@ -48,8 +48,8 @@ def write_group(
 ) -> Snapshot:
     """Write a group as the newest snapshot of a store.
 
-    References that the store has are not written again. Memory does not grow with the number of references of manifests
-    that are not in memory.
+    References that the store already has are not written again. For manifests that are not in memory, memory does not
+    grow with the number of references.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def write_group(
     permission
         The URLs that the store may read.
     overlays
-        Chunks that are placed over those of an array, by path of the array.
+        Chunks that are placed over the chunks of an array, by path of the array.
     message
         Message of the commit.
     relative
@@ -94,7 +94,7 @@ def write_group(
 def is_bundled(path: str, array: ManifestArray, /) -> bool:
     """Return whether the bundle of a snapshot holds all values of an array: a loaded coordinate, or a small array.
 
-    Readers refuse a bundle, and with it the store, in which a chunk has no bytes or other bytes than its encoding says.
+    Readers refuse a bundle, and thus the store, if a chunk has no bytes or other bytes than its encoding requires.
     """
     manifest = array.manifest
     if not isinstance(manifest, ChunkManifest) or manifest.entries.size != 1 or manifest.starts is not None:
