@@ -57,7 +57,7 @@ class _GroupDataStore(AbstractDataStore):
 
     def get_attrs(self) -> dict[str, Any]:
         attributes = dict(self._group.attributes)
-        if extra := unnamed_coordinates(self._group):  # which readers may have taken out of the attributes
+        if extra := unnamed_coordinates(self._group):  # readers may have taken the names out of the attributes
             present = str(attributes.get("coordinates", "")).split()
             attributes["coordinates"] = " ".join([*present, *(name for name in extra if name not in present)])
         return attributes
@@ -107,7 +107,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
 
     description = "Open virtual references and archive files with virtualstack"
     joins_characters: ClassVar[bool] = True
-    """If true, characters are joined to text where ``concat_characters`` asks for it."""
+    """If true, characters are joined to text if ``concat_characters`` asks for it."""
 
     def open_dataset(
         self,
