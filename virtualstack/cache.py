@@ -40,7 +40,7 @@ class ByteCache[T]:
         _CACHES.add(self)
 
     def clear(self) -> None:
-        """Forget everything, also who is making what: a forked process, in which nobody is, does so on its own."""
+        """Forget all values, and which threads are making values: no thread of a forked process is making any."""
         self._size = 0
         self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._making: dict[Hashable, Future[T]] = {}
@@ -74,7 +74,7 @@ class ByteCache[T]:
                 del self._making[key]
             if isinstance(error, Exception):
                 answer.set_exception(error)
-            else:  # an interrupt of this thread is none of the others
+            else:  # an interrupt of this thread does not concern the other threads
                 answer.cancel()
             raise
         self._keep(key, value, size)

@@ -47,11 +47,11 @@ def convert(
     message: str | None = None,
     allow: Allow = (),
 ) -> ManifestGroup:
-    """Write the references of one form in another: chunks stay where they are, and readers get the same values.
+    """Write the references of one form in another: chunks stay in place, and readers get the same values.
 
     Between parquet and vstacks in either direction, memory does not grow with the number of references; the references
     of a JSON file are held in memory. If kerchunk references become a vstack and kerchunk references again, they point
-    to the same bytes. The guide to vstacks lists what the forms write in another way.
+    to the same bytes. The guide to vstacks lists the differences between the forms.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ def convert(
     relative
         If true, the locations of sources are written relative to the target.
     fill_budget, inline_limit, rewrite
-        Limits of what kerchunk references and Icechunk may hold where they cannot point: as in
-        ``vds.virtual.to_kerchunk``. A vstack takes all chunks as they are. ``inline_limit`` also bounds the values of
-        each variable of the source that has no byte-range form.
+        Limits for kerchunk references and Icechunk if they must hold values because they cannot point to chunks: as in
+        ``vds.virtual.to_kerchunk``. A vstack can point to all chunks. ``inline_limit`` also limits the values of each
+        variable of the source that cannot be described by byte ranges.
     absent
         If ``"fill"``, ABSENT chunks read as the fill value in forms that cannot distinguish them from EMPTY chunks (all
         but vstacks); otherwise they are an error there.
@@ -92,7 +92,7 @@ def convert(
     ReaderError
         The source is damaged, or a variable of the source is refused.
     WriterError
-        The target has no form for a variable, has no known suffix, or exists and is something else.
+        The target cannot express a variable, has no known suffix, or exists and has another form.
     StorageError
         The source cannot be read, or the target cannot be written.
     """

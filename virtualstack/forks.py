@@ -12,14 +12,14 @@ _INHERITED: frozenset[str] = frozenset()
 
 
 def in_forked_children(function: Callable[[], None], /) -> Callable[[], None]:
-    """Call a function in each child that is forked from now on, where this system forks; as a decorator, too."""
+    """Call a function in each child that is forked from now on, if the system supports forks; usable as a decorator."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
     return function
 
 
 def was_imported_before_fork(module: str, /) -> bool:
-    """Return whether this process was forked from one that had imported a module by then."""
+    """Return whether this process was forked from a process that had already imported a module."""
     return module in _INHERITED
 
 

@@ -44,7 +44,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     def __init__(
         self, array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
     ) -> None:
-        self.manifest_array = array  # xarray takes `array` for an array of its own
+        self.manifest_array = array  # xarray would use an attribute named `array` as its own
         self.storage = Storage.from_option(storage)
         check_absent(absent)
         self.absent: OnAbsent = absent
@@ -92,7 +92,7 @@ def lazy_variable(
     xarray.Variable
         Variable whose encoding has ``dtype`` (the stored dtype and the packing, if values are unpacked),
         ``fill_value``, ``source`` (if there is one URL), ``preferred_chunks``, and ``chunks`` if all chunks are equal.
-        The encoding of an array of one file also has what ``to_netcdf`` needs to store it in the same way:
+        If the array comes from one file, its encoding also has what ``to_netcdf`` needs to store it in the same way:
         ``chunksizes``, ``contiguous`` and, if every netCDF library has its filters, the filters.
     """
     lazy = LazyArray(array, storage, absent=absent)
@@ -117,7 +117,7 @@ def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...])
         encoding["chunks"] = tuple(axis.chunk for axis in axes)
     tables = array.manifest.tables
     if array.dtype.kind == "T" and _is_at_hand(array):
-        encoding["dtype"] = str  # xarray's netCDF backends say so, and it makes fixed-width text of what is at hand
+        encoding["dtype"] = str  # as in xarray's netCDF backends; xarray makes fixed-width text of values in memory
     if array.dtype.kind == "S" and "_Encoding" in array.cf:
         encoding["dtype"] = np.dtype("S1")  # of strings that are stored as characters, as xarray has it
     if dtype.kind not in "VO":
@@ -131,9 +131,9 @@ def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...])
 def _netcdf_storage(array: ManifestArray) -> dict[str, Any]:
     """Return chunk sizes and filters in the words of xarray's netCDF backends.
 
-    Chunks of one element are left out: they are records of netCDF-3, which nobody chose as chunks.
-    Filters that some netCDF library lacks are left out, so that every engine can write the array.
-    A chunk may lack filters that other chunks have, if the filters did not make it smaller.
+    Chunks of one element are left out: they are records of netCDF-3, not a choice of chunks. Filters that some netCDF
+    library lacks are left out, so that every engine can write the array. A chunk may lack filters that other chunks
+    have, if the filters did not make it smaller.
     """
     chunk = tuple(axis.chunk for axis in array.grid.axes if axis.chunk is not None)
     if not array.grid.is_regular or math.prod(chunk) <= 1:

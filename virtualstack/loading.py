@@ -14,11 +14,11 @@ _ECCODES = {"eccodes", "gribapi"}
 
 
 def pyproj_before_eccodes() -> None:
-    """Import pyproj where both it and eccodes are installed and eccodes is not loaded yet.
+    """Import pyproj if both it and eccodes are installed and eccodes is not loaded yet.
 
     A process that loads eccodes before pyproj aborts when it ends (seen with the wheels of eccodes 2.50 and pyproj
-    3.8). Each has a library of PROJ. eccodes' package `findlibs` loads its own with ``RTLD_GLOBAL``, so that the one of
-    pyproj, loaded later, takes the global objects of PROJ from it: both make them, and at the end both destroy them.
+    3.8). Each has its own PROJ library. eccodes' package `findlibs` loads its PROJ with ``RTLD_GLOBAL``. If pyproj is
+    loaded later, its PROJ uses the global objects of that library: both create them, and at the end both destroy them.
     """
     if not _ECCODES & sys.modules.keys() and find_spec("eccodes") is not None:
         with contextlib.suppress(ImportError):
@@ -26,7 +26,7 @@ def pyproj_before_eccodes() -> None:
 
 
 def pyproj_if_safe() -> Any:
-    """Import pyproj; ``None`` if it is not installed, or where eccodes was loaded before it."""
+    """Import pyproj; return ``None`` if it is not installed, or if eccodes was loaded before it."""
     if _ECCODES & sys.modules.keys() and "pyproj" not in sys.modules:
         return None
     try:

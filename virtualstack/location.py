@@ -1,4 +1,4 @@
-"""Describe where bytes are: absolute URLs, flaws of their syntax, and what identifies the version of a source."""
+"""Describe where bytes are: absolute URLs, flaws of their syntax, and the version of a source."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MemberChecksums:
     lengths
         Bytes of each member, which follow its header.
     crcs
-        CRC-32 of these bytes, as the index of the archive has it.
+        CRC-32 of these bytes, from the index of the archive.
     """
 
     starts: NDArray[np.int64]
@@ -79,7 +79,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A source of bytes, and what distinguishes one version of it from another.
+    """A source of bytes, with the properties that distinguish one version from another.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Location:
         Absolute URL. A local file is ``file://`` and its absolute path, *not* percent-encoded, as fsspec and
         kerchunk write it; object-store keys are not percent-encoded either; http(s) URLs are kept as given.
     size
-        Bytes of the whole source when it was indexed, or ``None`` where unknown.
+        Bytes of the whole source when it was indexed, or ``None`` if unknown.
     etag
         The server's version tag when it was indexed, or ``None``.
     last_modified
@@ -96,8 +96,8 @@ class Location:
         Seconds since 1970-01-01 (UTC) after which it must not have been modified, or ``None``. Icechunk records such a
         time, in whole seconds, instead of the time of the modification itself.
     relative_to
-        URL of the vstack that names it relative to itself, which goes on to do so, or ``None``. It tells
-        nothing of the source, and is not compared.
+        URL of the vstack that names the source relative to itself and must continue to do so, or ``None``. It is not a
+        property of the source, and is not compared.
     fingerprint
         Fingerprint of a local file that a vstack knows, or ``None``. It is checked when the file is read, and not
         compared between locations.
@@ -209,7 +209,7 @@ def is_remote(url: str, /) -> bool:
 
 
 def join_url(base: str, relative: str, /) -> str:
-    """Resolve a location that stands in a file at ``base`` (the folder that holds the file).
+    """Resolve a location that is written in a file in the folder ``base``.
 
     >>> join_url("file:///refs", "data/a.nc")
     'file:///refs/data/a.nc'
@@ -240,9 +240,10 @@ def join_url(base: str, relative: str, /) -> str:
 
 
 _SLASH, _DOT = r"(?:[/\\]|%(?:25)*2f)", r"(?:\.|%(?:25)*2e)"
-# What ends a segment: RFC 3986 3.3, the parameters of some servers (";"), and all of it encoded, be it twice.
+# Characters that end a segment: RFC 3986 3.3, the parameters of some servers (";"), and all of them encoded once or
+# twice.
 _DOTS = re.compile(rf"{_SLASH}{_DOT}{{1,2}}(?=[/\\?#;\n]|$|%(?:25)*(?:2f|5c|3f|23|3b|00))", re.IGNORECASE)
-# Bytes C0 and C1 are in no UTF-8; careless decoders make dots and slashes of them.
+# Bytes C0 and C1 never occur in UTF-8; some decoders turn them into dots and slashes.
 _ENCODED = re.compile(r"%(?:25)*(?:[01][0-9a-f]|7f|5c|c0|c1)", re.IGNORECASE)
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")
 
@@ -265,7 +266,7 @@ def are_plain(urls: Sequence[str], /) -> bool:
 
 
 def way_out(url: str, /) -> str | None:
-    """Return why a text is not an absolute URL or leads out of its own folder; ``None`` if neither is true.
+    """Return why a text is not an absolute URL or leads out of its folder; ``None`` if neither is true.
 
     >>> way_out("https://host/data/%2E%2e/secret")
     "has a segment '.' or '..'"
@@ -279,7 +280,7 @@ def way_out(url: str, /) -> str | None:
 
 
 def flaw(url: str, /) -> str | None:
-    """Return what programs could read differently in a URL, or ``None``; it includes `way_out`.
+    """Return which part of a URL programs could read differently, or ``None``; the check includes `way_out`.
 
     >>> flaw("s3://bucket/a//b")
     'has an empty segment'

@@ -1,4 +1,4 @@
-"""Text of others on a terminal, which takes some characters for commands."""
+"""Text from untrusted sources on a terminal, which interprets some characters as commands."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["MAX_SHOWN_ITEMS", "printable"]
 MAX_SHOWN_ITEMS = 20
 """Items of a list that a representation or a message shows; it counts the others."""
 
-# Control characters (C0 but for tab and newline, and C1), and what turns the direction of text around.
+# Control characters (C0 except tab and newline, and C1), and characters that reverse the direction of text.
 _ODD = re.compile("[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 
 
 def printable(text: str, /) -> str:
-    r"""Return text with control characters, which could move the cursor or worse, written as ``\x1b`` and the like.
+    r"""Return text with control characters, which could move the cursor or do worse, escaped as ``\x1b`` and so on.
 
     >>> print(printable("a\x1b[2Jb"))
     a\x1b[2Jb

@@ -1,6 +1,6 @@
 """Name the readers, which turn formats into groups of virtual arrays.
 
-The readers' classes are here by name, and imported when they are asked for: ``virtualstack.readers.HDF5()``.
+The readers' classes are available here by name, and imported on first use: ``virtualstack.readers.HDF5()``.
 """
 
 from __future__ import annotations

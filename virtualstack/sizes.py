@@ -34,7 +34,7 @@ def byte_count(size: int | str, /, *, option: str) -> int:
 
 
 def chunk_byte_count(chunk_size: int | str | None, /, *, auto: int) -> int | None:
-    """Read the bytes of a chunk at most, as readers take them: ``"auto"``, a number of bytes, or ``None`` for any.
+    """Read the maximum bytes of a chunk, as an option of readers: ``"auto"``, a number of bytes, or ``None`` for any.
 
     >>> chunk_byte_count("auto", auto=4096), chunk_byte_count("1 MiB", auto=4096), chunk_byte_count(None, auto=4096)
     (4096, 1048576, None)
@@ -42,7 +42,7 @@ def chunk_byte_count(chunk_size: int | str | None, /, *, auto: int) -> int | Non
     Raises
     ------
     ValueError
-        It is no number of bytes, or none of a chunk.
+        The value is not a number of bytes, or is less than one byte.
     """
     if chunk_size is None or chunk_size == "auto":
         return None if chunk_size is None else auto
