@@ -7,6 +7,7 @@ import pytest
 import zarr
 from h5py import h5t
 
+from tests.data.hdf5_parts import bfloat16, compound, dataset_of, properties, reduced, text
 from virtualstack.codecs.bounded import encoded_size
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.hdf5.elements import ELEMENTS, elements, stored_size
@@ -104,9 +105,7 @@ def test_integers_of_any_bits_are_what_the_library_makes_of_them(letter, order):
 def test_strings_end_where_the_library_ends_them(padding, size):
     """At the first NUL, or before the last spaces; whatever lies behind, and where there is neither."""
     rng = random.Random(size)
-    tid = h5t.C_S1.copy()
-    tid.set_size(size)
-    tid.set_strpad(padding)
+    tid = text(size, padding)
     for letters in (b"\0 a", b" a", b"\0b", b"c", b" ", b"\0"):
         raw = np.frombuffer(bytes(rng.choices(letters, k=N * size)), np.uint8)
         found = element_type(tid.encode())
@@ -117,20 +116,13 @@ def test_strings_end_where_the_library_ends_them(padding, size):
 
 def record() -> h5t.TypeID:
     """Make a compound of what has to be converted and what not, with padding."""
-    text = h5t.C_S1.copy()
-    text.set_size(3)
-    narrow = h5t.STD_I16BE.copy()
-    narrow.set_precision(9)
-    narrow.set_offset(2)
-    inner = h5t.create(h5t.COMPOUND, 7)
-    inner.insert(b"t", 1, text)
-    inner.insert(b"n", 4, narrow)
-    tid = h5t.create(h5t.COMPOUND, 40)
-    tid.insert(b"plain", 2, h5t.IEEE_F32LE)
-    tid.insert(b"texts", 6, h5t.array_create(h5t.array_create(text, (2,)), (2,)))
-    tid.insert(b"inner", 19, inner)
-    tid.insert(b"narrow", 30, h5t.array_create(narrow, (4,)))
-    return tid
+    three, narrow = text(3), reduced(h5t.STD_I16BE, 9, 2)
+    texts = h5t.array_create(h5t.array_create(three, (2,)), (2,))
+    inner = compound(7, ("t", 1, three), ("n", 4, narrow))
+    numbers = h5t.array_create(narrow, (4,))
+    return compound(
+        40, ("plain", 2, h5t.IEEE_F32LE), ("texts", 6, texts), ("inner", 19, inner), ("narrow", 30, numbers)
+    )
 
 
 def test_members_are_converted_where_they_lie():
@@ -239,14 +231,8 @@ def test_zarr_itself_reads_them(tmp_path):
 
 def test_h5py_agrees_on_files(tmp_path):
     """The whole way: written by the library from memory, read by our codec from the raw bytes of a chunk."""
-    brain = h5t.IEEE_F32LE.copy()
-    brain.set_fields(15, 7, 8, 0, 7)
-    brain.set_size(2)
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        space = h5py.h5s.create_simple((N,))
-        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        dcpl.set_chunk((N,))
-        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"x", brain, space, dcpl))
+        dataset = dataset_of(file, "x", bfloat16(), (N,), properties(chunk=((N,),)))
         dataset[...] = np.linspace(-3, 1e30, N)
         _, raw = dataset.id.read_direct_chunk((0,))
         found = element_type(dataset.id.get_type().encode())

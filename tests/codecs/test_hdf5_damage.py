@@ -2,14 +2,13 @@
 
 import re
 import resource
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from tests.codecs.hdf5_pipelines import filters_of
 from tests.codecs.test_hdf5_filters import FILTERS, create, values
+from tests.data.processes import run_python
 from virtualstack.codecs.bounded import bounded_decoder
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
@@ -81,10 +80,8 @@ def _change(text, rng):
 
 def test_no_damage_crashes_or_takes_memory():
     """In a process of its own with little memory; its last line tells which filter it was at."""
-    command = [sys.executable, "-c", "from tests.codecs.test_hdf5_damage import main; main(150)"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, (done.returncode, done.stdout[-100:], done.stderr[-2000:])
-    assert done.stdout.endswith("done\n")
+    said = run_python("from tests.codecs.test_hdf5_damage import main; main(150)", timeout=600)
+    assert said.endswith("done\n")
 
 
 @pytest.mark.parametrize("name", DAMAGED)

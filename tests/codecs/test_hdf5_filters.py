@@ -1,6 +1,5 @@
 """Chunks that HDF5's filters wrote, decoded one by one: each against what the HDF5 library reads."""
 
-import itertools
 import math
 
 import h5py
@@ -11,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import ALL, examples
-from tests.codecs.hdf5_pipelines import filters_of
+from tests.codecs.hdf5_pipelines import check_chunks, filters_of, in_memory
+from tests.data.hdf5_parts import dataset_of, properties
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.formats.hdf5.filters import filter_codecs, obstacle, passed
+from virtualstack.formats.hdf5.filters import filter_codecs
 
-NAMES = itertools.count()
 SHAPES = {
     (20, 40): [(16, 30), (13, 7)],
     (150,): [(64,), (150,)],
@@ -71,25 +70,11 @@ def values(kind, shape, dtype):
 
 
 def create(data, chunks, **options):
-    """Write a dataset into a file in memory, and open it again: no decoded chunk is in the library's cache."""
-    with h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False) as file:
-        file.create_dataset("x", data=data, chunks=chunks, **options)
-        file.flush()
-        image = file.id.get_file_image()
-    return h5py.File(h5py.h5f.open_file_image(image))["x"]
+    return in_memory(lambda file: file.create_dataset("x", data=data, chunks=chunks, **options))
 
 
-def check_chunks(dataset):
-    """Decode all chunks as they are stored, compare them with what the library reads, and give how many there are."""
-    filters = filters_of(dataset.id.get_create_plist())
-    assert obstacle(filters) is None
-    corners = [range(0, n, c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]
-    for corner in itertools.product(*corners):
-        mask, raw = dataset.id.read_direct_chunk(corner)
-        got = decode(raw, filter_codecs(passed(filters, mask)), dataset.dtype, dataset.chunks)
-        expected = dataset[tuple(slice(a, a + c) for a, c in zip(corner, dataset.chunks, strict=True))]
-        shown = got[tuple(slice(n) for n in expected.shape)]
-        assert np.ascontiguousarray(shown).tobytes() == expected.tobytes(), (corner, filters)
+def check(dataset):
+    check_chunks(dataset.id, dataset[...], may_skip=True)
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -104,7 +89,7 @@ def test_filters_decode_as_the_library_does(name):
     for i, dtype in enumerate(dtypes):
         for j, (shape, chunks) in enumerate(layouts):
             for kind in kinds if ALL else [kinds[(i + j) % 3]]:
-                check_chunks(create(values(kind, shape, dtype), chunks, **FILTERS[name]))
+                check(create(values(kind, shape, dtype), chunks, **FILTERS[name]))
 
 
 @st.composite
@@ -138,21 +123,19 @@ def test_any_dtype_shape_and_parameters(data):
     n_bytes = math.prod(shape) * dtype.itemsize
     raw = rng.integers(0, data.draw(st.sampled_from([1, 3, 40, 256])), n_bytes).astype("u1")
     values = np.frombuffer(np.sort(raw).tobytes() if data.draw(st.booleans()) else raw.tobytes(), dtype).reshape(shape)
-    check_chunks(create(values, chunks, **how))
+    check(create(values, chunks, **how))
 
 
 def test_a_shuffle_behind_a_compressor_need_not_have_whole_elements():
     """The bytes left over stay as they are, at the end."""
-    dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    dcpl.set_chunk((100,))
-    dcpl.set_deflate(4)
-    dcpl.set_shuffle()
-    file = h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False)
-    space = h5py.h5s.create_simple((100,))
-    dataset = h5py.Dataset(h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, space, dcpl))
-    dataset[...] = walk(100, "i4")
+
+    def fill(file):
+        dcpl = properties(chunk=((100,),), deflate=(4,), shuffle=())
+        dataset_of(file, "x", h5py.h5t.STD_I32LE, (100,), dcpl)[...] = walk(100, "i4")
+
+    dataset = in_memory(fill)
     assert len(dataset.id.read_direct_chunk((0,))[1]) % 4
-    check_chunks(dataset)
+    check(dataset)
 
 
 def test_a_damaged_checksum_is_told():

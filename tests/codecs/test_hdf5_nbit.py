@@ -2,21 +2,19 @@
 
 import itertools
 
-import h5py
 import numpy as np
 import pytest
-from h5py import h5d, h5f, h5p, h5s, h5t
+from h5py import h5s, h5t
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.codecs.hdf5_pipelines import filters_of
+from tests.codecs.hdf5_pipelines import check_chunks, filters_of, in_memory
+from tests.data.hdf5_parts import dataset_of, properties, reduced, text
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.hdf5.packed_bits import PADDING_BYTES, gather, unpack
 from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
-
-NAMES = itertools.count()
 
 
 def least_bits(size):
@@ -53,9 +51,7 @@ def others(draw):
     size = draw(st.integers(1, 9))
     if draw(st.booleans()):
         return h5t.create(h5t.OPAQUE, size)
-    text = h5t.C_S1.copy()
-    text.set_size(size)
-    return text
+    return text(size)
 
 
 def arrays(base):
@@ -89,18 +85,15 @@ class LibraryError(Exception):
 
 def create(tid, n, chunk, rng):
     """Write random bytes as elements of a datatype, without conversion, through nbit."""
-    file = h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False)
-    dcpl = h5p.create(h5p.DATASET_CREATE)
-    dcpl.set_chunk((chunk,))
-    dcpl.set_filter(5)
-    dataset = h5d.create(file.id, b"x", tid, h5s.create_simple((n,)), dcpl)
-    if "of which HDF5 itself loses bits" in (obstacle(filters_of(dataset.get_create_plist())) or ""):
-        raise LibraryError
-    raw = np.frombuffer(rng.bytes(n * tid.get_size()), f"V{tid.get_size()}")
-    dataset.write(h5s.ALL, h5s.ALL, raw, tid)
-    file.flush()
-    # a file opened again: nothing is in the library's cache of decoded chunks
-    return h5d.open(h5f.open_file_image(file.id.get_file_image()), b"x")
+
+    def fill(file):
+        dataset = dataset_of(file, "x", tid, (n,), properties(chunk=((chunk,),), filter=(5,))).id
+        if "of which HDF5 itself loses bits" in (obstacle(filters_of(dataset.get_create_plist())) or ""):
+            raise LibraryError
+        raw = np.frombuffer(rng.bytes(n * tid.get_size()), f"V{tid.get_size()}")
+        dataset.write(h5s.ALL, h5s.ALL, raw, tid)
+
+    return in_memory(fill).id
 
 
 def stored(dataset):
@@ -111,15 +104,7 @@ def stored(dataset):
 
 
 def check(dataset):
-    filters = filters_of(dataset.get_create_plist())
-    assert obstacle(filters) is None
-    elements, (chunk,) = stored(dataset), dataset.get_create_plist().get_chunk()
-    for start in range(0, len(elements), chunk):
-        mask, raw = dataset.read_direct_chunk((start,))
-        assert not mask
-        got = decode(raw, filter_codecs(filters), elements.dtype, (chunk,))
-        expected = elements[start : start + chunk]
-        assert got[: len(expected)].tobytes() == expected.tobytes(), filters
+    check_chunks(dataset, stored(dataset))
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -143,9 +128,7 @@ def test_every_precision_and_offset(size):
     for order, precision in itertools.product(["LE", "BE"], range(least_bits(size), 8 * size + 1)):
         for offset in {0, 1, (8 * size - precision) // 2, 8 * size - precision - 1, 8 * size - precision}:
             if 0 <= offset <= 8 * size - precision:
-                tid = getattr(h5t, f"STD_U{8 * size}{order}").copy()
-                tid.set_precision(precision)
-                tid.set_offset(offset)
+                tid = reduced(getattr(h5t, f"STD_U{8 * size}{order}"), precision, offset)
                 check(create(tid, 21, 13, np.random.default_rng(precision)))
 
 

@@ -5,57 +5,47 @@ import itertools
 import h5py
 import numpy as np
 import pytest
-from h5py import h5p, h5z
+from h5py import h5z
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.codecs.hdf5_pipelines import filters_of
+from tests.codecs.hdf5_pipelines import check_chunks, filters_of, in_memory
+from tests.data.hdf5_parts import dataset_of, properties
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
+from virtualstack.formats.hdf5.filters import filter_codecs
 
-NAMES = itertools.count()
 INTEGERS = [f"{order}{kind}{size}" for order, kind, size in itertools.product("<>", "iu", (1, 2, 4, 8))]
 FLOATS = ["<f4", ">f4", "<f8", ">f8"]
 DECIMALS, FILL_AVAILABLE = 1, 7
 
 
 def create(data, chunk, kind, factor, *, fill=None, change=None):
-    """Write values, and open the file again; what the library keeps in its cache is not rounded."""
-    with h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False) as file:
-        dcpl = h5p.create(h5p.DATASET_CREATE)
-        dcpl.set_chunk((chunk,))
-        dcpl.set_scaleoffset(kind, factor)
+    """Write values, and change parameters in the file; what a chunk decodes to depends on these alone."""
+
+    def write(file):
+        dcpl = properties(chunk=((chunk,),), scaleoffset=(kind, factor))
         if fill is not None:
             dcpl.set_fill_value(np.array(fill, data.dtype))
-        tid, space = h5py.h5t.py_create(data.dtype), h5py.h5s.create_simple(data.shape)
-        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"x", tid, space, dcpl))
-        dataset[...] = data
-        (step,) = filters_of(dataset.id.get_create_plist())
-        file.flush()
-        image = file.id.get_file_image()
-    # h5py does not ask for everything; what a chunk decodes to depends on the parameters in the file alone
-    values = [*step.values]
-    for i, value in (change or {}).items():
-        values[i] = value
-    old, new = (np.array(x, "<u4").tobytes() for x in (step.values, values))
-    assert image.count(old) == 1
-    image = image.replace(old, new)
-    return h5py.File(h5py.h5f.open_file_image(image))["x"]
+        dataset_of(file, "x", h5py.h5t.py_create(data.dtype), data.shape, dcpl)[...] = data
+        steps.extend(filters_of(file["x"].id.get_create_plist()))
+
+    def changed(image):
+        (step,) = steps
+        values = [*step.values]
+        for i, value in (change or {}).items():  # h5py does not ask for everything
+            values[i] = value
+        old, new = (np.array(x, "<u4").tobytes() for x in (step.values, values))
+        assert image.count(old) == 1
+        return image.replace(old, new)
+
+    steps = []
+    return in_memory(write, changed)
 
 
 def check(dataset):
-    filters = filters_of(dataset.id.get_create_plist())
-    assert obstacle(filters) is None
-    expected, (chunk,) = dataset[...], dataset.chunks
-    for start in range(0, len(expected), chunk):
-        mask, raw = dataset.id.read_direct_chunk((start,))
-        assert not mask
-        got = decode(raw, filter_codecs(filters), dataset.dtype, (chunk,))
-        part = expected[start : start + chunk]
-        assert got[: len(part)].tobytes() == part.tobytes(), filters
-    return filters
+    return check_chunks(dataset.id, dataset[...])
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -71,9 +61,8 @@ def test_any_integers(data):
     bits = data.draw(st.just(0) | st.integers(0, 8 * dtype.itemsize))
     values = np.array(numbers, dtype)
     chunk = data.draw(st.integers(1, len(values)))
-    check(
-        create(values, chunk, h5z.SO_INT, bits, fill=fill, change=data.draw(st.sampled_from([{}, {FILL_AVAILABLE: 0}])))
-    )
+    change = data.draw(st.sampled_from([{}, {FILL_AVAILABLE: 0}]))
+    check(create(values, chunk, h5z.SO_INT, bits, fill=fill, change=change))
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -87,16 +76,8 @@ def test_any_floats(data):
     fill = data.draw(st.none() | st.sampled_from(values.tolist()) | st.just(-9999.0))
     decimals = data.draw(st.integers(0, 9))
     chunk = data.draw(st.integers(1, len(values)))
-    check(
-        create(
-            values,
-            chunk,
-            h5z.SO_FLOAT_DSCALE,
-            decimals,
-            fill=fill,
-            change=data.draw(st.sampled_from([{}, {FILL_AVAILABLE: 0}])),
-        )
-    )
+    change = data.draw(st.sampled_from([{}, {FILL_AVAILABLE: 0}]))
+    check(create(values, chunk, h5z.SO_FLOAT_DSCALE, decimals, fill=fill, change=change))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -1,13 +1,14 @@
 """Codecs that other packages register: values as theirs, or refused, and never more memory than is expected."""
 
 import struct
-import subprocess
 import sys
 import zlib
 
 import numpy as np
 import pytest
 
+from tests.data.make_grib import edited
+from tests.data.processes import run_python
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.codecs.limits import image_size, png_without_texts
@@ -141,21 +142,15 @@ def test_bombs_of_imagecodecs(pytestconfig):
     if sys.platform != "linux":
         pytest.skip("peaks of memory are read from /proc")
     names = " ".join(sorted(name.removeprefix("imagecodecs_") for name in CLASSES))
-    args = [sys.executable, "-c", BOMBS, str(pytestconfig.rootpath), names]
-    done = subprocess.run(args, capture_output=True, text=True, timeout=300, check=True)
-    lines = done.stdout.splitlines()
-    assert sum(" HELD" in line for line in lines) > 50, done.stdout
+    lines = run_python(BOMBS, pytestconfig.rootpath, names).splitlines()
+    assert sum(" HELD" in line for line in lines) > 50, lines
     assert [line for line in lines if " HELD" not in line and not line.endswith("is no bomb")] == []
 
 
 def message(side):
     """Give a GRIB message of ``side`` x ``side`` equal values: 179 bytes."""
-    eccodes = pytest.importorskip("eccodes")
-    handle = eccodes.codes_new_from_samples("regular_ll_sfc_grib2", eccodes.CODES_PRODUCT_GRIB)
-    for key, value in {"Ni": side, "Nj": side, "numberOfDataPoints": side**2, "numberOfValues": side**2}.items():
-        eccodes.codes_set(handle, key, value)
-    eccodes.codes_set(handle, "bitsPerValue", 0)
-    return eccodes.codes_get_message(handle)
+    keys = {"Ni": side, "Nj": side, "numberOfDataPoints": side**2, "numberOfValues": side**2, "bitsPerValue": 0}
+    return edited("regular_ll_sfc_grib2", keys)
 
 
 @pytest.mark.parametrize("var", ["values", "latitude"])

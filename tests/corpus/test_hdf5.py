@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.corpus.report import CORPUS, corpus_files, judge
-from virtualstack.location import absolute_url
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.storage import Storage
+from tests.formats.groups import group_of
+from virtualstack.readers import HDF5
 
 pytestmark = pytest.mark.skipif(not corpus_files(), reason=f"no corpus at {CORPUS}")
 
@@ -37,4 +36,4 @@ def test_every_dataset_is_equal_or_refused_by_name(path):
 def test_the_parsers_and_the_library_agree(path):
     """On every name, attribute, shape, fill value and chunk."""
     reader = HDF5(metadata="check")
-    reader.read(absolute_url(path), Storage.from_option(None), ReadOptions())
+    group_of(path, reader)

@@ -7,10 +7,9 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.formats.groups import group_of
 from tests.formats.netcdf3.comparison import compare_with_netcdf4
-from virtualstack.location import absolute_url
-from virtualstack.readers import NetCDF3, ReadOptions
-from virtualstack.storage import Storage
+from virtualstack.readers import NetCDF3
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "netcdf3"
 FILES = sorted(path.name for path in CORPUS.glob("*.nc"))
@@ -31,7 +30,7 @@ pytestmark = [
 def test_every_variable_is_as_netcdf4_shows_it(name, chunk_size):
     """Raw values, dims, attributes with their types, in chunks of any size."""
     path = CORPUS / name
-    group = NetCDF3(chunk_size=chunk_size).read(absolute_url(path), Storage.from_option(None), ReadOptions())
+    group = group_of(path, NetCDF3(chunk_size=chunk_size))
     assert not group.refusals
     compare_with_netcdf4(path, group)
 

@@ -25,7 +25,7 @@ from virtualstack.storage import Storage
 
 PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
-_NUMBERS = {
+NUMBERS = {
     "u1": "Byte",
     "i1": "Int8",
     "u2": "UInt16",
@@ -116,8 +116,8 @@ def _type(name: str, tid: h5t.TypeID) -> tuple[str, str, list[str], list[str]]:
     if kind in (h5t.INTEGER, h5t.FLOAT):
         is_whole = tid.get_precision() == 8 * tid.get_size() and tid.get_order() in _ORDERS
         code = np.dtype(tid.dtype).str[1:] if is_whole and tid.get_size() in (1, 2, 4, 8) else ""
-        if code in _NUMBERS and int(code[1]) == tid.get_size():
-            return _NUMBERS[code], "", [], []
+        if code in NUMBERS and int(code[1]) == tid.get_size():
+            return NUMBERS[code], "", [], []
     if kind == h5t.STRING:
         return "String", "", [], []
     if kind == h5t.ENUM:
@@ -159,9 +159,9 @@ def _attribute_lines(attributes: Any) -> list[str]:
             kind = "String"
         else:
             numbers = np.asarray(value)
-            if numbers.dtype.str[1:] not in _NUMBERS or not numbers.size or numbers.ndim > 1:
+            if numbers.dtype.str[1:] not in NUMBERS or not numbers.size or numbers.ndim > 1:
                 continue
-            kind = _NUMBERS[numbers.dtype.str[1:]]
+            kind = NUMBERS[numbers.dtype.str[1:]]
             # libdap: as many digits as make the number again
             form = {"f4": "%.9g", "f8": "%.17g"}.get(numbers.dtype.str[1:], "%d")
             texts = [form % x for x in numbers.reshape(-1)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,7 @@ def message(
     after: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Make a message of 4 x 6 points; ``after`` is set once there are values, such as a packing."""
-    handle = eccodes.codes_new_from_samples(sample, eccodes.CODES_PRODUCT_GRIB)
-    try:
+    with opened(sample) as handle:
         for key, value in {**GRID, **CORNERS, **(keys or {})}.items():
             eccodes.codes_set(handle, key, value)
         n = eccodes.codes_get(handle, "Ni") * eccodes.codes_get(handle, "Nj")
@@ -47,8 +47,47 @@ def message(
         for key, value in (after or {}).items():
             eccodes.codes_set(handle, key, value)
         return bytes(eccodes.codes_get_message(handle))
+
+
+def edited(origin: bytes | str, keys: Mapping[str, Any] | None = None, /, *, values: Any = None) -> bytes:
+    """Set keys, then values, of a message, or of a sample of eccodes that is named."""
+    with opened(origin) as handle:
+        for key, value in (keys or {}).items():
+            set_key = eccodes.codes_set_array if isinstance(value, np.ndarray) else eccodes.codes_set
+            set_key(handle, key, value)
+        if values is not None:
+            eccodes.codes_set_values(handle, np.asarray(values, "f8"))
+        return bytes(eccodes.codes_get_message(handle))
+
+
+@contextmanager
+def opened(origin: bytes | str) -> Iterator[int]:
+    """Open a message, or a sample of eccodes that is named, as a handle of eccodes."""
+    if isinstance(origin, str):
+        handle = eccodes.codes_new_from_samples(origin, eccodes.CODES_PRODUCT_GRIB)
+    else:
+        handle = eccodes.codes_new_from_message(bytes(origin))
+    try:
+        yield handle
     finally:
         eccodes.codes_release(handle)
+
+
+def values_of_message(data: bytes) -> np.ndarray[Any, Any]:
+    """Decode a message with eccodes to float32."""
+    with opened(data) as handle:
+        return eccodes.codes_get_double_array(handle, "values").astype("f4")
+
+
+def points_of(data: bytes) -> list[tuple[float, float, float]]:
+    """List latitude, longitude and value of all points, as eccodes goes over them."""
+    found = []
+    with opened(data) as handle:
+        points = eccodes.codes_grib_iterator_new(handle, 0)
+        while point := eccodes.codes_grib_iterator_next(points):
+            found.append(point)
+        eccodes.codes_grib_iterator_delete(points)
+    return found
 
 
 def write(path: Path, messages: Iterable[bytes]) -> Path:
@@ -82,11 +121,17 @@ def merged(messages: Iterable[bytes]) -> bytes:
     return first[:8] + (16 + len(body)).to_bytes(8, "big") + body
 
 
+def section(message: bytes, kind: int) -> int:
+    """Return where a section of a message of GRIB 2 begins."""
+    at = 16
+    while message[at + 4] != kind:
+        at += int.from_bytes(message[at : at + 4], "big")
+    return at
+
+
 def with_data(message: bytes, n: int) -> tuple[bytes, int]:
     """Begin a message of GRIB 2 like another one, with so many bytes of data; give it up to those, and its length."""
-    at = 16
-    while message[at + 4] != 7:
-        at += int.from_bytes(message[at : at + 4], "big")
+    at = section(message, 7)
     length = at + 5 + n + 4
     return message[:8] + length.to_bytes(8, "big") + message[16:at] + (5 + n).to_bytes(4, "big") + b"\7", length
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5s, h5t
+
+from tests.data.hdf5_parts import bfloat16, compound, dataset_of, properties, reduced, text
 
 A = np.arange(24, dtype="i4").reshape(4, 6)
 BUILDERS: dict[str, Callable[[Path], None]] = {}
@@ -30,13 +31,6 @@ def make(name: str, folder: Path) -> Path:
 
 def numbered(shape: tuple[int, ...], dtype: str = "f8") -> np.ndarray:
     return (np.arange(np.prod(shape, dtype=int)) % 251).reshape(shape).astype(dtype)
-
-
-def low_level(
-    file: h5py.File, name: str, tid: h5t.TypeID, shape: tuple[int, ...], dcpl: h5p.PropDCID | None = None
-) -> h5py.Dataset:
-    space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
-    return h5py.Dataset(h5d.create(file.id, name.encode(), tid, space, dcpl))
 
 
 def chunk_indexes(path: Path, libver: str | tuple[str, str], *, userblock_size: int = 0) -> None:
@@ -86,10 +80,8 @@ def chunk_indexes(path: Path, libver: str | tuple[str, str], *, userblock_size: 
         file.create_dataset("no_elements", (0, 5), "i4", chunks=(10, 5), maxshape=(None, 5))
         file.create_dataset("contiguous", data=A)
         file.create_dataset("contiguous_never_written", (4, 6), "i4", fillvalue=5)
-        early = h5p.create(h5p.DATASET_CREATE)
-        early.set_chunk((3, 4))
-        early.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-        low_level(file, "implicit", h5t.STD_I32LE, (20, 30), early)[...] = numbered((20, 30), "i4")
+        early = properties(chunk=((3, 4),), alloc_time=(h5d.ALLOC_TIME_EARLY,))
+        dataset_of(file, "implicit", h5t.STD_I32LE, (20, 30), early)[...] = numbered((20, 30), "i4")
 
 
 for _libver in LIBVERS:
@@ -101,10 +93,9 @@ for _libver in LIBVERS:
 @builder
 def layouts(path: Path) -> None:
     with h5py.File(path, "w") as file:
-        compact = h5p.create(h5p.DATASET_CREATE)
-        compact.set_layout(h5d.COMPACT)
-        low_level(file, "compact", h5t.STD_I32BE, (4, 6), compact)[...] = A
-        low_level(file, "compact_never_written", h5t.STD_I32BE, (4, 6), compact)
+        compact = properties(layout=(h5d.COMPACT,))
+        dataset_of(file, "compact", h5t.STD_I32BE, (4, 6), compact)[...] = A
+        dataset_of(file, "compact_never_written", h5t.STD_I32BE, (4, 6), compact)
         file["scalar"] = np.float64(3)
         file.create_dataset("scalar_never_written", (), "f4", fillvalue=2)
         file["null"] = h5py.Empty("f4")
@@ -121,13 +112,12 @@ def fill_times(path: Path) -> None:
             "alloc": h5d.FILL_TIME_ALLOC,
         }.items():
             for has_fill, is_chunked in itertools.product((False, True), (False, True)):
-                dcpl = h5p.create(h5p.DATASET_CREATE)
-                dcpl.set_fill_time(when)
+                dcpl = properties(fill_time=(when,))
                 if has_fill:
                     dcpl.set_fill_value(np.array(7, "i4"))
                 if is_chunked:
                     dcpl.set_chunk((3,))
-                dataset = low_level(file, f"{name}_{has_fill}_{is_chunked}", h5t.STD_I32LE, (6,), dcpl)
+                dataset = dataset_of(file, f"{name}_{has_fill}_{is_chunked}", h5t.STD_I32LE, (6,), dcpl)
                 if is_chunked:
                     dataset[:2] = 1
 
@@ -167,12 +157,7 @@ def strings(path: Path) -> None:
         file.create_dataset("padded", data=np.array([b"ab", b"c\0d", b"efghi"], "S5"), chunks=(2,), compression="gzip")
         file["utf8"] = np.array(["é".encode(), b"x"], "S2").astype(h5py.string_dtype("utf-8", 2))
         for name, padding in (("terminated", h5t.STR_NULLTERM), ("spaces", h5t.STR_SPACEPAD)):
-            tid = h5t.C_S1.copy()
-            tid.set_size(5)
-            tid.set_strpad(padding)
-            dataset = low_level(file, name, tid, (2,))
-            raw = np.array([b"a\0zzz", b"bc   "], "S5")
-            dataset.id.write(h5s.ALL, h5s.ALL, raw, tid)
+            dataset_of(file, name, text(5, padding), (2,), raw=np.array([b"a\0zzz", b"bc   "], "S5"))
         file.create_dataset("text", data=["a", "", "wörld", "x" * 300], dtype=h5py.string_dtype())
         file.create_dataset("text_scalar", data="one", dtype=h5py.string_dtype())
         file.create_dataset("text_chunked", (5,), h5py.string_dtype(), chunks=(2,), compression="gzip")[:2] = ["q", "r"]
@@ -190,30 +175,23 @@ def no_zarr_type(path: Path) -> None:
         file.create_dataset("region", (1,), h5py.regionref_dtype)
         file.create_dataset("with_text", (2,), [("a", "i4"), ("s", h5py.string_dtype())])
         file.create_dataset("with_reference", (2,), [("a", "i4"), ("r", h5py.ref_dtype)])
-        low_level(file, "long_double", h5t.NATIVE_LDOUBLE, (3,))[...] = 1
+        dataset_of(file, "long_double", h5t.NATIVE_LDOUBLE, (3,))[...] = 1
 
 
 @builder
 def odd_numbers(path: Path) -> None:
     with h5py.File(path, "w") as file:
-        narrow = h5t.STD_I32LE.copy()
-        narrow.set_precision(12)
-        narrow.set_offset(4)
-        low_level(file, "precision12", narrow, (4, 6))[...] = A
-        brain = h5t.IEEE_F32LE.copy()
-        brain.set_fields(15, 7, 8, 0, 7)
-        brain.set_size(2)
+        dataset_of(file, "precision12", reduced(h5t.STD_I32LE, 12, 4), (4, 6))[...] = A
         three = h5t.STD_I32LE.copy()
         three.set_size(3)
-        low_level(file, "three_bytes", three, (4, 6))
-        low_level(file, "bfloat16", brain, (4, 6))[...] = A
+        dataset_of(file, "three_bytes", three, (4, 6))
+        dataset_of(file, "bfloat16", bfloat16(), (4, 6))[...] = A
 
 
 @builder
 def bitfields(path: Path) -> None:
     """Datasets, members and attributes of bitfields; PyTables writes bool as one of 8 bits."""
-    fill = h5p.create(h5p.DATASET_CREATE)
-    fill.set_chunk((2,))
+    fill = properties(chunk=((2,),))
     # H5Tencode: two bytes, then HDF5 spec IV.A.2.d, class 4: 2 bytes in size, from bit 3, of 5 bits; and 3 bytes
     narrow, three = (
         h5t.decode(bytes.fromhex(x)) for x in ("0300140000000200000003000500", "0300140000000300000000001800")
@@ -222,13 +200,12 @@ def bitfields(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["x"] = A
         for name, tid in types.items():
-            record, pair = h5t.create(h5t.COMPOUND, tid.get_size() + 1), h5t.array_create(tid, (2,))
-            record.insert(b"a", 0, h5t.STD_I8LE)
-            record.insert(b"b", 1, tid)
+            record = compound(tid.get_size() + 1, ("a", 0, h5t.STD_I8LE), ("b", 1, tid))
+            pair = h5t.array_create(tid, (2,))
             for kind, element in {"one": tid, "member": record, "pair": pair}.items():
                 raw = numbered((5 * element.get_size(),), "u1").view(f"V{element.get_size()}")
-                low_level(file, f"{name}_{kind}", element, (5,)).id.write(h5s.ALL, h5s.ALL, raw, element)
-            low_level(file, f"{name}_never_written", tid, (5,), fill)
+                dataset_of(file, f"{name}_{kind}", element, (5,), raw=raw)
+            dataset_of(file, f"{name}_never_written", tid, (5,), fill)
             for owner in (file, file["x"]):
                 raw = numbered((tid.get_size(),), "u1").view(f"V{tid.get_size()}").reshape(())
                 h5py.h5a.create(owner.id, name.encode(), tid, h5s.create(h5s.SCALAR)).write(raw, tid)
@@ -247,11 +224,8 @@ def filters(path: Path) -> None:
         }
         for name, how in options.items():
             file.create_dataset(name, data=numbered((23, 31), "i4"), chunks=(5, 7), **how)
-        odd = h5p.create(h5p.DATASET_CREATE)
-        odd.set_chunk((2, 3))
-        odd.set_deflate(4)
-        odd.set_shuffle()
-        low_level(file, "shuffle_after_gzip", h5t.STD_I32LE, (4, 6), odd)[...] = A
+        odd = properties(chunk=((2, 3),), deflate=(4,), shuffle=())
+        dataset_of(file, "shuffle_after_gzip", h5t.STD_I32LE, (4, 6), odd)[...] = A
         file.create_dataset("bytes_shuffled", data=numbered((50,), "u1"), chunks=(7,), shuffle=True)
 
 
@@ -318,27 +292,3 @@ def external(path: Path) -> None:
         file.create_dataset("lost", (4, 6), "i4", external=[(str(path.with_suffix(".lost")), 0, 96)])
         file.create_dataset("short", (4, 6), "i4", external=[(str(path.with_suffix(".short")), 0, 96)])
     path.with_suffix(".short").write_bytes(b"\1" * 50)
-
-
-def library() -> ctypes.CDLL | None:
-    """Give the HDF5 library that h5py's wheel carries, for what h5py does not wrap."""
-    found = list(Path(h5py.__file__).parents[1].glob("h5py.libs/libhdf5-*"))
-    return ctypes.CDLL(str(found[0])) if found else None
-
-
-def unfiltered_edges(path: Path) -> bool:
-    """Chunks that reach past the array are stored without filters (H5Pset_chunk_opts); False if it cannot be made."""
-    hdf5 = library()
-    if hdf5 is None:
-        return False
-    hdf5.H5Pset_chunk_opts.argtypes = [ctypes.c_int64, ctypes.c_uint]
-    with h5py.File(path, "w", libver="latest") as file:
-        for name, shape, maxshape in (("fixed", (11, 13), (11, 13)), ("grown", (11, 13), (None, 13))):
-            dcpl = h5p.create(h5p.DATASET_CREATE)
-            dcpl.set_chunk((4, 5))
-            dcpl.set_deflate(4)
-            if hdf5.H5Pset_chunk_opts(dcpl.id, 2) < 0:
-                return False
-            space = h5s.create_simple(shape, tuple(h5s.UNLIMITED if n is None else n for n in maxshape))
-            h5py.Dataset(h5d.create(file.id, name.encode(), h5t.STD_I32LE, space, dcpl))[...] = numbered(shape, "i4")
-    return True

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from h5py import h5d, h5f, h5p, h5s, h5t
+from h5py import h5d, h5f, h5p, h5t
+
+from tests.data.hdf5_parts import dataset_of, library, properties
 
 LIBVERS = {
     "earliest": (h5f.LIBVER_EARLIEST, h5f.LIBVER_LATEST),
@@ -20,12 +22,6 @@ LIBVERS = {
     "v114": (h5f.LIBVER_V114, h5f.LIBVER_V114),
     "latest": (h5f.LIBVER_LATEST, h5f.LIBVER_LATEST),
 }
-
-
-def library() -> ctypes.CDLL | None:
-    """Give the HDF5 library that h5py's wheel carries, for what h5py does not wrap."""
-    found = list(Path(h5py.__file__).parents[1].glob("h5py.libs/libhdf5-*"))
-    return ctypes.CDLL(str(found[0])) if found else None
 
 
 def create(
@@ -98,11 +94,8 @@ def small(file: h5py.File) -> None:
             add(file, f"{name}{suffix}_grown", shape, maxshape, chunks, filtered=filtered, write=grow)
             add(file, f"{name}{suffix}_shrunk", shape, maxshape, chunks, filtered=filtered, write=shrink)
     for name, shape, maxshape in (("implicit", (20, 30), None), ("implicit_max", (20, 30), (26, 33))):
-        dcpl = h5p.create(h5p.DATASET_CREATE)
-        dcpl.set_chunk((3, 4))
-        dcpl.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-        space = h5s.create_simple(shape, maxshape)
-        h5py.Dataset(h5d.create(file.id, name.encode(), h5t.STD_I32LE, space, dcpl))[...] = numbered(shape, "i4")
+        dcpl = properties(chunk=((3, 4),), alloc_time=(h5d.ALLOC_TIME_EARLY,))
+        dataset_of(file, name, h5t.STD_I32LE, shape, dcpl, maxshape=maxshape)[...] = numbered(shape, "i4")
     masked = file.create_dataset("masked", (10, 10), "u1", chunks=(5, 5), maxshape=(None, 10), compression="gzip")
     masked.id.write_direct_chunk((0, 0), bytes(25), filter_mask=1)
     masked[5:, 5:] = 1
@@ -203,12 +196,9 @@ def unfiltered_edges(file: h5py.File) -> None:
     assert hdf5 is not None
     hdf5.H5Pset_chunk_opts.argtypes = [ctypes.c_int64, ctypes.c_uint]
     for name, maxshape in {"fixed": (11, 13), "first": (None, 13), "second": (11, None), "both": (None, None)}.items():
-        dcpl = h5p.create(h5p.DATASET_CREATE)
-        dcpl.set_chunk((4, 5))
-        dcpl.set_deflate(4)
+        dcpl = properties(chunk=((4, 5),), deflate=(4,))
         assert hdf5.H5Pset_chunk_opts(dcpl.id, 2) >= 0
-        space = h5s.create_simple((11, 13), tuple(h5s.UNLIMITED if n is None else n for n in maxshape))
-        h5py.Dataset(h5d.create(file.id, name.encode(), h5t.STD_I32LE, space, dcpl))[...] = 1
+        dataset_of(file, name, h5t.STD_I32LE, (11, 13), dcpl, maxshape=maxshape)[...] = numbered((11, 13), "i4")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5t
+
+from tests.data.hdf5_parts import dataset_of, properties
 
 __all__ = ["make_one_after_another", "make_sparse"]
 
@@ -51,11 +53,8 @@ def make_sparse(path: Path, *, libver: str = "earliest", n_chunks: int = 150_000
 
     All chunks have their place in the file, and the nodes of the chunk index lie among them.
     """
-    properties = h5p.create(h5p.DATASET_CREATE)
-    properties.set_chunk((1, 25_000))
-    properties.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-    properties.set_fill_time(h5d.FILL_TIME_NEVER)
+    times = {"alloc_time": (h5d.ALLOC_TIME_EARLY,), "fill_time": (h5d.FILL_TIME_NEVER,)}
     with h5py.File(path, "w", libver=libver) as file:
-        space = h5s.create_simple((n_chunks, 25_000))
-        h5d.create(file.id, b"values", h5t.IEEE_F32LE, space, properties)
+        dcpl = properties(chunk=((1, 25_000),), **times)
+        dataset_of(file, "values", h5t.IEEE_F32LE, (n_chunks, 25_000), dcpl)
     return path

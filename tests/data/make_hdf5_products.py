@@ -6,7 +6,9 @@ from pathlib import Path
 import h5py
 import netCDF4
 import numpy as np
-from h5py import h5a, h5d, h5s, h5t
+from h5py import h5a, h5s, h5t
+
+from tests.data.hdf5_parts import compound, dataset_of
 
 RNG = np.random.default_rng(0)
 TEXT = h5py.string_dtype()
@@ -15,13 +17,6 @@ TEXT = h5py.string_dtype()
 def fixed(text: str) -> np.bytes_:
     """Give text of a fixed length, as C programs write attributes."""
     return np.bytes_(text.encode())
-
-
-def typed(file: h5py.Group, name: str, tid: h5t.TypeID, values: np.ndarray) -> h5py.Dataset:
-    """Write stored elements of a type that h5py does not make itself."""
-    dataset = h5d.create(file.id, name.encode(), tid, h5s.create_simple(values.shape))
-    dataset.write(h5s.ALL, h5s.ALL, values, tid)
-    return h5py.Dataset(dataset)
 
 
 def matlab(path: Path) -> Path:
@@ -249,25 +244,17 @@ def pytables(path: Path) -> Path:
         for name, shape in {"abounds": (0,), "sorted": (0, 1024), "sortedLR": (21,), "indices": (0, 1024)}.items():
             data = index.create_dataset(name, shape, "i8", maxshape=(None, *shape[1:]), chunks=(16, *shape[1:]))
             mark(data, "EARRAY", EXTDIM=np.int32(0))
-        bits = typed(file, "mask", h5t.STD_B8LE, RNG.integers(0, 2, (5, 4)).astype("u1"))
+        bits = dataset_of(file, "mask", h5t.STD_B8LE, (5, 4), raw=RNG.integers(0, 2, (5, 4)).astype("u1"))
         mark(bits, "CARRAY")
         mark(file.create_dataset("z", data=RNG.random(4) + 1j), "ARRAY")
-        mixed = typed(
-            file, "flags", _compound(), np.array([(1, 1.5), (0, 2.5)], [("ok", "u1"), ("x", "f8")]).view("V9")
-        )
-        mark(mixed, "TABLE")
-        mark(typed(file, "when", h5t.UNIX_D64LE, np.zeros(3, "V8")), "EARRAY")
+        rows = np.array([(1, 1.5), (0, 2.5)], [("ok", "u1"), ("x", "f8")]).view("V9")
+        row = compound(9, ("ok", 0, h5t.STD_B8LE), ("x", 1, h5t.IEEE_F64LE))
+        mark(dataset_of(file, "flags", row, (2,), raw=rows), "TABLE")
+        mark(dataset_of(file, "when", h5t.UNIX_D64LE, (3,), raw=np.zeros(3, "V8")), "EARRAY")
         pickles = file.create_dataset("objects", (2,), h5py.vlen_dtype(np.dtype("u1")))
         pickles[0] = np.arange(5, dtype="u1")
         mark(pickles, "VLARRAY", PSEUDOATOM=fixed("object"))
     return path
-
-
-def _compound() -> h5t.TypeID:
-    tid = h5t.create(h5t.COMPOUND, 9)
-    tid.insert(b"ok", 0, h5t.STD_B8LE)
-    tid.insert(b"x", 1, h5t.IEEE_F64LE)
-    return tid
 
 
 def keras(path: Path) -> Path:

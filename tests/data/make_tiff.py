@@ -10,7 +10,7 @@ import rasterio
 import tifffile
 from rasterio.transform import from_origin
 
-type Maker = Callable[[Path], None]
+type Maker = Callable[[Path], Path]
 
 TRANSFORM = from_origin(500000, 5000000, 30, 30)
 
@@ -27,8 +27,9 @@ def ramp(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 def tiff(array: np.ndarray, **options) -> Maker:
     """A file of tifffile."""
 
-    def make(path: Path) -> None:
+    def make(path: Path) -> Path:
         tifffile.imwrite(path, array, **{"metadata": None, **options})
+        return path
 
     return make
 
@@ -40,7 +41,7 @@ def gdal(array: np.ndarray, *, overviews: tuple[int, ...] = (), mask: bool = Fal
     array = array if array.ndim == 3 else array[None]
     options = {"driver": "GTiff", "crs": "EPSG:32633", "transform": TRANSFORM, **options}
 
-    def make(path: Path) -> None:
+    def make(path: Path) -> Path:
         size = {"count": array.shape[0], "height": array.shape[1], "width": array.shape[2], "dtype": array.dtype}
         with (
             warnings.catch_warnings(),
@@ -57,6 +58,7 @@ def gdal(array: np.ndarray, *, overviews: tuple[int, ...] = (), mask: bool = Fal
                 file.write_mask(array[0] > 50)
             if overviews:
                 file.build_overviews(overviews)
+        return path
 
     return make
 

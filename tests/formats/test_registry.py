@@ -1,6 +1,5 @@
 import functools
 import os
-import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,7 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import virtualstack.readers
+from tests.data.files import file_of
 from tests.data.make_hdf5 import make
+from tests.data.processes import run_python
 from virtualstack.cli.command import main
 from virtualstack.errors import (
     MalformedFileError,
@@ -23,17 +24,13 @@ from virtualstack.readers import GRIB, HDF5, TIFF, Format, ReadOptions, find_rea
 from virtualstack.storage import Storage
 
 STORAGE = Storage.from_option(None)
+READERS = {"hdf5": HDF5(), "grib": GRIB(), "tiff": TIFF()}
 
 
 @pytest.fixture
 def write(tmp_path):
-    def write(name, data):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        return path
-
-    return write
+    """Write bytes to a name in the folder of the test."""
+    return lambda name, data: file_of(tmp_path / name, data)
 
 
 @pytest.mark.parametrize("name", ["layouts", "user_block_latest"])
@@ -43,21 +40,23 @@ def test_hdf5_is_found_by_its_signature_whatever_the_suffix(name, tmp_path):
     assert find_reader(path, STORAGE) == HDF5()
 
 
-def test_a_signature_far_inside_is_found(write):
-    """Up to a user block of 1 MiB, with one more request."""
-    assert find_reader(write("x", bytes(1 << 20) + b"\x89HDF\r\n\x1a\n"), STORAGE) == HDF5()
-
-
-@pytest.mark.parametrize("data", [b"GRIB\0\0\0\x02", b"\r\r\n001\r\r\nHTXA11 ECMG 041200\r\r\nGRIB\0"])
-def test_grib_is_found_behind_headings(data, write):
-    """Bulletins put them in front."""
-    assert find_reader(write("x", data), STORAGE) == GRIB()
-
-
-@pytest.mark.parametrize("data", [b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08", b"II+\0\x08\0\0\0", b"MM\0+\0\x08\0\0"])
-def test_tiff_is_found_by_its_signature(data, write):
-    """In both byte orders, BigTIFF too, whatever the suffix."""
-    assert find_reader(write("data.nc", data), STORAGE) == TIFF()
+@pytest.mark.parametrize(
+    ("reader", "data"),
+    [
+        pytest.param("hdf5", bytes(1 << 20) + b"\x89HDF\r\n\x1a\n", id="behind a user block of 1 MiB"),
+        ("grib", b"GRIB\0\0\0\x02"),
+        pytest.param("grib", b"\r\r\n001\r\r\nHTXA11 ECMG 041200\r\r\nGRIB\0", id="behind headings of a bulletin"),
+        *(("tiff", x) for x in (b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08", b"II+\0\x08\0\0\0", b"MM\0+\0\x08\0\0")),
+        ("kerchunk", b'{"version": 1, "refs": {}}'),
+        pytest.param("kerchunk", b'\xef\xbb\xbf\n {"refs": {}}', id="behind a byte order mark"),
+    ],
+)
+def test_formats_are_found_by_their_first_bytes(reader, data, write):
+    """Whatever the suffix, and what may stand before them."""
+    name = {"kerchunk": "refs.json", "tiff": "data.nc"}.get(reader, "x")
+    found = find_reader(write(name, data), STORAGE)
+    assert found == READERS.get(reader, found)
+    assert found.name == reader
 
 
 @pytest.mark.parametrize(
@@ -81,28 +80,21 @@ def test_what_is_no_data_is_recognised(data, hint, write):
         find_reader(write("x.nc", data), STORAGE)
 
 
-def test_an_unknown_file_lists_what_was_tried(write):
-    """First bytes in hex, suffix, and all readers."""
-    with pytest.raises(UnknownFormatError, match=r"61 62 63.*suffix '\.dat'.*'hdf5' \(HDF5 / netCDF-4\).*reader="):
-        find_reader(write("x.dat", b"abc"), STORAGE)
-
-
-def test_a_file_that_is_not_what_its_suffix_says_is_malformed(write):
-    """It is damaged or misnamed; the message shows the first bytes."""
-    with pytest.raises(MalformedFileError, match=r"named like HDF5 / netCDF-4 or netCDF-3, but begins with.*61 62 63"):
-        find_reader(write("x.nc", b"abc"), STORAGE)
-
-
-def test_an_empty_file_is_malformed(write):
-    """Its download or writing failed."""
-    with pytest.raises(MalformedFileError, match=r"is empty \(0 bytes\).*fetch it again"):
-        find_reader(write("x.nc", b""), STORAGE)
-
-
-def test_a_missing_file_is_missing(tmp_path):
-    """Not of an unknown format."""
-    with pytest.raises(SourceNotFoundError, match="no file at"):
-        find_reader(tmp_path / "x.nc", STORAGE)
+@pytest.mark.parametrize(
+    ("name", "data", "error", "said"),
+    [
+        ("x.dat", b"abc", UnknownFormatError, r"61 62 63.*suffix '\.dat'.*'hdf5' \(HDF5 / netCDF-4\).*reader="),
+        ("x.nc", b"abc", MalformedFileError, "named like HDF5 / netCDF-4 or netCDF-3, but begins with.*61 62 63"),
+        ("x.nc", b"", MalformedFileError, r"is empty \(0 bytes\).*fetch it again"),
+        ("x.nc", None, SourceNotFoundError, "no file at"),
+    ],
+    ids=["unknown", "misnamed", "empty", "missing"],
+)
+def test_a_file_of_no_format_is_told_with_what_was_tried(name, data, error, said, write, tmp_path):
+    """First bytes in hex, suffix and all readers; what is empty or not there is not of an unknown format."""
+    path = tmp_path / name if data is None else write(name, data)
+    with pytest.raises(error, match=said):
+        find_reader(path, STORAGE)
 
 
 def test_directories_are_found_by_what_is_in_them(write, tmp_path):
@@ -137,12 +129,6 @@ def test_directories_on_a_server_are_found_too(write, tmp_path):
 
 def _nothing(self, url):
     raise SourceNotFoundError("nothing there", url=url)
-
-
-@pytest.mark.parametrize("text", [b'{"version": 1, "refs": {}}', b'\xef\xbb\xbf\n {"refs": {}}'])
-def test_json_is_kerchunk(text, write):
-    """References begin with a brace, after a byte order mark or white space."""
-    assert find_reader(write("refs.json", text), STORAGE).name == "kerchunk"
 
 
 def test_the_reader_asked_for_is_given(tmp_path):
@@ -250,7 +236,7 @@ def test_classes_are_imported_when_asked_for():
         "import sys, virtualstack.readers as r; dir(r); r.list_readers(); module = 'virtualstack.formats.hdf5.reader';"
         "assert not {module, 'h5py'} & sys.modules.keys(); r.HDF5; assert module in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(code)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'; the readers are"):
         getattr(virtualstack.readers, "Nothing")  # noqa: B009 - what a wrong name does
     assert "HDF5" in dir(virtualstack.readers)
@@ -338,15 +324,8 @@ def test_an_installed_plugin(tmp_path):
         for line in sorted(str(x.message) for x in caught if "plugin" in str(x.message)):
             print(line)
     """
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "x.dat")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    values, *warned = run.stdout.splitlines()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path])}
+    values, *warned = run_python(code, tmp_path / "x.dat", env=env).splitlines()
     assert values == "[7]"
     told = ["'absent' cannot be loaded: ModuleNotFoundError", "'broken' cannot be loaded: SyntaxError"]
     told += ["'gone' cannot be loaded: AttributeError", "'leaves' cannot be loaded: SystemExit"]

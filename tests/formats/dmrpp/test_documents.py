@@ -10,15 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
+from tests.data.make_dmrpp import NUMBERS
+from tests.formats.groups import group_of, reasons, values_of
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import EMPTY, FIRST, ManifestGroup
-from virtualstack.readers import DMRPP, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
+from virtualstack.readers import DMRPP
 from virtualstack.testing.readers import arrays_by_path
 
-STORAGE = Storage.from_option(None)
 HEAD = (
     '<?xml version="1.0" encoding="ISO-8859-1"?>\n'
     '<Dataset xmlns="http://xml.opendap.org/ns/DAP/4.0#" xmlns:dmrpp="http://xml.opendap.org/dap/dmrpp/1.0.0#" '
@@ -26,10 +25,10 @@ HEAD = (
 )
 FOUR = '<dmrpp:chunk offset="0" nBytes="16"/>'
 SIZES = "<dmrpp:chunkDimensionSizes>2</dmrpp:chunkDimensionSizes>"
-TWO_CHUNKS = (
-    f'{SIZES}<dmrpp:chunk offset="0" nBytes="8" chunkPositionInArray="[0]"/>'
-    '<dmrpp:chunk offset="8" nBytes="8" chunkPositionInArray="[2]"/>'
-)
+FIRST_CHUNK = '<dmrpp:chunk offset="0" nBytes="8" chunkPositionInArray="[0]"/>'
+TWO_CHUNKS = f'{SIZES}{FIRST_CHUNK}<dmrpp:chunk offset="8" nBytes="8" chunkPositionInArray="[2]"/>'
+LONG_FIELD = f'<Int8 name="a"><Dim size="{2**40}"/></Int8>'
+LONG_TEXT = '<dmrpp:FixedLengthStringArray string_length="9999999" pad="null_pad"/>'
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def read(tmp_path):
         (tmp_path / "data").write_bytes(data)
         document = tmp_path / "data.dmrpp"
         document.write_bytes((head + body + end).encode("latin-1", "xmlcharrefreplace"))
-        return DMRPP().read(absolute_url(document), STORAGE, ReadOptions(**options))
+        return group_of(document, DMRPP(), **options)
 
     return read
 
@@ -49,12 +48,12 @@ def variable(inside: str, kind: str = "Int32", dims: str = '<Dim size="4"/>', ch
     return f'<{kind} name="v">{dims}<dmrpp:chunks {chunks}>{inside}</dmrpp:chunks></{kind}>'
 
 
+def structure(fields: str, chunks: str, inside: str = "") -> str:
+    return variable(inside, "Structure", fields, chunks)
+
+
 def values(group: ManifestGroup, name: str = "v"):
-    return read_array(group[name], (), STORAGE)
-
-
-def refusals(group: ManifestGroup) -> dict[str, str]:
-    return {x.path: x.reason for _, child in group.walk() for x in child.refusals if x.kind == "refused"}
+    return values_of(group[name])
 
 
 def encoded(raw: bytes) -> str:
@@ -64,28 +63,14 @@ def encoded(raw: bytes) -> str:
 # -- types ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype"),
-    [
-        ("Byte", "u1"),
-        ("UByte", "u1"),
-        ("UInt8", "u1"),
-        ("Int8", "i1"),
-        ("Char", "S1"),
-        ("UInt16", "u2"),
-        ("Int16", "i2"),
-        ("UInt32", "u4"),
-        ("Int32", "i4"),
-        ("UInt64", "u8"),
-        ("Int64", "i8"),
-        ("Float32", "f4"),
-        ("Float64", "f8"),
-    ],
-)
+DTYPES = {**{kind: code for code, kind in NUMBERS.items()}, "UByte": "u1", "UInt8": "u1", "Char": "S1"}
+
+
+@pytest.mark.parametrize("kind", DTYPES)
 @pytest.mark.parametrize(("order", "mark"), [('byteOrder="LE"', "<"), ('byteOrder="BE"', ">"), ("", "<")])
-def test_numbers_of_every_type(read, kind, dtype, order, mark):
+def test_numbers_of_every_type(read, kind, order, mark):
     """Every type of DAP4 is numpy's, in the byte order of the chunks, which is little where it is not said."""
-    expected = np.array([65, 66, 67, 68], "u1").astype(np.dtype(dtype)) if dtype != "S1" else np.array([*"ABCD"], "S1")
+    expected = np.array([*"ABCD"], "S1") if kind == "Char" else np.array([65, 66, 67, 68], DTYPES[kind])
     stored = expected.astype(expected.dtype.newbyteorder(mark))
     chunk = f'<dmrpp:chunk offset="3" nBytes="{stored.nbytes}"/>'
     found = values(read(variable(chunk, kind, chunks=order), b"xyz" + stored.tobytes()))
@@ -136,7 +121,7 @@ def test_structures(read):
     assert found["a"].tolist() == [1, 2, 3, 7, 7]
     assert found["b"].tolist() == [[1, 2], [3, 4], [5, 6], [0.5, -1], [0.5, -1]]
     assert found.dtype == np.dtype([("a", "i2"), ("b", "f4", (2,))])
-    never = values(read(variable("", "Structure", fields, 'structOffset="4 16" fillValue="0"')))
+    never = values(read(structure(fields, 'structOffset="4 16" fillValue="0"')))
     assert not never["a"].any()
     assert not never["b"].any()
 
@@ -145,15 +130,12 @@ def test_structures_of_two_floats_are_complex_numbers(read):
     """A Structure of r and i is a complex number, as h5py has it."""
     fields = '<Float32 name="r"/><Float32 name="i"/><Dim size="2"/>'
     inside = '<dmrpp:chunk offset="0" nBytes="16"/>'
+    layout = 'structOffset="4 8" fillValue="1 -1"'
     expected = np.array([1 + 2j, 3 - 4j], "c8")
-    found = values(
-        read(variable(inside, "Structure", fields, 'structOffset="4 8" fillValue="1 -1"'), expected.tobytes())
-    )
+    found = values(read(structure(fields, layout, inside), expected.tobytes()))
     assert found.dtype == "c8"
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(
-        values(read(variable("", "Structure", fields, 'structOffset="4 8" fillValue="1 -1"'))), [1 - 1j, 1 - 1j]
-    )
+    np.testing.assert_array_equal(values(read(structure(fields, layout))), [1 - 1j, 1 - 1j])
 
 
 @pytest.mark.parametrize(
@@ -172,36 +154,22 @@ def test_structures_that_contradict_themselves(read, layout, reason):
     """Fields that lie on each other, or outside of the element, are an error."""
     fields = '<Int32 name="a"/><Int32 name="b"/><Dim size="1"/>'
     with pytest.raises(MalformedFileError, match=reason):
-        read(variable("", "Structure", fields, layout))
+        read(structure(fields, layout))
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ('<Structure name="v"><Int8 name="a"/><dmrpp:chunks/></Structure>', "a Structure without 'structOffset'"),
-        (
-            '<Structure name="v"><String name="a"/><dmrpp:chunks structOffset="4"/></Structure>',
-            "texts in a Structure, whose length",
-        ),
-        (
-            '<Structure name="v"><Structure name="a"/><dmrpp:chunks structOffset="4"/></Structure>',
-            "a Structure in a Structure",
-        ),
+        (structure('<Int8 name="a"/>', ""), "a Structure without 'structOffset'"),
+        (structure('<String name="a"/>', 'structOffset="4"'), "texts in a Structure, whose length"),
+        (structure('<Structure name="a"/>', 'structOffset="4"'), "a Structure in a Structure"),
         (
             '<Structure name="v"><String name="a"/><dmrpp:specialstructuredata/></Structure>',
             "'Structure' of 0 axes in dmrpp:specialstructuredata",
         ),
-        (
-            variable("", "Structure", f'<Int8 name="a"><Dim size="{2**40}"/></Int8>', f'structOffset="{2**40}"'),
-            "a Structure with a field of shape",
-        ),
-        (variable("", "Structure", '<Int8 name="a"/>', 'structOffset="9999999"'), "a Structure of 9999999 bytes"),
-        (
-            variable(
-                "", "String", '<Dim size="1"/><dmrpp:FixedLengthStringArray string_length="9999999" pad="null_pad"/>'
-            ),
-            "texts of 9999999 bytes",
-        ),
+        (structure(LONG_FIELD, f'structOffset="{2**40}"'), "a Structure with a field of shape"),
+        (structure('<Int8 name="a"/>', 'structOffset="9999999"'), "a Structure of 9999999 bytes"),
+        (variable("", "String", f'<Dim size="1"/>{LONG_TEXT}'), "texts of 9999999 bytes"),
         ('<Opaque name="v"><dmrpp:chunks/></Opaque>', "the type 'Opaque', whose length"),
         ('<Sequence name="v"><Int8 name="a"/><dmrpp:chunks/></Sequence>', "the type 'Sequence'"),
         ('<Int8 name="v"><Dim size="3"/></Int8>', "the document does not say where its values are"),
@@ -213,14 +181,7 @@ def test_structures_that_contradict_themselves(read, layout, reason):
         (variable(FOUR, chunks='compressionType="szip"'), "no codec for the filter 'szip'"),
         (variable("", chunks='fillValue="unsupported-compound"'), r"could not describe it \(unsupported-compound\)"),
         (variable("", chunks=""), "1 of 1 chunks were never written, and the document does not say what they read as"),
-        (
-            variable(
-                TWO_CHUNKS.partition("<dmrpp:chunk ")[0]
-                + FOUR.replace("16", "8").replace("/>", ' chunkPositionInArray="[0]"/>'),
-                chunks="",
-            ),
-            "1 of 2 chunks were never written",
-        ),
+        (variable(f"{SIZES}{FIRST_CHUNK}", chunks=""), "1 of 2 chunks were never written"),
         (variable(FOUR.replace("/>", ' LinkedBlockIndex="0"/>'), chunks='LBChunk="true"'), "linked blocks"),
     ],
 )
@@ -229,7 +190,7 @@ def test_what_is_not_known_is_refused_by_name(read, body, reason):
     other = '<Int8 name="w"><dmrpp:chunks><dmrpp:chunk offset="0" nBytes="1"/></dmrpp:chunks></Int8>'
     group = read(body + other, b"\7")
     assert list(group.arrays) == ["w"]
-    (found,) = refusals(group).items()
+    (found,) = reasons(group).items()
     assert found[0] == "/v"
     assert re.search(reason, found[1]), found[1]
 
@@ -309,9 +270,9 @@ def test_blocks_one_after_the_other(read):
     assert values(group).reshape(-1).tolist() == [*range(4, 12), *range(4)]
     assert group["v"].grid.shape == (2, 1)
     odd = read(body.replace('"16"', '"14"').replace('"0" nBytes="8"', '"0" nBytes="10"'), data)
-    assert refusals(odd) == {"/v": "linked blocks that do not end where its rows of 4 bytes do"}
+    assert reasons(odd) == {"/v": "linked blocks that do not end where its rows of 4 bytes do"}
     packed = read(body.replace("byteOrder", 'compressionType="deflate" byteOrder'), data)
-    assert refusals(packed) == {"/v": "linked blocks that were compressed as a whole"}
+    assert reasons(packed) == {"/v": "linked blocks that were compressed as a whole"}
     with pytest.raises(MalformedFileError, match="'/v': its blocks have 23 bytes, its values 24"):
         read(body.replace('"16"', '"15"'), data)
 
@@ -399,7 +360,7 @@ def test_not_a_number_as_fill_value(read):
 def test_fill_values_that_lost_digits_are_refused_where_they_are_read(read, text):
     """A float of six digits may have had more: refused where chunks are missing, of no matter where none are."""
     body = variable("", "Float64", chunks=f'fillValue="{text}"')
-    (reason,) = refusals(read(body)).values()
+    (reason,) = reasons(read(body)).values()
     assert f"1 of 1 chunks were never written, and fillValue '{text}' may be a number of more digits" in reason
     whole = variable('<dmrpp:chunk offset="0" nBytes="32"/>', "Float64", chunks=f'fillValue="{text}"')
     assert values(read(whole, np.arange(4.0).tobytes())).tolist() == [0, 1, 2, 3]
@@ -448,9 +409,9 @@ def test_one_text_of_a_fixed_length(read):
     group = read(body, b"ab\0c")
     assert (values(group)[()], [x.kind for x in group.refusals]) == (b"ab", ["inlined"])
     assert values(read(body, b"ab \0"))[()] == b"ab "
-    assert "it ends in spaces" in refusals(read(body, b"ab  "))["/v"]
-    assert "more than the inline limit" in refusals(read(body, b"ab\0c", inline_limit=3))["/v"]
-    assert "and it cannot be read" in refusals(read(body, b"a"))["/v"]
+    assert "it ends in spaces" in reasons(read(body, b"ab  "))["/v"]
+    assert "more than the inline limit" in reasons(read(body, b"ab\0c", inline_limit=3))["/v"]
+    assert "and it cannot be read" in reasons(read(body, b"a"))["/v"]
     assert values(read(body.replace('"4"', '"1"'), b" "))[()] == b" "
 
 
@@ -481,7 +442,7 @@ def test_texts_of_any_length(read):
 def test_many_texts_are_refused(read, inside, reason):
     """A document of some bytes makes no texts of terabytes."""
     group = read(f'<String name="v"><Dim size="{10**12}"/><dmrpp:vlsa>{inside}</dmrpp:vlsa></String>')
-    assert reason in refusals(group)["/v"]
+    assert reason in reasons(group)["/v"]
 
 
 # -- values in the document -----------------------------------------------------------------------------------
@@ -520,8 +481,8 @@ def test_much_missing_data_is_refused(read):
     """Values that unpack to more than the inline limit are refused."""
     packed = encoded(zlib.compress(bytes(2**20)))
     body = f'<Byte name="v"><Dim size="{2**20}"/><dmrpp:missingdata>{packed}</dmrpp:missingdata></Byte>'
-    assert not refusals(read(body))
-    assert "1048576 bytes in the document are more than the inline limit" in refusals(read(body, inline_limit=10))["/v"]
+    assert not reasons(read(body))
+    assert "1048576 bytes in the document are more than the inline limit" in reasons(read(body, inline_limit=10))["/v"]
 
 
 # -- attributes -----------------------------------------------------------------------------------------------
@@ -643,7 +604,7 @@ def test_documents_in_other_encodings_and_prefixes(read, tmp_path):
     text = text.replace("dmrpp:", "d:").replace(":dmrpp", ":d").replace("ISO-8859-1", "UTF-16")
     (tmp_path / "data").write_bytes(np.arange(4, dtype="<i4").tobytes())
     (tmp_path / "data.dmrpp").write_bytes(text.encode("utf-16"))
-    group = DMRPP().read(absolute_url(tmp_path / "data.dmrpp"), STORAGE, ReadOptions())
+    group = group_of(tmp_path / "data.dmrpp", DMRPP())
     assert values(group).tolist() == [0, 1, 2, 3]
     assert group.attributes == {"é": "ü"}
 
@@ -656,7 +617,7 @@ def test_many_variables_are_read_in_time_that_grows_with_their_number(read):
     )
     group = read(body)
     assert len(group.dimensions) == 2 * n
-    assert len(refusals(group)) == n
+    assert len(reasons(group)) == n
 
 
 def test_many_variables_with_many_chunks(read):
@@ -669,7 +630,7 @@ def test_many_variables_with_many_chunks(read):
     arrays = arrays_by_path(read(body, np.arange(float(n)).tobytes()))
     assert len(arrays) == 8
     for array in arrays.values():
-        np.testing.assert_array_equal(read_array(array, (), STORAGE), np.arange(float(n)))
+        np.testing.assert_array_equal(values_of(array), np.arange(float(n)))
 
 
 @settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -715,5 +676,5 @@ def test_long_runs_of_chunks_are_read_as_single_ones(read, data):
             found.append("an error")
         else:
             entries = group["v"].in_memory().entries if "v" in group.arrays else None
-            found.append((None if entries is None else entries.tolist(), refusals(group)))
+            found.append((None if entries is None else entries.tolist(), reasons(group)))
     assert found[0] == found[1]

@@ -12,6 +12,7 @@ import virtualstack as vs
 from tests.corpus.report import CORPUS, corpus_files, datasets
 from tests.data import make_dmrpp, make_hdf5
 from tests.data.make_hdf5 import make, numbered
+from tests.formats.groups import group_of, reasons, values_of
 from tests.servers import RangeServer
 from virtualstack.errors import (
     ChunkDecodeError,
@@ -23,20 +24,12 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
 )
 from virtualstack.location import absolute_url
-from virtualstack.manifests import ManifestGroup, same_value
-from virtualstack.readers import DMRPP, HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
+from virtualstack.manifests import same_value
+from virtualstack.readers import DMRPP, ReadOptions
 from virtualstack.testing.readers import ReaderTests, arrays_by_path, difference, record_reads
-
-STORAGE = Storage.from_option(None)
 
 # Filling is turned off: what was never written is undefined, and the document does not say that it is turned off.
 UNDEFINED = {"/never_True_False", "/never_True_True"}
-
-
-def read(path: Path, reader: DMRPP | HDF5 | None = None, **options) -> ManifestGroup:
-    return (reader or DMRPP()).read(absolute_url(path), STORAGE, ReadOptions(**options))
 
 
 def usual(folder: Path) -> Path:
@@ -66,6 +59,17 @@ def usual(folder: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return usual(tmp_path)
+
+
+@pytest.fixture
+def document(path) -> Path:
+    """Write the document beside the usual file."""
+    return make_dmrpp.write(path)
+
+
 class TestDMRPP(ReaderTests):
     reader = DMRPP()
 
@@ -77,19 +81,17 @@ class TestDMRPP(ReaderTests):
             return {name: dataset[()] for name, dataset in datasets(file)}
 
 
-def check_against_hdf5(path: Path, document: Path, left_out: set[str]) -> None:
-    found = read(document, DMRPP(data_url=str(path)))
-    expected = read(path, HDF5())
-    arrays, refused = (
-        arrays_by_path(found),
-        {x.path for _, g in found.walk() for x in g.refusals if x.kind == "refused"},
-    )
-    inlined = {
-        x.path for g in (found, expected) for _, child in g.walk() for x in child.refusals if x.kind == "inlined"
-    }
+def check_against_hdf5(path: Path, folder: Path) -> None:
+    text, left_out = make_dmrpp.describe(path)
+    document = folder / f"{path.name}.dmrpp"
+    document.write_text(text, encoding="utf-8")
+    found = group_of(document, DMRPP(data_url=str(path)))
+    expected = group_of(path)
+    arrays, refused = arrays_by_path(found), reasons(found)
+    inlined = reasons(found, "inlined").keys() | reasons(expected, "inlined").keys()
     assert found.groups.keys() == expected.groups.keys()
     for name, array in arrays_by_path(expected).items():
-        if name in left_out | UNDEFINED | refused:
+        if name in left_out | UNDEFINED | refused.keys():
             continue
         mine = arrays[name]
         assert (mine.shape, mine.dtype) == (array.shape, array.dtype), name
@@ -99,7 +101,7 @@ def check_against_hdf5(path: Path, document: Path, left_out: set[str]) -> None:
             if key in mine.attributes:
                 assert type(mine.attributes[key]) is type(value), f"{name}@{key}"
                 assert same_value(mine.attributes[key], value), f"{name}@{key}"
-        text = difference(read_array(array, (), STORAGE), read_array(mine, (), STORAGE))
+        text = difference(values_of(array), values_of(mine))
         assert not text, f"{name}: {text}"
         if not inlined & {name, array.name}:
             theirs = array.in_memory().locations
@@ -112,21 +114,14 @@ def check_against_hdf5(path: Path, document: Path, left_out: set[str]) -> None:
 @pytest.mark.parametrize("name", sorted(make_hdf5.BUILDERS))
 def test_odd_files_are_read_as_the_hdf5_reader_does(name, tmp_path):
     """Types, values, places of chunks, dimensions and attributes are those of the file."""
-    path = make(name, tmp_path)
-    text, left_out = make_dmrpp.describe(path)
-    document = tmp_path / f"{path.name}.dmrpp"
-    document.write_text(text, encoding="utf-8")
-    check_against_hdf5(path, document, left_out)
+    check_against_hdf5(make(name, tmp_path), tmp_path)
 
 
 @pytest.mark.skipif(not corpus_files(), reason=f"no corpus at {CORPUS}")
 @pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
 def test_real_files_are_read_as_the_hdf5_reader_does(path, tmp_path):
     """Types, values, places of chunks, dimensions and attributes are those of the file."""
-    text, left_out = make_dmrpp.describe(path)
-    document = tmp_path / f"{path.name}.dmrpp"
-    document.write_text(text, encoding="utf-8")
-    check_against_hdf5(path, document, left_out)
+    check_against_hdf5(path, tmp_path)
 
 
 def test_dimensions_without_names_are_numbered_as_netcdf_does(tmp_path):
@@ -137,7 +132,7 @@ def test_dimensions_without_names_are_numbered_as_netcdf_does(tmp_path):
         file["scale"].make_scale("scale")
         file["a"] = np.zeros((3, 4, 4))
         file["g/b"] = np.zeros((4, 5))
-    found, expected = read(make_dmrpp.write(path)), read(path, HDF5())
+    found, expected = group_of(make_dmrpp.write(path), DMRPP()), group_of(path)
     names = {name: array.dimension_names for name, array in arrays_by_path(expected).items()}
     assert {name: array.dimension_names for name, array in arrays_by_path(found).items()} == names
     assert [g.dimensions for _, g in found.walk()] == [g.dimensions for _, g in expected.walk()]
@@ -146,10 +141,8 @@ def test_dimensions_without_names_are_numbered_as_netcdf_does(tmp_path):
 # -- which document, and which data ---------------------------------------------------------------------------
 
 
-def test_a_document_is_found_by_its_name_and_by_its_bytes(tmp_path):
+def test_a_document_is_found_by_its_name_and_by_its_bytes(path, document, tmp_path):
     """The reader is found out for ``.dmrpp`` and for a document of another name; data lies beside the first."""
-    path = usual(tmp_path)
-    document = make_dmrpp.write(path)
     expected = xr.open_dataset(path, engine="h5netcdf").load()
     vds = vs.open_virtual_dataset(document)
     assert vds.t.attrs["long_name"] == "<t> & more"
@@ -159,17 +152,15 @@ def test_a_document_is_found_by_its_name_and_by_its_bytes(tmp_path):
     xr.testing.assert_identical(vs.open_virtual_dataset(other).virtual.open().load(), expected)
 
 
-def test_groups_make_a_tree(tmp_path):
+def test_groups_make_a_tree(document, tmp_path):
     """Groups of a document are those of a tree, with the dimensions of their parents."""
-    path = usual(tmp_path)
-    tree = vs.open_virtual_datatree(make_dmrpp.write(path))
+    tree = vs.open_virtual_datatree(document)
     assert tree["below/v"].dims == ("time", "y", "x")
     assert vs.open_virtual_dataset(tmp_path / "usual.nc.dmrpp", group="below").attrs == {"level": np.float32(0.1)}
 
 
-def test_the_document_beside_a_file_is_read_when_asked_for(tmp_path):
+def test_the_document_beside_a_file_is_read_when_asked_for(path):
     """``reader="dmrpp"`` with the name of a file reads the document beside it, and points to that file."""
-    path = usual(tmp_path)
     make_dmrpp.write(path, href="https://elsewhere.example/usual.nc")
     vds = vs.open_virtual_dataset(path, reader="dmrpp", loadable_variables=[])
     assert set(vds.virtual.locations["url"]) == {absolute_url(path)}
@@ -178,30 +169,27 @@ def test_the_document_beside_a_file_is_read_when_asked_for(tmp_path):
     assert group.url == f"{absolute_url(path)}.dmrpp"
 
 
-def test_there_is_no_document_beside_a_file(tmp_path):
+def test_there_is_no_document_beside_a_file(path):
     """The error names the document that was looked for."""
-    path = usual(tmp_path)
     with pytest.raises(SourceNotFoundError, match=r"there is no 'file://.*usual\.nc\.dmrpp' beside .*get_dmrpp"):
         vs.open_virtual_dataset(path, reader="dmrpp")
 
 
-def test_data_url_says_where_the_data_is(tmp_path):
+def test_data_url_says_where_the_data_is(path, tmp_path):
     """The option goes before what the document says; one that says nothing, and has another name, needs it."""
-    path = usual(tmp_path)
     document = tmp_path / "elsewhere.xml"
     document.write_text(make_dmrpp.describe(path)[0])
     with pytest.raises(ReaderError, match=r"does not say where its data is.*DMRPP\(data_url="):
-        read(document)
+        group_of(document, DMRPP())
     text = difference(
         numbered((5, 8, 30), "f4"),
-        read_array(read(document, DMRPP(data_url=path))["t"], (slice(2, None), slice(8)), STORAGE),
+        values_of(group_of(document, DMRPP(data_url=path))["t"], (slice(2, None), slice(8))),
     )
     assert not text
 
 
-def test_remote_documents(tmp_path):
+def test_remote_documents(path, tmp_path):
     """A document on a server points beside itself, with the query that it was asked for with."""
-    path = usual(tmp_path)
     make_dmrpp.write(path)
     with RangeServer(tmp_path) as server:
         vds = vs.open_virtual_dataset(server.url("usual.nc.dmrpp"), loadable_variables=[])
@@ -212,9 +200,8 @@ def test_remote_documents(tmp_path):
 
 
 @pytest.mark.parametrize("href", ["file:///etc/passwd", "/etc/passwd", "local:///etc/passwd"])
-def test_a_document_from_elsewhere_may_not_point_to_local_files(href, tmp_path):
+def test_a_document_from_elsewhere_may_not_point_to_local_files(path, href, tmp_path):
     """What came over the network names no file of this machine; the user may."""
-    path = usual(tmp_path)
     make_dmrpp.write(path, href=href)
     with RangeServer(tmp_path) as server:
         with pytest.raises(
@@ -234,19 +221,17 @@ def test_a_document_from_elsewhere_may_not_point_to_private_hosts(href, tmp_path
         vs.open_virtual_dataset(server.url("usual.nc.dmrpp"), loadable_variables=[])
 
 
-def test_ranges_past_the_end_of_the_data_are_found_when_read(tmp_path):
+def test_ranges_past_the_end_of_the_data_are_found_when_read(path, document):
     """The data is not opened, so that it is too short is found when its values are read."""
-    path = usual(tmp_path)
-    vds = vs.open_virtual_dataset(make_dmrpp.write(path), loadable_variables=[])
+    vds = vs.open_virtual_dataset(document, loadable_variables=[])
     path.write_bytes(path.read_bytes()[:6000])
     with pytest.raises(StorageError, match=r"usual\.nc"):
         vds.virtual.open().t.load()
 
 
-def test_damaged_chunks_are_found_when_read(tmp_path):
+def test_damaged_chunks_are_found_when_read(path, document):
     """A checksum of a document's filter is verified."""
-    path = usual(tmp_path)
-    vds = vs.open_virtual_dataset(make_dmrpp.write(path), loadable_variables=[])
+    vds = vs.open_virtual_dataset(document, loadable_variables=[])
     entry = vds.t.variable._data.in_memory().entries.reshape(-1)
     entry = entry[entry["length"] > 0][0]
     data = bytearray(path.read_bytes())
@@ -256,39 +241,36 @@ def test_damaged_chunks_are_found_when_read(tmp_path):
         vds.virtual.open().t.load()
 
 
-def test_round_trip_through_kerchunk(tmp_path):
+def test_round_trip_through_kerchunk(path, document, tmp_path):
     """References that were written of a document read as the file does."""
-    path = usual(tmp_path)
-    vds = vs.open_virtual_dataset(make_dmrpp.write(path), drop_variables=["u"])
+    vds = vs.open_virtual_dataset(document, drop_variables=["u"])
     vds.virtual.to_kerchunk(tmp_path / "refs.json")
     expected = xr.open_dataset(path, engine="h5netcdf").drop_vars("u").load()
     xr.testing.assert_equal(xr.open_dataset(tmp_path / "refs.json", engine="virtualstack").load(), expected)
 
 
-def test_only_what_is_wanted_is_looked_at(tmp_path):
+def test_only_what_is_wanted_is_looked_at(document):
     """Variables that are dropped, or lie in groups beside that which is wanted, may be damaged."""
-    document = make_dmrpp.write(usual(tmp_path))
     document.write_text(document.read_text().replace('nBytes="', 'nBytes="-'))
     with pytest.raises(MalformedFileError, match="nBytes is '-"):
-        read(document)
-    found = read(document, drop_variables=frozenset({"time", "x", "y", "t", "u", "v", "w"}))
+        group_of(document, DMRPP())
+    found = group_of(document, DMRPP(), drop_variables=frozenset({"time", "x", "y", "t", "u", "v", "w"}))
     assert not arrays_by_path(found)
     text = document.read_text()
     start = text.index('<Float32 name="v">')
     document.write_text(text[:start].replace('nBytes="-', 'nBytes="') + text[start:])
     with pytest.raises(MalformedFileError, match=r"'/below/v': nBytes is '-"):
-        read(document)
+        group_of(document, DMRPP())
     with pytest.raises(MalformedFileError, match=r"'/below/v': nBytes is '-"):
-        read(document, group="below")
+        group_of(document, DMRPP(), group="below")
     document.write_text(text[:start] + text[start:].replace('nBytes="-', 'nBytes="'))
     with pytest.raises(MalformedFileError, match=r"'/time': nBytes is '-"):
-        read(document, group="")
-    assert list(arrays_by_path(read(document, group="below"))) == ["/below/v", "/below/w"]
+        group_of(document, DMRPP(), group="")
+    assert list(arrays_by_path(group_of(document, DMRPP(), group="below"))) == ["/below/v", "/below/w"]
 
 
-def test_refused_variables_are_named(tmp_path):
+def test_refused_variables_are_named(document):
     """A variable that the document does not place is refused by name, unless it is left out."""
-    document = make_dmrpp.write(usual(tmp_path))
     text = document.read_text()
     document.write_text(text.replace("shuffle deflate fletcher32", "shuffle szip fletcher32"))
     with pytest.raises(UnsupportedFeatureError, match="'/t': no codec for the filter 'szip'"):

@@ -18,13 +18,12 @@ from tests.data.make_grib import (
     with_local_section,
     write,
 )
+from tests.formats.groups import group_of
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, SourceNotFoundError
 from virtualstack.formats.grib import walk
 from virtualstack.formats.grib.walk import SidecarError, parse_sidecar
-from virtualstack.location import absolute_url
-from virtualstack.readers import GRIB, ReadOptions
-from virtualstack.storage import Storage
+from virtualstack.readers import GRIB
 
 NAME = "fc.grib2"
 LARGE = {"Ni": 300, "Nj": 300, "iDirectionIncrementInDegrees": 0.1, "jDirectionIncrementInDegrees": 0.05}
@@ -111,7 +110,7 @@ def begins(data):
 
 def scanned(url, **options):
     """Give all that a scan finds but for the place, and what it notes of an index."""
-    group = GRIB(**options).read(absolute_url(url), Storage.from_option(None), ReadOptions(is_part=True))
+    group = group_of(url, GRIB(**options), is_part=True)
     said = dict(group.attributes)
     del said["location"]
     notes = said.pop("notes")
@@ -240,7 +239,7 @@ def test_wrong_indexes_change_nothing(name, files, tmp_path):
         assert words in note
         assert NAME + suffix in note
         assert server.bytes_sent < 0.4 * len(data) + 2 * len(sidecar)
-        (refusal,) = GRIB().read(server.url(NAME), Storage.from_option(None), ReadOptions()).refusals
+        (refusal,) = group_of(server.url(NAME), GRIB()).refusals
         assert (refusal.kind, refusal.reason) == ("noted", note)
     assert found == local(data, tmp_path)
 

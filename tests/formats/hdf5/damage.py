@@ -28,13 +28,11 @@ import numpy as np
 
 from tests.corpus.report import corpus_files
 from tests.data.make_hdf5 import BUILDERS, make
+from tests.formats.groups import group_of, values_of
 from virtualstack.errors import VirtualStackError
 from virtualstack.formats.hdf5.reader import differences
-from virtualstack.location import absolute_url
 from virtualstack.manifests import FIRST, ManifestGroup, Refusal
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
+from virtualstack.readers import HDF5
 from virtualstack.testing.readers import arrays_by_path
 
 _SECONDS = 60
@@ -42,14 +40,12 @@ _BYTES = 2 << 30
 _SMALL = 150_000
 _MOST_VALUES = 1 << 20  # bytes of an array
 
-STORAGE = Storage.from_option(None)
-
 
 def metadata_places(path: Path) -> list[int]:
     """Give the offsets of bytes that no chunk holds, but for long stretches of zeros."""
     data = np.frombuffer(path.read_bytes(), np.uint8)
     is_metadata = np.ones(len(data), bool)
-    group = HDF5().read(absolute_url(path), STORAGE, ReadOptions())
+    group = group_of(path)
     for array in arrays_by_path(group).values():
         entries = array.in_memory().entries.reshape(-1)
         for entry in entries[entries["location"] == FIRST]:
@@ -96,7 +92,7 @@ def _read(path: Path, who: str) -> tuple[str, ManifestGroup | str]:
     try:
         if who == "values":
             return "values", _values_that_differ(path)
-        return "group", HDF5(metadata=who).read(absolute_url(path), STORAGE, ReadOptions())
+        return "group", group_of(path, HDF5(metadata=who))
     except VirtualStackError as error:
         return "typed", f"{type(error).__name__}: {error}"
     except BaseException as error:  # noqa: BLE001 - that is what is looked for
@@ -106,14 +102,14 @@ def _read(path: Path, who: str) -> tuple[str, ManifestGroup | str]:
 def _values_that_differ(path: Path) -> str:
     """Compare the values of numbers with those that the HDF5 library reads; what either cannot read is left out."""
     differ = []
-    group = HDF5().read(absolute_url(path), STORAGE, ReadOptions())
+    group = group_of(path)
     with h5py.File(path) as file:
         for name, array in arrays_by_path(group).items():
             if array.nbytes > _MOST_VALUES or array.dtype.kind not in "iufc":
                 continue
             with contextlib.suppress(VirtualStackError, OSError, KeyError, RuntimeError, TypeError, ValueError):
                 theirs = np.asarray(file[name][...])
-                ours = read_array(array, (), STORAGE)
+                ours = values_of(array)
                 if theirs.dtype.newbyteorder("=") == ours.dtype and theirs.shape == ours.shape:
                     same = theirs.astype(ours.dtype).tobytes() == ours.tobytes()
                     differ += [] if same else [name]

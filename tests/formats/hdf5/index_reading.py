@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -76,6 +77,15 @@ def index_of(dataset: h5py.Dataset, superblock: Superblock, data: Bytes) -> Call
         widths=superblock.widths,
         end=superblock.end,
     )
+
+
+def index_in(path: Path, name: str = "x") -> tuple[bytearray, Callable[[], Parse[ChunkTable]]]:
+    """Return the bytes of a file, and what makes parsers of the chunk index of one of its datasets."""
+    data = bytearray(path.read_bytes())
+    with h5py.File(path) as file:
+        index = index_of(file[name], superblock_of(file, data), data)
+    assert index is not None
+    return data, index
 
 
 def rows_of(table: ChunkTable, base: int = 0) -> list[tuple[int, ...]]:

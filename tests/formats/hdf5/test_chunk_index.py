@@ -8,6 +8,7 @@ import h5py
 import pytest
 
 from tests.data import make_hdf5_indexes
+from tests.data.hdf5_parts import library
 from tests.data.make_hdf5_indexes import BUILDS, Build, boundaries, deep, paged
 from tests.formats.hdf5.index_reading import (
     check_direct,
@@ -32,7 +33,7 @@ def needs_library(build: Build) -> bool:
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.name)
 def test_every_chunk_is_where_the_library_says(build, tmp_path):
     """All datasets of a file; where the library's listing is wrong, each chunk has the bytes that it reads directly."""
-    if needs_library(build) and make_hdf5_indexes.library() is None:
+    if needs_library(build) and library() is None:
         pytest.skip("h5py does not wrap a function that is needed, and its library was not found")
     assert compare_all(build(tmp_path)) > 0
 

@@ -9,13 +9,13 @@ import tracemalloc
 from pathlib import Path
 from unittest.mock import ANY
 
-import h5py
 import numpy as np
 import pytest
 
 from tests.amount import ALL
-from tests.data.make_hdf5_indexes import Build, few, library, paged, small
-from tests.formats.hdf5.index_reading import index_of, rows_of, run, superblock_of
+from tests.data.hdf5_parts import library
+from tests.data.make_hdf5_indexes import Build, few, paged, small
+from tests.formats.hdf5.index_reading import index_in, rows_of, run
 from virtualstack.formats.hdf5.structures import requests
 from virtualstack.formats.hdf5.structures.requests import Span, StructureError
 
@@ -44,10 +44,7 @@ def bytes_read(rounds: list) -> np.ndarray:
 )
 def test_no_changed_byte_passes_where_there_are_checksums(content, name, libver, tmp_path):
     """Each byte of each structure (of large ones some): an error, or the table as it was."""
-    path = Build(content, libver)(tmp_path)
-    data = bytearray(path.read_bytes())
-    with h5py.File(path) as file:
-        index = index_of(file[name], superblock_of(file, data), data)
+    data, index = index_in(Build(content, libver)(tmp_path), name)
     rounds: list = []
     rows = rows_of(run(index(), data, 0, rounds))
     places = bytes_read(rounds)
@@ -70,12 +67,9 @@ def test_no_changed_byte_passes_where_there_are_checksums(content, name, libver,
 @pytest.mark.parametrize("name", ["first", "second", "both"])
 def test_a_forger_of_checksums_gets_an_error_or_a_table_within_the_file(name, suffix, libver, tmp_path, monkeypatch):
     """Checksums are taken for right, and up to 3 bytes changed: no other error, no memory that the file cannot need."""
-    path = Build(few, libver)(tmp_path)
-    data = bytearray(path.read_bytes())
-    with h5py.File(path) as file:
-        dataset = file[name + suffix]
-        index = index_of(dataset, superblock_of(file, data), data)
-        n_cells = int(np.prod([-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]))
+    data, index = index_in(Build(few, libver)(tmp_path), name + suffix)
+    layout, shape = index.args[:2]
+    n_cells = int(np.prod([-(-n // c) for n, c in zip(shape, layout.chunk, strict=True)]))
     rounds: list = []
     run(index(), data, 0, rounds)
     places = bytes_read(rounds)
@@ -143,11 +137,8 @@ def listings(path: Path, name: str, changes: list[tuple[int, int]]) -> list:
 def test_damaged_btrees_without_checksums_read_as_by_the_library_or_not(name, tmp_path):
     """Each byte of each node: an error, or what the library lists of the same bytes, or the table as it was."""
     path = Build(small, "earliest", k=2)(tmp_path)
-    data = bytearray(path.read_bytes())
-    with h5py.File(path) as file:
-        dataset = file[name]
-        index = index_of(dataset, superblock_of(file, data), data)
-        shape, chunks = dataset.shape, dataset.chunks
+    data, index = index_in(path, name)
+    shape, chunks = index.args[1], index.args[0].chunk
     rounds: list = []
     rows = rows_of(run(index(), data, 0, rounds))
     random = np.random.default_rng(0)

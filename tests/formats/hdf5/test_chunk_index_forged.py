@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numcodecs.jenkins import jenkins_lookup3
 
-from tests.formats.hdf5.index_reading import index_of, rows_of, run, superblock_of
+from tests.formats.hdf5.index_reading import index_in, rows_of, run
 from virtualstack.formats.hdf5.structures.chunk_index import read_chunk_index
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, ExtensibleArrayParameters
 from virtualstack.formats.hdf5.structures.requests import Span, StructureError, Widths
@@ -37,9 +37,7 @@ class Forgery:
         with h5py.File(path, "w", libver=libver) as file:
             filters = {"compression": "lzf"} if filtered else {}
             file.create_dataset("x", data=np.ones(shape, "u1"), chunks=chunks, maxshape=maxshape, **filters)
-        self.data = bytearray(path.read_bytes())
-        with h5py.File(path) as file:
-            index = index_of(file["x"], superblock_of(file, self.data), self.data)
+        self.data, index = index_in(path)
         assert isinstance(index, partial)
         self.index = index
         self.layout: ChunkedLayout = index.args[0]
@@ -196,12 +194,8 @@ def test_a_node_of_another_level_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("structure", "at", "new", "message"),
     [
-        (
-            0,
-            24 + 40 + 8,
-            Q(119),
-            "out of order",
-        ),  # between the first two leaves: behind what the second one begins with
+        # between the first two leaves: behind what the second one begins with
+        (0, 24 + 40 + 8, Q(119), "out of order"),
         (0, 24 + 40 + 8, Q(1), "out of order"),  # before the last of the first one
         (0, 24 + 40 + 8 + 16, Q(1), "in the middle of an element"),
         (0, 24 + 8, Q(1), "out of order"),
@@ -224,9 +218,7 @@ def test_keys_of_large_trees_are_refused_too(level, n, tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w", libver="earliest") as file:
         file.create_dataset("x", data=np.arange(n, dtype="i2"), chunks=(1,), maxshape=(None,))
-    data = path.read_bytes()
-    with h5py.File(path) as file:
-        index = index_of(file["x"], superblock_of(file, data), data)
+    data, index = index_in(path)
     assert len(run(index(), data).cell) == n
     refused = {Q(3), Q(n), Q(1 << 40)}
     entry = 24 + 8

@@ -10,15 +10,12 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.formats.groups import group_of, values_of
 from virtualstack.formats.hdf5.contiguous import FileSegment, contiguous_chunks, split_shape
 from virtualstack.formats.hdf5.structures.requests import NoReferencesError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import Fill, ManifestArray, why_not_plain
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
-
-STORAGE = Storage.from_option(None)
+from virtualstack.readers import HDF5
 
 
 def virtual(segments, values, *, chunk_size=None, stored=None):
@@ -93,7 +90,7 @@ def test_values_over_several_files(tmp_path_factory, data, chunk_size, extra):
         begin = end
     native = values.astype("i4")
     array = virtual(segments, native, stored=">i4", chunk_size=chunk_size)
-    np.testing.assert_array_equal(read_array(array, (), STORAGE), native)
+    np.testing.assert_array_equal(values_of(array), native)
     if array.manifest.starts is None and chunk_size is not None:
         assert int(array.manifest.entries["length"].max()) <= max(chunk_size, 4)
 
@@ -110,7 +107,7 @@ def test_files_of_whole_rows_are_plain(tmp_path):
         array = virtual(segments, values, chunk_size=chunk_size)
         assert why_not_plain(array) is None
         assert array.manifest.encodings[0].shape == chunks
-        np.testing.assert_array_equal(read_array(array, (), STORAGE), values)
+        np.testing.assert_array_equal(values_of(array), values)
 
 
 def test_files_that_end_anywhere_are_refused():
@@ -135,11 +132,11 @@ def test_the_option_of_the_reader(shape, size, tmp_path):
         file["x"] = values
         file.create_dataset("never_written", (4, 5), "i2", fillvalue=3)
     reader = HDF5(contiguous_chunk_size=size)
-    group = reader.read(absolute_url(path), STORAGE, ReadOptions())
+    group = group_of(path, reader)
     array = group.arrays["x"]
     limit = {None: 1 << 62, "0.1 KiB": 102, "1 GB": 10**9}.get(size, size)
     assert int(array.manifest.entries["length"].max()) <= max(limit, 8)
-    np.testing.assert_array_equal(read_array(array, (), STORAGE), values)
+    np.testing.assert_array_equal(values_of(array), values)
     np.testing.assert_array_equal(zarr.open_group(vs.ManifestStore(group), mode="r")["x"][...], values)
     assert (zarr.open_group(vs.ManifestStore(group), mode="r")["never_written"][...] == 3).all()
     vds = vs.open_virtual_dataset(path, reader=reader, loadable_variables=[])

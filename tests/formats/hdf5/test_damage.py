@@ -31,8 +31,8 @@ def test_a_fill_value_that_is_shorter_than_its_type_is_refused(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("v", (6,), "<i4", fillvalue=0x11223344)
-    data = path.read_bytes()
     four, two = (bytes([n, 0, 0, 0]) + b"\x44\x33\x22\x11" for n in (4, 2))
+    data = path.read_bytes()
     assert four in data
     path.write_bytes(data.replace(four, two))
     with pytest.raises(UnsupportedFeatureError, match="its fill value has 2 bytes, and its elements 4"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from h5py import h5t
 
+from tests.data.hdf5_parts import ANY_TEXT, bfloat16, compound, enumeration, opaque, reduced, text
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, FloatLayout, parse_datatype
 from virtualstack.formats.hdf5.structures.requests import StructureError
 
@@ -30,48 +31,6 @@ _CHARSETS = {h5t.CSET_ASCII: "ascii", h5t.CSET_UTF8: "utf-8"}
 _NORMALISATIONS = {h5t.NORM_NONE: "none", h5t.NORM_MSBSET: "msbset", h5t.NORM_IMPLIED: "implied"}
 
 
-def narrow(base, offset, precision):
-    tid = base.copy()
-    tid.set_precision(precision)
-    tid.set_offset(offset)
-    return tid
-
-
-def brain_float():
-    tid = h5t.IEEE_F32BE.copy()
-    tid.set_fields(15, 7, 8, 0, 7)
-    tid.set_size(2)
-    return tid
-
-
-def text(size, padding, charset=h5t.CSET_ASCII):
-    tid = h5t.C_S1.copy()
-    tid.set_size(size)
-    tid.set_strpad(padding)
-    tid.set_cset(charset)
-    return tid
-
-
-def opaque(size, tag):
-    tid = h5t.create(h5t.OPAQUE, size)
-    tid.set_tag(tag)
-    return tid
-
-
-def compound(size, *members):
-    tid = h5t.create(h5t.COMPOUND, size)
-    for name, offset, member in members:
-        tid.insert(name.encode(), offset, member)
-    return tid
-
-
-def enumeration(base, **names):
-    tid = h5t.enum_create(base)
-    for name, value in names.items():
-        tid.enum_insert(name.encode(), value)
-    return tid
-
-
 NUMBERS = {
     name: getattr(h5t, name)
     for name in dir(h5t)
@@ -79,13 +38,13 @@ NUMBERS = {
 }
 INNER = compound(12, ("x", 0, h5t.STD_I16BE), ("yy", 4, h5t.array_create(h5t.IEEE_F16LE, (2, 2))))
 MADE = {
-    "12 bits": narrow(h5t.STD_I32LE, 4, 12),
-    "5 bits": narrow(h5t.STD_U16BE, 11, 5),
-    "bfloat16": brain_float(),
+    "12 bits": reduced(h5t.STD_I32LE, 12, 4),
+    "5 bits": reduced(h5t.STD_U16BE, 5, 11),
+    "bfloat16": bfloat16(h5t.IEEE_F32BE),
     "null-terminated": text(7, h5t.STR_NULLTERM),
     "null-padded": text(1, h5t.STR_NULLPAD, h5t.CSET_UTF8),
     "space-padded": text(1000, h5t.STR_SPACEPAD),
-    "text": h5t.py_create(h5py.string_dtype(), logical=True),
+    "text": ANY_TEXT,
     "ascii text": h5t.py_create(h5py.string_dtype("ascii"), logical=True),
     "opaque": opaque(3, b""),
     "tagged": opaque(8, b"NUMPY:<M8[s]"),
@@ -97,7 +56,7 @@ MADE = {
     "with text": compound(
         20,
         ("r", 0, h5t.STD_REF_OBJ),
-        ("s", 8, h5t.py_create(h5py.string_dtype(), logical=True)),
+        ("s", 8, ANY_TEXT),
         ("eightsss", 16, h5t.STD_B8LE),
     ),
     "complex": h5t.py_create(np.dtype(">c16")),

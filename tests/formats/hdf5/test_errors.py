@@ -9,16 +9,14 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.data.files import overwrite
 from tests.data.make_hdf5 import A, make
+from tests.formats.groups import STORAGE, group_of
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.location import absolute_url
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.storage import LocalSource, MemorySource, Storage
+from virtualstack.storage import LocalSource, MemorySource
 from virtualstack.testing.sources import FaultySource
-
-
-def read(path, storage=None):
-    return HDF5().read(absolute_url(path), storage or Storage.from_option(None), ReadOptions())
 
 
 @pytest.mark.parametrize("data", [b"", b"no HDF5 at all", b"\x89HDF\r\n\x1a\n"])
@@ -29,16 +27,16 @@ def test_what_is_no_hdf5_file_is_malformed(data, tmp_path):
     with pytest.raises(
         MalformedFileError, match=r"x\.nc' is truncated, damaged or no HDF5 file.*fetch it again"
     ) as caught:
-        read(path)
+        group_of(path)
     assert caught.value.url == absolute_url(path)
 
 
 def test_missing_files_and_directories(tmp_path):
     """They are errors of storage."""
     with pytest.raises(SourceNotFoundError, match=r"no file at .*nowhere\.nc"):
-        read(tmp_path / "nowhere.nc")
+        group_of(tmp_path / "nowhere.nc")
     with pytest.raises(StorageError, match="is a directory"):
-        read(tmp_path)
+        group_of(tmp_path)
 
 
 def test_ranges_past_the_end_are_malformed(tmp_path):
@@ -50,7 +48,7 @@ def test_ranges_past_the_end_are_malformed(tmp_path):
     data = path.read_bytes()
     path.write_bytes(data.replace(address.to_bytes(8, "little"), (len(data) - 10).to_bytes(8, "little")))
     with pytest.raises(MalformedFileError, match=r"'/x' has 24 bytes at offset \d+, but the file ends at") as caught:
-        read(path)
+        group_of(path)
     assert caught.value.offset == len(data) - 10
 
 
@@ -59,7 +57,7 @@ def test_chunk_grids_beyond_memory_are_refused(tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", (1 << 50,), "u1", chunks=(1,))
-    (refusal,) = read(path).refusals
+    (refusal,) = group_of(path).refusals
     assert "a chunk grid of 1125899906842624 cells" in refusal.reason
 
 
@@ -73,7 +71,7 @@ def test_a_chunk_grid_that_memory_has_no_room_for_is_refused(tmp_path, monkeypat
         file.create_dataset("wide", shape=(1 << 20,), chunks=(1,), dtype="i1")
         file["other"] = np.arange(3)
     monkeypatch.setattr("virtualstack.formats.hdf5.references._entries", no_room)
-    group = HDF5().read(absolute_url(tmp_path / "x.h5"), Storage.from_option(None), ReadOptions(inline_limit=0))
+    group = group_of(tmp_path / "x.h5", inline_limit=0)
     assert list(group.arrays) == ["other"]
     assert [x.path for x in group.refusals] == ["/wide"]
     assert "grid of 1048576 cells, for whose 25165824 bytes no memory is left" in group.refusals[0].reason
@@ -84,12 +82,9 @@ def test_an_empty_string_whose_place_is_outside_of_the_file_is_refused(tmp_path)
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("text", data=["", "abc"], dtype=h5py.string_dtype())
-    data = bytearray(path.read_bytes())
-    with h5py.File(path) as file:
         first = file["text"].id.get_offset()
-    data[first + 4 : first + 12] = (1 << 40).to_bytes(8, "little")
-    path.write_bytes(data)
-    (refusal,) = read(path).refusals
+    overwrite(path, first + 4, (1 << 40).to_bytes(8, "little"))
+    (refusal,) = group_of(path).refusals
     assert (refusal.path, refusal.kind) == ("/text", "refused")
 
 
@@ -101,7 +96,7 @@ def test_failures_of_storage_stay_what_they_are(tmp_path):
             self.after = after
 
         def source(self, url):
-            return FaultySource(Storage.from_option(None).source(url), after=self.after)
+            return FaultySource(STORAGE.source(url), after=self.after)
 
         def may_open(self, url):
             return True
@@ -109,7 +104,7 @@ def test_failures_of_storage_stay_what_they_are(tmp_path):
     path = make("many_attributes", tmp_path)
     for after in (0, 1, 5, 20, 60):
         with pytest.raises(StorageError, match="FaultySource"):
-            read(path, Failing(after))
+            HDF5().read(absolute_url(path), Failing(after), ReadOptions())
 
 
 def test_a_file_open_for_writing_elsewhere_is_an_error(tmp_path):
@@ -120,7 +115,7 @@ def test_a_file_open_for_writing_elsewhere_is_an_error(tmp_path):
         assert other.stdout.readline() == b"open\n"
         try:
             with pytest.raises(StorageError, match="is locked: another program has it open for writing"):
-                read(path)
+                group_of(path)
         finally:
             other.communicate(b"\n")
 
@@ -131,11 +126,8 @@ def test_a_damaged_dataset_is_refused_alone(tmp_path):
     with h5py.File(path, "w") as file:
         file["good"] = A
         file.create_dataset("bad", data=A, chunks=(2, 3))
-    data = bytearray(path.read_bytes())
-    at = data.index(b"TREE\x01")
-    data[at : at + 4] = b"EERT"
-    path.write_bytes(data)
-    group = read(path)
+    overwrite(path, path.read_bytes().index(b"TREE\x01"), b"EERT")
+    group = group_of(path)
     assert set(group.arrays) == {"good"}
     (refusal,) = group.refusals
     assert (refusal.path, refusal.kind) == ("/bad", "refused")
@@ -153,7 +145,7 @@ def test_flipped_bits_never_raise_anything_unknown(name, tmp_path):
             damaged[rng.randrange(min(len(data), 20000))] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)
         with contextlib.suppress(VirtualStackError):
-            read(path)
+            group_of(path)
 
 
 def test_sources_that_are_no_local_files(tmp_path):
@@ -167,8 +159,8 @@ def test_sources_that_are_no_local_files(tmp_path):
         def may_open(self, url):
             return True
 
-    local, memory = read(path), read(path, Memory())
-    assert isinstance(Storage.from_option(None).source(path), LocalSource)
+    local, memory = group_of(path), HDF5().read(absolute_url(path), Memory(), ReadOptions())
+    assert isinstance(STORAGE.source(path), LocalSource)
     assert set(local.arrays) == set(memory.arrays)
     for name, array in local.arrays.items():
         ours = memory.arrays[name].manifest

@@ -11,24 +11,13 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.data.make_hdf5 import A
+from tests.formats.groups import STORAGE, group_of, refusals, values_of
 from tests.formats.hdf5.new_library import read_by_new_library
 from virtualstack.formats.hdf5.contiguous import UNLIMITED, external_segments
 from virtualstack.formats.hdf5.structures.requests import LostValuesError
 from virtualstack.location import Location, absolute_url
-from virtualstack.manifests import INLINE, ManifestGroup, why_not_plain
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
-
-STORAGE = Storage.from_option(None)
-
-
-def read(path: Path, **options) -> ManifestGroup:
-    return HDF5().read(absolute_url(path), STORAGE, ReadOptions(**options))
-
-
-def refusals(group: ManifestGroup) -> dict[str, tuple[str, str]]:
-    return {x.path: (x.kind, x.reason) for x in group.refusals}
+from virtualstack.manifests import INLINE, why_not_plain
+from virtualstack.readers import HDF5
 
 
 def make(path: Path, values, files, *, dtype="i4"):
@@ -52,8 +41,8 @@ def test_values_over_several_files_are_those_of_h5py(tmp_path_factory, cuts, off
         for i, (offset, size) in enumerate(zip(offsets, [*sizes[:-1], last], strict=False))
     ]
     make(folder / "x.h5", A, files, dtype=">i4")
-    group = read(folder / "x.h5")
-    np.testing.assert_array_equal(read_array(group.arrays["x"], (), STORAGE), A)
+    group = group_of(folder / "x.h5")
+    np.testing.assert_array_equal(values_of(group.arrays["x"]), A)
     is_inline = bool((group.arrays["x"].manifest.entries["location"] == INLINE).any())
     assert is_inline is any(end % 4 for end in cuts)
     assert is_inline is ("/x" in refusals(group))
@@ -70,43 +59,43 @@ def test_files_of_whole_rows_are_written_as_references(size, tmp_path):
     assert references["x/1.0"] == [absolute_url(tmp_path / "1"), 4, 48]
     with xr.open_dataset(json.loads(json.dumps({"version": 1, "refs": references})), engine="kerchunk") as found:
         np.testing.assert_array_equal(found["x"].values, A)
-    assert why_not_plain(read(tmp_path / "x.h5").arrays["x"]) is None
+    assert why_not_plain(group_of(tmp_path / "x.h5").arrays["x"]) is None
 
 
 def test_values_are_cut_on_request(tmp_path):
     """The option for contiguous values holds for external ones."""
     make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 8, 24), (str(tmp_path / "1"), 4, 72)])
     reader = HDF5(contiguous_chunk_size=24)
-    array = reader.read(absolute_url(tmp_path / "x.h5"), STORAGE, ReadOptions(inline_limit=0)).arrays["x"]
+    array = group_of(tmp_path / "x.h5", reader, inline_limit=0).arrays["x"]
     assert array.manifest.entries["length"].tolist() == [[24]] * 4
-    np.testing.assert_array_equal(read_array(array, (), STORAGE), A)
+    np.testing.assert_array_equal(values_of(array), A)
 
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
     """And so are a directory, and files that are too short for the values."""
     make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 0, 48), (str(tmp_path / "1"), 0, 48)])
     (tmp_path / "1").unlink()
-    kind, reason = refusals(read(tmp_path / "x.h5"))["/x"]
+    kind, reason = refusals(group_of(tmp_path / "x.h5"))["/x"]
     assert kind == "refused"
     assert f"external files, of which '{tmp_path}/1' is not there; names that are not absolute count from" in reason
     (tmp_path / "1").mkdir()
-    assert "is a directory" in refusals(read(tmp_path / "x.h5"))["/x"][1]
+    assert "is a directory" in refusals(group_of(tmp_path / "x.h5"))["/x"][1]
     (tmp_path / "1").rmdir()
     os.mkfifo(tmp_path / "1")
-    assert "is a pipe" in refusals(read(tmp_path / "x.h5"))["/x"][1]
+    assert "is a pipe" in refusals(group_of(tmp_path / "x.h5"))["/x"][1]
 
 
 def test_a_short_file_is_said(tmp_path):
     """The HDF5 library shows zeros in place of what is not there; so do we, with the reason, or refuse."""
     make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 0, 48), (str(tmp_path / "1"), 0, 48)])
     os.truncate(tmp_path / "1", 40)
-    group = read(tmp_path / "x.h5")
+    group = group_of(tmp_path / "x.h5")
     with h5py.File(tmp_path / "x.h5") as file:
-        np.testing.assert_array_equal(read_array(group.arrays["x"], (), STORAGE), file["x"][...])
+        np.testing.assert_array_equal(values_of(group.arrays["x"]), file["x"][...])
     kind, reason = refusals(group)["/x"]
     assert kind == "inlined"
     assert "/1' ends at 40 bytes, before the values in it do (48): the HDF5 library shows zeros there" in reason
-    assert refusals(read(tmp_path / "x.h5", inline_limit=0))["/x"][0] == "refused"
+    assert refusals(group_of(tmp_path / "x.h5", inline_limit=0))["/x"][0] == "refused"
 
 
 def test_a_file_that_changes_is_found(tmp_path):
@@ -124,7 +113,7 @@ def test_remote_files_name_no_local_ones(tmp_path):
     make(tmp_path / "x.h5", A, [(str(secret), 0, 96)])
     STORAGE.target("memory://bucket/").put("x.h5", (tmp_path / "x.h5").read_bytes())
     for limit in (0, 1 << 20):
-        group = HDF5().read("memory://bucket/x.h5", STORAGE, ReadOptions(inline_limit=limit))
+        group = group_of("memory://bucket/x.h5", inline_limit=limit)
         assert not group.arrays
         assert refusals(group)["/x"] == (
             "refused",
@@ -170,7 +159,7 @@ def test_relative_names_lie_where_the_library_looks(prefix, folder, tmp_path, mo
     monkeypatch.delenv("HDF5_EXTFILE_PREFIX", raising=False)
     if prefix is not None:
         monkeypatch.setenv("HDF5_EXTFILE_PREFIX", prefix)
-    array = read(tmp_path / "data" / "x.h5", inline_limit=0).arrays["x"]
+    array = group_of(tmp_path / "data" / "x.h5", inline_limit=0).arrays["x"]
     assert array.manifest.locations[0].url == absolute_url(tmp_path / folder / "x.bin")
     expected = read_by_new_library(tmp_path / "data" / "x.h5")
-    assert read_array(array, (), STORAGE).tolist() == expected
+    assert values_of(array).tolist() == expected

@@ -1,8 +1,6 @@
 """Files whose chunks went through filters, from one end to the other: every way to read them gives the same values."""
 
 import json
-import subprocess
-import sys
 import zlib
 
 import h5py
@@ -11,10 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5t
 
 import virtualstack as vs
 from tests.corpus.report import CORPUS, judge
+from tests.data.hdf5_parts import dataset_of, properties, reduced
+from tests.data.processes import printed_values, run_python
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.zarr.metadata.version2_codecs import codecs_from_zarr2, codecs_to_zarr2
 
@@ -57,14 +57,8 @@ def file(tmp_path_factory):
     with h5py.File(path, "w") as new:
         for name, options in FILTERS.items():
             new.create_dataset(name, data=data, chunks=(16, 30), **options)
-        dcpl = h5p.create(h5p.DATASET_CREATE)
-        dcpl.set_chunk((16, 30))
-        dcpl.set_filter(5)
-        reduced = h5t.STD_I32BE.copy()
-        reduced.set_precision(20)
-        reduced.set_offset(3)
-        nbit = h5d.create(new.id, b"nbit", reduced, h5s.create_simple(data.shape), dcpl)
-        h5py.Dataset(nbit)[...] = data
+        dcpl = properties(chunk=((16, 30),), filter=(5,))
+        dataset_of(new, "nbit", reduced(h5t.STD_I32BE, 20, 3), data.shape, dcpl)[...] = data
     with h5py.File(path) as old:
         return path, {name: old[name][...] for name in old}
 
@@ -133,9 +127,7 @@ dataset = xr.open_dataset({str(references)!r}, engine="kerchunk")
 for name in {names!r}:
     print("values", name, dataset[name].values.tobytes().hex())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    found = dict(line.split()[1:] for line in done.stdout.splitlines() if line.startswith("values"))
-    assert found == {name: expected[name].tobytes().hex() for name in names}, done.stderr[-1000:]
+    assert printed_values(code) == {name: expected[name].tobytes().hex() for name in names}
 
 
 def test_a_missing_package_is_told_when_a_chunk_is_read(file):
@@ -154,37 +146,28 @@ try:
 except vs.errors.MissingDependencyError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    expected = (
-        "codec 'virtualstack.lzf' needs an optional dependency; install it with: pip install 'virtualstack[hdf5]'\n"
-    )
-    assert done.stdout == expected, done.stderr[-1000:]
+    needed = "needs an optional dependency; install it with: pip install 'virtualstack[hdf5]'"
+    assert run_python(code) == f"codec 'virtualstack.lzf' {needed}\n"
 
 
-@pytest.mark.parametrize("number", [305, 32017, 32024, 32028])
-def test_filters_without_a_codec_are_refused_by_number_and_name(number, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (r"32017 \(sz\)", hdf5plugin.SZ(absolute=0.1)),
+        (r"32024 \(sz3\)", hdf5plugin.SZ3(absolute=0.1)),
+        (r"32028 \(sperr\)", hdf5plugin.Sperr()),
+    ],
+    ids=["sz", "sz3", "sperr"],
+)
+def test_filters_without_a_codec_are_refused_by_number_and_name(name, options, tmp_path):
     """Where the HDF5 library reads them they are inlined, up to the limit."""
-    names = {305: "lzo", 32017: "sz", 32024: "sz3", 32028: "sperr"}
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as new:
-        if number == 305:
-            dcpl = h5p.create(h5p.DATASET_CREATE)
-            dcpl.set_chunk((4, 4))
-            dcpl.set_filter(305, h5py.h5z.FLAG_OPTIONAL, (1,))
-            dataset = h5py.Dataset(h5d.create(new.id, b"x", h5t.IEEE_F32LE, h5s.create_simple((4, 4)), dcpl))
-            dataset.id.write_direct_chunk((0, 0), bytes(64))
-        else:
-            options = {
-                32017: hdf5plugin.SZ(absolute=0.1),
-                32024: hdf5plugin.SZ3(absolute=0.1),
-                32028: hdf5plugin.Sperr(),
-            }
-            new.create_dataset("x", data=np.ones((32, 32), "f4"), chunks=(16, 16), **options[number])
-    with pytest.raises(UnsupportedFeatureError, match=rf"no codec for filter {number} \({names[number]}\)"):
+        new.create_dataset("x", data=np.ones((32, 32), "f4"), chunks=(16, 16), **options)
+    with pytest.raises(UnsupportedFeatureError, match=f"no codec for filter {name}"):
         vs.open_virtual_dataset(str(path), unsupported="raise")
-    if number != 305:
-        opened = vs.open_virtual_dataset(str(path), loadable_variables=[])
-        assert list(opened.virtual.report()["state"]) == ["inlined"]
+    opened = vs.open_virtual_dataset(str(path), loadable_variables=[])
+    assert list(opened.virtual.report()["state"]) == ["inlined"]
 
 
 def test_rounded_values_are_read_as_they_are(tmp_path):
@@ -192,12 +175,9 @@ def test_rounded_values_are_read_as_they_are(tmp_path):
     path = tmp_path / "x.h5"
     data = np.arange(100, dtype="f4")
     with h5py.File(path, "w") as new:
-        dcpl = h5p.create(h5p.DATASET_CREATE)
-        dcpl.set_chunk((50,))
-        dcpl.set_filter(32023, h5py.h5z.FLAG_OPTIONAL, (3, 4, 0, 0, 0))
-        dcpl.set_shuffle()
-        dcpl.set_deflate(1)
-        dataset = h5d.create(new.id, b"x", h5t.IEEE_F32LE, h5s.create_simple((100,)), dcpl)
+        rounding = (32023, h5py.h5z.FLAG_OPTIONAL, (3, 4, 0, 0, 0))
+        dcpl = properties(chunk=((50,),), filter=rounding, shuffle=(), deflate=(1,))
+        dataset = dataset_of(new, "x", h5t.IEEE_F32LE, (100,), dcpl).id
         for start in (0, 50):  # as a writer with the plugin stores them
             planes = data[start : start + 50].view("u1").reshape(50, 4).T
             dataset.write_direct_chunk((start,), zlib.compress(planes.tobytes(), 1))

@@ -6,28 +6,20 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from h5py import h5d, h5s, h5t
+from h5py import h5d
 
 import virtualstack as vs
 from tests.corpus.report import CORPUS
+from tests.data.hdf5_parts import dataset_of, properties, text
+from tests.formats.groups import CHECKED, group_of, reasons
 from virtualstack.formats.hdf5.hdfeos import parse_structures
-from virtualstack.location import absolute_url
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.storage import Storage
+from virtualstack.readers import HDF5
 
 SWATH = CORPUS / "hdf5" / "hdfeos_sample_swath.h5"
 
 
-def read(path, **options):
-    return HDF5(**options).read(absolute_url(path), Storage.from_option(None), ReadOptions())
-
-
 def dims(group):
     return {array.name: array.dimension_names for _, child in group.walk() for array in child.arrays.values()}
-
-
-def notes(group):
-    return {x.path: x.reason for _, child in group.walk() for x in child.refusals if x.kind == "noted"}
 
 
 def odl(kind, name, sizes, fields, word="DataField"):
@@ -65,7 +57,7 @@ def write(path, text, datasets, *, parts=1):
 def test_a_swath_of_the_corpus_has_the_names_of_its_struct_metadata():
     """Written down from its text by hand; "Count" has 32 elements, and the text says 20."""
     data, swath = "/HDFEOS/SWATHS/Swath1/Data Fields", "/HDFEOS/SWATHS/Swath1"
-    group = read(SWATH)
+    group = group_of(SWATH)
     assert dims(group) == {
         f"{data}/Count": ("phony_dim_0",),
         f"{data}/Density": ("GeoTrack",),
@@ -79,8 +71,8 @@ def test_a_swath_of_the_corpus_has_the_names_of_its_struct_metadata():
         f"{swath}/_INDEXMAP:IndxTrack,Res2tr": ("phony_dim_9",),
         "/HDFEOS INFORMATION/StructMetadata.0": (),
     }
-    assert "axis 0 of length 32 is not 'GeoTrack' of 20" in notes(group)[f"{data}/Count"]
-    assert dims(read(SWATH, metadata="check")) == dims(group)
+    assert "axis 0 of length 32 is not 'GeoTrack' of 20" in reasons(group, "noted")[f"{data}/Count"]
+    assert dims(group_of(SWATH, CHECKED)) == dims(group)
 
 
 GRID = odl("Grid", "a b", {"XDim": 4, "YDim": 3, "Band": 2}, {"t": ("Band", "YDim", "XDim"), "x": ("XDim",)})
@@ -93,12 +85,12 @@ ZONAL_FIELDS = {"ZAS/Z/Data Fields/T": (7, 3), "ZAS/Z/Data Fields/Time": (7,)}
 def test_grids_and_zonal_averages_have_names(parts, tmp_path):
     """From text in several parts, cut anywhere; a dimension that grows has the length of its fields."""
     path = write(tmp_path / "x.h5", GRID + ZONAL + "END\n", FIELDS | ZONAL_FIELDS, parts=parts)
-    group = read(path, metadata="check")
+    group = group_of(path, CHECKED)
     assert dims(group)["/HDFEOS/GRIDS/a b/Data Fields/t"] == ("Band", "YDim", "XDim")
     assert dims(group)["/HDFEOS/GRIDS/a b/Data Fields/x"] == ("XDim",)
     assert dims(group)["/HDFEOS/ZAS/Z/Data Fields/T"] == ("nTimes", "nLats")
     assert dims(group)["/HDFEOS/ZAS/Z/Data Fields/Time"] == ("nTimes",)
-    assert notes(group) == {}
+    assert reasons(group, "noted") == {}
     with xr.open_datatree(path, engine="h5netcdf", phony_dims="sort") as theirs:
         ours = vs.open_virtual_datatree(path)
         for node in theirs.subtree:
@@ -129,13 +121,9 @@ def test_the_text_may_be_stored_otherwise(layout, tmp_path):
         elif layout == "chunked":
             file.create_dataset(name, data=np.array([GRID.encode()]), chunks=(1,), compression="gzip")
         else:
-            dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-            dcpl.set_layout(h5d.COMPACT)
-            tid = h5t.C_S1.copy()
-            tid.set_size(len(GRID) + 1)
-            dataset = h5d.create(file["HDFEOS INFORMATION"].id, b"StructMetadata.0", tid, h5s.create(h5s.SCALAR), dcpl)
-            dataset.write(h5s.ALL, h5s.ALL, np.array(GRID.encode(), f"S{len(GRID) + 1}"), tid)
-    assert dims(read(path, metadata="check"))["/HDFEOS/GRIDS/a b/Data Fields/t"] == ("Band", "YDim", "XDim")
+            raw = np.array(GRID.encode(), f"S{len(GRID) + 1}")
+            dataset_of(file, name, text(len(GRID) + 1), (), properties(layout=(h5d.COMPACT,)), raw=raw)
+    assert dims(group_of(path, CHECKED))["/HDFEOS/GRIDS/a b/Data Fields/t"] == ("Band", "YDim", "XDim")
 
 
 def test_dimension_scales_go_before_the_struct_metadata(tmp_path):
@@ -146,7 +134,7 @@ def test_dimension_scales_go_before_the_struct_metadata(tmp_path):
         fields.create_dataset("lon", data=np.arange(4.0)).make_scale("lon")
         fields.create_dataset("YDim", data=np.arange(3.0)).make_scale("YDim")
         fields["x"].dims[0].attach_scale(fields["lon"])
-    found = dims(read(path, metadata="check"))
+    found = dims(group_of(path, CHECKED))
     assert found["/HDFEOS/GRIDS/a b/Data Fields/x"] == ("lon",)
     assert found["/HDFEOS/GRIDS/a b/Data Fields/t"] == ("Band", "YDim", "XDim")
     assert list(vs.open_virtual_dataset(path, group="HDFEOS/GRIDS/a b/Data Fields")["t"].YDim.values) == [0, 1, 2]
@@ -158,7 +146,7 @@ def test_a_dimension_of_another_length_keeps_its_name_for_itself(tmp_path):
     with h5py.File(path, "a") as file:
         file["HDFEOS/GRIDS/a b/Data Fields"].create_dataset("XDim", data=np.arange(9.0)).make_scale("XDim")
         file["HDFEOS/GRIDS"].create_dataset("YDim", data=np.arange(8.0)).make_scale("YDim")
-    t = dims(read(path))["/HDFEOS/GRIDS/a b/Data Fields/t"]
+    t = dims(group_of(path))["/HDFEOS/GRIDS/a b/Data Fields/t"]
     assert t[0] == "Band"
     assert all(name.startswith("phony_dim_") for name in t[1:])
     assert len(set(t)) == 3
@@ -178,29 +166,29 @@ CONTRADICTIONS = {
 def test_contradictions_are_noted(what, tmp_path):
     """The axis has no name then; values are as they are."""
     text, field, reason = CONTRADICTIONS[what]
-    group = read(write(tmp_path / "x.h5", text, FIELDS), metadata="check")
+    group = group_of(write(tmp_path / "x.h5", text, FIELDS), CHECKED)
     path = f"/HDFEOS/GRIDS/a b/Data Fields/{field}"
     if field:
         assert dims(group)[path][0].startswith("phony_dim_")
-        assert reason in notes(group)[path]
+        assert reason in reasons(group, "noted")[path]
     else:
         assert dims(group)["/HDFEOS/GRIDS/a b/Data Fields/x"] == ("other",)
-        assert notes(group) == {}
+        assert reasons(group, "noted") == {}
 
 
 def test_a_growing_dimension_of_two_lengths_has_no_name(tmp_path):
     """Nothing says which of them it means."""
     path = write(tmp_path / "x.h5", ZONAL, ZONAL_FIELDS | {"ZAS/Z/Data Fields/Time": (6,)})
-    group = read(path)
+    group = group_of(path)
     assert dims(group)["/HDFEOS/ZAS/Z/Data Fields/T"][1] == "nLats"
     assert dims(group)["/HDFEOS/ZAS/Z/Data Fields/Time"][0].startswith("phony_dim_")
-    assert "'nTimes' of any size" in notes(group)["/HDFEOS/ZAS/Z/Data Fields/Time"]
+    assert "'nTimes' of any size" in reasons(group, "noted")["/HDFEOS/ZAS/Z/Data Fields/Time"]
 
 
 def test_one_dimension_twice_names_one_axis(tmp_path):
     """As netCDF-C never gives a variable one dimension twice."""
     text = odl("Swath", "S", {"n": 3}, {"covariance": ("n", "n")})
-    found = dims(read(write(tmp_path / "x.h5", text, {"SWATHS/S/Data Fields/covariance": (3, 3)})))
+    found = dims(group_of(write(tmp_path / "x.h5", text, {"SWATHS/S/Data Fields/covariance": (3, 3)})))
     first, second = found["/HDFEOS/SWATHS/S/Data Fields/covariance"]
     assert first == "n"
     assert second.startswith("phony_dim_")
@@ -209,7 +197,7 @@ def test_one_dimension_twice_names_one_axis(tmp_path):
 def test_others_of_the_same_length_take_no_name(tmp_path):
     """A length alone does not mean a dimension that the product gives a meaning."""
     path = write(tmp_path / "x.h5", GRID, FIELDS | {"GRIDS/a b/Data Fields/unknown": (4,)})
-    assert dims(read(path))["/HDFEOS/GRIDS/a b/Data Fields/unknown"][0].startswith("phony_dim_")
+    assert dims(group_of(path))["/HDFEOS/GRIDS/a b/Data Fields/unknown"][0].startswith("phony_dim_")
 
 
 def test_swaths_align_with_their_geolocation(tmp_path):
@@ -219,7 +207,7 @@ def test_swaths_align_with_their_geolocation(tmp_path):
     path = write(tmp_path / "x.h5", text, {"SWATHS/S/Geolocation Fields/Latitude": (5, 4)})
     with h5py.File(path, "a") as file:
         file.create_dataset("HDFEOS/SWATHS/S/Data Fields/v", data=np.ones((5, 4)), maxshape=(None, 4), chunks=(2, 4))
-    group = read(path, metadata="check")
+    group = group_of(path, CHECKED)
     assert dims(group)["/HDFEOS/SWATHS/S/Data Fields/v"] == ("nTimes", "nX")
     assert group["HDFEOS/SWATHS/S/Data Fields"].unlimited == {"nTimes"}
     assert group["HDFEOS/SWATHS/S/Data Fields"].dimensions == {"nTimes": 5, "nX": 4}
@@ -242,15 +230,15 @@ def test_what_is_no_text_is_noted(stored, reason, tmp_path):
     with h5py.File(path, "a") as file:
         del file["HDFEOS INFORMATION/StructMetadata.0"]
         file["HDFEOS INFORMATION/StructMetadata.0"] = stored
-    group = read(path, metadata="check")
-    assert reason in notes(group)["/HDFEOS INFORMATION/StructMetadata.0"]
+    group = group_of(path, CHECKED)
+    assert reason in reasons(group, "noted")["/HDFEOS INFORMATION/StructMetadata.0"]
     assert dims(group)["/HDFEOS/GRIDS/a b/Data Fields/x"][0].startswith("phony_dim_")
 
 
 def test_many_parts_are_bounded(tmp_path):
     """No more than a MiB is read of all of them."""
     path = write(tmp_path / "x.h5", "y" * 3_000_000, FIELDS, parts=3)
-    assert "more than 1048576 bytes" in notes(read(path))["/HDFEOS INFORMATION/StructMetadata.1"]
+    assert "more than 1048576 bytes" in reasons(group_of(path), "noted")["/HDFEOS INFORMATION/StructMetadata.1"]
 
 
 @pytest.mark.parametrize(

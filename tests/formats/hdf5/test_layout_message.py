@@ -8,8 +8,9 @@ from collections.abc import Callable
 import h5py
 import numpy as np
 import pytest
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5t
 
+from tests.data.hdf5_parts import dataset_of, properties
 from tests.formats.hdf5.index_reading import run, superblock_of
 from virtualstack.formats.hdf5.structures.layout_message import (
     ChunkedLayout,
@@ -37,9 +38,7 @@ def body_of(path, make: Callable[[h5py.File], h5py.Dataset], libver) -> tuple[by
 
 
 def compact(file: h5py.File) -> h5py.Dataset:
-    dcpl = h5p.create(h5p.DATASET_CREATE)
-    dcpl.set_layout(h5d.COMPACT)
-    dataset = h5py.Dataset(h5d.create(file.id, b"x", h5t.STD_I16LE, h5s.create_simple((3,)), dcpl))
+    dataset = dataset_of(file, "x", h5t.STD_I16LE, (3,), properties(layout=(h5d.COMPACT,)))
     dataset[...] = [1, 2, 3]
     return dataset
 

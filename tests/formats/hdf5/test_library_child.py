@@ -9,21 +9,16 @@ import pytest
 from h5py import h5a, h5s, h5t
 
 import virtualstack as vs
+from tests.data.files import overwrite
+from tests.data.hdf5_parts import text
 from tests.data.make_hdf5 import make
+from tests.formats.groups import CHECKED, group_of, values_of
 from virtualstack.child.pool import InChild, run_in_child
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import absolute_url
-from virtualstack.manifests import ManifestGroup
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
+from virtualstack.readers import HDF5
 
-STORAGE = Storage.from_option(None)
 VALUES = np.arange(12.0).reshape(3, 4)
-
-
-def read(path: Path, metadata: str = "auto") -> ManifestGroup:
-    return HDF5(metadata=metadata).read(absolute_url(path), STORAGE, ReadOptions())
 
 
 def lists_of(values: object, count: int, base: object) -> np.ndarray:
@@ -63,9 +58,9 @@ def test_lists_of_dimension_scales_of_any_form_do_not_crash(form, metadata, tmp_
         file["y"].make_scale("y")
         file["x"].make_scale("x")
         file["v"].attrs["DIMENSION_LIST"] = LISTS[form](file)
-    group = read(path, metadata)
+    group = group_of(path, HDF5(metadata=metadata))
     assert set(group.arrays["v"].dimension_names or ()) <= {"y", "x", "phony_dim_0", "phony_dim_1"}
-    np.testing.assert_array_equal(read_array(group.arrays["v"], (), STORAGE), VALUES)
+    np.testing.assert_array_equal(values_of(group.arrays["v"]), VALUES)
     assert any(x.path == "/v" and "of its dimension scales" in x.reason for x in group.refusals)
 
 
@@ -88,16 +83,16 @@ def test_what_is_a_dimension_scale_does_not_crash(form, metadata, tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", data=np.arange(4.0))
-        tid = h5t.C_S1.copy()
-        tid.set_size(size)
-        tid.set_strpad(padding)
+        tid = text(size, padding)
         space = h5s.create(h5s.SCALAR) if shape is None else h5s.create_simple(shape)
         attribute = h5a.create(dataset.id, b"CLASS", tid, space)
         attribute.write(np.full(shape or (), b"DIMENSION_SCALE", f"S{size}"), tid)
     if shape is None or shape == (1,):
         with h5py.File(path) as file:
             assert h5py.h5ds.is_scale(file["x"].id) is is_scale
-    assert read(path, metadata).arrays["x"].dimension_names == (("x",) if is_scale else ("phony_dim_0",))
+    assert group_of(path, HDF5(metadata=metadata)).arrays["x"].dimension_names == (
+        ("x",) if is_scale else ("phony_dim_0",)
+    )
 
 
 def damaged(folder: Path) -> Path:
@@ -105,9 +100,7 @@ def damaged(folder: Path) -> Path:
     path = folder / "odd.h5"
     with h5py.File(path, "w") as file:
         file["v"] = VALUES
-    data = bytearray(path.read_bytes())
-    data[data.index(b"TREE") + 4] = 7  # the type of a node
-    path.write_bytes(data)
+    overwrite(path, path.read_bytes().index(b"TREE") + 4, b"\7")  # the type of a node
     return path
 
 
@@ -128,7 +121,7 @@ def test_a_file_that_ends_the_library_is_malformed(what, ends, tmp_path, monkeyp
     path = damaged(tmp_path)
     dying(monkeypatch, *what, seconds=0.5)
     with pytest.raises(MalformedFileError, match=rf"odd\.h5' is damaged: the HDF5 library.* {ends}.*metadata='own'"):
-        read(path)
+        group_of(path)
 
 
 def test_own_metadata_leaves_nothing_to_the_library(tmp_path, monkeypatch):
@@ -136,8 +129,8 @@ def test_own_metadata_leaves_nothing_to_the_library(tmp_path, monkeypatch):
     path, usual = damaged(tmp_path), make("types", tmp_path)
     dying(monkeypatch, "os:abort")
     with pytest.raises(MalformedFileError, match="metadata='own' leaves nothing to the HDF5 library"):
-        read(path, "own")
-    assert read(usual, "own").arrays
+        group_of(path, HDF5(metadata="own"))
+    assert group_of(usual, HDF5(metadata="own")).arrays
 
 
 def test_threads_of_a_scan_leave_a_file_that_hangs(tmp_path, monkeypatch):
@@ -155,7 +148,7 @@ def test_a_text_as_fill_value_of_a_group(tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file.attrs["_FillValue"] = np.bytes_("a")
-    assert read(path, "check").attributes == {"_FillValue": "a"}
+    assert group_of(path, CHECKED).attributes == {"_FillValue": "a"}
 
 
 def test_usual_files_need_no_library(tmp_path):
@@ -182,8 +175,8 @@ def test_a_file_that_was_repaired_in_place_is_read_anew(tmp_path):
     with path.open("r+b") as file:  # of the same inode
         file.write(bad)
     with pytest.raises(MalformedFileError):
-        read(path, "library")
+        group_of(path, HDF5(metadata="library"))
     with path.open("r+b") as file:
         file.write(good)
-    group = read(path, "library")
-    np.testing.assert_array_equal(read_array(group.arrays["v"], (), STORAGE), VALUES)
+    group = group_of(path, HDF5(metadata="library"))
+    np.testing.assert_array_equal(values_of(group.arrays["v"]), VALUES)

@@ -6,19 +6,18 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5t
 
 from tests.corpus.report import CORPUS, corpus_files
-from virtualstack.location import absolute_url
+from tests.data.hdf5_parts import dataset_of, properties
+from tests.formats.groups import group_of, values_of
 from virtualstack.manifests import why_not_plain
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
+from virtualstack.readers import HDF5
 
 
 def read(path):
     # netCDF-C does not look at the StructMetadata of HDF-EOS5
-    return HDF5(eos_dimensions=False).read(absolute_url(path), Storage.from_option(None), ReadOptions())
+    return group_of(path, HDF5(eos_dimensions=False))
 
 
 def same(theirs, ours):
@@ -165,12 +164,12 @@ def test_other_types_count_as_netcdf_counts_them(what, tmp_path):
         if not isinstance(tid, h5t.TypeID):
             tid = h5t.py_create(np.dtype(tid), logical=True)
         group = file.create_group("group")
-        h5d.create(group.id, b"a", tid, h5s.create_simple((3,)))
+        dataset_of(group, "a", tid, (3,))
         group.create_dataset("b", (7,), "f4")
         file.create_dataset("z", (5,), "f4")
     with netCDF4.Dataset(path) as theirs:
         for metadata in ("auto", "own", "library"):
-            ours = HDF5(metadata=metadata).read(absolute_url(path), Storage.from_option(None), ReadOptions())
+            ours = group_of(path, HDF5(metadata=metadata))
             assert compare(theirs, ours) == []
 
 
@@ -205,11 +204,6 @@ def test_odd_names_of_netcdf(tmp_path):
 DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1")
 
 
-def values_of(path, name):
-    array = read(path).arrays[name]
-    return read_array(array, (slice(None),) * array.ndim, Storage.from_option(None))
-
-
 def raw_netcdf4(path, name):
     with netCDF4.Dataset(path) as file:
         file.set_auto_mask(False)
@@ -235,7 +229,7 @@ def test_records_that_were_never_filled(dtype, chunk, tmp_path):
         file.createVariable("off_own", dtype, ("t", "x"), fill_value=b"q" if dtype == "S1" else 9, **options)[:4] = ones
         file.createVariable("never", dtype, ("t", "x"), **options)
     for name in ("unfilled", "zipped", "own", "off", "off_own", "never"):
-        np.testing.assert_array_equal(values_of(path, name), raw_netcdf4(path, name), err_msg=name)
+        np.testing.assert_array_equal(values_of(read(path).arrays[name]), raw_netcdf4(path, name), err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -255,15 +249,13 @@ def test_records_past_the_end_of_what_hdf5_wrote(fill_time, fill, past_end, writ
         file["t"] = np.arange(11)
         file.create_dataset("u", (11,), "i4", maxshape=(None,), chunks=(4,))[...] = 1
         file["u"].make_scale("u")
-        dcpl = h5p.create(h5p.DATASET_CREATE)
-        dcpl.set_chunk((2,))
-        dcpl.set_fill_time(fill_time)
+        dcpl = properties(chunk=((2,),), fill_time=(fill_time,))
         if fill is not None:
             dcpl.set_fill_value(np.array(fill, "i4"))
-        h5d.create(file.id, b"x", h5t.STD_I32LE, h5s.create_simple((written,), (h5s.UNLIMITED,)), dcpl)
+        dataset_of(file, "x", h5t.STD_I32LE, (written,), dcpl, maxshape=(None,))
         file["x"][-1:] = 3
         file["x"].dims[0].attach_scale(file["u"])
-    found = values_of(path, "x")
+    found = values_of(read(path).arrays["x"])
     assert found[written:].tolist() == raw_netcdf4(path, "x")[written:].tolist() == [past_end] * (11 - written)
     with h5py.File(path) as file:  # netCDF-C leaves its buffer as it was where HDF5 does not fill
         np.testing.assert_array_equal(found[:written], file["x"][...])
@@ -282,7 +274,7 @@ def test_a_short_variable_along_a_huge_dimension(tmp_path):
     array = read(path).arrays["x"]
     assert array.shape == (1 << 40,)
     assert array.grid.shape == (3,)
-    assert read_array(array, (slice(0, 4),), Storage.from_option(None)).tolist() == [3, 4, -2147483647, -2147483647]
+    assert values_of(array, (slice(0, 4),)).tolist() == [3, 4, -2147483647, -2147483647]
 
 
 def test_attributes_that_have_no_counterpart_are_noted(tmp_path):

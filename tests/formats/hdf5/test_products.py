@@ -14,15 +14,10 @@ from h5py import h5r
 import virtualstack as vs
 from tests.corpus.report import judge
 from tests.data.make_hdf5_products import ODD_NAMES, PRODUCTS, goes, icesat2, matlab, nwb, odd_names
+from tests.formats.groups import CHECKED, group_of, reasons, values_of
 from tests.formats.hdf5.test_netcdf import compare
 from virtualstack.errors import WriterError
-from virtualstack.location import absolute_url
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
 from virtualstack.testing.readers import arrays_by_path, difference
-
-STORAGE = Storage.from_option(None)
 
 # zarr has no data type for these; kerchunk none for the last
 REFUSED = {
@@ -33,12 +28,8 @@ REFUSED = {
 NO_KERCHUNK = {"pytables.h5": ["table"], "odd_names.h5": ["of a\\b", "a\\b"]}
 
 
-def read(path: Path, **options):
-    return HDF5(**options).read(absolute_url(path), STORAGE, ReadOptions())
-
-
 def notes(path: Path) -> dict[str, str]:
-    return {x.path: x.reason for _, group in read(path).walk() for x in group.refusals if x.kind == "noted"}
+    return reasons(group_of(path), "noted")
 
 
 @pytest.fixture(scope="module", params=PRODUCTS)
@@ -55,7 +46,7 @@ def test_every_dataset_is_equal_or_refused_by_name(product):
 
 def test_both_views_agree(product):
     """Our parsers and the HDF5 library: groups, names, types, attributes, chunks."""
-    read(product, metadata="check")
+    group_of(product, CHECKED)
 
 
 def test_all_groups_open_as_a_tree(product):
@@ -98,7 +89,7 @@ def test_names_are_those_of_netcdf(product):
     except OSError as error:
         pytest.skip(f"netCDF4 cannot open it: {error}")
     with theirs:
-        assert compare(theirs, read(product)) == []
+        assert compare(theirs, group_of(product)) == []
 
 
 def test_references_come_back_equal(product, tmp_path):
@@ -122,10 +113,10 @@ def test_references_come_back_equal(product, tmp_path):
 def test_cells_of_matlab_lead_to_their_values(tmp_path):
     """Through the paths that references have become, into the hidden group behind the user block."""
     path = matlab(tmp_path / "x.mat")
-    arrays = arrays_by_path(read(path))
-    cell = read_array(arrays["/cell"], (), STORAGE)
+    arrays = arrays_by_path(group_of(path))
+    cell = values_of(arrays["/cell"])
     assert cell.ravel().tolist() == ["/#refs#/a", "/#refs#/b", "/#refs#/c"]
-    letters = read_array(arrays[cell[1, 0]], (), STORAGE)
+    letters = values_of(arrays[cell[1, 0]])
     assert bytes(letters.ravel().astype("u1")).decode() == "in a cell"
     assert arrays["/nothing"].attributes["MATLAB_empty"] == 1
     assert arrays["/title"].attributes["MATLAB_class"] == "char"
@@ -145,7 +136,7 @@ def test_references_in_attributes_are_paths(tmp_path):
         file["kind"] = np.dtype("i4")
         units.attrs["kind"] = file["kind"].ref
         units.attrs["nothing"] = h5py.Empty(h5py.ref_dtype)
-    group = read(path, metadata="check")
+    group = group_of(path, CHECKED)
     assert group.attributes[".specloc"] == "/specifications"
     assert group["acquisition/lfp 1"].arrays["electrodes"].attributes["table"] == (
         "/general/extracellular_ephys/electrodes"
@@ -168,17 +159,17 @@ def test_references_in_attributes_to_what_is_gone_are_noted(tmp_path):
     found = notes(path)
     assert "where no object with a path is" in found["/@gone"]
     assert "references to regions" in found["/@region"]
-    assert "gone" not in read(path, metadata="check").attributes
+    assert "gone" not in group_of(path, CHECKED).attributes
 
 
 def test_links_of_neurophysiologists_are_noted(tmp_path):
     """A dataset under two names has both; a group under two names, and another file, are noted."""
     path = nwb(tmp_path / "x.nwb")
-    found, arrays = notes(path), arrays_by_path(read(path))
+    found, arrays = notes(path), arrays_by_path(group_of(path))
     assert found["/processing/ecephys/filtered/source"] == "another name of '/acquisition/lfp 1'"
     assert "another file" in found["/processing/ecephys/filtered/video"]
     linked, first = (arrays[x] for x in ("/processing/ecephys/filtered/timestamps", "/acquisition/lfp 1/timestamps"))
-    assert difference(read_array(first, (), STORAGE), read_array(linked, (), STORAGE)) == ""
+    assert difference(values_of(first), values_of(linked)) == ""
 
 
 def test_an_image_of_goes_is_that_of_xarray(tmp_path):
@@ -210,7 +201,7 @@ def test_a_hard_link_names_a_group_whatever_soft_links_come_first(tmp_path):
         file["a_best"] = h5py.SoftLink("/gt1l")
         file["gt1l/latest"] = h5py.SoftLink("part_01")
         file["gt1l/part_00/up"] = h5py.SoftLink("/a_best/latest")
-    group = read(path, metadata="check")
+    group = group_of(path, CHECKED)
     assert list(group["gt1l"].groups) == ["part_00", "part_01"]
     assert list(group.groups) == ["METADATA", "ancillary_data", "gt1l"]
     found = notes(path)

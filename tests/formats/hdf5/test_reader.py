@@ -1,9 +1,7 @@
 import pickle
-import subprocess
-import sys
+import re
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import netCDF4
@@ -12,27 +10,20 @@ import pytest
 
 from tests.corpus.report import datasets, judge
 from tests.data import make_hdf5
+from tests.data.hdf5_parts import dataset_of, library, properties
 from tests.data.make_hdf5 import A, make, numbered
+from tests.data.make_hdf5_indexes import Build, unfiltered_edges
+from tests.data.processes import run_python
+from tests.formats.groups import CHECKED, group_of, refusals, values_of
 from virtualstack.child.pool import InChild
 from virtualstack.formats.hdf5.library import UnlistableChunksError, _true_cells
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.location import absolute_url
-from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ManifestGroup
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
+from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE
+from virtualstack.readers import HDF5
 from virtualstack.testing.readers import ReaderTests
 
-STORAGE = Storage.from_option(None)
 LIBRARY = HDF5(metadata="library")
-
-
-def read(path: Path, reader: HDF5 | None = None, **options) -> ManifestGroup:
-    return (reader or HDF5()).read(absolute_url(path), STORAGE, ReadOptions(**options))
-
-
-def refusals(group: ManifestGroup) -> dict[str, tuple[str, str]]:
-    return {x.path: (x.kind, x.reason) for _, child in group.walk() for x in child.refusals}
 
 
 class TestHDF5(ReaderTests):
@@ -72,7 +63,7 @@ def test_odd_files_are_equal_or_refused_by_name(name, tmp_path):
 @pytest.mark.parametrize("name", sorted(make_hdf5.BUILDERS))
 def test_the_parsers_and_the_library_agree(name, tmp_path):
     """On every name, shape, attribute, fill value and chunk of the file."""
-    read(make(name, tmp_path), HDF5(metadata="check"))
+    group_of(make(name, tmp_path), CHECKED)
 
 
 @pytest.mark.parametrize("name", sorted(set(make_hdf5.BUILDERS) - {"external", "no_zarr_type"}))
@@ -84,37 +75,37 @@ def test_the_library_is_not_asked(name, tmp_path, monkeypatch):
 
     path = make(name, tmp_path)
     monkeypatch.setattr(InChild, "call", refuse)
-    assert read(path).arrays
+    assert group_of(path).arrays
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(make_hdf5.BUILDERS) if "_v1" in name or "est" in name])
 def test_every_chunk_index_is_listed(name, tmp_path):
     """No chunked dataset falls back to inlining, also where the HDF5 library lists chunks in wrong places."""
-    group = read(make(name, tmp_path), inline_limit=0)
+    group = group_of(make(name, tmp_path), inline_limit=0)
     assert not refusals(group)
     assert len(group.arrays) == 51
 
 
 def test_edge_chunks_without_filters(tmp_path):
     """Where the file says that edge chunks are not filtered, they have an encoding of their own."""
-    path = tmp_path / "edges.h5"
-    if not make_hdf5.unfiltered_edges(path):
+    if library() is None:
         pytest.skip("the HDF5 library of h5py cannot be called")
+    path = Build(unfiltered_edges, "latest")(tmp_path)
     verdict = judge(path)
-    assert (verdict.equal, verdict.wrong) == (2, [])
-    for array in read(path).arrays.values():
+    assert (verdict.equal, verdict.wrong) == (4, [])
+    for array in group_of(path).arrays.values():
         assert [len(x.codecs) for x in array.manifest.encodings] == [1, 0]
 
 
 def test_a_filter_mask_is_an_encoding(tmp_path):
     """Chunks that went past filters have a second row of encodings, without those filters."""
-    array = read(make("filter_mask", tmp_path)).arrays["x"]
+    array = group_of(make("filter_mask", tmp_path)).arrays["x"]
     assert sorted(len(x.codecs) for x in array.manifest.encodings) == [0, 2]
 
 
 def test_holes_are_empty(tmp_path):
     """What was never written has EMPTY entries and the fill value of the dataset."""
-    group = read(make("indexes_earliest", tmp_path))
+    group = group_of(make("indexes_earliest", tmp_path))
     for name, fill in {"never_written": 3, "contiguous_never_written": 5, "edges_sparse": -7}.items():
         manifest = group.arrays[name].manifest
         assert (manifest.entries["location"] == EMPTY).sum() == manifest.entries.size - (name == "edges_sparse")
@@ -123,7 +114,7 @@ def test_holes_are_empty(tmp_path):
 
 def test_a_user_block_shifts_all_offsets(tmp_path):
     """Also that of a contiguous dataset, and the one that is nowhere stays a hole."""
-    group = read(make("user_block_earliest", tmp_path))
+    group = group_of(make("user_block_earliest", tmp_path))
     assert group.arrays["contiguous"].manifest.entries["offset"].item() > 1024
     assert group.arrays["contiguous_never_written"].manifest.entries["location"].item() == EMPTY
 
@@ -142,9 +133,9 @@ def list_otherwise(monkeypatch, **changes):
 def test_libraries_that_do_not_count_the_user_block(tmp_path, monkeypatch):
     """Older ones list chunks from its end; the reader asks the library which one it is."""
     path = make("user_block_earliest", tmp_path)
-    right = read(path, LIBRARY).arrays["edges"].manifest.entries["offset"]
+    right = group_of(path, LIBRARY).arrays["edges"].manifest.entries["offset"]
     list_otherwise(monkeypatch, counts_user_block=False)
-    np.testing.assert_array_equal(read(path, LIBRARY).arrays["edges"].manifest.entries["offset"], right + 1024)
+    np.testing.assert_array_equal(group_of(path, LIBRARY).arrays["edges"].manifest.entries["offset"], right + 1024)
 
 
 def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
@@ -152,10 +143,10 @@ def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
     path = make("indexes_latest", tmp_path)
     with monkeypatch.context() as patch:
         list_otherwise(patch, lists_moved_axes=False)
-        assert "has a chunk outside of the array" in refusals(read(path, LIBRARY))["/second"][1]
+        assert "has a chunk outside of the array" in refusals(group_of(path, LIBRARY))["/second"][1]
     with monkeypatch.context() as patch:
         patch.setattr("virtualstack.formats.hdf5.library._true_cells", lambda listed, *rest: listed * 0)
-        assert "two chunks for one place" in refusals(read(path, LIBRARY))["/second"][1]
+        assert "two chunks for one place" in refusals(group_of(path, LIBRARY))["/second"][1]
     layout = ChunkedLayout(version=4, chunk=(3, 7), element_size=2, index="extensible", address=None)
     listed = np.array([[1, 0]])
     with pytest.raises(UnlistableChunksError, match="lists an extensible array in an unknown way"):
@@ -164,14 +155,14 @@ def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
 
 def test_compact_values_are_inline_without_a_record(tmp_path):
     """They lie in the object header, which is read anyway."""
-    group = read(make("layouts", tmp_path), inline_limit=0)
+    group = group_of(make("layouts", tmp_path), inline_limit=0)
     assert group.arrays["compact"].manifest.entries["location"].item() == INLINE
     assert set(refusals(group)) == {"/null"}
 
 
 def test_a_null_dataspace_is_kept_with_its_attributes(tmp_path):
     """It has no value: a scalar hole, recorded."""
-    group = read(make("layouts", tmp_path))
+    group = group_of(make("layouts", tmp_path))
     assert group.arrays["null"].attributes == {"units": "m"}
     assert refusals(group)["/null"] == ("noted", "a null dataspace: it has no value, only attributes")
     assert group.arrays["null"].manifest.entries["location"].item() == ABSENT
@@ -184,7 +175,7 @@ def test_texts_of_several_axes_stay_nested(tmp_path):
         file.attrs["fixed"] = np.array([["a", "b"], ["c", "d"]], "S1")
         file.attrs["any"] = np.array([["a", "b"], ["c", "d"]], object)
         file.attrs["one"] = np.array([["a"]], object)
-    attributes = read(path, HDF5(metadata="check")).attributes
+    attributes = group_of(path, CHECKED).attributes
     assert attributes == {"fixed": [["a", "b"], ["c", "d"]], "any": [["a", "b"], ["c", "d"]], "one": "a"}
 
 
@@ -195,8 +186,8 @@ def test_soft_links_lead_as_far_as_the_library_goes(tmp_path):
         file["d"] = 1
         for i in range(20):
             file[f"c{i:02}"] = h5py.SoftLink("/d" if i == 0 else f"/c{i - 1:02}")
-    assert "c15" in read(path, HDF5(metadata="check")).arrays
-    assert "c16" not in read(path).arrays
+    assert "c15" in group_of(path, CHECKED).arrays
+    assert "c16" not in group_of(path).arrays
 
 
 def test_a_file_of_text_may_be_opened_by_many_threads(tmp_path):
@@ -210,13 +201,12 @@ def test_a_file_of_text_may_be_opened_by_many_threads(tmp_path):
         f"def one(i): return len(vs.open_virtual_dataset({str(path)!r}).variables)\n"
         "with cf.ThreadPoolExecutor(8) as threads: assert set(threads.map(one, range(100))) == {1}"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python(code)
 
 
 def test_values_have_native_dtypes_without_padding(tmp_path):
     """The byte order and the padding of a record stand in the encoding alone."""
-    group = read(make("types", tmp_path))
+    group = group_of(make("types", tmp_path))
     assert group.arrays["padded"].dtype == np.dtype([("a", "i1"), ("b", "f8")])
     assert group.arrays["padded"].manifest.encodings[0].dtype.itemsize == 24
     assert group.arrays["bool"].dtype == np.bool_
@@ -227,7 +217,7 @@ def test_values_have_native_dtypes_without_padding(tmp_path):
 def test_bitfields_are_unsigned_integers(tmp_path):
     """As the HDF5 library reads them, also those that h5py cannot read."""
     path = make("bitfields", tmp_path)
-    group, verdict = read(path, inline_limit=0), judge(path)
+    group, verdict = group_of(path, inline_limit=0), judge(path)
     assert not verdict.wrong
     assert group.arrays["b16_one"].dtype == np.dtype("u2")
     assert group.arrays["b16_one"].manifest.encodings[0].dtype == np.dtype(">u2")
@@ -255,19 +245,19 @@ def test_a_sparse_grid_costs_what_was_written(libver, tmp_path):
         dataset = file.create_dataset("x", (n_cells,), "i1", chunks=(1,), maxshape=(None,))
         dataset[5] = 7
     tracemalloc.start()
-    group = read(path)
+    group = group_of(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     manifest = group.arrays["x"].manifest
     # numpy's zeroed memory counts whole, whether its pages are there or not
     assert peak < n_cells * ENTRY.itemsize + (20 << 20)
     assert np.flatnonzero(manifest.entries["location"]).tolist() == [5]
-    assert read_array(group.arrays["x"], (slice(4, 7),), STORAGE).tolist() == [0, 7, 0]
+    assert values_of(group.arrays["x"], (slice(4, 7),)).tolist() == [0, 7, 0]
 
 
 def test_array_types_have_more_axes(tmp_path):
     """An array type adds its axes at the end, as h5py reads it, with phony dimensions."""
-    array = read(make("types", tmp_path)).arrays["arrays"]
+    array = group_of(make("types", tmp_path)).arrays["arrays"]
     assert array.shape == (4, 3)
     assert array.manifest.encodings[0].shape == (3, 3)
     assert len(array.dimension_names) == 2
@@ -275,10 +265,10 @@ def test_array_types_have_more_axes(tmp_path):
 
 def test_strings_of_variable_length_are_inlined(tmp_path):
     """As zarr's ``vlen-utf8``, and recorded."""
-    group = read(make("strings", tmp_path))
+    group = group_of(make("strings", tmp_path))
     array = group.arrays["text"]
     assert array.dtype == np.dtypes.StringDType()
-    assert read_array(array, (), STORAGE).tolist() == ["a", "", "wörld", "x" * 300]
+    assert values_of(array).tolist() == ["a", "", "wörld", "x" * 300]
     assert refusals(group)["/text"] == ("inlined", "strings of variable length lie in the heap of the file")
     assert "not UTF-8" in refusals(group)["/text_not_utf8"][1]
 
@@ -299,43 +289,40 @@ def test_strings_of_variable_length_are_inlined(tmp_path):
 )
 def test_what_cannot_be_referenced_is_refused_by_name(file, path, reason, tmp_path):
     """With an inline limit of 0, everything that has no byte-range form is a refusal that says why."""
-    kind, found = refusals(read(make(file, tmp_path), inline_limit=0))[path]
+    kind, found = refusals(group_of(make(file, tmp_path), inline_limit=0))[path]
     assert kind == "refused"
-    with pytest.raises(ValueError, match=reason):
-        raise ValueError(found)
+    assert re.search(reason, found), found
 
 
 def test_a_filter_without_plugin_is_refused_with_the_remedy(tmp_path):
     """Neither a codec nor a plugin of the HDF5 library knows it; the message has its number and name."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
-        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        dcpl.set_chunk((2, 3))
-        dcpl.set_filter(305, h5py.h5z.FLAG_OPTIONAL, (1,))
+        dcpl = properties(chunk=((2, 3),), filter=(305, h5py.h5z.FLAG_OPTIONAL, (1,)))
         for name, mask in {"x": 0, "skipped": 1}.items():
-            dataset = make_hdf5.low_level(file, name, h5py.h5t.STD_I32LE, (4, 6), dcpl)
+            dataset = dataset_of(file, name, h5py.h5t.STD_I32LE, (4, 6), dcpl)
             dataset.id.write_direct_chunk((0, 0), A[:2, :3].tobytes(), filter_mask=mask)
     reason = (
         "no codec for filter 305 (lzo) yet, and the HDF5 library has no plugin for filter 305 (lzo), nor has the "
         "package hdf5plugin. Where you have one, name its folder in the environment variable HDF5_PLUGIN_PATH"
     )
-    group = read(path)
+    group = group_of(path)
     assert refusals(group) == {"/x": ("refused", reason)}
     # chunks that went past the filter need neither
-    np.testing.assert_array_equal(read_array(group.arrays["skipped"], (), STORAGE)[:2, :3], A[:2, :3])
+    np.testing.assert_array_equal(values_of(group.arrays["skipped"])[:2, :3], A[:2, :3])
 
 
 def test_one_external_file_is_referenced(tmp_path):
     """External raw data in one file has that file as location."""
-    group = read(make("external", tmp_path), inline_limit=0)
+    group = group_of(make("external", tmp_path), inline_limit=0)
     (location,) = group.arrays["offset"].manifest.locations
     assert (location.url, location.size) == (absolute_url(tmp_path / "external.bin"), 196)
-    np.testing.assert_array_equal(read_array(group.arrays["offset"], (), STORAGE), A)
+    np.testing.assert_array_equal(values_of(group.arrays["offset"]), A)
 
 
 def test_links_are_followed_once_and_recorded(tmp_path):
     """Every name of a dataset is an array; loops end, and links that lead nowhere are noted."""
-    group = read(make("links", tmp_path))
+    group = group_of(make("links", tmp_path))
     assert set(group.arrays) == {"x", "hard", "soft"}
     assert set(group.groups) == {"group"}
     assert {path: reason for path, (_, reason) in refusals(group).items()} == {
@@ -356,13 +343,13 @@ def test_links_are_followed_once_and_recorded(tmp_path):
 def test_dropped_and_unwanted_variables_are_not_looked_at(tmp_path):
     """Neither dropped variables nor those of other groups are in the group, or in its refusals."""
     path = make("links", tmp_path)
-    assert "x" not in read(path, drop_variables=frozenset({"x"})).arrays
-    assert set(read(path, group="group")["group"].arrays) == {"y"}
+    assert "x" not in group_of(path, drop_variables=frozenset({"x"})).arrays
+    assert set(group_of(path, group="group")["group"].arrays) == {"y"}
 
 
 def test_pickles(tmp_path):
     """A group of every kind of dataset pickles."""
     for name in ("types", "strings", "layouts"):
-        group = read(make(name, tmp_path))
+        group = group_of(make(name, tmp_path))
         copy = pickle.loads(pickle.dumps(group))
         assert all(array.equals(copy.arrays[key]) for key, array in group.arrays.items())

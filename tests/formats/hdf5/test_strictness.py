@@ -6,13 +6,20 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.data.files import overwrite, replace_once
+from tests.data.hdf5_parts import dataset_of, reduced
+from tests.formats.groups import CHECKED, group_of, reasons, refusals
 from virtualstack.formats.hdf5.filters import Filter, is_nonsense
 from virtualstack.formats.hdf5.structures.layout_message import parse_layout
 from virtualstack.formats.hdf5.structures.messages import parse_dataspace
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
-from virtualstack.location import absolute_url
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.storage import Storage
+
+
+def only_refusal(path):
+    """Return the reason why dataset ``x`` is refused, beside which nothing is said."""
+    ((name, (kind, reason)),) = refusals(group_of(path)).items()
+    assert (name, kind) == ("/x", "refused")
+    return reason
 
 
 def test_a_null_dataspace_has_no_axes():
@@ -28,13 +35,11 @@ def test_a_string_is_as_long_as_its_object_in_the_heap(tmp_path):
     with h5py.File(path, "w") as file:
         file.create_dataset("text", data=["abcdef", "xy"], dtype=h5py.string_dtype())
         offset = file["text"].id.get_offset()
-    data = bytearray(path.read_bytes())
-    assert data[offset] == 6
-    data[offset] = 4
-    path.write_bytes(data)
-    group = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions())
+    assert path.read_bytes()[offset] == 6
+    overwrite(path, offset, b"\4")
+    group = group_of(path)
     assert not group.arrays
-    assert [(x.path, x.kind) for x in group.refusals] == [("/text", "refused")]
+    assert list(reasons(group)) == list(refusals(group)) == ["/text"]
 
 
 def test_parameters_of_a_filter_that_nothing_decodes_are_not_left_to_the_library(tmp_path):
@@ -49,13 +54,8 @@ def test_parameters_of_a_filter_that_nothing_decodes_are_not_left_to_the_library
     assert not is_nonsense((right,))
     wrong = (*parameters[:4], 0, *parameters[5:])
     assert is_nonsense((Filter(id=6, name="scaleoffset", values=wrong),))
-    data = path.read_bytes()
-    words = np.array(parameters, "<u4").tobytes()
-    assert data.count(words) == 1
-    path.write_bytes(data.replace(words, np.array(wrong, "<u4").tobytes()))
-    (refusal,) = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions()).refusals
-    assert refusal.kind == "refused"
-    assert "has numbers of class 0 with 0 bytes" in refusal.reason
+    replace_once(path, np.array(parameters, "<u4").tobytes(), np.array(wrong, "<u4").tobytes())
+    assert "has numbers of class 0 with 0 bytes" in only_refusal(path)
 
 
 def test_no_elements_have_no_place(tmp_path):
@@ -63,13 +63,8 @@ def test_no_elements_have_no_place(tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w", libver="earliest") as file:
         file["x"] = np.arange(1000, dtype="i4").reshape(250, 4)
-    data = path.read_bytes()
-    shape = np.array([250, 4, 250, 4], "<u8").tobytes()
-    assert data.count(shape) == 1
-    path.write_bytes(data.replace(shape, np.array([250, 0, 250, 4], "<u8").tobytes()))
-    (refusal,) = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions()).refusals
-    assert refusal.path == "/x"
-    assert refusal.kind == "refused"
+    replace_once(path, np.array([250, 4, 250, 4], "<u8").tobytes(), np.array([250, 0, 250, 4], "<u8").tobytes())
+    assert only_refusal(path)
 
 
 def test_an_old_header_counts_its_references_itself(tmp_path):
@@ -78,32 +73,18 @@ def test_an_old_header_counts_its_references_itself(tmp_path):
     with h5py.File(path, "w", libver="earliest") as file:
         made = file.create_dataset("x", data=np.arange(4), track_times=True)
         address = h5py.h5o.get_info(made.id).addr
-    data = bytearray(path.read_bytes())
-    at = data.index(b"\x12\0\x08\0", address)
-    data[at] = 0x16
-    path.write_bytes(data)
-    (refusal,) = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions()).refusals
-    assert (refusal.path, refusal.kind) == ("/x", "refused")
+    overwrite(path, path.read_bytes().index(b"\x12\0\x08\0", address), b"\x16")
+    assert only_refusal(path)
 
 
 def test_numbers_that_leave_most_of_their_bytes_unused_are_left_to_the_library(tmp_path):
     """It refuses them (2.0), as such a size is most often a damaged one; 24 bits in 4 bytes are usual."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w", libver="earliest") as file:
-        kind = h5py.h5t.STD_I32LE.copy()
-        kind.set_precision(24)
-        space = h5py.h5s.create_simple((5,))
-        h5py.h5d.create(file.id, b"x", kind, space).write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(5, dtype="i4"))
-    usual = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions())
-    assert list(usual.arrays) == ["x"]
-    data = bytearray(path.read_bytes())
-    stored = struct.pack("<IHH", 4, 0, 24)
-    assert data.count(stored) == 1
-    at = data.index(stored)
-    data[at : at + 8] = struct.pack("<IHH", 4, 0, 9)
-    path.write_bytes(data)
-    (refusal,) = HDF5().read(absolute_url(path), Storage.from_option(None), ReadOptions()).refusals
-    assert (refusal.path, refusal.kind) == ("/x", "refused")
+        dataset_of(file, "x", reduced(h5py.h5t.STD_I32LE, 24), (5,), raw=np.arange(5, dtype="i4"))
+    assert list(group_of(path).arrays) == ["x"]
+    replace_once(path, struct.pack("<IHH", 4, 0, 24), struct.pack("<IHH", 4, 0, 9))
+    assert only_refusal(path)
 
 
 def test_an_old_layout_has_a_number_of_dimensions_that_there_may_be():
@@ -125,6 +106,6 @@ def test_the_library_view_reads_headers_of_any_widths(widths, tmp_path):
     file = h5py.File(h5py.h5f.create(str(path).encode(), h5py.h5f.ACC_TRUNC, plist, access))
     file.create_dataset("x", data=np.arange(40), chunks=(7,))
     file.close()
-    group = HDF5(metadata="check").read(absolute_url(path), Storage.from_option(None), ReadOptions())
+    group = group_of(path, CHECKED)
     assert list(group.arrays) == ["x"]
     assert not group.refusals

@@ -11,27 +11,17 @@ from h5py import h5d, h5p, h5r, h5s, h5t
 
 import virtualstack
 from tests.corpus.report import judge, library_values
+from tests.data.hdf5_parts import ANY_TEXT, compound, dataset_of, enumeration, opaque, properties, reduced, text
+from tests.formats.groups import group_of, reasons, refusals, values_of
 from virtualstack.codecs.codec import CodecError
 from virtualstack.codecs.hdf5.elements import ELEMENTS
 from virtualstack.formats.hdf5.datatypes import decode_element, element_type, parse_library_datatype
-from virtualstack.location import absolute_url
-from virtualstack.manifests import INLINE, ManifestGroup
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
+from virtualstack.manifests import INLINE
+from virtualstack.readers import ReadOptions
 from virtualstack.testing.readers import difference
 
-STORAGE = Storage.from_option(None)
 N = 7
 HAS_COMPLEX = hasattr(h5t, "COMPLEX")
-
-
-def read(path, **options) -> ManifestGroup:
-    return HDF5().read(absolute_url(path), STORAGE, ReadOptions(**options))
-
-
-def refusals(group: ManifestGroup) -> dict[str, tuple[str, str]]:
-    return {x.path: (x.kind, x.reason) for _, child in group.walk() for x in child.refusals}
 
 
 def number(name: str, order: str) -> h5t.TypeID:
@@ -39,11 +29,7 @@ def number(name: str, order: str) -> h5t.TypeID:
 
 
 def narrow(order: str, precision: int, offset: int, size: int = 4) -> h5t.TypeID:
-    tid = number("STD_I64", order).copy()
-    tid.set_precision(precision)
-    tid.set_offset(offset)
-    tid.set_size(size)
-    return tid
+    return reduced(number("STD_I64", order), precision, offset, size)
 
 
 def odd_float(order: str, size: int, precision: int, *layout: int, bias: int) -> h5t.TypeID:
@@ -56,39 +42,11 @@ def odd_float(order: str, size: int, precision: int, *layout: int, bias: int) ->
     return tid
 
 
-def text(size: int, padding: int, charset: int = h5t.CSET_ASCII) -> h5t.TypeID:
-    tid = h5t.C_S1.copy()
-    tid.set_size(size)
-    tid.set_strpad(padding)
-    tid.set_cset(charset)
-    return tid
-
-
-def compound(size: int, *members: tuple[str, int, h5t.TypeID]) -> h5t.TypeID:
-    tid = h5t.create(h5t.COMPOUND, size)
-    for name, offset, member in members:
-        tid.insert(name.encode(), offset, member)
-    return tid
-
-
-def enumeration(base: h5t.TypeID, **names: int) -> h5t.TypeID:
-    tid = h5t.enum_create(base)
-    for name, value in names.items():
-        tid.enum_insert(name.encode(), value)
-    return tid
-
-
 def bitfield(order: str, size: int, offset: int, precision: int) -> h5t.TypeID:
     # HDF5 spec IV.A.2.d, class 4: size, bit offset, bit precision; before it, H5Tencode's two bytes
     numbers = ((size, 4), (offset, 2), (precision, 2))
     body = b"".join(n.to_bytes(width, "little") for n, width in numbers)
     return h5t.decode(bytes([3, 0, 0x14, order == "BE", 0, 0]) + body)
-
-
-def opaque(size: int, tag: bytes) -> h5t.TypeID:
-    tid = h5t.create(h5t.OPAQUE, size)
-    tid.set_tag(tag)
-    return tid
 
 
 def types(order: str) -> dict[str, h5t.TypeID]:
@@ -171,25 +129,18 @@ def random_elements(tid: h5t.TypeID, n: int, seed: int) -> np.ndarray:
     return np.ascontiguousarray(raw).reshape(-1).view(f"V{size}")
 
 
-def properties(layout: str, shape: tuple[int, ...]) -> h5p.PropDCID:
-    dcpl = h5p.create(h5p.DATASET_CREATE)
-    if layout == "compact":
-        dcpl.set_layout(h5d.COMPACT)
-    elif layout != "contiguous":
-        dcpl.set_chunk(tuple(min(n, 3) for n in shape))
-        if layout == "gzip":
-            dcpl.set_shuffle()
-            dcpl.set_deflate(4)
-    return dcpl
+def stored_as(layout: str, shape: tuple[int, ...]) -> h5p.PropDCID:
+    chunked = {"chunk": (tuple(min(n, 3) for n in shape),)}
+    steps = {"contiguous": {}, "compact": {"layout": (h5d.COMPACT,)}, "chunked": chunked}
+    return properties(**steps.get(layout, {**chunked, "shuffle": (), "deflate": (4,)}))
 
 
 def write(
     file: h5py.File, name: str, tid: h5t.TypeID, layout: str, shape: tuple[int, ...] = (N,), seed: int = 0
 ) -> None:
     """Write stored bytes without conversion."""
-    dataset = h5d.create(file.id, name.encode(), tid, h5s.create_simple(shape), properties(layout, shape))
     raw = random_elements(tid, int(np.prod(shape)), seed).reshape(shape)
-    dataset.write(h5s.ALL, h5s.ALL, raw, tid)
+    dataset_of(file, name, tid, shape, stored_as(layout, shape), raw=raw)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "chunked", "gzip", "compact"])
@@ -203,7 +154,7 @@ def test_every_kind_of_element_is_equal(order, layout, tmp_path):
             write(file, f"{name}_2d", tid, layout, (2, 4), seed=i)
             tid.copy().commit(file.id, f"type_{name}".encode())
             write(file, f"{name}_committed", h5t.open(file.id, f"type_{name}".encode()), layout, seed=i)
-    group, verdict = read(path, inline_limit=0), judge(path, options=ReadOptions(inline_limit=0))
+    group, verdict = group_of(path, inline_limit=0), judge(path, options=ReadOptions(inline_limit=0))
     assert (verdict.wrong, verdict.refused, verdict.inlined, verdict.error) == ([], [], [], "")
     assert verdict.equal == 3 * len(types(order))
     for array in group.arrays.values():
@@ -221,7 +172,7 @@ def test_what_only_the_library_converts_is_inlined(order, layout, tmp_path):
     verdict = judge(path)
     assert (verdict.wrong, verdict.refused, verdict.error) == ([], [], "")
     assert sorted(verdict.inlined) == sorted(f"/{name}" for name in library_types(order))
-    assert {kind for kind, _ in refusals(read(path, inline_limit=0)).values()} == {"refused"}
+    assert {kind for kind, _ in refusals(group_of(path, inline_limit=0)).values()} == {"refused"}
 
 
 @pytest.mark.parametrize("order", ["LE", "BE"])
@@ -246,14 +197,11 @@ def test_no_elements_and_no_dataspace(order, layout, tmp_path):
     with h5py.File(path, "w") as file:
         for i, (name, tid) in enumerate(types(order).items()):
             if layout != "gzip":
-                scalar = h5d.create(
-                    file.id, f"{name}_scalar".encode(), tid, h5s.create(h5s.SCALAR), properties(layout, ())
-                )
-                scalar.write(h5s.ALL, h5s.ALL, random_elements(tid, 1, i).reshape(()), tid)
-                h5d.create(file.id, f"{name}_null".encode(), tid, h5s.create(h5s.NULL))
-            shape = (0, 3) if layout != "gzip" else (3, 2)
-            space = h5s.create_simple((0, 3), (h5s.UNLIMITED, 3) if layout == "gzip" else (0, 3))
-            h5d.create(file.id, name.encode(), tid, space, properties(layout, shape))
+                raw = random_elements(tid, 1, i).reshape(())
+                dataset_of(file, f"{name}_scalar", tid, (), stored_as(layout, ()), raw=raw)
+                dataset_of(file, f"{name}_null", tid, None)
+            shape, most = ((0, 3), (0, 3)) if layout != "gzip" else ((3, 2), (None, 3))
+            dataset_of(file, name, tid, (0, 3), stored_as(layout, shape), maxshape=most)
     verdict = judge(path)
     assert (verdict.wrong, verdict.refused, verdict.error) == ([], [], "")
     assert verdict.equal + len(verdict.inlined) == (1 if layout == "gzip" else 3) * len(types(order))
@@ -270,14 +218,14 @@ def test_never_written_elements_are_fill_values(order, tmp_path):
         for name, tid in named.items():
             if "3_bytes" in name or "37_bits" in name:
                 continue
-            dcpl = properties("gzip", (N,))
+            dcpl = stored_as("gzip", (N,))
             cell = np.zeros((), tid.dtype)
             cell[...] = 1 if tid.dtype.kind in "iufcb" else np.zeros((), tid.dtype)
             if tid.dtype.kind == "S":
                 cell[...] = b"x"
             dcpl.set_fill_value(cell)
-            dataset = h5d.create(file.id, name.encode(), tid, h5s.create_simple((N,)), dcpl)
-            dataset.write(h5s.create_simple((1,)), slab(N, 2), random_elements(tid, 1, 5), tid)
+            dataset = dataset_of(file, name, tid, (N,), dcpl)
+            dataset.id.write(h5s.create_simple((1,)), slab(N, 2), random_elements(tid, 1, 5), tid)
     verdict = judge(path)
     assert (verdict.wrong, verdict.refused, verdict.error) == ([], [], "")
 
@@ -339,7 +287,7 @@ def test_readers_of_kerchunk_convert_elements(engine, tmp_path):
 def test_zarr_converts_elements(tmp_path):
     """Through a store, with the codec in metadata of version 3."""
     expected = converted_file(tmp_path / "x.h5")
-    root = zarr.open_group(virtualstack.ManifestStore(read(tmp_path / "x.h5")), mode="r")
+    root = zarr.open_group(virtualstack.ManifestStore(group_of(tmp_path / "x.h5")), mode="r")
     for variable, values in expected.items():
         array = root[variable]
         assert not difference(values, np.asarray(array[...]))
@@ -353,12 +301,11 @@ def test_reduced_precision_through_nbit(tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         for name, tid in {"i": narrow("LE", 12, 4), "f": odd_float("BE", 4, 20, 19, 13, 6, 0, 13, bias=31)}.items():
-            dcpl = properties("chunked", (N,))
+            dcpl = stored_as("chunked", (N,))
             if not hasattr(dcpl, "set_filter"):
                 pytest.skip("h5py sets no filters")
             dcpl.set_filter(h5py.h5z.FILTER_NBIT, 0, ())
-            dataset = h5py.Dataset(h5d.create(file.id, name.encode(), tid, h5s.create_simple((N,)), dcpl))
-            dataset[...] = np.arange(N) - 3
+            dataset_of(file, name, tid, (N,), dcpl)[...] = np.arange(N) - 3
     verdict = judge(path)
     assert (verdict.wrong, verdict.refused, verdict.error) == ([], [], "")
 
@@ -376,7 +323,7 @@ def test_references_to_objects_are_their_paths(tmp_path):
             file["alias"] = h5py.SoftLink("/group/é")
             file["group/back"] = file["group"]
             tid = h5t.STD_REF_OBJ
-            dataset = h5d.create(file.id, b"x", tid, h5s.create_simple((2, 3)), properties(layout, (2, 3)))
+            dataset = dataset_of(file, "x", tid, (2, 3), stored_as(layout, (2, 3)))
             for at, name in {
                 (0, 0): "group/é",
                 (0, 2): "/",
@@ -384,14 +331,14 @@ def test_references_to_objects_are_their_paths(tmp_path):
                 (1, 1): "x",
                 (1, 2): "group/named",
             }.items():
-                h5py.Dataset(dataset)[at] = file[name].ref
-            h5d.create(file.id, b"never", tid, h5s.create_simple((2,)), properties("chunked", (2,)))
-            h5d.create(file.id, b"none", tid, h5s.create_simple((0,)))
-        group = read(path)
-        paths = read_array(group.arrays["x"], (), STORAGE)
+                dataset[at] = file[name].ref
+            dataset_of(file, "never", tid, (2,), stored_as("chunked", (2,)))
+            dataset_of(file, "none", tid, (0,))
+        group = group_of(path)
+        paths = values_of(group.arrays["x"])
         assert paths[0, 0] in ("/group/é", "/alias")  # any of its names
         assert paths.ravel()[1:].tolist() == ["", "/", "/group", "/x", "/group/named"]
-        assert read_array(group.arrays["never"], (), STORAGE).tolist() == ["", ""]
+        assert values_of(group.arrays["never"]).tolist() == ["", ""]
         assert group.arrays["none"].shape == (0,)
         assert refusals(group)["/x"] == ("inlined", "references to objects have a meaning in their file alone")
         assert not judge(path).wrong
@@ -404,7 +351,7 @@ def test_references_to_what_is_gone_are_refused(tmp_path):
         file["gone"] = 1
         file.create_dataset("x", data=[file["gone"].ref], dtype=h5py.ref_dtype)
         del file["gone"]
-    kind, reason = refusals(read(path))["/x"]
+    kind, reason = refusals(group_of(path))["/x"]
     assert kind == "refused"
     assert "a reference leads to address" in reason
 
@@ -417,23 +364,25 @@ def test_references_beyond_the_limit_are_refused(tmp_path):
         file.create_dataset("x", data=[file["a long name of a dataset"].ref] * 3, dtype=h5py.ref_dtype)
     assert (
         "its 24 bytes of references are more than the inline limit of 23"
-        in refusals(read(path, inline_limit=23))["/x"][1]
+        in refusals(group_of(path, inline_limit=23))["/x"][1]
     )
-    assert "bytes are more than the inline limit of 24" in refusals(read(path, inline_limit=24))["/x"][1]
-    assert refusals(read(path, inline_limit=200))["/x"][0] == "inlined"
+    assert "bytes are more than the inline limit of 24" in refusals(group_of(path, inline_limit=24))["/x"][1]
+    assert refusals(group_of(path, inline_limit=200))["/x"][0] == "inlined"
 
 
 def test_what_zarr_has_no_type_for_is_refused_by_name(tmp_path):
     """Sequences of any length, references to regions, and text or references inside of elements."""
     path = tmp_path / "x.h5"
-    string = h5t.py_create(h5py.string_dtype(), logical=True)
     unnormal = odd_float("LE", 4, 32, 31, 24, 7, 0, 24, bias=63)
     unnormal.set_norm(h5t.NORM_MSBSET)
     refused = {
         "ragged": (h5t.vlen_create(h5t.STD_I32LE), "sequences of variable length"),
         "region": (h5t.STD_REF_DSETREG, "references to regions of datasets"),
-        "text_in_compound": (compound(8, ("s", 0, string)), "strings of variable length in a compound or array type"),
-        "texts": (h5t.array_create(string, (2,)), "strings of variable length in a compound or array type"),
+        "text_in_compound": (
+            compound(8, ("s", 0, ANY_TEXT)),
+            "strings of variable length in a compound or array type",
+        ),
+        "texts": (h5t.array_create(ANY_TEXT, (2,)), "strings of variable length in a compound or array type"),
         "paths": (h5t.array_create(h5t.STD_REF_OBJ, (2,)), "references to objects in a compound or array type"),
         "time": (h5t.UNIX_D32LE, "the time class"),
         "long_double": (h5t.NATIVE_LDOUBLE, "floats of 80 bits in 16 bytes"),
@@ -449,8 +398,8 @@ def test_what_zarr_has_no_type_for_is_refused_by_name(tmp_path):
     }
     with h5py.File(path, "w") as file:
         for name, (tid, _) in refused.items():
-            h5d.create(file.id, name.encode(), tid, h5s.create_simple((2,)))
-    found = refusals(read(path))
+            dataset_of(file, name, tid, (2,))
+    found = refusals(group_of(path))
     for name, (_, reason) in refused.items():
         assert found[f"/{name}"][0] == "refused"
         assert reason in found[f"/{name}"][1]
@@ -463,11 +412,11 @@ def test_text_that_is_not_utf8_is_refused(tmp_path):
         for charset in ("ascii", "utf-8"):
             file.create_dataset(charset, data=["ü".encode("latin-1")], dtype=h5py.string_dtype(charset))
             file.create_dataset(f"{charset}_right", data=["ü".encode()], dtype=h5py.string_dtype(charset))
-    group = read(path)
+    group = group_of(path)
     assert "not UTF-8" in refusals(group)["/ascii"][1]
     assert "not UTF-8" in refusals(group)["/utf-8"][1]
     for name in ("ascii_right", "utf-8_right"):
-        assert read_array(group.arrays[name], (), STORAGE).tolist() == ["ü"]
+        assert values_of(group.arrays[name]).tolist() == ["ü"]
 
 
 def test_region_references_are_no_paths(tmp_path):
@@ -477,7 +426,7 @@ def test_region_references_are_no_paths(tmp_path):
         file["a"] = np.arange(5)
         file.create_dataset("x", data=[file["a"].regionref[1:3]], dtype=h5py.regionref_dtype)
         assert h5r.get_name(file["x"][0], file.id) == b"/a"
-    assert refusals(read(path))["/x"] == ("refused", "references to regions of datasets: zarr has no data type for it")
+    assert reasons(group_of(path)) == {"/x": "references to regions of datasets: zarr has no data type for it"}
 
 
 @pytest.mark.parametrize("chunks", [None, (2,)])

@@ -3,31 +3,23 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from h5py import h5s
 
+from tests.data.make_hdf5_virtual import U, make_sources, make_virtual, make_virtual_of_one, space
+from tests.formats.groups import group_of, reasons, values_of
 from tests.formats.hdf5.test_virtual_datasets import (
-    STORAGE,
     check,
-    make_virtual,
     put,
-    read,
     refusal,
-    refusals,
-    sources,
-    space,
 )
 from virtualstack.formats.hdf5.library import Library
-from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.reading import read_array
 
-U = h5s.UNLIMITED
 GROWS = space((6,), ((0,), (1,), None, (U,)), maxshape=(U,))
 NUMBERED = space((0, 6), ((0, 0), (U, 1), (1, 1), (1, 6)), maxshape=(U, 6))
 
 
 def make_all(folder: Path) -> None:
     """Virtual datasets of fixed places, one that grows, and one of numbered sources."""
-    sources(folder, 3, maxshape=(None,), chunks=(4,))
+    make_sources(folder, 3, maxshape=(None,), chunks=(4,))
     fixed = [(space((3, 6), ((i, 0), (1, 6))), f"s{i}.h5", "x", space((6,))) for i in range(3)]
     make_virtual(folder / "fixed.h5", (3, 6), fixed)
     make_virtual(folder / "grows.h5", (0,), [(GROWS, "s1.h5", "x", GROWS)], maxshape=(U,))
@@ -43,7 +35,7 @@ def test_the_library_opens_neither_the_file_nor_its_sources(name, tmp_path, monk
         raise AssertionError("the HDF5 library was asked")
 
     monkeypatch.setattr(Library, "_ask", opened)
-    assert "x" in read(tmp_path / f"{name}.h5").arrays
+    assert "x" in group_of(tmp_path / f"{name}.h5").arrays
 
 
 @pytest.mark.parametrize("name", ["fixed", "grows", "numbered"])
@@ -51,9 +43,9 @@ def test_remote_files_are_read_as_local_ones(name, tmp_path):
     make_all(tmp_path)
     for path in tmp_path.iterdir():
         put(path, f"memory://vdsall{name}/{path.name}")
-    array = HDF5().read(f"memory://vdsall{name}/{name}.h5", STORAGE, ReadOptions(inline_limit=0)).arrays["x"]
+    array = group_of(f"memory://vdsall{name}/{name}.h5", inline_limit=0).arrays["x"]
     with h5py.File(tmp_path / f"{name}.h5") as file:
-        np.testing.assert_array_equal(read_array(array, (), STORAGE), file["x"][...])
+        np.testing.assert_array_equal(values_of(array), file["x"][...])
 
 
 @pytest.mark.parametrize("version", ["earliest", "latest"])
@@ -66,7 +58,7 @@ def test_paths_to_sources_go_over_links(version, path, tmp_path):
         file["abs"] = h5py.SoftLink("/a/b")
         file["chain"] = h5py.SoftLink("soft")
         file["a/hard"] = file["a/b/x"]
-    make_virtual(tmp_path / "v.h5", (6,), [(space((6,)), "s.h5", path, space((6,)))])
+    make_virtual_of_one(tmp_path / "v.h5", "s.h5", path)
     check(tmp_path / "v.h5")
 
 
@@ -79,37 +71,33 @@ def test_paths_that_lead_to_no_dataset(path, tmp_path):
         file["dangling"] = h5py.SoftLink("nowhere")
         file["loop"] = h5py.SoftLink("loop")
         file["type"] = np.dtype("i8")
-    make_virtual(tmp_path / "v.h5", (6,), [(space((6,)), "s.h5", path, space((6,)))])
+    make_virtual_of_one(tmp_path / "v.h5", "s.h5", path)
     assert f"whose source '{path}' is not in 's.h5'" in refusal(tmp_path / "v.h5")
 
 
 @pytest.mark.parametrize("name", ["x", "d%b"])
 def test_sources_behind_external_links_are_refused(name, tmp_path):
     """Also where they are numbered: the first that is in another file does not end the numbers."""
-    sources(tmp_path, 1)
+    make_sources(tmp_path, 1)
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["d0"] = np.arange(6)
         for link in ("x", "d1"):
             file[link] = h5py.ExternalLink("s0.h5", "x")
-    source = space((6,))
     if name == "x":
-        make_virtual(tmp_path / "v.h5", (6,), [(space((6,)), "s.h5", name, source)])
+        make_virtual_of_one(tmp_path / "v.h5", "s.h5", name)
     else:
-        make_virtual(tmp_path / "v.h5", (0, 6), [(NUMBERED, "s.h5", name, source)], maxshape=(U, 6))
+        make_virtual(tmp_path / "v.h5", (0, 6), [(NUMBERED, "s.h5", name, space((6,)))], maxshape=(U, 6))
     assert "is a link to another file" in refusal(tmp_path / "v.h5")
 
 
 def test_what_grows_beyond_its_maximal_shape_is_refused(tmp_path):
     """The HDF5 library cannot tell its shape."""
-    sources(tmp_path, 1, maxshape=(None,), chunks=(4,))
+    make_sources(tmp_path, 1, maxshape=(None,), chunks=(4,))
     for most in (6, 5):
         make_virtual(tmp_path / "v.h5", (0,), [(GROWS, "s0.h5", "x", GROWS)], maxshape=(most,))
         if most == 6:
             check(tmp_path / "v.h5")
     with h5py.File(tmp_path / "v.h5") as file, pytest.raises(RuntimeError, match="maximal size"):
         file["x"].shape  # noqa: B018
-    kind, reason = refusals(read(tmp_path / "v.h5"))["/x"]
-    assert (kind, reason) == (
-        "refused",
-        "the object cannot be opened: its sources fill (6,), and it grows to (5,) at most",
-    )
+    reason = "the object cannot be opened: its sources fill (6,), and it grows to (5,) at most"
+    assert reasons(group_of(tmp_path / "v.h5"))["/x"] == reason

@@ -3,11 +3,10 @@ import re
 from contextlib import closing
 from pathlib import Path
 
-import h5py
 import pytest
-from h5py import h5d, h5p, h5s, h5t
 from numcodecs.jenkins import jenkins_lookup3
 
+from tests.data.make_hdf5_virtual import U, make_virtual, space
 from virtualstack.formats.hdf5.child.files import OpenFile
 from virtualstack.formats.hdf5.library import mapping_from_library
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
@@ -18,25 +17,12 @@ from virtualstack.formats.hdf5.structures.virtual_mappings import (
     parse_mappings,
 )
 
-U = h5s.UNLIMITED
 VERSIONS = ["earliest", "v110", "v112", "v200"]
-
-
-def space(shape, *slabs, maxshape=None):
-    found = h5s.create_simple(shape, maxshape or shape)
-    for i, slab in enumerate(slabs):
-        found.select_hyperslab(*slab, op=h5s.SELECT_OR if i else h5s.SELECT_SET)
-    return found
 
 
 def stored(path: Path, version: str, shape: tuple[int, ...], mappings) -> tuple[bytes, list[VirtualMapping]]:
     """The heap object of a virtual dataset, and what the HDF5 library makes of it."""
-    with h5py.File(path, "w", libver=(version, "latest")) as file:
-        dcpl = h5p.create(h5p.DATASET_CREATE)
-        for place, name, dataset, source in mappings:
-            dcpl.set_virtual(place, name.encode(), dataset.encode(), source)
-        extent = h5s.create_simple(shape, (U,) * len(shape))
-        h5d.create(file.id, b"x", h5t.NATIVE_INT64, extent, dcpl)
+    make_virtual(path, shape, mappings, maxshape=(U,) * len(shape), fill=None, libver=version)
     raw = path.read_bytes()
     at = raw.index(b"GCOL") + 16
     size = int.from_bytes(raw[at + 8 : at + 16], "little")

@@ -7,7 +7,7 @@ from virtualstack.reading import read_array
 from virtualstack.testing.readers import difference
 
 
-def values_of(path):
+def netcdf4_values(path):
     """Read all raw values by netCDF4, by absolute path of the variable."""
     with netCDF4.Dataset(path) as file:
         file.set_auto_maskandscale(False)

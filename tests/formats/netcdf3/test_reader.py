@@ -7,31 +7,20 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.data import make_netcdf3
+from tests.data.files import file_of
 from tests.data.make_netcdf3 import RawVariable, encode, make, numbered, raw
-from tests.formats.netcdf3.comparison import compare_with_netcdf4, values_of
+from tests.formats.groups import STORAGE, group_of, values_of
+from tests.formats.netcdf3.comparison import compare_with_netcdf4, netcdf4_values
 from virtualstack.location import absolute_url
-from virtualstack.manifests import ManifestGroup, why_not_plain
+from virtualstack.manifests import why_not_plain
 from virtualstack.readers import NetCDF3, ReadOptions, find_reader
-from virtualstack.reading import read_array
-from virtualstack.storage import Storage
 from virtualstack.testing.readers import ReaderTests, difference, record_reads
 
-STORAGE = Storage.from_option(None)
 FILES = sorted(make_netcdf3.BUILDERS)
 KINDS = [name for name in FILES if name.count("_") < 4]  # without one_record_variable_5_i2 and its like
 RAW = {"mask_and_scale": False, "decode_times": False, "concat_characters": False}
 VERSIONS = tuple(make_netcdf3.FORMATS)
 pytestmark = pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")
-
-
-def read(path, reader=NetCDF3(), **options) -> ManifestGroup:  # noqa: B008 - immutable
-    return reader.read(absolute_url(path), STORAGE, ReadOptions(**options))
-
-
-def written(folder, data):
-    path = folder / "a.nc"
-    path.write_bytes(data)
-    return path
 
 
 def opened(path, engine="netcdf4", **options):
@@ -49,14 +38,14 @@ class TestNetCDF3(ReaderTests):
             yield path
 
     def expected(self, path):
-        return values_of(path)
+        return netcdf4_values(path)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_are_as_netcdf4_shows_them(name, tmp_path):
     """The whole model of the file, for every version of the format."""
     path = make(name, tmp_path)
-    group = read(path)
+    group = group_of(path, NetCDF3())
     compare_with_netcdf4(path, group)
     assert not group.refusals
 
@@ -90,7 +79,7 @@ def test_raw_values_through_zarr(name, tmp_path):
     import zarr
 
     root = zarr.open_group(vs.ManifestStore(vs.scan([path])[0]), mode="r")
-    for variable, expected in values_of(path).items():
+    for variable, expected in netcdf4_values(path).items():
         assert not difference(expected, np.asarray(root[variable][...])), variable
 
 
@@ -128,7 +117,7 @@ def as_chunks(array):
 
 def test_one_contiguous_variable_is_one_chunk_up_to_16_mib(tmp_path):
     """And each record of each of several record variables is one."""
-    group = read(make("large_1", tmp_path))
+    group = group_of(make("large_1", tmp_path), NetCDF3())
     assert {name: array.grid.shape for name, array in group.arrays.items()} == {
         "even": (1, 1),
         "odd": (1, 1),
@@ -144,9 +133,9 @@ def test_chunks_of_any_size_hold_the_values(chunk_size, tmp_path):
     path, reader = make("large_2", tmp_path), NetCDF3(chunk_size=chunk_size)
     if chunk_size in (1, 7):
         path = make("usual_2", tmp_path)
-    compare_with_netcdf4(path, read(path, reader))
+    compare_with_netcdf4(path, group_of(path, reader))
     if isinstance(chunk_size, int):
-        for array in read(path, reader).arrays.values():
+        for array in group_of(path, reader).arrays.values():
             lengths, _ = as_chunks(array)
             assert lengths.max() <= max(chunk_size, array.dtype.itemsize)
             assert lengths.sum() == array.nbytes
@@ -154,7 +143,7 @@ def test_chunks_of_any_size_hold_the_values(chunk_size, tmp_path):
 
 def test_lengths_that_divide_the_axis_are_preferred(tmp_path):
     """Chunks are whole rows, and stored alike, so that they can be written as references."""
-    group = read(make("large_1", tmp_path), NetCDF3(chunk_size=10_000))
+    group = group_of(make("large_1", tmp_path), NetCDF3(chunk_size=10_000))
     assert group.arrays["even"].grid.axes[0].chunk == 45  # 50 rows of 200 bytes would fit; 45 divide 360
     assert group.arrays["deep"].grid.shape == (101, 2, 1)  # a row of 18,000 bytes is more than a chunk
     assert group.arrays["record"].grid.shape == (3, 15, 1)
@@ -164,7 +153,7 @@ def test_lengths_that_divide_the_axis_are_preferred(tmp_path):
 
 def test_a_last_chunk_that_is_shorter_has_its_own_encoding(tmp_path):
     """Where no length divides the axis: exact in bytes, nothing behind it is read."""
-    array = read(make("large_1", tmp_path), NetCDF3(chunk_size=10_000)).arrays["odd"]
+    array = group_of(make("large_1", tmp_path), NetCDF3(chunk_size=10_000)).arrays["odd"]
     manifest = array.in_memory()
     assert [x.shape for x in manifest.encodings] == [(100, 50), (1, 50)]
     assert manifest.entries["length"].ravel().tolist() == [10_000, 100]
@@ -178,7 +167,7 @@ def test_a_last_chunk_that_is_shorter_has_its_own_encoding(tmp_path):
 def test_automatic_chunks_can_always_be_written_as_references(n, chunks, tmp_path):
     """More than 16 MiB of float32 are cut into equal chunks, or not at all where the length is a prime."""
     data = encode(2, {"x": n}, [RawVariable(name="v", dims=(0,), values=np.zeros(n, ">f4"))])
-    array = read(written(tmp_path, data)).arrays["v"]
+    array = group_of(file_of(tmp_path / "a.nc", data), NetCDF3()).arrays["v"]
     assert array.grid.axes[0].chunk == chunks
     assert why_not_plain(array) is None
 
@@ -187,10 +176,10 @@ def test_automatic_chunks_can_always_be_written_as_references(n, chunks, tmp_pat
 def test_records_of_the_only_record_variable_are_chunks_together(dtype, tmp_path):
     """They follow each other without padding: all is contiguous, and cut as a fixed variable is."""
     path = make(f"one_record_variable_5_{dtype}", tmp_path)
-    assert read(path).arrays["v"].grid.shape == (1, 1)
-    array = read(path, NetCDF3(chunk_size=15 * np.dtype(dtype).itemsize)).arrays["v"]
+    assert group_of(path, NetCDF3()).arrays["v"].grid.shape == (1, 1)
+    array = group_of(path, NetCDF3(chunk_size=15 * np.dtype(dtype).itemsize)).arrays["v"]
     assert array.grid.shape == (3, 1)
-    assert not difference(values_of(path)["/v"], read_array(array, (), STORAGE))
+    assert not difference(netcdf4_values(path)["/v"], values_of(array))
 
 
 def test_a_million_records_are_made_by_numpy(tmp_path):
@@ -201,7 +190,7 @@ def test_a_million_records_are_made_by_numpy(tmp_path):
     path.write_bytes(header[:4] + n.to_bytes(4) + header[8:])
     with path.open("r+b") as file:
         file.truncate(len(header) + n * 12)
-    group = read(path)
+    group = group_of(path, NetCDF3())
     for name, length, begin in (("a", 6, 0), ("b", 3, 8)):
         entries = group.arrays[name].in_memory().entries.ravel()
         assert entries["length"].tolist() == [length] * n
@@ -226,26 +215,26 @@ def test_sizes_of_chunks_are_checked(chunk_size, message):
 def test_the_last_record_may_lack_its_padding(version, n_records, tmp_path):
     """The reference ends with the value, and so may the file."""
     data = raw(version, n_records, pads_end=False)
-    path = written(tmp_path, data)
-    group = read(path)
+    path = file_of(tmp_path / "a.nc", data)
+    group = group_of(path, NetCDF3())
     compare_with_netcdf4(path, group)
     last = group.arrays["b"].in_memory().entries[-1, 0]
     assert last["offset"] + last["length"] == len(data)
     path.write_bytes(data[:-1])
     with pytest.raises(vs.errors.MalformedFileError, match=rf"'b' has values up to offset {len(data)}"):
-        read(path)
+        group_of(path, NetCDF3())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("behind", [0, 5, 10])
 def test_records_of_a_stream_are_counted(version, behind, tmp_path):
     """Whole ones, by the size of the file; netCDF-C says 4,294,967,295. What is behind them is reported."""
-    expected = values_of(written(tmp_path, raw(version, 4)))
-    path = written(tmp_path, raw(version, 4, streaming=True) + bytes(behind))
-    group = read(path)
+    expected = netcdf4_values(file_of(tmp_path / "a.nc", raw(version, 4)))
+    path = file_of(tmp_path / "a.nc", raw(version, 4, streaming=True) + bytes(behind))
+    group = group_of(path, NetCDF3())
     assert group.dimensions["t"] == 4
     for name, values in expected.items():
-        assert not difference(values, read_array(group[name], (), STORAGE))
+        assert not difference(values, values_of(group[name]))
     notes = [x.reason for x in group.refusals]
     assert [f"there are 4 whole ones, and {behind} bytes" in note for note in notes] == [True] * bool(behind)
     assert vs.open_virtual_dataset(path).sizes["t"] == 4
@@ -254,9 +243,9 @@ def test_records_of_a_stream_are_counted(version, behind, tmp_path):
 def test_a_stream_without_a_record_is_empty(tmp_path):
     """Also where no variable has records."""
     data = raw(1, 0, streaming=True)
-    assert read(written(tmp_path, data)).dimensions["t"] == 0
+    assert group_of(file_of(tmp_path / "a.nc", data), NetCDF3()).dimensions["t"] == 0
     data = encode(1, {"t": 0, "x": 3}, [make_netcdf3.raw_variables(0)[0]], streaming=True)
-    assert read(written(tmp_path, data)).dimensions["t"] == 0
+    assert group_of(file_of(tmp_path / "a.nc", data), NetCDF3()).dimensions["t"] == 0
 
 
 def test_vsize_is_not_believed(tmp_path):
@@ -265,8 +254,8 @@ def test_vsize_is_not_believed(tmp_path):
         variables = [
             RawVariable(name=v.name, dims=v.dims, values=v.values, vsize=vsize) for v in make_netcdf3.raw_variables(4)
         ]
-        path = written(tmp_path, encode(1, {"t": 0, "x": 3}, variables, n_records=4))
-        compare_with_netcdf4(path, read(path))
+        path = file_of(tmp_path / "a.nc", encode(1, {"t": 0, "x": 3}, variables, n_records=4))
+        compare_with_netcdf4(path, group_of(path, NetCDF3()))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -280,12 +269,12 @@ def test_variables_beyond_4_gib(version, tmp_path):
         file.createVariable("small", "i2", ("t",))[:] = [1, 2, 3]
         file.createVariable("v", "i1", ("t", "y", "x"))
         file["v"][2, 2, 1_499_999_999:] = [7, 8]
-    group = read(path)
+    group = group_of(path, NetCDF3())
     assert group.dimensions == {"t": 3, "y": 3, "x": 1_500_000_001}
     key = (slice(2, 3), slice(2, 3), slice(1_499_999_995, None))
     with netCDF4.Dataset(path) as file:
-        np.testing.assert_array_equal(read_array(group["v"], key, STORAGE), file["v"][key])
-        np.testing.assert_array_equal(read_array(group["small"], (), STORAGE), file["small"][:])
+        np.testing.assert_array_equal(values_of(group["v"], key), file["v"][key])
+        np.testing.assert_array_equal(values_of(group["small"]), file["small"][:])
     assert as_chunks(group["v"])[0].sum() == 13_500_000_009
 
 
@@ -296,7 +285,7 @@ def test_variables_beyond_4_gib(version, tmp_path):
 def test_a_longer_header_costs_few_requests(n_attributes, n_reads, tmp_path):
     """64 KiB first, then as much again as is there; of the data only what lies in the last of these."""
     values = {f"a{i}": np.arange(125.0) for i in range(n_attributes)}
-    path = written(tmp_path, raw(2, 50_000, attributes=values))
+    path = file_of(tmp_path / "a.nc", raw(2, 50_000, attributes=values))
     group, sources = record_reads(NetCDF3(), absolute_url(path), ReadOptions())
     assert len(group.attributes) == n_attributes
     ranges = [x for source in sources for x in source.reads]
@@ -307,7 +296,7 @@ def test_a_longer_header_costs_few_requests(n_attributes, n_reads, tmp_path):
 def test_dropped_variables_are_not_there(tmp_path):
     """Nor is it looked at whether their values are."""
     data = raw(1, 4)
-    path = written(tmp_path, data[:-12])
+    path = file_of(tmp_path / "a.nc", data[:-12])
     with pytest.raises(vs.errors.MalformedFileError, match=r"opens with drop_variables=\['a', 'b'\]"):
         vs.open_virtual_dataset(path)
     assert list(vs.open_virtual_dataset(path, drop_variables=["a", "b"])) == ["fixed"]

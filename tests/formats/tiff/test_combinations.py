@@ -29,8 +29,7 @@ def test_there_are_many():
 @pytest.mark.parametrize("name", FILES)
 def test_values_are_those_of_tifffile(name, tmp_path):
     """Bit for bit; and dims, coordinates, CRS and attributes are those of rioxarray where GDAL reads the file."""
-    path = tmp_path / "a.tif"
-    FILES[name](path)
+    path = FILES[name](tmp_path / "a.tif")
     found = vs.open_virtual_dataset(path).virtual.open(mask_and_scale=False)["band_data"].load()
     if name in BY_GDAL:
         with rasterio.open(path) as file:

@@ -1,8 +1,6 @@
 """Scenes along time, mosaics, other targets, remote files, and what is not installed."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,15 +11,14 @@ import xarray as xr
 import zarr
 
 import virtualstack as vs
+from tests.data.files import overwrite
 from tests.data.make_tiff import GRAY, RGB, TILE, TILES, gdal, ramp, tiff
+from tests.data.processes import printed_values, run_python
+from tests.formats.groups import stored_values
 from tests.latency_server import LatencyServer
 from virtualstack.errors import CombineError, UnsupportedFeatureError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of rioxarray and what it builds on
-
-
-def values_of(vds, name="band_data"):
-    return vds.virtual.open(mask_and_scale=False)[name].values
 
 
 @pytest.mark.parametrize("pattern", [vs.FromName(r"_(\d{4}-\d\d-\d\d)"), vs.FromAttribute("ACQUIRED")])
@@ -39,7 +36,7 @@ def test_scenes_are_stacked_along_time(pattern, tmp_path):
         gdal(array, nodata=0, tags=tags, **options)(tmp_path / f"s_2020-01-0{n + 1}.tif")
     cube = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), new_dim={"time": pattern})
     assert cube["band_data"].dims == ("time", "band", "y", "x")
-    np.testing.assert_array_equal(values_of(cube)[:, 0], arrays)
+    np.testing.assert_array_equal(stored_values(cube)[:, 0], arrays)
     assert [str(x)[:10] for x in cube["time"].values] == [f"2020-01-0{n}" for n in range(1, 5)]
     assert cube.virtual.open()["band_data"].rio.crs == rasterio.crs.CRS.from_epsg(32633)
     cube.virtual.to_vstack(tmp_path / "x.vstack")
@@ -58,14 +55,14 @@ def test_tiles_form_a_mosaic(tmp_path):
             transform = rasterio.Affine(30, 0, 5e5 + 3900 * column, 0, -30, 5e6 - 3000 * row)
             gdal(part, transform=transform, **TILES, compress="deflate")(tmp_path / f"{row}{column}.tif")
     mosaic = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"))
-    np.testing.assert_array_equal(values_of(mosaic)[0], whole)
+    np.testing.assert_array_equal(stored_values(mosaic)[0], whole)
     np.testing.assert_array_equal(mosaic["x"], 5e5 + 15 + 30.0 * np.arange(260))
     np.testing.assert_array_equal(mosaic["y"], 5e6 - 15 - 30.0 * np.arange(200))
     (tmp_path / "11.tif").unlink()
     outer = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), join="outer")
     expected = whole.astype("f4")  # what is not there is missing
     expected[100:, 130:] = np.nan
-    np.testing.assert_array_equal(values_of(outer)[0], expected)
+    np.testing.assert_array_equal(stored_values(outer)[0], expected)
 
 
 def test_scenes_that_scale_otherwise_do_not_join_silently(tmp_path):
@@ -149,11 +146,11 @@ def test_kerchunk_references_have_the_names_of_others(tmp_path):
     for name, (make, ids) in ELSEWHERE.items():
         make(tmp_path / f"{name}.tif")
         vds = vs.open_virtual_dataset(tmp_path / f"{name}.tif")
-        expected[name] = values_of(vds)
+        expected[name] = stored_values(vds)
         vds.virtual.to_kerchunk(tmp_path / f"{name}.json", inline_limit=0, rewrite="200%")
         written = json.loads(json.loads((tmp_path / f"{name}.json").read_text())["refs"]["band_data/.zarray"])
         assert [x["id"] for x in (*(written["filters"] or ()), written["compressor"]) if x] == ids
-        np.testing.assert_array_equal(values_of(vs.open_virtual_dataset(tmp_path / f"{name}.json")), expected[name])
+        np.testing.assert_array_equal(stored_values(vs.open_virtual_dataset(tmp_path / f"{name}.json")), expected[name])
     code = f"""
 import sys
 sys.modules["virtualstack"] = None
@@ -164,38 +161,33 @@ for name in {list(ELSEWHERE)!r}:
     values = zarr.open_group(source.get_mapper(""), mode="r", zarr_format=2)["band_data"][...]
     print("values", name, values.astype(values.dtype.newbyteorder("=")).tobytes().hex())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    found = dict(line.split()[1:] for line in done.stdout.splitlines() if line.startswith("values"))
-    assert found == {name: values.tobytes().hex() for name, values in expected.items()}, done.stderr[-1000:]
+    assert printed_values(code) == {name: values.tobytes().hex() for name, values in expected.items()}
 
 
 def test_kerchunk_names_our_codec_where_there_is_no_other(tmp_path):
-    path = tmp_path / "a.tif"
-    gdal(GRAY.astype("u1"), **TILES, compress="jpeg")(path)
+    path = gdal(GRAY.astype("u1"), **TILES, compress="jpeg")(tmp_path / "a.tif")
     vds = vs.open_virtual_dataset(path)
     vds.virtual.to_kerchunk(tmp_path / "x.json", inline_limit=0)
     text = json.loads((tmp_path / "x.json").read_text())["refs"]["band_data/.zarray"]
     assert json.loads(text)["filters"][0]["id"] == "virtualstack.tiff"
-    np.testing.assert_array_equal(values_of(vs.open_virtual_dataset(tmp_path / "x.json")), values_of(vds))
+    np.testing.assert_array_equal(stored_values(vs.open_virtual_dataset(tmp_path / "x.json")), stored_values(vds))
     pytest.importorskip("kerchunk")
     with xr.open_dataset(str(tmp_path / "x.json"), engine="kerchunk") as back:
-        np.testing.assert_array_equal(back["band_data"], values_of(vds))
+        np.testing.assert_array_equal(back["band_data"], stored_values(vds))
 
 
 def test_pixels_are_exported_in_their_order(tmp_path):
     """Kerchunk has no codec that turns axes."""
-    path = tmp_path / "a.tif"
-    tiff(RGB[:96], tile=(32, 16), photometric="rgb", compression="zlib", predictor=2)(path)
+    path = tiff(RGB[:96], tile=(32, 16), photometric="rgb", compression="zlib", predictor=2)(tmp_path / "a.tif")
     vds = vs.open_virtual_dataset(path)
     with pytest.raises(vs.errors.WriterError, match="band_data"):
         vds.virtual.to_kerchunk(None, inline_limit=0)
     vds.transpose("y", "x", "band").virtual.to_kerchunk(tmp_path / "x.json", inline_limit=0)
-    np.testing.assert_array_equal(values_of(vs.open_virtual_dataset(tmp_path / "x.json")), RGB[:96])
+    np.testing.assert_array_equal(stored_values(vs.open_virtual_dataset(tmp_path / "x.json")), RGB[:96])
 
 
 def test_zarr_reads_all_through_the_store(tmp_path):
-    path = tmp_path / "a.tif"
-    tiff(RGB, tile=TILE, photometric="rgb", compression="lzw", predictor=2)(path)
+    path = tiff(RGB, tile=TILE, photometric="rgb", compression="lzw", predictor=2)(tmp_path / "a.tif")
     group = zarr.open_group(vs.ManifestStore(vs.scan([path])[0]), mode="r")
     np.testing.assert_array_equal(np.moveaxis(group["band_data"][...], 0, -1), RGB)
 
@@ -216,7 +208,7 @@ def test_headers_and_indexes_alone_are_fetched(tmp_path):
         traffic = server.traffic()
         assert traffic.n_requests <= 4
         assert traffic.n_bytes < 300_000
-        np.testing.assert_array_equal(values_of(vds), random[None])
+        np.testing.assert_array_equal(stored_values(vds), random[None])
         server.traffic()
         vds = vs.open_virtual_dataset(server.url("near.tif"))
         assert server.traffic().n_requests <= 12
@@ -224,16 +216,10 @@ def test_headers_and_indexes_alone_are_fetched(tmp_path):
         traffic = server.traffic()
         assert traffic.depth <= 16
         assert traffic.n_bytes < 1 << 20
-        assert values_of(vds.isel(page=[59]), "image")[0, 3, 3] == random[3, 3] + np.uint8(59)
+        assert stored_values(vds.isel(page=[59]), "image")[0, 3, 3] == random[3, 3] + np.uint8(59)
 
 
 # -- what is not installed --------------------------------------------------------------------------------------
-
-
-def run(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-1000:]
-    return done.stdout
 
 
 def test_rasterio_pyproj_and_tifffile_are_not_needed(tmp_path):
@@ -253,10 +239,8 @@ try:
 except vs.errors.MissingDependencyError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-1000:]
     total = float(xr.DataArray(ramp((100, 130), "f4")).sum())
-    assert done.stdout.splitlines() == [
+    assert run_python(code).splitlines() == [
         f"EPSG:32633 {total}",
         "reading the axes of a TIFF file needs an optional dependency; "
         "install it with: pip install 'virtualstack[tiff]'",
@@ -269,8 +253,7 @@ except vs.errors.MissingDependencyError as error:
 
 
 def test_coordinates_of_rotated_images_are_left_out_where_they_are_large(tmp_path):
-    path = tmp_path / "a.tif"
-    gdal(ramp((300, 260), "u1"), transform=rasterio.Affine(30, 5, 5e5, 4, -30, 5e6))(path)
+    path = gdal(ramp((300, 260), "u1"), transform=rasterio.Affine(30, 5, 5e5, 4, -30, 5e6))(tmp_path / "a.tif")
     assert set(vs.open_virtual_dataset(path).coords) == {"band", "xc", "yc", "spatial_ref"}
     vds = vs.open_virtual_dataset(path, inline_limit="100 kB")
     assert set(vds.coords) == {"band", "spatial_ref"}
@@ -278,12 +261,9 @@ def test_coordinates_of_rotated_images_are_left_out_where_they_are_large(tmp_pat
 
 
 def test_refusals_can_be_skipped(tmp_path):
-    path = tmp_path / "a.tif"
-    tiff(GRAY, tile=TILE)(path)
-    data = bytearray(path.read_bytes())
-    at = data.index(b"\x03\x01\x03\x00\x01\x00\x00\x00\x01\x00")  # tag 259
-    data[at + 8] = 9
-    path.write_bytes(data)
+    path = tiff(GRAY, tile=TILE)(tmp_path / "a.tif")
+    tag = b"\x03\x01\x03\x00\x01\x00\x00\x00"  # 259
+    overwrite(path, path.read_bytes().index(tag + b"\x01\x00") + 8, b"\x09")
     with pytest.raises(UnsupportedFeatureError, match="compression 9"):
         vs.open_virtual_dataset(path)
     assert not vs.open_virtual_dataset(path, unsupported="skip").data_vars

@@ -1,8 +1,6 @@
 """Damaged and hostile files: typed errors, little memory, no hang."""
 
 import struct
-import subprocess
-import sys
 import time
 import zlib
 
@@ -11,7 +9,9 @@ import pytest
 import tifffile
 
 import virtualstack as vs
+from tests.data.files import file_of, overwrite
 from tests.data.make_tiff import GRAY, RGB, TILE, TILES, gdal, tiff
+from tests.data.processes import run_python
 from virtualstack.errors import MalformedFileError, StorageError, UnsupportedFeatureError, VirtualStackError
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
@@ -28,12 +28,6 @@ def image(*more, height=1, width=1, following=0):
     tags = {256: width, 257: height, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: height, 279: height * width}
     rows = {code: (code, 4, 1, value) for code, value in tags.items()} | {row[0]: row for row in more}
     return directory(*rows.values(), following=following)
-
-
-def write(tmp_path, data):
-    path = tmp_path / "a.tif"
-    path.write_bytes(data)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -60,7 +54,7 @@ def write(tmp_path, data):
     ],
 )
 def test_what_contradicts_itself_is_malformed(data, message, tmp_path):
-    path = write(tmp_path, data)
+    path = file_of(tmp_path / "a.tif", data)
     with pytest.raises(MalformedFileError, match=rf"a\.tif' is no whole TIFF file: .*({message})"):
         vs.open_virtual_dataset(path)
 
@@ -73,7 +67,7 @@ def test_directories_that_overlap_end_soon(tmp_path):
     data[8::2] = 0x10  # counts of 0x1000 or 0x0010 everywhere
     begin = time.process_time()
     with pytest.raises(VirtualStackError):
-        vs.open_virtual_dataset(write(tmp_path, data.tobytes()))
+        vs.open_virtual_dataset(file_of(tmp_path / "a.tif", data.tobytes()))
     assert time.process_time() - begin < 5
 
 
@@ -91,8 +85,7 @@ def test_directories_that_overlap_end_soon(tmp_path):
 )
 def test_descriptions_that_lie_are_no_bombs(text, tmp_path):
     """A typed error, or the one image that is there."""
-    path = tmp_path / "a.tif"
-    tiff(GRAY, description=text)(path)
+    path = tiff(GRAY, description=text)(tmp_path / "a.tif")
     try:
         vds = vs.open_virtual_dataset(path)
     except (UnsupportedFeatureError, MalformedFileError) as error:
@@ -111,10 +104,9 @@ def chunk_of(path):
 )
 def test_bytes_that_changed_are_errors_or_values(compression, tmp_path):
     """Never a crash, never more memory than a chunk has."""
-    path = tmp_path / "a.tif"
     rgb = compression in ("jpeg", "webp", "png")
     options = {"photometric": "rgb"} if rgb else {"predictor": 2} if compression in ("zlib", "lzma") else {}
-    tiff(RGB if rgb else GRAY, compression=compression, tile=(64, 64), **options)(path)
+    path = tiff(RGB if rgb else GRAY, compression=compression, tile=(64, 64), **options)(tmp_path / "a.tif")
     vds = vs.open_virtual_dataset(path)
     data, (offset, length) = path.read_bytes(), chunk_of(path)
     random = np.random.default_rng(0)
@@ -150,7 +142,7 @@ except vs.errors.ChunkDecodeError:
     pass
 assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 80_000
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    run_python(code)
 
 
 SEEDS = {
@@ -168,8 +160,7 @@ SEEDS = {
 @pytest.mark.parametrize("n_rounds", [12, pytest.param(1500, marks=pytest.mark.apart)])
 def test_files_with_changed_headers_are_errors_or_opened(name, n_rounds, tmp_path):
     """Bytes of directories, and of what they point to, are changed at random; nothing else than typed errors comes."""
-    path = tmp_path / "a.tif"
-    SEEDS[name](path)
+    path = SEEDS[name](tmp_path / "a.tif")
     data = path.read_bytes()
     with tifffile.TiffFile(path) as file:
         places = [range(8)]
@@ -206,11 +197,9 @@ def test_a_subifd_may_link_to_another_one(link, tmp_path):
             file.write(values[::step, ::step], subfiletype=1, photometric="minisblack")
     with tifffile.TiffFile(path) as file:
         places = file.pages[0].subifds
-    data = bytearray(path.read_bytes())
-    at = places[link[0]]
-    end = at + 2 + 12 * int.from_bytes(data[at : at + 2], "little")
-    data[end : end + 4] = places[link[1]].to_bytes(4, "little")
-    path.write_bytes(data)
+    data, at = path.read_bytes(), places[link[0]]
+    n_tags = int.from_bytes(data[at : at + 2], "little")
+    overwrite(path, at + 2 + 12 * n_tags, places[link[1]].to_bytes(4, "little"))
     assert len(vs.open_virtual_datatree(path).groups) == 4
 
 

@@ -5,22 +5,13 @@ import tifffile
 
 import virtualstack as vs
 from tests.data.make_tiff import GRAY, RGB, TILE, TILES, gdal, ramp, tiff
+from tests.formats.groups import group_of, stored_values
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
-from virtualstack.location import absolute_url
 from virtualstack.manifests import EMPTY
-from virtualstack.readers import TIFF, ReadOptions
-from virtualstack.storage import Storage
+from virtualstack.readers import TIFF
 from virtualstack.testing.readers import ReaderTests
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
-
-
-def group_of(path, reader=None):
-    return (reader or TIFF()).read(absolute_url(path), Storage.from_option(None), ReadOptions(is_tree=False))
-
-
-def values_of(vds, name="band_data"):
-    return vds.virtual.open(mask_and_scale=False)[name].values
 
 
 class TestTIFF(ReaderTests):
@@ -46,14 +37,13 @@ class TestTIFF(ReaderTests):
 
 def test_strips_that_follow_each_other_are_merged(tmp_path):
     """Rows divide the image where they can; larger strips are cut."""
-    path = tmp_path / "a.tif"
-    tiff(GRAY, rowsperstrip=1)(path)
-    assert group_of(path).arrays["band_data"].grid.shape == (1, 1, 1)
-    cut = group_of(path, TIFF(chunk_size=26 * 260))
+    path = tiff(GRAY, rowsperstrip=1)(tmp_path / "a.tif")
+    assert group_of(path, TIFF(), is_tree=False).arrays["band_data"].grid.shape == (1, 1, 1)
+    cut = group_of(path, TIFF(chunk_size=26 * 260), is_tree=False)
     assert [axis.chunk for axis in cut.arrays["band_data"].grid.axes] == [1, 25, 130]
     tiff(GRAY, rowsperstrip=100)(path)
     vds = vs.open_virtual_dataset(path, reader=TIFF(chunk_size="2 kB"))
-    np.testing.assert_array_equal(values_of(vds)[0], GRAY)
+    np.testing.assert_array_equal(stored_values(vds)[0], GRAY)
     with pytest.raises(ValueError, match="chunk_size=0"):
         TIFF(chunk_size=0)
 
@@ -64,17 +54,16 @@ def test_tiles_that_were_never_written_are_empty(tmp_path):
     values = np.full((300, 260), 9, "u2")
     values[:64, :64] = 7
     gdal(values, **TILES, compress="deflate", nodata=9, SPARSE_OK=True)(path)
-    array = group_of(path).arrays["band_data"]
+    array = group_of(path, TIFF(), is_tree=False).arrays["band_data"]
     assert np.count_nonzero(array.in_memory().entries["location"] == EMPTY) == 24
-    np.testing.assert_array_equal(values_of(vs.open_virtual_dataset(path))[0], values)
+    np.testing.assert_array_equal(stored_values(vs.open_virtual_dataset(path))[0], values)
 
 
 def test_bands_are_variables_on_request(tmp_path):
-    path = tmp_path / "a.tif"
-    tiff(RGB, tile=TILE, photometric="rgb", compression="zlib", predictor=2)(path)
+    path = tiff(RGB, tile=TILE, photometric="rgb", compression="zlib", predictor=2)(tmp_path / "a.tif")
     vds = vs.open_virtual_dataset(path, reader=TIFF(band_as_variable=True), drop_variables="band_2")
     assert list(vds.variables) == ["band_1", "band_3"]
-    np.testing.assert_array_equal(values_of(vds, "band_3"), RGB[..., 2])
+    np.testing.assert_array_equal(stored_values(vds, "band_3"), RGB[..., 2])
 
 
 @pytest.mark.parametrize(
@@ -93,8 +82,7 @@ def test_bands_are_variables_on_request(tmp_path):
 )
 def test_what_cannot_be_decoded_is_refused_when_opened(tags, reason, tmp_path):
     """By the number of the image and in words of TIFF."""
-    path = tmp_path / "a.tif"
-    tiff(GRAY, predictor=2, compression="zlib", extratags=[])(path)
+    path = tiff(GRAY, predictor=2, compression="zlib", extratags=[])(tmp_path / "a.tif")
     with_tags(path, {284: 1, 266: 1, **tags})
     with pytest.raises(UnsupportedFeatureError, match=rf"a\.tif.*'/band_data': .*{reason}"):
         vs.open_virtual_dataset(path)
@@ -116,8 +104,7 @@ def with_tags(path, tags):
 
 
 def test_strips_beyond_the_end_are_malformed(tmp_path):
-    path = tmp_path / "a.tif"
-    tiff(GRAY, tile=TILE, compression="zlib")(path)
+    path = tiff(GRAY, tile=TILE, compression="zlib")(tmp_path / "a.tif")
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(MalformedFileError, match=r"a\.tif' is no whole TIFF file: of image 0, strip or tile 11"):
         vs.open_virtual_dataset(path)
@@ -125,18 +112,16 @@ def test_strips_beyond_the_end_are_malformed(tmp_path):
 
 def test_a_stack_is_read_page_by_page(tmp_path):
     """Of pages that are alike."""
-    path = tmp_path / "a.tif"
     stack = np.stack([GRAY + n for n in range(5)])
-    tiff(stack, photometric="minisblack", compression="zlib", tile=TILE)(path)
+    path = tiff(stack, photometric="minisblack", compression="zlib", tile=TILE)(tmp_path / "a.tif")
     vds = vs.open_virtual_dataset(path)
     assert vds["image"].dims == ("page", "y", "x")
-    np.testing.assert_array_equal(values_of(vds.isel(page=[3, 1]), "image"), stack[[3, 1]])
+    np.testing.assert_array_equal(stored_values(vds.isel(page=[3, 1]), "image"), stack[[3, 1]])
 
 
 def test_masked_values_are_those_of_xarray(tmp_path):
     """Scale, offset and nodata are decoded when opened, as by rioxarray's engine."""
-    path = tmp_path / "a.tif"
-    gdal(ramp((100, 130), "i2"), scales=(0.5,), offsets=(20.0,), nodata=7)(path)
+    path = gdal(ramp((100, 130), "i2"), scales=(0.5,), offsets=(20.0,), nodata=7)(tmp_path / "a.tif")
     found = vs.open_virtual_dataset(path).virtual.open()["band_data"].values[0]
     expected = np.where(ramp((100, 130), "i2") == 7, np.nan, ramp((100, 130), "i2") * 0.5 + 20)
     np.testing.assert_array_equal(found, expected)

@@ -9,6 +9,7 @@ import rioxarray
 import tifffile
 
 import virtualstack as vs
+from tests.data.files import replace_once
 from tests.data.make_tiff import GRAY, RGB, TILE, TILES, gdal, ramp, tiff
 from virtualstack.errors import UnsupportedFeatureError
 
@@ -21,8 +22,8 @@ def opened(path, **options):
 
 def test_overviews_and_masks_are_groups(tmp_path):
     """With coordinates of their own, those of rioxarray; masks stand beside their images."""
-    path = tmp_path / "a.tif"
-    gdal(ramp((300, 260), "f4"), **TILES, compress="deflate", nodata=-1, overviews=(2, 4), mask=True)(path)
+    options = {"compress": "deflate", "nodata": -1, "overviews": (2, 4), "mask": True}
+    path = gdal(ramp((300, 260), "f4"), **TILES, **options)(tmp_path / "a.tif")
     tree = opened(path)
     assert tree.groups == ("/", "/0", "/1", "/2")
     with tifffile.TiffFile(path) as file:
@@ -60,8 +61,7 @@ def test_a_cog_is_a_tree(tmp_path):
 
 
 def test_one_image_is_the_root(tmp_path):
-    path = tmp_path / "a.tif"
-    tiff(GRAY)(path)
+    path = tiff(GRAY)(tmp_path / "a.tif")
     assert opened(path).groups == ("/",)
     np.testing.assert_array_equal(opened(path)["band_data"][0], GRAY)
 
@@ -118,7 +118,6 @@ def test_directories_below_others_are_overviews(tmp_path):
 @pytest.mark.parametrize("options", [{}, {"compression": "zlib", "tile": TILE}, {"bigtiff": True, "byteorder": ">"}])
 def test_ome_has_five_axes(options, tmp_path):
     """With names of channels and physical sizes."""
-    path = tmp_path / "a.ome.tif"
     array = np.stack([GRAY + n for n in range(12)]).reshape(2, 3, 2, 100, 130)
     metadata = {
         "axes": "TCZYX",
@@ -128,7 +127,7 @@ def test_ome_has_five_axes(options, tmp_path):
         "PhysicalSizeZ": 2.0,
         "TimeIncrement": 0.1,
     }
-    tifffile.imwrite(path, array, metadata=metadata, ome=True, **options)
+    path = tiff(array, metadata=metadata, ome=True, **options)(tmp_path / "a.ome.tif")
     vds = vs.open_virtual_dataset(path)
     found = vds.virtual.open()["image"]
     assert found.dims == ("t", "c", "z", "y", "x")
@@ -144,10 +143,9 @@ def test_ome_has_five_axes(options, tmp_path):
 @pytest.mark.parametrize(("axes", "n"), [("YX", ()), ("ZYX", (3,)), ("CZYX", (3, 2)), ("TYX", (4,))])
 def test_axes_of_length_one_are_left_out(axes, n, tmp_path):
     """As by tifffile; the name of one channel is a scalar."""
-    path = tmp_path / "a.ome.tif"
     array = np.stack([GRAY + k for k in range(math.prod(n))]).reshape(*n, 100, 130)
     names = {} if "C" in axes else {"Channel": {"Name": "red"}}
-    tifffile.imwrite(path, array, metadata={"axes": axes, **names}, ome=True)
+    path = tiff(array, metadata={"axes": axes, **names}, ome=True)(tmp_path / "a.ome.tif")
     found = vs.open_virtual_dataset(path).virtual.open()["image"]
     assert found.dims == tuple(axes.lower())
     np.testing.assert_array_equal(found, array)
@@ -155,9 +153,8 @@ def test_axes_of_length_one_are_left_out(axes, n, tmp_path):
 
 
 def test_axes_of_ome_are_in_one_order(tmp_path):
-    path = tmp_path / "a.ome.tif"
     array = np.stack([GRAY + n for n in range(24)]).reshape(2, 3, 4, 100, 130)
-    tifffile.imwrite(path, array, metadata={"axes": "CZTYX"}, ome=True)
+    path = tiff(array, metadata={"axes": "CZTYX"}, ome=True)(tmp_path / "a.ome.tif")
     found = vs.open_virtual_dataset(path).virtual.open()["image"]
     assert found.dims == ("t", "c", "z", "y", "x")
     np.testing.assert_array_equal(found, array.transpose(2, 0, 1, 3, 4))
@@ -195,16 +192,9 @@ def test_several_images_of_ome_are_groups(tmp_path):
 
 def test_planes_in_other_files_are_missing(tmp_path):
     """They read as nodata, and raise on request."""
-    path = tmp_path / "a.ome.tif"
-    tifffile.imwrite(
-        path, np.stack([GRAY, GRAY + 1]), metadata={"axes": "ZYX"}, ome=True, contiguous=False, compression="zlib"
-    )
-    data = path.read_bytes()
-    with tifffile.TiffFile(path) as file:
-        text = file.ome_metadata
-    other = text.replace('SizeZ="2"', 'SizeZ="3"')
-    assert other != text
-    path.write_bytes(data.replace(text.encode(), other.encode()))
+    options = {"ome": True, "contiguous": False, "compression": "zlib"}
+    path = tiff(np.stack([GRAY, GRAY + 1]), metadata={"axes": "ZYX"}, **options)(tmp_path / "a.ome.tif")
+    replace_once(path, b'SizeZ="2"', b'SizeZ="3"')
     vds = vs.open_virtual_dataset(path)
     found = vds.virtual.open()["image"].values.squeeze()
     np.testing.assert_array_equal(found, [GRAY, GRAY + 1, np.zeros_like(GRAY)])
@@ -237,10 +227,9 @@ def test_parts_of_ome_in_other_files_are_noted(note, xml, tmp_path):
 @pytest.mark.parametrize("axes", ["ZCYX", "TZCYX"])
 def test_imagej_stacks_have_their_axes(axes, tmp_path):
     """They have one directory, and all planes one after another."""
-    path = tmp_path / "a.tif"
     shape = (3, 2, 100, 130) if axes == "ZCYX" else (2, 3, 2, 100, 130)
     array = np.arange(np.prod(shape), dtype="u2").reshape(shape)
-    tifffile.imwrite(path, array, imagej=True, metadata={"axes": axes})
+    path = tiff(array, imagej=True, metadata={"axes": axes})(tmp_path / "a.tif")
     found = vs.open_virtual_dataset(path).virtual.open()["image"]
     assert found.dims == tuple(axes.lower())
     np.testing.assert_array_equal(found, array)
@@ -248,9 +237,8 @@ def test_imagej_stacks_have_their_axes(axes, tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"tile": TILE}, {"truncate": True}])
 def test_arrays_of_tifffile_have_their_axes(options, tmp_path):
-    path = tmp_path / "a.tif"
     array = np.stack([GRAY + n for n in range(6)]).reshape(2, 3, 100, 130)
-    tifffile.imwrite(path, array, photometric="minisblack", metadata={"axes": "TZYX"}, **options)
+    path = tiff(array, photometric="minisblack", metadata={"axes": "TZYX"}, **options)(tmp_path / "a.tif")
     found = vs.open_virtual_dataset(path).virtual.open()["image"]
     np.testing.assert_array_equal(found, array)
     assert found.dims == ("t", "z", "y", "x")
@@ -260,9 +248,8 @@ def test_arrays_of_tifffile_have_their_axes(options, tmp_path):
 @pytest.mark.parametrize("truncate", [False, True])
 def test_arrays_of_tifffile_may_be_planes_of_one_image(n, truncate, tmp_path):
     """As three or four images without a photometric are written: the axis has a name, but is one of samples."""
-    path = tmp_path / "a.tif"
     array = np.stack([GRAY + i for i in range(n)])
-    tifffile.imwrite(path, array, metadata={"axes": "ZYX"}, truncate=truncate)
+    path = tiff(array, metadata={"axes": "ZYX"}, truncate=truncate)(tmp_path / "a.tif")
     found = vs.open_virtual_dataset(path).virtual.open()["band_data"]
     assert found.dims == ("band", "y", "x")
     np.testing.assert_array_equal(found, array)
@@ -270,9 +257,8 @@ def test_arrays_of_tifffile_may_be_planes_of_one_image(n, truncate, tmp_path):
 
 def test_hidden_images_with_planes_of_their_own_are_refused(tmp_path):
     """Whatever follows them in the file is not taken for them, and they are not left out."""
-    path = tmp_path / "a.tif"
     array = np.stack([GRAY + i for i in range(6)]).reshape(2, 3, *GRAY.shape)
-    tifffile.imwrite(path, array, metadata={"axes": "TCYX"}, truncate=True)
+    path = tiff(array, metadata={"axes": "TCYX"}, truncate=True)(tmp_path / "a.tif")
     tifffile.imwrite(path, np.zeros((99, 999), "u2"), append=True)
     with pytest.raises(vs.errors.UnsupportedFeatureError, match=r"which has some of these"):
         vs.open_virtual_dataset(path)
@@ -283,7 +269,6 @@ def test_hidden_images_with_planes_of_their_own_are_refused(tmp_path):
 
 
 def test_microscopes_with_hidden_planes_are_refused(tmp_path):
-    path = tmp_path / "a.tif"
-    tiff(GRAY, extratags=[(34412, 1, 4, b"abcd", True)])(path)
+    path = tiff(GRAY, extratags=[(34412, 1, 4, b"abcd", True)])(tmp_path / "a.tif")
     with pytest.raises(UnsupportedFeatureError, match=r"a\.tif' is LSM \(tag 34412\).*write it as OME-TIFF"):
         vs.open_virtual_dataset(path)
