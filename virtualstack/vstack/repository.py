@@ -1,11 +1,9 @@
-"""Open a vstack at a snapshot, change it, and maintain its history."""
+"""Make or open a vstack, and change its data."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
 from types import EllipsisType
 from typing import Any, Literal
 
@@ -13,23 +11,14 @@ from virtualstack.combine.addition import Addition
 from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
-from virtualstack.formats.base import Reader
 from virtualstack.location import absolute_url
-from virtualstack.scanning.workers import ExecutorLike
-from virtualstack.storage import ObjectStore, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.storage.permission import Allow
-from virtualstack.vstack.compact import compact
-from virtualstack.vstack.expire import Expired, expire
-from virtualstack.vstack.format.names import Moment
-from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.maintenance import Maintenance
 from virtualstack.vstack.overwrite import write
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot
-from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
-from virtualstack.vstack.relocate import relocate
-from virtualstack.vstack.save import Stored, save
-from virtualstack.vstack.stored_snapshot import StoredSnapshot
-from virtualstack.vstack.write.commit import GRACE_SECONDS
+from virtualstack.vstack.save import save
 
 __all__ = ["Repository"]
 
@@ -39,7 +28,7 @@ _JOIN_REMEDY = (
 )
 
 
-class Repository(StoredSnapshot):
+class Repository(Maintenance):
     """A vstack at one of its snapshots; made by :meth:`create` or :meth:`open`.
 
     :meth:`append`, :meth:`update`, :meth:`write`, :meth:`relocate` and :meth:`compact` return a repository at the new
@@ -47,9 +36,9 @@ class Repository(StoredSnapshot):
     :meth:`log`, :meth:`diff`, :meth:`verify` and :meth:`expire` make no snapshot. They return what they found or
     deleted. ``storage`` and ``allow`` are given once, and hold for everything that the repository opens or reads.
 
-    When to use: for a store that grows or changes, and to look at its history.
+    When to use: a store grows or changes, or you want to look at its history.
     Alternatives: ``vds.virtual.to_vstack`` writes one dataset, and ``xr.open_dataset(url, engine="virtualstack")`` only
-    reads. An Icechunk repository has a history too.
+    reads. An Icechunk repository has a history too, and other programs can write to it.
 
     Parameters
     ----------
@@ -100,15 +89,21 @@ class Repository(StoredSnapshot):
             Local path or URL of the store, such as ``"x.vstack"``.
         part
             A virtual dataset or tree, or the URL of a file, which is opened.
-        allow, storage
-            The same as in :meth:`open`.
-        message, relative
-            The same as in :meth:`update`.
+        allow
+            URLs or paths of folders and files that chunks may be read from, beyond those that every store may name.
+        storage
+            Access to the store and its sources: credentials, endpoint and retries, such as
+            ``{"s3://bucket/": {...}}``.
+        message
+            Message of the snapshot, for the log.
+        relative
+            If true, sources in the folder that holds the store are written relative to the store, so that both can be
+            moved together.
 
         Returns
         -------
         Repository
-            The repository at snapshot 0.
+            The repository at snapshot 0. Add to it with :meth:`append` or :meth:`update`.
 
         Raises
         ------
@@ -116,6 +111,17 @@ class Repository(StoredSnapshot):
             The store exists already, or it cannot hold an attribute.
         StorageError
             The file cannot be read, or the store cannot be written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> repo = vs.Repository.create("rain.vstack", rain, message="two days")
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2.])
+        >>> repo.log()[0].message
+        'two days'
         """
         reached = Storage.from_option(storage)
         (group,) = groups_from([part], reached, allow)
@@ -143,14 +149,32 @@ class Repository(StoredSnapshot):
             Number of the snapshot (``-1`` is the newest, ``-2`` the one before it), or a time at which it was the
             newest: ISO 8601 or `numpy.datetime64`, in UTC if it has no time zone, or a `datetime` with a time zone.
         allow
-            URLs of folders and files that chunks may be read from, beyond those that every store may name.
+            URLs or paths of folders and files that chunks may be read from, beyond those that every store may name.
         storage
-            Options to reach the store and its sources, as in :func:`virtualstack.open_virtual_dataset`.
+            Access to the store and its sources: credentials, endpoint and retries, such as
+            ``{"s3://bucket/": {...}}``.
+
+        Returns
+        -------
+        Repository
+            The repository at the snapshot. Read it with :meth:`open_dataset`, or change it with :meth:`update`.
 
         Raises
         ------
         SourceNotFoundError
             The store or the snapshot does not exist.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> repo = vs.Repository.create("rain.vstack", rain)
+        >>> repo = repo.write("rain", {"time": 1}, 9.0)
+        >>> vs.Repository.open("rain.vstack").open_dataset()["rain"].values
+        array([1., 9.])
+        >>> vs.Repository.open("rain.vstack", at=0).open_dataset()["rain"].values
+        array([1., 2.])
         """
         objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.from_option(storage), allow)
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
@@ -181,15 +205,24 @@ class Repository(StoredSnapshot):
             Dimension to append along. Variables without it must be the same, and the store keeps its attributes.
         ordered
             If true, labels along ``dim`` must ascend.
-        join, combine_options
-            The same as in ``vds.virtual.to_vstack(..., append_dim=...)``.
-        message, relative
-            The same as in :meth:`update`.
+        join
+            Alignment of coordinates along other dimensions. ``"exact"`` requires the labels of the store. ``"left"``
+            keeps the labels of the store: other labels are left out, and labels that are absent in the part become
+            missing values. ``"outer"`` accepts absent labels, but no others; variables that only one side has are
+            ABSENT on the other side.
+        combine_options
+            Options of joining as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
+            ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
+        message
+            Message of the snapshot, for the log.
+        relative
+            If true, sources in the folder that holds the store are written relative to the store, so that both can be
+            moved together.
 
         Returns
         -------
         Repository
-            The repository at the new snapshot.
+            The repository at the new snapshot. Go on with it; this one stays at the old snapshot.
 
         Raises
         ------
@@ -201,6 +234,18 @@ class Repository(StoredSnapshot):
             Another writer has changed the same part of the store since this snapshot.
         StorageError
             The file cannot be read, or the store cannot be written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(2):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day0.nc")
+        >>> repo = repo.append("day1.nc", "time")
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2.])
         """
         if not isinstance(dim, str):
             raise TypeError(f"dim={dim!r}; it is the name of the dimension to append along")
@@ -209,45 +254,6 @@ class Repository(StoredSnapshot):
         addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
         (group,) = groups_from([part], storage, self.allow, is_tree=bool(store.group.groups))
         return self._at(store.add(group, addition, message=message, relative=relative))
-
-    def relocate(
-        self,
-        folders: Mapping[str | os.PathLike[str], str | os.PathLike[str]],
-        /,
-        *,
-        message: str | None = None,
-    ) -> Repository:
-        """Record that sources are in other folders now; no reference is read or written, however many there are.
-
-        Sources that are added later under an old folder stay where they are added. Earlier snapshots keep the old
-        folders.
-
-        Parameters
-        ----------
-        folders
-            Old and new folders, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are written
-            relative to the store move with it. ``"../data/"`` names such a folder, as old or as new one. The repository
-            that is returned may read the new folders, whatever ``allow`` was. If a store in a bucket has local sources,
-            each later reader must list their folders in ``allow``.
-        message
-            Message of the snapshot, for the log.
-
-        Returns
-        -------
-        Repository
-            The repository at the new snapshot.
-
-        Raises
-        ------
-        WriterError
-            No source lies in an old folder, or one move would undo another.
-        ConflictError
-            Another writer has relocated the same sources since this snapshot.
-        StorageError
-            The store cannot be written.
-        """
-        made, allow = relocate(self.objects, self.snapshot, folders, self.allow, message=message)
-        return replace(self._at(made), allow=allow)
 
     def write(
         self,
@@ -281,7 +287,7 @@ class Repository(StoredSnapshot):
         Returns
         -------
         Repository
-            The repository at the new snapshot.
+            The repository at the new snapshot. Go on with it; this one stays at the old snapshot.
 
         Raises
         ------
@@ -295,6 +301,16 @@ class Repository(StoredSnapshot):
             Another writer has changed the same chunks since this snapshot.
         StorageError
             Chunks around the region cannot be read or are ABSENT, or the store cannot be written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> repo = vs.Repository.create("rain.vstack", rain)
+        >>> repo = repo.write("rain", {"time": slice(0, 1)}, [5.0], message="gauge was blocked")
+        >>> repo.open_dataset()["rain"].values
+        array([5., 2.])
         """
         made = write(self._stored, name, region, values, self.objects.storage, raw=raw, message=message)
         return self._at(made)
@@ -312,15 +328,23 @@ class Repository(StoredSnapshot):
         message: str | None = None,
         relative: bool = False,
     ) -> Repository:
-        """Place files by their labels: add new labels in order, and replace elements that the store has.
+        """Add files at the places that their labels name, and replace elements that the store has.
 
-        The labels of all dimensions that a file has labels for determine its place. Variables and labels that a file
-        lacks stay unchanged. To replace values by missing values, use :meth:`write`.
+        Use it if files come late, come twice or are processed again. :meth:`append` is for files that come in order.
 
-        A label is left alone if the store has it from the same source. The same source means the same URL, size and
-        etag. For local files the modification time counts too, unless they were relocated or are written relative to
-        the store. A source that has changed replaces its old version. Values written by :meth:`write` stay if the file
-        is the one that they were written over. References that the store has are not written again.
+        The labels of a file, such as its times, decide its place along all dimensions that have labels. New labels go
+        between the labels of the store, in ascending order. Variables and labels that a file lacks stay unchanged. To
+        replace values by missing values, use :meth:`write`.
+
+        If the store already has a label, the source that it has the label from decides:
+
+        - The same source: the label is left alone. URL, size and etag must be the same. For local files the
+          modification time must be the same too, unless they were relocated or are written relative to the store.
+        - An earlier version of the same source: the new version replaces it.
+        - Another source: ``prefer`` decides.
+
+        Values written by :meth:`write` stay if the file is the one that they were written over. References that the
+        store has are not written again.
 
         Parameters
         ----------
@@ -329,27 +353,31 @@ class Repository(StoredSnapshot):
         dim
             Dimension whose labels are added. They ascend in the store, and must ascend in each part.
         labels
-            More labels that the store should have. Elements that no part has are ABSENT. So are variables that a part
-            lacks, at its new labels; at labels that the store has, such variables stay unchanged.
+            More labels that the store should have along ``dim``, for example the times of files that are still to come.
+            Elements that no part has are ABSENT. So are variables that a part lacks, at its new labels; at labels that
+            the store has, such variables stay unchanged.
         join
-            Treatment of other labels along other dimensions. They are an error (``"exact"``), are left out
-            (``"left"``), or are added to the store (``"outer"``). Combinations of labels that no file has are ABSENT.
+            Treatment of labels along other dimensions that the store does not have. They are an error (``"exact"``),
+            are left out (``"left"``), or are added to the store (``"outer"``). Combinations of labels that no file has
+            are ABSENT.
         prefer
             The source that is shown if two have the same labels: the one in the store (``"first"``), the one that is
             placed later (``"last"``), or the file that was modified last (``"newest"``). A function gets each file,
             with ``url``, ``last_modified`` and ``attributes``; the file with the greater key is shown. By default this
             is an error, so that a late original does not replace a reprocessed file.
         combine_options
-            ``compat``, ``combine_attrs`` and ``fill_value`` as in :func:`virtualstack.open_virtual_mfdataset`.
+            Options of joining as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
+            ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
         message
             Message of the snapshot, for the log.
         relative
-            If true, sources in the folder that holds the store are written relative to the store.
+            If true, sources in the folder that holds the store are written relative to the store, so that both can be
+            moved together.
 
         Returns
         -------
         Repository
-            The repository at the new snapshot, or this one if nothing changes.
+            The repository at the new snapshot, or this one if nothing changes. Go on with it.
 
         Raises
         ------
@@ -359,6 +387,25 @@ class Repository(StoredSnapshot):
             Another writer has changed the same part of the store since this snapshot.
         StorageError
             A file cannot be read, or the store cannot be written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(3):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day0.nc")
+        >>> repo = repo.update("day2.nc", "time")
+        >>> repo = repo.update("day1.nc", "time", message="a day that came late")
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2., 3.])
+
+        A reprocessed file replaces the day that the store has:
+
+        >>> xr.Dataset({"rain": ("time", [7.0])}, {"time": [1]}).to_netcdf("day1_v2.nc", engine="netcdf4")
+        >>> repo.update("day1_v2.nc", "time", prefer="last").open_dataset()["rain"].values
+        array([1., 7., 3.])
         """
         storage = self.objects.storage
         fitting = Fitting.from_options(join=join, options=combine_options, storage=storage).with_remedy(_JOIN_REMEDY)
@@ -367,132 +414,3 @@ class Repository(StoredSnapshot):
         groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups))
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
         return self._at(store.write(made, overlays=overlays, message=message, relative=relative))
-
-    def _at(self, snapshot: Snapshot) -> Repository:
-        return self if snapshot is self.snapshot else replace(self, snapshot=snapshot, is_chosen=False)
-
-    @property
-    def _stored(self) -> Stored:
-        return Stored(self.objects, self.snapshot, self._permission)
-
-    def expire(
-        self,
-        *,
-        keep: int | None = None,
-        older_than: timedelta | Moment | None = None,
-        grace: timedelta = timedelta(seconds=GRACE_SECONDS),
-        dry_run: bool = False,
-    ) -> Expired:
-        """Delete old snapshots, objects that no remaining snapshot uses, and files that killed writers left.
-
-        The newest snapshot always stays. Snapshots that were the newest within the grace period stay too, because
-        readers and writers may still use them.
-
-        Parameters
-        ----------
-        keep
-            Number of the newest snapshots to keep.
-        older_than
-            A duration, or a time (in UTC if a text has no time zone). Snapshots that were the newest at any moment
-            since then stay. With ``keep`` too, a snapshot is deleted only if neither keeps it; without both, all
-            snapshots stay.
-        grace
-            Time for which unused objects, and snapshots that were the newest, stay. It must be longer than a writer
-            takes from opening a store to the commit. A shorter one is safe only while nobody reads or writes.
-        dry_run
-            If true, nothing is deleted, and the result lists what would be.
-
-        Returns
-        -------
-        Expired
-            Numbers of the snapshots and keys of the objects that were deleted.
-
-        Raises
-        ------
-        MalformedFileError
-            The store is damaged; nothing was deleted.
-        StorageError
-            The store cannot be read, listed or written.
-        """
-        return expire(self.objects, self._permission, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
-
-    def compact(self, variables: str | Iterable[str] | None = None, /, *, message: str | None = None) -> Repository:
-        """Put references that many commits wrote into file order in one place, in a new snapshot.
-
-        Values and references stay the same, and long selections are read faster. Earlier snapshots use the old objects
-        until :meth:`expire` deletes them. Other writers may append or overwrite at the same time.
-
-        Parameters
-        ----------
-        variables
-            Names of variables, or paths such as ``"/group/name"``; all by default.
-        message
-            Message of the snapshot, for the log.
-
-        Returns
-        -------
-        Repository
-            The repository at the new snapshot, or at this one if there was nothing to do.
-
-        Raises
-        ------
-        WriterError
-            A variable does not exist.
-        ConflictError
-            Another writer has replaced or compacted one of the variables, or relocated its sources, since this
-            snapshot.
-        StorageError
-            The store cannot be read or written.
-        """
-        made = compact(self.objects, self.snapshot, self._permission, variables, message=message)
-        return self._at(made)
-
-    def refresh(
-        self,
-        *,
-        missing: OnMissing = "keep",
-        reader: str | Reader | None = None,
-        executor: ExecutorLike = None,
-        unpack: bool = False,
-        message: str | None = None,
-    ) -> Refreshed[Repository]:
-        """Scan changed sources again, and replace their chunks, all in one snapshot.
-
-        A source that does not fit is left unchanged and reported in ``left``: its shape, chunk boundaries, dtype,
-        attributes that decode values, or values that the store holds itself (such as coordinates) differ. Overwritten
-        chunks stay, and so do earlier snapshots. Only segments that hold changed sources are read.
-
-        Variables are matched by name, and elements by label, or by position along dimensions without labels. A source
-        is left if its chunks were reversed or reordered along such a dimension. Do not use ``refresh`` if a variable
-        was renamed to another variable's name, or shifted along such a dimension, before writing: this cannot be
-        detected. Write the store again instead.
-
-        Parameters
-        ----------
-        missing
-            Treatment of missing sources: they are left (``"keep"``), or their chunks become ABSENT (``"mask"``). Such
-            chunks read as missing values, or as fill values if the variable has no missing value.
-        reader, executor
-            The same as in :func:`virtualstack.scanning.scan`.
-        unpack
-            If true, the store was written from files that were opened with ``unpack=True``.
-        message
-            Message of the snapshot, for the log.
-
-        Returns
-        -------
-        Refreshed
-            The repository at the new snapshot (``repository``), and the sources that were left (``left``).
-
-        Raises
-        ------
-        ConflictError
-            Another writer has changed the same chunks since this snapshot.
-        StorageError
-            The store cannot be read or written.
-        """
-        how = Rescan(reader=reader, executor=executor, unpack=unpack, allow=read_allowed_urls(self.allow))
-        made, refreshed, masked, left = refresh(
-            self._stored, self.objects.storage, how, missing=missing, message=message
-        )
-        return Refreshed(repository=self._at(made), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(left))

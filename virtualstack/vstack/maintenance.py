@@ -1,0 +1,255 @@
+"""Maintain a vstack: take in changed sources, move them, compact references, and delete old snapshots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Self
+
+from virtualstack.formats.base import Reader
+from virtualstack.scanning.workers import ExecutorLike
+from virtualstack.storage import read_allowed_urls
+from virtualstack.vstack.compact import compact
+from virtualstack.vstack.expire import Expired, expire
+from virtualstack.vstack.format.names import Moment
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
+from virtualstack.vstack.relocate import relocate
+from virtualstack.vstack.save import Stored
+from virtualstack.vstack.stored_snapshot import StoredSnapshot
+from virtualstack.vstack.write.commit import GRACE_SECONDS
+
+__all__ = ["Maintenance"]
+
+
+class Maintenance(StoredSnapshot):
+    """The part of :class:`~virtualstack.vstack.Repository` that adds no data, and keeps what the store shows."""
+
+    def _at(self, snapshot: Snapshot) -> Self:
+        return self if snapshot is self.snapshot else replace(self, snapshot=snapshot, is_chosen=False)
+
+    @property
+    def _stored(self) -> Stored:
+        return Stored(self.objects, self.snapshot, self._permission)
+
+    def relocate(
+        self,
+        folders: Mapping[str | os.PathLike[str], str | os.PathLike[str]],
+        /,
+        *,
+        message: str | None = None,
+    ) -> Self:
+        """Record that sources are in other folders now; no reference is read or written, however many there are.
+
+        Sources that are added later under an old folder stay where they are added. Earlier snapshots keep the old
+        folders.
+
+        Parameters
+        ----------
+        folders
+            Old and new folders, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are written
+            relative to the store move with it. ``"../data/"`` names such a folder, as old or as new one. The repository
+            that is returned may read the new folders, whatever ``allow`` was. If a store in a bucket has local sources,
+            each later reader must list their folders in ``allow``.
+        message
+            Message of the snapshot, for the log.
+
+        Returns
+        -------
+        Repository
+            The repository at the new snapshot. Go on with it; this one still looks in the old folders.
+
+        Raises
+        ------
+        WriterError
+            No source lies in an old folder, or one move would undo another.
+        ConflictError
+            Another writer has relocated the same sources since this snapshot.
+        StorageError
+            The store cannot be written.
+
+        Examples
+        --------
+        >>> import os
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> os.mkdir("old")
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("old/day.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "old/day.nc")
+        >>> os.rename("old", "new")
+        >>> repo = repo.relocate({"old": "new"})
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2.])
+        """
+        made, allow = relocate(self.objects, self.snapshot, folders, self.allow, message=message)
+        return replace(self._at(made), allow=allow)
+
+    def expire(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: timedelta | Moment | None = None,
+        grace: timedelta = timedelta(seconds=GRACE_SECONDS),
+        dry_run: bool = False,
+    ) -> Expired:
+        """Delete old snapshots, objects that no remaining snapshot uses, and files that killed writers left.
+
+        The newest snapshot always stays. Snapshots that were the newest within the grace period stay too, because
+        readers and writers may still use them.
+
+        Parameters
+        ----------
+        keep
+            Number of the newest snapshots to keep.
+        older_than
+            A duration, or a time (in UTC if a text has no time zone). Snapshots that were the newest at any moment
+            since then stay. With ``keep`` too, a snapshot is deleted only if neither keeps it; without both, all
+            snapshots stay.
+        grace
+            Time for which unused objects, and snapshots that were the newest, stay. It must be longer than a writer
+            takes from opening a store to the commit. A shorter one is safe only while nobody reads or writes.
+        dry_run
+            If true, nothing is deleted, and the result lists what would be.
+
+        Returns
+        -------
+        Expired
+            Numbers of the deleted ``snapshots`` and keys of the deleted objects. With ``dry_run`` look at it before you
+            delete.
+
+        Raises
+        ------
+        MalformedFileError
+            The store is damaged; nothing was deleted.
+        StorageError
+            The store cannot be read, listed or written.
+
+        Examples
+        --------
+        >>> from datetime import timedelta
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0, 2.0])}))
+        >>> repo = repo.write("rain", {"time": 1}, 5.0)
+        >>> repo.expire(keep=1, grace=timedelta(0)).snapshots
+        (0,)
+        >>> [entry.number for entry in repo.log()]
+        [1]
+        """
+        return expire(self.objects, self._permission, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
+
+    def compact(self, variables: str | Iterable[str] | None = None, /, *, message: str | None = None) -> Self:
+        """Put references that many commits wrote into file order in one place, in a new snapshot.
+
+        Values and references stay the same, and long selections are read faster. Earlier snapshots use the old objects
+        until :meth:`expire` deletes them. Other writers may append or overwrite at the same time.
+
+        Parameters
+        ----------
+        variables
+            Names of variables, or paths such as ``"/group/name"``; all by default.
+        message
+            Message of the snapshot, for the log.
+
+        Returns
+        -------
+        Repository
+            The repository at the new snapshot, or at this one if there was nothing to do.
+
+        Raises
+        ------
+        WriterError
+            A variable does not exist.
+        ConflictError
+            Another writer has replaced or compacted one of the variables, or relocated its sources, since this
+            snapshot.
+        StorageError
+            The store cannot be read or written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(2):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day0.nc")
+        >>> repo = repo.append("day1.nc", "time").compact(message="one place for the references")
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2.])
+        >>> [entry.number for entry in repo.log()]
+        [2, 1, 0]
+        """
+        made = compact(self.objects, self.snapshot, self._permission, variables, message=message)
+        return self._at(made)
+
+    def refresh(
+        self,
+        *,
+        missing: OnMissing = "keep",
+        reader: str | Reader | None = None,
+        executor: ExecutorLike = None,
+        unpack: bool = False,
+        message: str | None = None,
+    ) -> Refreshed[Self]:
+        """Scan changed sources again, and replace their chunks, all in one snapshot.
+
+        A source that does not fit is left unchanged and reported in ``left``: its shape, chunk boundaries, dtype,
+        attributes that decode values, or values that the store holds itself (such as coordinates) differ. Overwritten
+        chunks stay, and so do earlier snapshots. Only segments that hold changed sources are read.
+
+        Variables are matched by name, and elements by label, or by position along dimensions without labels. A source
+        is left if its chunks were reversed or reordered along such a dimension. Do not use ``refresh`` if a variable
+        was renamed to another variable's name, or shifted along such a dimension, before writing: this cannot be
+        detected. Write the store again instead.
+
+        Parameters
+        ----------
+        missing
+            Treatment of missing sources: they are left (``"keep"``), or their chunks become ABSENT (``"mask"``). Such
+            chunks read as missing values, or as fill values if the variable has no missing value.
+        reader
+            Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default it is
+            detected for each source.
+        executor
+            Executor that scans the sources: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
+            ``concurrent.futures.Executor``. By default remote sources use 64 threads, and local ones the calling
+            thread.
+        unpack
+            If true, the store was written from files that were opened with ``unpack=True``.
+        message
+            Message of the snapshot, for the log.
+
+        Returns
+        -------
+        Refreshed
+            A report. Go on with its ``repository``, which is at the new snapshot, and look at ``left``, the sources
+            that were left unchanged.
+
+        Raises
+        ------
+        ConflictError
+            Another writer has changed the same chunks since this snapshot.
+        StorageError
+            The store cannot be read or written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day.nc")
+        >>> xr.Dataset({"rain": ("time", [1.5, 2.5])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> found = repo.refresh()
+        >>> found.left
+        ()
+        >>> found.repository.open_dataset()["rain"].values
+        array([1.5, 2.5])
+        """
+        how = Rescan(reader=reader, executor=executor, unpack=unpack, allow=read_allowed_urls(self.allow))
+        made, refreshed, masked, left = refresh(
+            self._stored, self.objects.storage, how, missing=missing, message=message
+        )
+        return Refreshed(repository=self._at(made), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(left))
