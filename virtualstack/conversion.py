@@ -95,6 +95,16 @@ def convert(
         The target cannot express a variable, has no known suffix, or exists and has another form.
     StorageError
         The source cannot be read, or the target cannot be written.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+    >>> vs.open_virtual_dataset("day.nc").virtual.to_kerchunk("refs.json")
+    >>> group = vs.convert("refs.json", "rain.vstack")
+    >>> xr.open_dataset("rain.vstack", engine="virtualstack")["rain"].values
+    array([1., 2.])
     """
     suffix = _suffix(target)
     reached = Storage.from_option(storage)

@@ -1,5 +1,8 @@
 """What ``help()`` shows: every parameter by name, the same options in functions that share them, and an example."""
 
+import ast
+import builtins
+import doctest
 import importlib
 import inspect
 import re
@@ -111,3 +114,52 @@ def test_options_of_opening_with_values_are_those_of_xarray():
     assert ours.keys() - theirs.keys() == {"storage", "absent", "stale"}
     defaults = {name: x.default for name, x in ours.items() if name in theirs}
     assert defaults == {name: theirs[name].default for name in defaults}
+
+
+WITHOUT_EXAMPLE = {
+    r"(Chunk\w+|Fill|FromName|Manifest(Array|Group))\..+": "a step of readers, writers and joining",
+    r"ManifestStore\..+": "the interface of zarr, which calls it",
+    r"readers\.\w+\..+": "the interface of readers, which functions that open files call",
+    r"testing\.\w+\.\w+\..+": "a step of the class",
+    r"testing\.strategies\.(KnownArray|HeldPages|in_pages|model_read|\w+_keys)": "a part of other strategies",
+    r"Repository\.url|Survey\.text": "what the class shows by print, too",
+    r"engine\.guess_can_open": "the interface of xarray, which calls it",
+}
+"""Why public objects have no example, by a pattern of their names in the package."""
+
+
+def example_of(name):
+    """Return the code of the examples of a public object, or an empty text."""
+    return "".join(x.source for x in doctest.DocTestParser().get_examples(PUBLIC[name].__doc__ or ""))
+
+
+def has_example(name):
+    """Return whether the examples of an object or of its class show it."""
+    owner, _, member = name.rpartition(".")
+    return example_of(name) or (owner in PUBLIC and re.search(rf"\.{member}\b", example_of(owner)))
+
+
+def test_every_public_object_has_an_example():
+    """Or a reason for having none; reasons that nothing needs are removed."""
+    without = [name.removeprefix("virtualstack.") for name in PUBLIC if not has_example(name)]
+    reasons = {name: [pattern for pattern in WITHOUT_EXAMPLE if re.fullmatch(pattern, name)] for name in without}
+    assert not [name for name, found in reasons.items() if not found]
+    assert {pattern for found in reasons.values() for pattern in found} == WITHOUT_EXAMPLE.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if example_of(name)])
+def test_an_example_can_be_typed_as_it_stands(name):
+    """It imports and makes all that it uses; doctest alone would find the names of the module."""
+    nodes = list(ast.walk(ast.parse(example_of(name))))
+    made = {x.asname or x.name.partition(".")[0] for node in nodes for x in getattr(node, "names", ())}
+    made |= {x.name for x in nodes if isinstance(x, ast.FunctionDef | ast.ClassDef)}
+    made |= {x.arg for x in nodes if isinstance(x, ast.arg)}
+    names = [x for x in nodes if isinstance(x, ast.Name)]
+    made |= {x.id for x in names if isinstance(x.ctx, ast.Store)}
+    assert {x.id for x in names} <= made | set(dir(builtins))
+
+
+@pytest.mark.parametrize("name", [name for name, thing in PUBLIC.items() if inspect.isclass(thing)])
+def test_a_class_says_when_to_use_it(name):
+    """A reader of ``help()`` learns whether the class is for them."""
+    assert "When to use:" in PUBLIC[name].__doc__

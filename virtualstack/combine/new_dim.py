@@ -39,7 +39,15 @@ class FromName:
 
     Examples
     --------
-    >>> FromName(r"_(\d{8})", format="%Y%m%d").texts(["s3://bucket/2020/tas_20200131.nc"])
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in ("20200130", "20200131"):
+    ...     xr.Dataset({"tas": ("x", [1.0])}).to_netcdf(f"tas_{day}.nc", engine="netcdf4")
+    >>> days = vs.FromName(r"_(\d{8})", format="%Y%m%d")
+    >>> vds = vs.open_virtual_mfdataset("tas_*.nc", new_dim={"time": days})
+    >>> [str(day)[:10] for day in vds["time"].values]
+    ['2020-01-30', '2020-01-31']
+    >>> days.texts(["s3://bucket/2020/tas_20200131.nc"])
     ['20200131']
 
     Raises
@@ -93,7 +101,7 @@ class FromAttribute:
     >>> import xarray as xr
     >>> import virtualstack as vs
     >>> runs = [xr.Dataset({"t": ("x", [1.0, 2.0])}, attrs={"run": run}) for run in (3, 4)]
-    >>> vs.combine_datasets(runs, new_dim={"run": FromAttribute("run")})["run"].values.tolist()
+    >>> vs.combine_datasets(runs, new_dim={"run": vs.FromAttribute("run")})["run"].values.tolist()
     [3, 4]
     """
 

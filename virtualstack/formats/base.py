@@ -20,6 +20,9 @@ PARTS = "virtualstack:parts"
 class ReadOptions:
     """Options that are common to all readers.
 
+    When to use: as ``options=`` of :func:`virtualstack.scan`, and in a reader of your own. Alternatives: functions that
+    open files have each option as a parameter.
+
     Parameters
     ----------
     group
@@ -38,6 +41,17 @@ class ReadOptions:
     allow
         URLs and paths that a source may refer to, in addition to those that are always allowed: see
         :class:`~virtualstack.storage.Permission`.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0]), "area": ((), 5.0)}).to_netcdf("day.nc", engine="netcdf4")
+    >>> options = vs.readers.ReadOptions(drop_variables=frozenset({"area"}))
+    >>> options.wants("rain"), options.drops("area")
+    (True, True)
+    >>> list(vs.scan(["day.nc"], options=options)[0].arrays)
+    ['rain']
     """
 
     group: str | None = None
@@ -77,6 +91,32 @@ class Reader(Protocol):
     Equal readers return equal groups. A reader can be pickled, keeps no file open, and reads no chunk bytes. If its
     options name other URLs, it has these URLs as a tuple ``places``. The user has named them, so sources may refer to
     them.
+
+    When to use: to read a format of your own; pass it as ``reader=``, or name it in a :class:`Format`. Alternatives:
+    :class:`~virtualstack.readers.KerchunkDriver` takes a function that returns kerchunk references.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from pathlib import Path
+    >>> import virtualstack as vs
+    >>> @dataclass(frozen=True)
+    ... class RawNumbers:
+    ...     name = "raw"
+    ...
+    ...     def read(self, url, storage, options):
+    ...         source = storage.source(url)
+    ...         size, location = source.size, source.location
+    ...         grid = vs.ChunkGrid.regular((size // 8,), (size // 8,))
+    ...         manifest = vs.ChunkManifest.from_arrays(
+    ...             [0], [size], location=location, encoding=vs.ChunkEncoding.c_order("<f8", (size // 8,)),
+    ...             fill=vs.Fill.zero("f8"))
+    ...         array = vs.ManifestArray(
+    ...             manifest=manifest, grid=grid, dtype="f8", name="/rain", dimension_names=("time",))
+    ...         return vs.ManifestGroup(arrays={"rain": array}, url=url)
+    >>> n_bytes = Path("rain.bin").write_bytes(bytes.fromhex("000000000000f03f0000000000000040"))
+    >>> vs.open_virtual_dataset("rain.bin", reader=RawNumbers()).virtual.open()["rain"].values
+    array([1., 2.])
     """
 
     name: ClassVar[str]
@@ -102,6 +142,14 @@ class Assembler(Reader, Protocol):
 
     With ``is_part`` in its options, `read` returns a group that holds the intermediate result, with the attribute
     `PARTS`.
+
+    When to use: as the model of a reader whose sources, such as GRIB files, form one index together.
+
+    Examples
+    --------
+    >>> from virtualstack.readers import GRIB, HDF5, Assembler
+    >>> isinstance(GRIB(), Assembler), isinstance(HDF5(), Assembler)
+    (True, False)
     """
 
     def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:

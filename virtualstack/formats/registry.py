@@ -31,6 +31,9 @@ __all__ = ["BUILT_IN", "Format", "find_reader", "list_readers", "load_reader"]
 class Format:
     """A row of the table of formats; the entry point of a plugin in the group ``virtualstack.readers`` loads one.
 
+    When to use: a package that has a reader of its own makes one, so that files are recognised and ``reader="name"``
+    works.
+
     Parameters
     ----------
     name
@@ -47,6 +50,13 @@ class Format:
         Suffixes with their dot, in lower case.
     extra
         Optional dependency group of virtualstack for ``pip install``, if the reader needs one.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> row = vs.readers.Format(name="raw", title="raw numbers", target="my_package:RawNumbers", suffixes=(".bin",))
+    >>> row.name, row.suffixes
+    ('raw', ('.bin',))
     """
 
     name: str
@@ -180,7 +190,14 @@ _HTML = (b"<!doctype html", b"<html", b"<?xml")
 
 
 def list_readers() -> tuple[Format, ...]:
-    """Return the known formats: the built-in formats, then the formats of installed plugins."""
+    """Return the known formats: the built-in formats, then the formats of installed plugins.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> [row.name for row in vs.list_readers() if ".nc" in row.suffixes]
+    ['hdf5', 'netcdf3']
+    """
     return (*BUILT_IN, *_plugins())
 
 
@@ -230,6 +247,15 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
         The reader of a plugin cannot be imported or created.
     StorageError
         The bytes could not be read.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> from virtualstack.storage import Storage
+    >>> xr.Dataset({"rain": ("time", [1.0])}).to_netcdf("day.nc", engine="netcdf4")
+    >>> vs.readers.find_reader("day.nc", Storage.from_option(None)).name
+    'hdf5'
     """
     if isinstance(reader, str):
         return load_reader(_named(reader))

@@ -76,7 +76,7 @@ class Icechunk:
     >>> import virtualstack as vs
     >>> xr.Dataset({"t": ("x", [1.0, 2.0])}).virtual.to_kerchunk("a.json")
     >>> group = vs.convert("a.json", "a.icechunk")
-    >>> dict(vs.open_virtual_dataset("a.icechunk", reader=Icechunk(branch="main")).sizes)
+    >>> dict(vs.open_virtual_dataset("a.icechunk", reader=vs.readers.Icechunk(branch="main")).sizes)
     {'x': 2}
     """
 

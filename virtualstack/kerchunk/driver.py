@@ -298,7 +298,7 @@ class KerchunkDriver:
     Examples
     --------
     >>> import virtualstack as vs
-    >>> reader = KerchunkDriver("kerchunk.fits:FitsToZarr", {"extension": 1})
+    >>> reader = vs.readers.KerchunkDriver("kerchunk.fits:FitsToZarr", {"extension": 1})
     >>> vds = vs.open_virtual_dataset("image.fits", reader=reader)  # doctest: +SKIP
 
     A driver may be any function that returns references:
@@ -309,7 +309,7 @@ class KerchunkDriver:
     ...     array |= {"compressor": None, "filters": None, "fill_value": None}
     ...     return {"t/.zarray": array, "t/.zattrs": {"_ARRAY_DIMENSIONS": ["x"]}, "t/0": [url, 0, 3]}
     >>> n_bytes = Path("a.bin").write_bytes(b"abc")
-    >>> vds = vs.open_virtual_dataset("a.bin", reader=KerchunkDriver(raw_bytes))
+    >>> vds = vs.open_virtual_dataset("a.bin", reader=vs.readers.KerchunkDriver(raw_bytes))
     >>> vds.virtual.open()["t"].values
     array([97, 98, 99], dtype=uint8)
     """

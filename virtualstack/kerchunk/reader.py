@@ -228,7 +228,7 @@ class Kerchunk:
     >>> import xarray as xr
     >>> import virtualstack as vs
     >>> xr.Dataset({"t": ("x", [1.0, 2.0])}).virtual.to_kerchunk("refs.json")
-    >>> vds = vs.open_virtual_dataset("refs.json", reader=Kerchunk(masks_fill_value=False))
+    >>> vds = vs.open_virtual_dataset("refs.json", reader=vs.readers.Kerchunk(masks_fill_value=False))
     >>> dict(vds.sizes)
     {'x': 2}
     """

@@ -163,6 +163,9 @@ class ManifestArray(NDArrayOperatorsMixin):
     Structural operations (indexing, transposing, joining) return a new array and read no bytes.
     A request for values raises :class:`~virtualstack.errors.VirtualValuesError`.
 
+    When to use: variables of virtual datasets hold it, and readers make it. Alternatives: ``vds.virtual.open()``
+    returns arrays with values.
+
     Parameters
     ----------
     manifest
@@ -188,6 +191,20 @@ class ManifestArray(NDArrayOperatorsMixin):
     ------
     ManifestError
         Manifest, grid, dtype and dimension names do not fit each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": (("y", "x"), [[1.0, 2.0, 3.0]])}).to_netcdf("day.nc", engine="netcdf4")
+    >>> array = vs.open_virtual_dataset("day.nc")["rain"].data
+    >>> array.shape, array.ndim, array.size, array.itemsize, array.nbytes
+    ((1, 3), 2, 3, 8, 24)
+    >>> array.T.shape, array[:, ::2].shape, array.reshape(3).shape
+    ((3, 1), (1, 2), (3,))
+    >>> np.concatenate([array, array]).shape
+    (2, 3)
     """
 
     manifest: Manifest

@@ -16,6 +16,7 @@ from virtualstack.location import Location, absolute_url
 from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, blocks, distinct_rows, first_cell
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
+from virtualstack.manifests.grid import cell_of_key
 
 __all__ = ["ABSENT", "EMPTY", "ENTRY", "FIRST", "INLINE", "MAX_SPARE_ROWS", "ChunkManifest"]
 
@@ -35,6 +36,8 @@ MAX_SPARE_ROWS = 16
 @dataclass(frozen=True, eq=False)
 class ChunkManifest:
     """Entries of a chunk grid, with the tables that their codes point into.
+
+    When to use: in a reader, to list where each chunk is.
 
     Parameters
     ----------
@@ -56,6 +59,14 @@ class ChunkManifest:
     ------
     ManifestError
         Shapes or dtypes do not match, or there is no fill. :meth:`validate` checks the entries.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> chunk = {"path": "s3://bucket/day.nc", "offset": 4000, "length": 40}
+    >>> encoding, fill = vs.ChunkEncoding.c_order("<f4", (10,)), vs.Fill.zero("f4")
+    >>> vs.ChunkManifest.from_dict({"0": chunk}, shape=(2,), encoding=encoding, fill=fill).summary().n_empty
+    1
     """
 
     entries: NDArray[np.void]
@@ -199,7 +210,7 @@ class ChunkManifest:
         codes = np.full(shape, EMPTY, np.uint32)
         table: dict[Location, int] = {}
         for key, chunk in chunks.items():
-            cell = _cell_of_key(key, shape, separator)
+            cell = cell_of_key(key, shape, separator)
             if "path" not in chunk or "offset" not in chunk or "length" not in chunk:
                 raise ManifestError(f"chunk '{key}' needs 'path', 'offset' and 'length', not {sorted(chunk)}")
             codes[cell] = table.setdefault(Location(chunk["path"]), len(table) + FIRST)
@@ -481,17 +492,6 @@ def _used(codes: NDArray[np.unsignedinteger[Any]], n: int) -> NDArray[np.bool_]:
 
 def _picked[T](table: tuple[T, ...], used: NDArray[np.bool_]) -> tuple[T, ...]:
     return table if used.all() else tuple(table[i] for i in np.flatnonzero(used).tolist())
-
-
-def _cell_of_key(key: str, shape: tuple[int, ...], separator: str) -> tuple[int, ...]:
-    if not shape and key in ("", "0"):
-        return ()
-    parts = key.split(separator)
-    if len(parts) == len(shape) and all(part.isascii() and part.isdigit() for part in parts):
-        cell = tuple(int(part) for part in parts)
-        if all(i < n for i, n in zip(cell, shape, strict=True)):
-            return cell
-    raise ManifestError(f"chunk key '{key}' is no index of a grid of shape {shape}")
 
 
 def _renamed(old: str, new: Any) -> str:

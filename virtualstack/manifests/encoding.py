@@ -41,6 +41,8 @@ class ChunkEncoding:
 
     A grid cell is a strided view of the decoded chunk, as a numpy view is of its buffer.
 
+    When to use: in a reader, to describe chunks. Equal encodings are stored once in a manifest.
+
     Parameters
     ----------
     dtype
@@ -52,6 +54,17 @@ class ChunkEncoding:
         bytes.
     strides
         Stride for each axis of the *array*, in elements of the C-ordered decoded chunk. It may be negative or 0.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> encoding = vs.ChunkEncoding.c_order("<f4", (10, 20))
+    >>> encoding.size, encoding.strides
+    (200, (20, 1))
+    >>> encoding.with_strides((1, 10)).strides
+    (1, 10)
+    >>> encoding.decoding() == encoding
+    True
     """
 
     dtype: np.dtype[Any]
@@ -85,12 +98,22 @@ class ChunkEncoding:
 class Fill:
     """A fill value, compared by its bytes: NaN equals NaN, and -0.0 is not 0.0.
 
+    When to use: in a reader, for the value of cells that have no bytes.
+
     Parameters
     ----------
     dtype
         Native dtype of the value.
     raw
         Bytes of the value; UTF-8 if the dtype is numpy's ``StringDType``.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> vs.Fill.from_value(-999, "i2").value
+    np.int16(-999)
+    >>> vs.Fill.zero("f8").value
+    np.float64(0.0)
     """
 
     dtype: np.dtype[Any]
@@ -103,7 +126,8 @@ class Fill:
         Numbers among floats are rounded, as numpy rounds Python's floats. Text among bytes must be ASCII.
         Bytes among text are UTF-8. An integer among text becomes its digits, as in numpy.
 
-        >>> Fill.from_value(-1, "int16").value
+        >>> import virtualstack as vs
+        >>> vs.Fill.from_value(-1, "int16").value
         np.int16(-1)
 
         Raises

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
 
-__all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "union"]
+__all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "cell_of_key", "union"]
 
 MAX_AXIS_LENGTH = (1 << 63) - 1
 """Largest number of elements along an axis: the largest index that numpy can count."""
@@ -240,6 +240,8 @@ class ChunkAxis:
 class ChunkGrid:
     """Cells of an array: the product of the cells along each axis.
 
+    When to use: in a reader, for the shape of an array and the boundaries of its chunks.
+
     Parameters
     ----------
     axes
@@ -247,8 +249,12 @@ class ChunkGrid:
 
     Examples
     --------
-    >>> ChunkGrid.regular((31, 10), (1, 4)).shape
-    (31, 3)
+    >>> import virtualstack as vs
+    >>> grid = vs.ChunkGrid.regular((31, 10), (1, 4))
+    >>> grid.shape, grid.array_shape, grid.is_regular
+    ((31, 3), (31, 10), True)
+    >>> grid.replace(0, grid.axes[1]).array_shape
+    (10, 10)
     """
 
     axes: tuple[ChunkAxis, ...]
@@ -298,3 +304,21 @@ def union(*lines: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     is_new = np.ones(merged.size, np.bool_)
     np.not_equal(merged[1:], merged[:-1], out=is_new[1:])
     return merged[is_new]
+
+
+def cell_of_key(key: str, shape: tuple[int, ...], separator: str, /) -> tuple[int, ...]:
+    """Return the index that a key such as ``"0.1"`` names in a grid of a shape.
+
+    Raises
+    ------
+    ManifestError
+        The key names no cell of the grid.
+    """
+    if not shape and key in ("", "0"):
+        return ()
+    parts = key.split(separator)
+    if len(parts) == len(shape) and all(part.isascii() and part.isdigit() for part in parts):
+        cell = tuple(int(part) for part in parts)
+        if all(i < n for i, n in zip(cell, shape, strict=True)):
+            return cell
+    raise ManifestError(f"chunk key '{key}' is no index of a grid of shape {shape}")

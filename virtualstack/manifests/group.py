@@ -43,6 +43,10 @@ class Refusal:
 class ManifestGroup:
     """Arrays, attributes and child groups by name.
 
+    When to use: a reader makes it, :func:`virtualstack.scan` and ``vds.virtual.to_group()`` return it, and
+    :class:`virtualstack.ManifestStore` serves it. Alternatives: :func:`virtualstack.open_virtual_dataset` shows it as
+    an xarray dataset.
+
     Parameters
     ----------
     arrays
@@ -68,6 +72,20 @@ class ManifestGroup:
         URL of the source, or ``None`` if there are several sources.
     version
         Number and time (s since 1970) of the snapshot of a vstack, if it was the newest snapshot.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4", group="gauge")
+    >>> (group,) = vs.scan(["day.nc"])
+    >>> group["gauge/rain"].shape
+    (2,)
+    >>> [path for path, child in group.walk()]
+    ['', '/gauge']
+    >>> moved = group.map_arrays(lambda array: array.rename_locations(lambda url: "s3://bucket/day.nc"))
+    >>> moved["gauge/rain"].manifest.locations[0].url
+    's3://bucket/day.nc'
     """
 
     arrays: Mapping[str, ManifestArray] = field(default_factory=dict)

@@ -26,7 +26,17 @@ __all__ = ["ReaderTests", "arrays_by_path", "difference", "record_reads"]
 
 
 def arrays_by_path(group: ManifestGroup, /) -> dict[str, ManifestArray]:
-    """Return all arrays of a group and its children by absolute path."""
+    """Return all arrays of a group and its children by absolute path.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> from virtualstack.testing.readers import arrays_by_path
+    >>> xr.Dataset({"rain": ("time", [1.0])}).to_netcdf("day.nc", engine="netcdf4", group="gauge")
+    >>> list(arrays_by_path(vs.scan(["day.nc"])[0]))
+    ['/gauge/rain']
+    """
     return {f"{path}/{name}": array for path, child in group.walk() for name, array in child.arrays.items()}
 
 
@@ -34,6 +44,13 @@ def difference(expected: NDArray[Any], got: NDArray[Any], /) -> str:
     """Return text that describes how two arrays differ, or ``""`` if they are equal in shape and value.
 
     Fields are compared separately, and NaN equals NaN. Texts are compared as `str`, with bytes read as UTF-8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from virtualstack.testing.readers import difference
+    >>> difference(np.array([1.0, np.nan]), np.array([1.0, np.nan]))
+    ''
     """
     if expected.shape != got.shape:
         return f"shape {got.shape}, not {expected.shape}"
@@ -76,7 +93,18 @@ class _RecordingStorage:
 
 
 def record_reads(reader: Reader, url: str, options: ReadOptions, /) -> tuple[ManifestGroup, list[RecordingSource]]:
-    """Read a source, and return its group and the sources that were opened, which list their reads."""
+    """Read a source, and return its group and the sources that were opened, which list their reads.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> from virtualstack.testing.readers import record_reads
+    >>> xr.Dataset({"rain": ("time", [1.0])}).to_netcdf("day.nc", engine="netcdf4")
+    >>> group, (source,) = record_reads(vs.readers.HDF5(metadata="own"), "day.nc", vs.readers.ReadOptions())
+    >>> source.bytes_read > 0
+    True
+    """
     storage = _RecordingStorage(Storage.from_option(None))
     group = reader.read(url, cast(Storage, storage), options)
     return group, storage.sources
@@ -97,6 +125,8 @@ class ReaderTests:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from virtualstack.testing.readers import ReaderTests
     >>> class TestMyReader(ReaderTests):
     ...     reader = None  # an instance of the reader
     ...

@@ -18,6 +18,8 @@ __all__ = ["FaultySource", "RecordingSource"]
 class RecordingSource:
     """Source that records every range that is read from another source.
 
+    When to use: to test which bytes a reader reads.
+
     Parameters
     ----------
     source
@@ -31,6 +33,7 @@ class RecordingSource:
     Examples
     --------
     >>> from virtualstack.storage import MemorySource
+    >>> from virtualstack.testing.sources import RecordingSource
     >>> source = RecordingSource(MemorySource(b"abcdef"))
     >>> source.read(2, 2)
     b'cd'
@@ -93,6 +96,8 @@ class RecordingSource:
 class FaultySource:
     """Source that fails after a number of reads, or when a read touches given bytes.
 
+    When to use: to test what a program does if a read fails.
+
     Parameters
     ----------
     source
@@ -105,6 +110,7 @@ class FaultySource:
     Examples
     --------
     >>> from virtualstack.storage import MemorySource
+    >>> from virtualstack.testing.sources import FaultySource
     >>> source = FaultySource(MemorySource(b"abcdef"), touching=(4, 1))
     >>> source.read(0, 2)
     b'ab'

@@ -50,7 +50,10 @@ ZLIB = Codec.from_config("numcodecs.zlib", level=1)
 
 
 class KnownArray(NamedTuple):
-    """Virtual array with its values, and the sources that hold its chunks."""
+    """Virtual array with its values, and the sources that hold its chunks.
+
+    When to use: :func:`known_arrays` and :func:`store_array` return it, to compare values.
+    """
 
     array: ManifestArray
     values: NDArray[Any]
@@ -60,6 +63,8 @@ class KnownArray(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class HeldPages:
     """Pages of a manifest in memory, with the numbers of the pages that were read.
+
+    When to use: :func:`in_pages` makes it, to test which pages an operation reads.
 
     Parameters
     ----------
@@ -136,6 +141,14 @@ def store_array(
         If true, chunks are stored in the manifest instead of the source.
     order
         Axes in the order in which chunks are stored. By default it is C order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from virtualstack.testing.strategies import model_read, store_array
+    >>> array, values, sources = store_array(np.array([1.0, 2.0, 3.0]), (2,), url="memory://a")
+    >>> model_read(array, sources)
+    array([1., 2., 3.])
     """
     dtype = np.dtype(stored_dtype or values.dtype)
     value_dtype = dtype.newbyteorder("=")
@@ -188,7 +201,19 @@ def known_arrays(
     max_dims: int = 3,
     max_side: int = 7,
 ) -> KnownArray:
-    """Draw an array with random values, chunks, codecs, byte order, states, padding and axis order; some in pages."""
+    """Draw an array with random values, chunks, codecs, byte order, states, padding and axis order; some in pages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hypothesis import HealthCheck, given, settings
+    >>> from virtualstack.testing.strategies import known_arrays, model_read
+    >>> @settings(max_examples=3, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    ... @given(known_arrays())
+    ... def test_values_are_known(known):
+    ...     np.testing.assert_array_equal(model_read(known.array, known.sources), known.values)
+    >>> test_values_are_known()
+    """
     if shape is None:
         shape = tuple(draw(st.lists(st.integers(0, max_side), max_size=max_dims)))
     chunks = tuple(draw(st.integers(1, 5)) for _ in shape)

@@ -46,6 +46,9 @@ class Zarr:
     chunks here. Web servers cannot list objects: chunks, or shards, are requested one by one. All of them are requested
     at once only if an array has few.
 
+    When to use: the reader is chosen by the metadata of a store. Name it to set an option. Alternatives:
+    ``xr.open_zarr`` reads values of one store, and :class:`~virtualstack.readers.Icechunk` reads repositories.
+
     Parameters
     ----------
     consolidated
@@ -53,6 +56,15 @@ class Zarr:
     masks_fill_value
         If true, the ``fill_value`` of zarr v2 metadata is also the attribute ``_FillValue``, so that equal values are
         missing, as in xarray.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> stored = xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_zarr("rain.zarr", consolidated=False)
+    >>> vds = vs.open_virtual_dataset("rain.zarr", reader=vs.readers.Zarr(consolidated=False))
+    >>> vds.virtual.open()["rain"].values
+    array([1., 2.])
     """
 
     name: ClassVar[str] = "zarr"

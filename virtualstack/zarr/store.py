@@ -49,6 +49,9 @@ class ManifestStore(Store):
 
     Arrays with a dtype that zarr does not have are in `refused` and are not listed; opening one raises an error.
 
+    When to use: a tool reads zarr, and not xarray. Alternatives: ``vds.virtual.open()`` returns an xarray dataset with
+    decoded values, and ``vds.virtual.to_icechunk()`` writes references that zarr reads later.
+
     Parameters
     ----------
     group
@@ -57,6 +60,16 @@ class ManifestStore(Store):
         Access to the sources; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
         If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as its fill value.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import zarr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+    >>> group = vs.open_virtual_dataset("day.nc").virtual.to_group()
+    >>> zarr.open_group(vs.ManifestStore(group), mode="r")["rain"][:]
+    array([1., 2.])
     """
 
     supports_writes: bool = False

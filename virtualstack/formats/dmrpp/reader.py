@@ -98,10 +98,31 @@ class DMRPP:
     The file itself is opened only for text whose padding must be removed. If a URL does not end in ``.dmrpp``, the
     document beside it is read: ``file.nc.dmrpp`` for ``file.nc``.
 
+    When to use: a DMR++ document exists for a file, because its byte ranges are then known without reading the file. It
+    is also the way to HDF4 files. Alternatives: :class:`~virtualstack.readers.HDF5` reads the HDF5 file itself, and
+    :class:`~virtualstack.readers.Kerchunk` reads references.
+
     Parameters
     ----------
     data_url
         URL of the file. By default, the document names it, or it is beside the document.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import virtualstack as vs
+    >>> n_bytes = Path("rain.nc").write_bytes(np.array([1.0, 2.0], "<f8").tobytes())
+    >>> document = '''<Dataset xmlns="http://xml.opendap.org/ns/DAP/4.0#" name="rain.nc"
+    ...     xmlns:dmrpp="http://xml.opendap.org/dap/dmrpp/1.0.0#" dmrpp:href="rain.nc">
+    ...   <Dimension name="time" size="2"/>
+    ...   <Float64 name="rain"><Dim name="/time"/>
+    ...     <dmrpp:chunks byteOrder="LE"><dmrpp:chunk offset="0" nBytes="16"/></dmrpp:chunks></Float64>
+    ... </Dataset>'''
+    >>> n_characters = Path("rain.nc.dmrpp").write_text(document)
+    >>> vds = vs.open_virtual_dataset("rain.nc", reader=vs.readers.DMRPP())
+    >>> vds.virtual.open()["rain"].values
+    array([1., 2.])
     """
 
     name: ClassVar[str] = "dmrpp"

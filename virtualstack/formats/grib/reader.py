@@ -46,6 +46,9 @@ class GRIB:
 
     Names, dimensions, coordinates and attributes are the same as in cfgrib.
 
+    When to use: the reader is chosen by the first bytes of a file. Name it to choose fields, as with cfgrib.
+    Alternatives: without options, :func:`virtualstack.open_virtual_datatree` opens fields of all kinds as a tree.
+
     Parameters
     ----------
     filter_by_keys
@@ -74,7 +77,11 @@ class GRIB:
 
     Examples
     --------
-    >>> GRIB(filter_by_keys={"typeOfLevel": "surface", "stepType": "instant"}, extra_dims=("expver",)).extra_dims
+    >>> import virtualstack as vs
+    >>> keys = {"typeOfLevel": "surface", "stepType": "instant"}
+    >>> reader = vs.readers.GRIB(filter_by_keys=keys, extra_dims=("expver",))
+    >>> vds = vs.open_virtual_dataset("era5.grib", reader=reader)  # doctest: +SKIP
+    >>> reader.extra_dims
     ('expver',)
     """
 

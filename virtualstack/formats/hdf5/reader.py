@@ -118,6 +118,10 @@ class HDF5:
     Values are the values of the HDF5 library. Names of dimensions and attributes are the names of netCDF-C. Values that
     cannot be referenced become INLINE up to a limit, or the variable is refused by name.
 
+    When to use: the reader is chosen by the first bytes of a file. Name it to set an option. Alternatives:
+    :class:`~virtualstack.readers.DMRPP` uses a document beside a remote file instead of its metadata.
+    :class:`~virtualstack.readers.Kerchunk` reads references that another program has made.
+
     Parameters
     ----------
     contiguous_chunk_size
@@ -135,8 +139,12 @@ class HDF5:
 
     Examples
     --------
-    >>> HDF5(contiguous_chunk_size="16 MiB", metadata="own").metadata
-    'own'
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0, 3.0, 4.0])}).to_netcdf("day.nc", engine="netcdf4")
+    >>> reader = vs.readers.HDF5(contiguous_chunk_size=16, metadata="own")
+    >>> vs.open_virtual_dataset("day.nc", reader=reader).virtual.nrefs
+    2
     """
 
     name: ClassVar[str] = "hdf5"

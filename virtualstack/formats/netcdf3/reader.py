@@ -53,6 +53,9 @@ class NetCDF3:
     one chunk does not fetch all values. In a file with several record variables, their records alternate; then each
     record is at least one chunk.
 
+    When to use: the reader is chosen by the first bytes of a file. Name it to set the size of chunks. Alternatives:
+    netCDF-4 files are HDF5 files, which :class:`~virtualstack.readers.HDF5` reads.
+
     Parameters
     ----------
     chunk_size
@@ -64,6 +67,16 @@ class NetCDF3:
     ------
     ValueError
         ``chunk_size`` is not a positive number of bytes.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0, 3.0, 4.0])})
+    >>> rain.to_netcdf("rain.nc", format="NETCDF3_CLASSIC", engine="netcdf4")
+    >>> vds = vs.open_virtual_dataset("rain.nc", reader=vs.readers.NetCDF3(chunk_size=16))
+    >>> vds.virtual.nrefs
+    2
     """
 
     name: ClassVar[str] = "netcdf3"

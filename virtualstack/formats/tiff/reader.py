@@ -36,6 +36,9 @@ class TIFF:
     Names, dimensions, coordinates and attributes are the same as in rioxarray for a single image, and the same as in
     tifffile for several images.
 
+    When to use: the reader is chosen by the first bytes of a file. Name it to set an option. Alternatives:
+    ``reader=KerchunkDriver(...)`` takes the references of another program.
+
     Parameters
     ----------
     band_as_variable
@@ -48,6 +51,16 @@ class TIFF:
     ------
     ValueError
         ``chunk_size`` is not a positive number of bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tifffile
+    >>> import virtualstack as vs
+    >>> tifffile.imwrite("a.tif", np.arange(6, dtype="u2").reshape(2, 3))
+    >>> vds = vs.open_virtual_dataset("a.tif", reader=vs.readers.TIFF(band_as_variable=True))
+    >>> vds.virtual.open()["band_1"].values.tolist()
+    [[0, 1, 2], [3, 4, 5]]
     """
 
     name: ClassVar[str] = "tiff"
