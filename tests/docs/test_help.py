@@ -13,6 +13,7 @@ import xarray as xr
 from virtualstack.accessor import VirtualAccessor, VirtualTreeAccessor
 from virtualstack.engine import VirtualStackBackendEntrypoint
 
+# Errors are not here: users catch them, and docs/reference/errors.md shows how.
 MODULES = ["", "readers", "testing.readers", "testing.sources", "testing.strategies"]
 CLASSES = {"vds.virtual": VirtualAccessor, "tree.virtual": VirtualTreeAccessor, "engine": VirtualStackBackendEntrypoint}
 

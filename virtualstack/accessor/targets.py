@@ -39,8 +39,15 @@ class Targets:
     ) -> dict[str, Any] | None:
         """Write kerchunk references, or append to existing ones.
 
-        ``xr.open_dataset(target, engine="kerchunk")`` opens the references. Loaded variables and INLINE chunks are
-        stored in the references.
+        ``xr.open_dataset(target, engine="virtualstack")`` opens the references, and so does ``engine="kerchunk"``.
+        References point to chunks in the source files, which must stay where they are. Loaded variables are stored in
+        the references, and so are INLINE chunks, whose values a reader has put into memory.
+
+        EMPTY chunks were never written and read as the fill value. ABSENT chunks should exist, and no source has them.
+
+        When to use: other programs read kerchunk references, or you want one file that needs no other software.
+        Alternatives: :meth:`to_vstack` takes every chunk as it is and has a history, and :meth:`to_icechunk` writes
+        into an Icechunk repository.
 
         Parameters
         ----------
@@ -54,11 +61,11 @@ class Targets:
             If true, locations of sources are written relative to the folder of the target, so that both can be moved
             together. Only virtualstack resolves such locations.
         fill_budget
-            Bytes that the EMPTY and ABSENT chunks of one variable may take if they must be written out. Kerchunk cannot
-            leave them out if their fill value is not a missing value.
+            Largest size in bytes of the EMPTY and ABSENT chunks of one variable that are written as values. Kerchunk
+            cannot leave such chunks out if their fill value is not a missing value.
         inline_limit
-            Largest size in bytes of the values of a variable that is read and written into the references because
-            kerchunk cannot express its chunks. An example is a time series whose chunks are longer than the files.
+            Largest size in bytes of a variable that kerchunk cannot express and whose values are therefore read and
+            written into the references. An example is a time series whose chunks are longer than the files.
         rewrite
             Budget for each variable of which kerchunk can refer to only a part of the chunks. The others are read,
             encoded like most chunks of the variable, and written into the references. Use ``"1%"`` or ``0.01`` of the
@@ -67,9 +74,10 @@ class Targets:
         absent
             Treatment of ABSENT chunks: ``"fill"`` leaves them out like EMPTY chunks, and ``"raise"`` refuses them.
         append_dim
-            Dimension to append along. Everything is checked before anything is written: the data must fit to the
-            existing references, and kerchunk must be able to express both together. JSON is written again as a whole.
-            Record files of parquet that do not change are kept.
+            Dimension to append along. By default new references are written, and existing ones are replaced. With a
+            dimension, everything is checked before anything is written: the data must fit the existing references,
+            and kerchunk must be able to express both together. JSON is written again as a whole. Record files of
+            parquet that do not change are kept.
         ordered
             If true, labels along ``append_dim`` must ascend. This is the default.
         join
@@ -78,8 +86,8 @@ class Targets:
             absent here become missing values. ``"outer"`` also accepts absent labels, and variables that only one side
             has.
         combine_options
-            ``compat``, ``combine_attrs`` and ``fill_value`` for appending, as in
-            :func:`virtualstack.open_virtual_mfdataset`.
+            Options of appending as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
+            ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
 
         Returns
         -------
@@ -93,7 +101,7 @@ class Targets:
             Kerchunk cannot express a variable. The message names the variable and the reason, counts the chunks and
             bytes that would be re-encoded, and names a budget that is large enough.
         CombineError
-            The data do not fit to the existing references. The message shows both.
+            The data do not fit the existing references. The message shows both.
         SourceNotFoundError
             ``append_dim`` is given, and there are no references to append to.
         StorageError
@@ -170,7 +178,7 @@ class Targets:
         mode
             ``"w-"`` writes a new group. ``"w"`` replaces a group and everything below it.
         append_dim
-            Dimension to append along. The data must fit to the existing group, and Icechunk must be able to express
+            Dimension to append along. The data must fit the existing group, and Icechunk must be able to express
             both together. Existing chunks are not written again.
         region
             Part of the existing group that the data replace: ``{"time": slice(10, 20)}``, integers or slices by
@@ -195,15 +203,15 @@ class Targets:
             group. ``"left"`` keeps the labels of the group: other labels are left out, and labels that are absent here
             become missing values. ``"outer"`` also accepts absent labels, and variables that only one side has.
         combine_options
-            ``compat``, ``combine_attrs`` and ``fill_value`` for appending, as in
-            :func:`virtualstack.open_virtual_mfdataset`.
+            Options of appending as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
+            ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
 
         Raises
         ------
         WriterError
             Icechunk cannot express a variable, a virtual chunk container is missing, or the group already exists.
         CombineError
-            The data do not fit to the existing group. The message shows both.
+            The data do not fit the existing group. The message shows both.
         ChunkAlignmentError
             The chunks end elsewhere than those of the group, along another dimension or in a region.
         SourceNotFoundError
@@ -318,7 +326,7 @@ class Targets:
         WriterError
             The store already exists, or cannot store an attribute.
         CombineError
-            The data do not fit to the store. The message shows both.
+            The data do not fit the store. The message shows both.
         ChunkAlignmentError
             The chunks end elsewhere than those of the store, along another dimension or in a region.
         ConflictError

@@ -47,7 +47,7 @@ def open_virtual_mfdataset(
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
 ) -> xr.Dataset:
-    """Open many files as one dataset of virtual variables.
+    """Open many files as one dataset of virtual variables, whose values stay in the files.
 
     Virtual datasets that are already open may stand among the files, and are joined with them. Options of opening and
     ``unpack=True`` do not change them. Data are dropped, filled in or overridden only if you ask for it. The call reads
@@ -58,8 +58,8 @@ def open_virtual_mfdataset(
     ----------
     urls
         A pattern such as ``"data/*.nc"`` or ``"s3://bucket/2020/**/*.nc"``, or a list of paths, URLs and patterns. Use
-        lists of lists for ``combine="nested"`` along several dimensions. The matches of a pattern are in natural order.
-        A virtual dataset may stand in place of a URL; it is joined as it is, after ``preprocess``.
+        lists of lists to join along several dimensions with ``combine="nested"``. The matches of a pattern are in
+        natural order. A virtual dataset may stand in place of a URL; it is joined as it is, after ``preprocess``.
     combine
         ``"by_coords"``: the dimension coordinates decide the order of files. ``"nested"``: files are joined in the
         order of ``urls``.
@@ -69,7 +69,8 @@ def open_virtual_mfdataset(
     join
         Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
         ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Labels that a file
-        lacks are EMPTY. With ``"outer"``, variables that a file lacks, and tiles without a file, are ABSENT.
+        lacks are EMPTY: they read as the fill value. With ``"outer"``, variables that a file lacks, and places without
+        a file, are ABSENT: their data are missing.
     tolerance
         Largest difference at which coordinates count as equal, and also other floats that must be the same in all
         files. The values of the first file are used. It is a number, or a timedelta for dates.
@@ -95,7 +96,8 @@ def open_virtual_mfdataset(
     cache
         Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
     progress
-        ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
+        ``True`` for a progress bar on stderr, or a function that is called with the number of finished files and the
+        number of all files.
     reader
         Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
     group
@@ -289,7 +291,8 @@ def open_virtual_mfdatatree(
     cache
         Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
     progress
-        ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
+        ``True`` for a progress bar on stderr, or a function that is called with the number of finished files and the
+        number of all files.
     reader
         Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
     group

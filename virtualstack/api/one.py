@@ -32,7 +32,7 @@ def open_virtual_dataset(
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
 ) -> xr.Dataset:
-    """Open one file as a dataset of virtual variables.
+    """Open one file as a dataset of virtual variables, whose values stay in the file.
 
     The call reads the metadata of the file and the chunks of the variables that are loaded, and no other chunk.
     Whether characters along the last dimension are text depends on all variables of the file, as in

@@ -351,7 +351,7 @@ class Repository(Maintenance):
         parts
             Virtual datasets or trees, or URLs of files, which are opened.
         dim
-            Dimension whose labels are added. They ascend in the store, and must ascend in each part.
+            Dimension whose labels are added. These labels ascend in the store, and must ascend in each part.
         labels
             More labels that the store should have along ``dim``, for example the times of files that are still to come.
             Elements that no part has are ABSENT. So are variables that a part lacks, at its new labels; at labels that
@@ -361,8 +361,8 @@ class Repository(Maintenance):
             are left out (``"left"``), or are added to the store (``"outer"``). Combinations of labels that no file has
             are ABSENT.
         prefer
-            The source that is shown if two have the same labels: the one in the store (``"first"``), the one that is
-            placed later (``"last"``), or the file that was modified last (``"newest"``). A function gets each file,
+            The source that is shown if two have the same labels: the one in the store (``"first"``), the one that
+            comes later (``"last"``), or the file that was modified last (``"newest"``). A function gets each file,
             with ``url``, ``last_modified`` and ``attributes``; the file with the greater key is shown. By default this
             is an error, so that a late original does not replace a reprocessed file.
         combine_options
