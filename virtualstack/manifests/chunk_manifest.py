@@ -63,9 +63,9 @@ class ChunkManifest:
     Examples
     --------
     >>> import virtualstack as vs
-    >>> chunk = {"path": "s3://bucket/day.nc", "offset": 4000, "length": 40}
-    >>> encoding, fill = vs.ChunkEncoding.c_order("<f4", (10,)), vs.Fill.zero("f4")
-    >>> vs.ChunkManifest.from_dict({"0": chunk}, shape=(2,), encoding=encoding, fill=fill).summary().n_empty
+    >>> chunks = {"0": {"path": "s3://bucket/day.nc", "offset": 4000, "length": 40}}
+    >>> how = {"encoding": vs.ChunkEncoding.c_order("<f4", (10,)), "fill": vs.Fill.zero("f4")}
+    >>> vs.ChunkManifest.from_dict(chunks, shape=(2,), **how).summary().n_empty
     1
     """
 
