@@ -337,13 +337,13 @@ def plain(parts, **options):
 JOINING = {
     "descends": (
         [part([0, 1]), part([3, 2])],
-        r"turn one around with preprocess=$",
+        r"Reverse one of them with preprocess=$",
         {"preprocess": lambda ds: ds.sortby("t")},
         lambda a, b: plain([a, b.sortby("t")]),
     ),
     "unsorted": (
         [part([0, 2, 1]), part([3])],
-        r"sort it with preprocess=, or",
+        r"Sort it with preprocess=, or",
         {"preprocess": lambda ds: ds.sortby("t")},
         lambda a, b: plain([a.sortby("t"), b]),
     ),
@@ -355,7 +355,7 @@ JOINING = {
     ),
     "overlapping": (
         [part([0, 1]), part([1, 2])],
-        r"cut them with preprocess=$",
+        r"select a part of the files with preprocess=$",
         {"preprocess": lambda ds: ds.isel(t=slice(int(ds.t[0] == 1), None))},
         lambda a, b: plain([a, b.isel(t=slice(1, None))]),
     ),
@@ -385,13 +385,13 @@ JOINING = {
     ),
     "not the same, joined": (
         [part([0]), part([1], k=4.0)],
-        r"join it too \(combine_options=\{'data_vars': \[\.\.\.\]\}",
+        r"join it along the dimension \(combine_options=\{'data_vars': \[\.\.\.\]\}",
         {"combine_options": {"data_vars": ["v", "k"]}},
         lambda a, b: plain([a.assign(k=a.k.expand_dims(t=a.t)), b.assign(k=b.k.expand_dims(t=b.t))]),
     ),
     "absent in one": (
         [part([0]), part([1]).drop_vars("k")],
-        r"drop_variables leaves it out",
+        r"leave it out with drop_variables",
         {"drop_variables": "k"},
         lambda a, b: plain([a.drop_vars("k"), b]),
     ),

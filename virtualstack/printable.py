@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-__all__ = ["MAX_SHOWN_ITEMS", "printable"]
+__all__ = ["MAX_SHOWN_ITEMS", "counted", "first_names", "printable"]
 
 MAX_SHOWN_ITEMS = 20
 """Items of a list that a representation or a message shows; it counts the others."""
@@ -20,3 +21,24 @@ def printable(text: str, /) -> str:
     a\x1b[2Jb
     """
     return _ODD.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def counted(n: int, noun: str, /) -> str:
+    """Return a number and its noun, in the singular or plural.
+
+    >>> counted(1, "group"), counted(2000, "group")
+    ('1 group', '2,000 groups')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def first_names(names: Sequence[str], /) -> str:
+    """Return a list of at most five names as text, and how many more there are.
+
+    >>> first_names(["lat", "lon"])
+    "['lat', 'lon']"
+    >>> first_names(["a", "b", "c", "d", "e", "f", "g"])
+    "['a', 'b', 'c', 'd', 'e'] and 2 more"
+    """
+    more = len(names) - _MAX_NAMES
+    return f"{list(names[:_MAX_NAMES])}" + (f" and {more:,} more" if more > 0 else "")

@@ -93,7 +93,7 @@ def test_a_group_that_some_files_lack_is_named(tmp_path):
         write(tmp_path / f"{i}.nc", start=2 * i, groups=("fine", "about") if i != 1 else ("fine",)) for i in range(3)
     ]
     with pytest.raises(
-        CombineError, match=r"group '/about' is absent in 1 of 3 files: '.*0.nc' has it, '.*1.nc' has not"
+        CombineError, match=r"group '/about' is missing from 1 of 3 files: '.*0.nc' has it, '.*1.nc' does not"
     ):
         vs.open_virtual_mfdatatree(paths)
 
@@ -112,7 +112,7 @@ def test_preprocess_sees_each_tree(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", start=2 * i) for i in range(2)]
     tree = vs.open_virtual_mfdatatree(paths, preprocess=lambda tree: tree.filter(lambda node: node.name != "about"))
     assert "about" not in tree
-    with pytest.raises(TypeError, match=r"gave a Dataset .* must give a DataTree"):
+    with pytest.raises(TypeError, match=r"returned a Dataset .* must return a DataTree"):
         vs.open_virtual_mfdatatree(paths, preprocess=lambda tree: tree.to_dataset())
 
 
@@ -135,5 +135,5 @@ def test_trees_that_are_open_are_joined_with_files(tmp_path):
     check(vs.open_virtual_mfdatatree([paths[0], trees[1], paths[2]]), paths)
     with pytest.raises(TypeError, match="a Dataset is no DataTree: open_virtual_mfdataset"):
         vs.open_virtual_mfdatatree([trees[0].to_dataset()])
-    with pytest.raises(TypeError, match="there is no file"):
+    with pytest.raises(TypeError, match="only datasets are given"):
         vs.open_virtual_mfdatatree(trees, drop_variables="v")

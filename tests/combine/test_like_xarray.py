@@ -214,7 +214,7 @@ def test_a_date_that_stored_days_cannot_hold_is_refused(tmp_path):
         assert file["b"].units.startswith("days since")
         assert file["b"].dtype == np.int64
     options = {"combine_options": {"fill_value": {"b": np.datetime64("1999-01-01T12")}}}
-    with pytest.raises(CombineError, match=r"no stored 'int64' with .* is known to decode to np.datetime64"):
+    with pytest.raises(CombineError, match=r"no stored 'int64' with .* decodes to np.datetime64"):
         vs.open_virtual_mfdataset(paths, join="outer", **options)
 
 

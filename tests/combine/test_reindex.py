@@ -107,12 +107,12 @@ def test_a_fill_value_without_a_place_is_refused(path):
     vds = vs.open_virtual_dataset(path)
     with pytest.raises(CombineError, match=r"'packed' .* no stored 'int16' with .* decode to 0\.3"):
         vds[["packed"]].virtual.reindex(lat=[0.0], fill_value=0.3)
-    with pytest.raises(CombineError, match=r"'short' has dtype 'int16', which has no place for fill_value=100000"):
+    with pytest.raises(CombineError, match=r"'short' has dtype 'int16', which cannot store fill_value=100000"):
         vds[["short"]].virtual.reindex(lat=[0.0], fill_value=100000)
     text = xr.Dataset({"t": ("lat", make_array((5,), "S3", (5,)))}, coords={"lat": np.arange(5)})
     with pytest.raises(
         CombineError,
-        match=r"'t' has elements to be filled in, but dtype '\|S3' has no missing value; give fill_value=",
+        match=r"'t' has elements to fill, but dtype '\|S3' has no missing value; give fill_value=",
     ):
         text.virtual.reindex(lat=[9])
     assert text.virtual.reindex(lat=[9], fill_value=b"-").t.dtype == "S3"
@@ -124,7 +124,7 @@ def test_text_is_not_filled_with_what_reads_as_missing(tmp_path):
     text = xr.Dataset({"v": ("lat", np.array([b"ab", b"cd"]))}, {"lat": [1.0, 2.0]})
     text.to_netcdf(path, engine="netcdf4", encoding=encoding)
     vds = vs.open_virtual_dataset(path)
-    with pytest.raises(CombineError, match=r"no place for fill_value=b'x': its attributes say that it is missing"):
+    with pytest.raises(CombineError, match=r"cannot store fill_value=b'x': its attributes say that it is missing"):
         vds.virtual.reindex(lat=[1.0, 3.0], fill_value=b"x")
     filled = vds.virtual.reindex(lat=[1.0, 3.0], fill_value=b"y").virtual.open()
     assert filled.v.values.tolist() == [b"ab", b"y"]
@@ -145,7 +145,7 @@ def test_text_is_filled_with_text_alone(values, empty, tmp_path):
         )
     for fill_value in (0, 7, b"x" if empty == "" else "x", np.nan):
         with pytest.raises(
-            CombineError, match=rf"text cannot be filled with .*; give fill_value={{'v': {empty!r}}}, of"
+            CombineError, match=rf"text cannot be filled with .*\. Set fill_value={{'v': {empty!r}}}, or in"
         ):
             vds.virtual.reindex(lat=[1.0, 3.0], fill_value=fill_value)
 
@@ -157,7 +157,7 @@ def test_booleans_are_filled_with_one_or_loaded(tmp_path):
     expected = xr.load_dataset(path)
     for unpack in (False, True):
         vds = vs.open_virtual_dataset(path, unpack=unpack)
-        with pytest.raises(CombineError, match=r"give fill_value={'v': False}, .*, or load it with loadable_variables"):
+        with pytest.raises(CombineError, match=r"Set fill_value={'v': False}, .*, or load it with loadable_variables"):
             vds.virtual.reindex(lat=[1.0, 3.0])
         filled = vds.virtual.reindex(lat=[1.0, 3.0], fill_value={"v": False})
         check(filled, expected.reindex(lat=[1.0, 3.0], fill_value={"v": False}))

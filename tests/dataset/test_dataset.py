@@ -163,7 +163,7 @@ def test_loaded_times_are_written_as_they_were(nc):
 def test_names_that_no_format_holds_are_refused(nc, name):
     """A variable is never lost for its name."""
     vds = vs.open_virtual_dataset(nc).rename({"height": name})
-    with pytest.raises(WriterError, match="has a name that no format can hold"):
+    with pytest.raises(WriterError, match="has a name that no format can store"):
         vds.virtual.to_group()
 
 
@@ -171,7 +171,7 @@ def test_names_that_no_format_holds_are_refused(nc, name):
 def test_dimensions_that_no_format_holds_are_refused(nc, name):
     """Nor does one become text, which may be the name of another one."""
     vds = vs.open_virtual_dataset(nc).assign(flag=xr.Variable((name,), [1, 2]))
-    with pytest.raises(WriterError, match=r"'flag' has the dimension .*a name that is no text: rename it"):
+    with pytest.raises(WriterError, match=r"'flag' has the dimension .*names must be text. Rename it"):
         vds.virtual.to_group()
 
 

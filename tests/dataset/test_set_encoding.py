@@ -221,7 +221,7 @@ def test_elements_that_were_filled_in_do_not_become_values(tmp_path):
     path = write(tmp_path / "a.nc", "i2", _FillValue=np.int16(-9), scale_factor=0.5)
     change = {"a": {"_FillValue": np.int16(-1)}}
     vds = vs.open_virtual_dataset(path)
-    with pytest.raises(WriterError, match=r"would become values. Call vds.virtual.set_encoding for each file, before"):
+    with pytest.raises(WriterError, match=r"would become values. Call vds.virtual.set_encoding for each file before"):
         vds.virtual.reindex(t=[0, 5]).virtual.set_encoding(change)
     found = vds.virtual.set_encoding(change).virtual.reindex(t=[0, 5]).virtual.open()
     np.testing.assert_array_equal(found.a.values[0], [0.5, 1, -4.5])

@@ -178,7 +178,7 @@ def test_opening_showing_and_copying_read_nothing():
     assert "not counted" in array._repr_html_()
     assert (
         repr(dataset.virtual)
-        == "<virtual: 1 virtual and 0 loaded variables, 0 references and others that are not counted>"
+        == "<virtual: 1 virtual and 0 loaded variables, 0 references and others that were not counted>"
     )
     assert copy.deepcopy(array).manifest is array.manifest
     assert dataset.copy(deep=True).identical(dataset)

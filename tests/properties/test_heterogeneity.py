@@ -646,7 +646,7 @@ def test_a_tile_of_a_file_without_records_is_equal_or_refused(archive, unpack):
 
 def test_booleans_of_a_file_without_records_are_equal_or_refused(archive):
     recipes = [Recipe(n=0, flag="bool"), Recipe(n=5)]
-    with pytest.raises(WriterError, match=r"'flag' has the attributes .*'bool'.*, by which readers would"):
+    with pytest.raises(WriterError, match=r"'flag' has the attributes .*'bool'.*, with which readers would"):
         assert_joins_or_is_refused(archive, recipes)
 
 

@@ -22,10 +22,10 @@ def cube(labels=(1, 2, 3), **attributes):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (np.array([None, None], object), "holds objects such as None"),
-        (np.array(None, object), "holds objects such as None"),
-        (np.array(["a", np.nan], np.dtypes.StringDType(na_object=np.nan)), "holds objects such as nan"),
-        (np.array(["a", "\ud800"]), "holds a string that is no text"),
+        (np.array([None, None], object), "contains objects such as None"),
+        (np.array(None, object), "contains objects such as None"),
+        (np.array(["a", np.nan], np.dtypes.StringDType(na_object=np.nan)), "contains objects such as nan"),
+        (np.array(["a", "\ud800"]), "contains a string that is not valid text"),
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path, values, message):

@@ -130,8 +130,8 @@ def test_chunks_must_meet(tmp_path, url, first, days, region, chunks, match):
         (lambda x: x.assign(mask=x["mask"] + 1), {"time": slice(2, 4)}, "'mask' has none of the dimensions"),
         (lambda x: x.assign(t=x["t"].astype("f8")), {"time": slice(2, 4)}, "'t' has dtype"),
         (lambda x: x, {"step": 1}, r"region names \['step'\]"),
-        (lambda x: x.assign_coords(time=x["time"] + np.timedelta64(30, "D")), "auto", "has not the label"),
-        (lambda x: x.drop_vars("time"), {"time": "auto"}, "finds a place along 'time' by labels"),
+        (lambda x: x.assign_coords(time=x["time"] + np.timedelta64(30, "D")), "auto", "does not have the label"),
+        (lambda x: x.drop_vars("time"), {"time": "auto"}, "finds the position along 'time' by labels"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, url, first, change, region, match):

@@ -202,7 +202,7 @@ def test_loaded_variables_are_placed(tmp_path, url):
             "coordinate 'lat' differs .*; give .*assign_coords.* join='left'",
         ),
         (lambda x: x.assign(snow=x["t"]), "has variable 'snow' and"),
-        (lambda x: x.assign(mask=x["mask"] + 1), "'mask' has not the dimension 'time'"),
+        (lambda x: x.assign(mask=x["mask"] + 1), "'mask' does not have the dimension 'time'"),
         (lambda x: x.assign(t=x["t"].astype("f8")), "'t' has dtype"),
     ],
 )
@@ -286,7 +286,7 @@ def test_what_has_no_place_in_a_loaded_variable_fills_none(tmp_path, url, dtype,
     path = write(tmp_path / "0.nc", made)
     virtual(path, loadable_variables=["time", "count"]).virtual.to_vstack(url)
     options = {"fill_value": {"count": fill}}
-    with pytest.raises(CombineError, match=r"'count' has dtype .* which has no place for fill_value"):
+    with pytest.raises(CombineError, match=r"'count' has dtype .* which cannot store fill_value"):
         opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
     assert n_snapshots(url) == 1
 
@@ -461,7 +461,7 @@ def test_longer_text_is_not_cut(tmp_path, url, dtype):
 
 def test_labels_that_are_none_are_refused(tmp_path, url, first):
     """They have no place among others, and no other update would be possible."""
-    with pytest.raises(CombineError, match="labels= has NaN or NaT"):
+    with pytest.raises(CombineError, match="labels= contains NaN or NaT"):
         opened(url).update((), dim="time", labels=np.array(["2000-01-01", "NaT"], "M8[ns]"))
     assert n_snapshots(url) == 1
 
@@ -469,14 +469,14 @@ def test_labels_that_are_none_are_refused(tmp_path, url, first):
 @pytest.mark.parametrize("labels", [[[1]], [[1], [1, 2]], np.zeros((2, 2)), pd.DataFrame({"a": [1]})])
 def test_labels_that_are_no_list_are_refused(tmp_path, url, first, labels):
     """With an error that says what they should be."""
-    with pytest.raises(CombineError, match=r"labels= is .*, and takes a list of labels of 'time'"):
+    with pytest.raises(CombineError, match=r"labels= must be a list of labels of 'time'"):
         opened(url).update((), dim="time", labels=labels)
 
 
 @pytest.mark.parametrize("dim", [["time"], None, 3, "tme"])
 def test_a_dimension_that_is_no_name_is_refused(tmp_path, url, first, dim):
     """Be it of one that is there."""
-    with pytest.raises(CombineError, match=rf"has no coordinate {re.escape(repr(dim))}, by whose labels"):
+    with pytest.raises(CombineError, match=rf"has no coordinate {re.escape(repr(dim))}, whose labels"):
         opened(url).update((), dim=dim)
 
 

@@ -190,7 +190,7 @@ def test_dates_of_python_and_pandas_are_times(tmp_path, url):
 @pytest.mark.parametrize(
     ("name", "value", "raw", "match"),
     [
-        ("rain", 20_000.0, False, "have no place in variable '/?rain' .* from -32768 to 32767: .*20000"),
+        ("rain", 20_000.0, False, "cannot be stored in variable '/?rain' .* from -32768 to 32767: .*20000"),
         ("rain", -0.5, False, "would read as"),
         ("rain", np.inf, False, "would read as"),
         ("rain", -np.inf, False, "would read as"),
@@ -277,7 +277,7 @@ def test_dates_of_another_calendar_are_refused(tmp_path, url):
     days, other = (xr.date_range("2000-01-01", periods=2, calendar=x, use_cftime=True) for x in ("noleap", "360_day"))
     xr.Dataset({"when": ("x", days)}).to_netcdf(tmp_path / "0.nc", engine="netcdf4")
     virtual(str(tmp_path / "0.nc")).virtual.to_vstack(url)
-    with pytest.raises(WriterError, match="2 of 2 values have no place in variable 'when'"):
+    with pytest.raises(WriterError, match="2 of 2 values cannot be stored in variable 'when'"):
         opened(url).write("when", ..., other)
 
 

@@ -12,6 +12,7 @@ import xarray as xr
 
 from virtualstack.accessor.facts import AccessorFacts, checked_letters, without_refusals
 from virtualstack.accessor.targets import Targets
+from virtualstack.printable import counted, first_names
 
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
@@ -399,8 +400,8 @@ class VirtualAccessor(Targets, AccessorFacts):
         array = arrays.get(name)
         if array is None:
             if name not in dataset.variables:
-                raise KeyError(f"no variable '{name}'; the virtual ones are {sorted(arrays)}")
-            raise ValueError(f"the values of variable '{name}' are loaded: change them as those of any xarray dataset")
+                raise KeyError(f"no virtual variable '{name}'; the virtual variables are {first_names(sorted(arrays))}")
+            raise ValueError(f"the values of variable '{name}' are loaded. Change them as in any xarray dataset")
         dims = tuple(map(str, dataset.variables[name].dims))
         array = replace(array, dimension_names=dims)
         dataset.variables[name].data = overwrite(array, name, region, values, to, raw=raw, storage=storage)
@@ -439,8 +440,8 @@ class VirtualAccessor(Targets, AccessorFacts):
         loaded = len(self._dataset.variables) - len(arrays)
         counts = [array.manifest.summary() for array in arrays.values()]
         n = sum(count.n_references for count in counts if count is not None)
-        references = f"{n} references" + (" and others that are not counted" if None in counts else "")
-        return f"<virtual: {len(arrays)} virtual and {loaded} loaded variables, {references}>"
+        references = f"{n} references" + (" and others that were not counted" if None in counts else "")
+        return f"<virtual: {len(arrays)} virtual and {counted(loaded, 'loaded variable')}, {references}>"
 
 
 def require_dask(chunks: object, /) -> None:

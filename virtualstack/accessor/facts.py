@@ -209,9 +209,10 @@ def checked_letters(group: ManifestGroup) -> ManifestGroup:
         for name in sorted(text_arrays(node)):
             dim = (node.arrays[name].dimension_names or ())[-1]
             raise WriterError(
-                f"variable '{path}/{name}' holds letters along '{dim}', which xarray would join to one text when it "
-                f"reads what is written, as no other variable has '{dim}': give the dimension a coordinate with "
-                f"vds.assign_coords({dim}=...), or the variable another dtype with vds['{name}'].astype('S2')",
+                f"variable '{path}/{name}' contains letters along '{dim}', which xarray would join to one "
+                f"text when it reads the written data, because no other variable has '{dim}'. Give the "
+                f"dimension a coordinate with vds.assign_coords({dim}=...), or cast the variable with "
+                f"vds['{name}'].astype('S2')",
                 variable=name,
                 feature="letters",
             )

@@ -11,6 +11,7 @@ import xarray as xr
 from virtualstack.accessor.dataset import VirtualAccessor, require_dask
 from virtualstack.accessor.facts import AccessorFacts, checked_letters, tree_to_group, without_refusals
 from virtualstack.accessor.targets import Targets
+from virtualstack.printable import counted, first_names
 
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
@@ -311,7 +312,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         labels = {**(indexers or {}), **indexers_kwargs}
         nodes = {_path(key): node.to_dataset() for key, node in self._tree.subtree_with_keys}
         if unknown := sorted(map(str, labels.keys() - {dim for node in nodes.values() for dim in node.dims})):
-            raise ValueError(f"no group of the tree has the dimensions {unknown}, which are to have other labels")
+            raise ValueError(f"no group of the tree has the dimensions {unknown}, for which labels are given")
         fills = self._by_group(fill_value) if isinstance(fill_value, Mapping) else dict.fromkeys(nodes, fill_value)
         groups = self._groups()
         for path, node in nodes.items():
@@ -428,12 +429,12 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         for path, x in by_path.items():
             group, _, name = path.strip("/").rpartition("/")
             if group not in known:
-                raise KeyError(f"no group '{group}' for variable '{path}'; there are {sorted(known)}")
+                raise KeyError(f"no group '{group}' for variable '{path}'; the groups are {first_names(sorted(known))}")
             found.setdefault(group, {})[name] = x
         return found
 
     def __repr__(self) -> str:
-        return f"<virtual: tree of {sum(1 for _ in self._tree.subtree)} groups>"
+        return f"<virtual: tree of {counted(sum(1 for _ in self._tree.subtree), 'group')}>"
 
 
 def _path(key: str) -> str:

@@ -39,7 +39,7 @@ def _preprocessed[T: (xr.Dataset, xr.DataTree)](
             f"preprocess= raised {type(error).__name__} for '{url}': {error}", property="preprocess", left_url=url
         ) from error
     if not isinstance(made, kind):
-        raise TypeError(f"preprocess= gave a {type(made).__name__} for '{url}'; it must give a {kind.__name__}")
+        raise TypeError(f"preprocess= returned a {type(made).__name__} for '{url}'; it must return a {kind.__name__}")
     if url is not None:
         made.encoding.setdefault("source", url)
     return _declared(made)
@@ -100,7 +100,7 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
         raise SourceNotFoundError("there are no files to open: the list of URLs is empty")
     listed = [item for item in items if isinstance(item, str)]
     if given and not listed:
-        raise TypeError(f"there is no file among what is to be joined, and {list(given)} say how files are opened")
+        raise TypeError(f"{list(given)} are options for opening files, but only datasets are given")
     is_skipping = opening.unsupported == "skip"
     nodes: list[ManifestGroup] = []
 
@@ -152,11 +152,11 @@ def _expanded(urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: 
         return [urls]
     if isinstance(urls, xr.Dataset | xr.DataTree):
         other = "open_virtual_mfdatatree" if isinstance(urls, xr.DataTree) else "open_virtual_mfdataset"
-        raise TypeError(f"a {type(urls).__name__} is no {kind.__name__}: {other} joins such")
+        raise TypeError(f"a {type(urls).__name__} is not a {kind.__name__}. Use {other}")
     if isinstance(urls, bytes | Mapping | xr.DataArray) or not isinstance(urls, Iterable):
         raise StorageError(
-            f"{urls!r:.200} is no path or URL, but of type '{type(urls).__name__}'; give text, a pathlib.Path, or a "
-            "list of such"
+            f"{urls!r:.200} is not a path or URL, but of type '{type(urls).__name__}'. Give text, a "
+            "pathlib.Path, or a list of these"
         )
     found: list[Any] = []
     for item in urls:
@@ -172,8 +172,9 @@ def _check_places(nested: Sequence[Any], errors: Mapping[str, Exception]) -> Non
     if any(isinstance(item, list) for item in nested):
         url, error = next(iter(errors.items()))
         error.add_note(
-            f"'{url}' cannot be left out with on_error='skip': it has a place in lists of lists, and others would move "
-            "there; leave its row or column out, or order files by their coordinates (combine='by_coords')"
+            f"'{url}' cannot be left out with on_error='skip': it has a position in nested lists, and other "
+            "files would move there. Leave its row or column out, or order files by their coordinates "
+            "(combine='by_coords')"
         )
         raise error
 
@@ -183,8 +184,8 @@ def _warn_of_errors(errors: Mapping[str, Exception], *, n: int) -> None:
     if len(errors) == n:
         raise error
     warn(
-        f"left out {len(errors):,} of {n:,} files that could not be opened, first '{url}': {error}; "
-        ".virtual.report() names all"
+        f"left out {len(errors):,} of {n:,} files that could not be opened, the first is '{url}': {error}. "
+        ".virtual.report() lists all of them"
     )
 
 

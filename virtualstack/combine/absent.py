@@ -159,7 +159,7 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
         if found is None:
             what = "a missing value" if fill_value is None else repr(fill_value)
             packed = ", ".join(f"{key} = {array.cf[key]!r}" for key in sorted(array.cf))
-            raise _no_missing_value(array, name, f"no stored '{dtype}' with {packed} is known to decode to {what}")
+            raise _no_missing_value(array, name, f"no stored value of dtype '{dtype}' with {packed} decodes to {what}")
         return array, found
     if dtype.kind == "T" and fill_value is not None and not isinstance(fill_value, str):
         raise _no_missing_value(array, name, f"text cannot be filled with {fill_value!r}")
@@ -213,8 +213,8 @@ def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError
     elif array.dtype.kind == "b" or array.cf.get("dtype") == "bool":
         value, or_else = "False", f", or load it with loadable_variables=[..., '{name}']"
     return CombineError(
-        f"variable '{name}' has elements to be filled in, but {why}; give fill_value={{'{name}': {value}}}, of "
-        f"open_virtual_mfdataset in combine_options={{'fill_value': ...}}{or_else}",
+        f"variable '{name}' has missing elements to fill, but {why}. Set fill_value={{'{name}': {value}}}, or "
+        f"in open_virtual_mfdataset combine_options={{'fill_value': ...}}{or_else}",
         variable=name,
         property="fill_value",
         left=array.dtype,
@@ -269,7 +269,7 @@ def _loaded(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: 
         with np.errstate(over="ignore"):
             made: xr.Variable = one.reindex({dim: np.arange(sizes[dim]) for dim in elsewhere}, **options).variable
         if options and made.size and _is_other(made.values.flat[0], fill_value):
-            raise OverflowError("it would be another value there")
+            raise OverflowError("it would become another value")
     except (TypeError, ValueError, OverflowError) as error:
         raise _no_place(name, like.dtype, fill_value, error) from error
     made.attrs, made.encoding = dict(like.attrs), dict(like.encoding)
@@ -285,7 +285,7 @@ def _is_other(value: Any, given: Any) -> bool:
 
 def _no_place(name: str, dtype: np.dtype[Any], fill_value: Any, why: Exception) -> CombineError:
     return CombineError(
-        f"variable '{name}' has dtype '{dtype}', which has no place for fill_value={fill_value!r}: {why}",
+        f"variable '{name}' has dtype '{dtype}', which cannot store fill_value={fill_value!r}: {why}",
         variable=name,
         property="fill_value",
         left=dtype,

@@ -78,8 +78,8 @@ def _appended(
     new = load_part(group, fitting.storage, loaded | group.loaded | {dim})
     if dim in old.sizes and dim not in new.sizes:
         raise CombineError(
-            f"{new.called} has no dimension '{dim}' to append; it has {sorted(new.sizes)}: give it one with "
-            f"expand_dims('{dim}')",
+            f"{new.called} has no dimension '{dim}' to append along; it has {sorted(new.sizes)}. Add the "
+            f"dimension with expand_dims('{dim}')",
             property="dimension",
             left=sorted(old.sizes),
             right=sorted(new.sizes),
@@ -93,16 +93,14 @@ def _appended(
     absent = [name for name in either if name not in old.variables or name not in new.variables]
     check_presence(old, new, [name for name in absent if dim not in either[name].dims])
     if fitting.join != "outer":
-        check_presence(old, new, absent, more="join='outer' fills up with missing values; or ")
+        check_presence(old, new, absent, more="join='outer' fills missing elements with missing values; or ")
     old, new = _completed(old, new, dim, fitting), _completed(new, old, dim, fitting)
     if dim in old.sizes:
         joined = concat_parts([old, new], dim, fitting.keeping_attributes, fitting.storage)
     else:
         for name in old.variables:
             if name not in old.indexes:
-                the_same(
-                    name, [old, new], fitting.storage, fitting.rules, why="is in a group that has not the dimension"
-                )
+                the_same(name, [old, new], fitting.storage, fitting.rules, why="is in a group without the dimension")
         joined = old
     unchanged = {name for name, x in joined.variables.items() if dim not in x.dims} & stored.arrays.keys()
     return group_from(joined, stored, unchanged)
@@ -126,11 +124,11 @@ def _check_order(dim: str, old: Part, new: Part) -> None:
     is_behind = not len(before) or bool(labels[0] > before[-1])
     if is_behind and labels.is_monotonic_increasing and labels.is_unique:
         return
-    at = f"begin at {labels[0]!r}" if not is_behind else "do not ascend themselves"
+    at = f"start at {labels[0]!r}" if not is_behind else "do not ascend"
     raise CombineError(
-        f"labels of '{dim}' to be appended {at} in {new.called}, and those of {old.called} end at "
-        f"{before[-1] if len(before) else None!r}: Repository.update places what comes out of order by its labels; "
-        "ordered=False appends it all the same",
+        f"the labels of '{dim}' to append {at} in {new.called}, but the labels of {old.called} end at "
+        f"{before[-1] if len(before) else None!r}. Use Repository.update to insert data by its labels, or "
+        "ordered=False to append it anyway",
         variable=dim,
         property="order",
         left=before[-1] if len(before) else None,
@@ -183,15 +181,15 @@ class Addition:
             Options contradict each other, or an option needs another option that is missing.
         """
         if append_dim is None and (join != "exact" or not ordered):
-            raise ValueError(f"join={join!r} and ordered={ordered} say how append_dim= adds, which is not given")
+            raise ValueError(f"join={join!r} and ordered={ordered} require append_dim=, which is not given")
         if append_dim is None and region is None:
             if combine_options is not None:
-                raise ValueError("combine_options say how append_dim= or region= adds, and neither is given")
+                raise ValueError("combine_options= requires append_dim= or region=, and neither is given")
             return None
         if mode != "w-" or (append_dim is not None and region is not None):
             raise ValueError(
-                f"append_dim={append_dim!r} and region={region!r} each add to what the target holds, and mode='w' "
-                f"replaces it (mode={mode!r}): give one of them"
+                f"append_dim={append_dim!r} and region={region!r} each add to the target, but mode='w' "
+                f"replaces it (mode={mode!r}). Give only one of them"
             )
         fitting = Fitting.from_options(join=join, options=combine_options, storage=Storage.from_option(storage))
         return cls(append_dim=append_dim, region=region, ordered=ordered, fitting=fitting)

@@ -88,7 +88,8 @@ def reindex_dataset(
     if bare:
         name = sorted(map(str, bare))[0]
         raise CombineError(
-            f"coordinate '{name}' is virtual, and its labels are asked for; open with loadable_variables=['{name}']",
+            f"coordinate '{name}' is virtual, but its labels are needed. Open the file with "
+            f"loadable_variables=['{name}']",
             variable=name,
             property="labels",
         )
@@ -241,10 +242,10 @@ def _check_pieces(dim: str, moved: Sequence[tuple[Part, ReindexTarget]]) -> None
                 n_pieces += breaks[id(target)] * rest
         if n_pieces > _MAX_PIECES:
             raise CombineError(
-                f"labels of '{dim}' alternate between files: to bring {len(moved):,} of them to common labels cuts "
-                f"their chunks into {n_pieces:,} pieces and more, with {part.called} the last that was counted, and "
-                f"at most {_MAX_PIECES:,} fit into memory; take labels that are nearly equal for the same "
-                "(tolerance=), keep those that all have (join='inner'), or join the files of one grid by themselves",
+                f"labels of '{dim}' alternate between files: aligning {len(moved):,} files cuts their chunks "
+                f"into more than {n_pieces:,} pieces (counted up to {part.called}), and at most "
+                f"{_MAX_PIECES:,} fit into memory. Treat nearly equal labels as the same (tolerance=), keep "
+                "only common labels (join='inner'), or join the files of each grid separately",
                 variable=dim,
                 property="labels",
                 left=n_pieces,

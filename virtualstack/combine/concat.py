@@ -24,7 +24,7 @@ from virtualstack.storage import Storage
 
 __all__ = ["concat_parts", "merge_parts", "unite_parts"]
 
-_LACKS_DIM = "has not the dimension that files are joined along"
+_LACKS_DIM = "does not have the dimension that files are joined along"
 
 
 def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, /) -> Part:
@@ -215,11 +215,11 @@ def _absent(parts: Sequence[Part], names: Iterable[str]) -> CombineError:
     with_it = next(part for part in parts if name in part.variables)
     without = next(part for part in parts if name not in part.variables)
     left, right = (with_it, without) if name in parts[0].variables else (without, with_it)
-    listed = ", ".join(f"'{x}' is absent in {n:,}" for x, n in list(absent.items())[:5])
+    listed = ", ".join(f"'{x}' is missing from {n:,}" for x, n in list(absent.items())[:5])
     listed += f", and {len(absent) - 5} more" if len(absent) > 5 else ""
     return CombineError(
-        f"of {len(parts):,} files, {listed}; {with_it.called} has '{name}' and {without.called} has not: join='outer' "
-        "fills it up with missing values, drop_variables leaves it out",
+        f"of {len(parts):,} files, {listed}; {with_it.called} has '{name}' and {without.called} does not. "
+        "Fill it with missing values with join='outer', or leave it out with drop_variables",
         variable=name,
         property="presence",
         left=left is with_it,
@@ -237,8 +237,8 @@ def _join_labels(name: str, parts: Sequence[Part]) -> tuple[PandasIndex, xr.Vari
     if not all(name in part.indexes for part in parts):
         odd = next(part for part in parts if name not in part.indexes)
         raise CombineError(
-            f"coordinate '{name}' is loaded in {parts[0].called} and not in {odd.called}; open all of them with the "
-            "same loadable_variables",
+            f"coordinate '{name}' is loaded in {parts[0].called} and virtual in {odd.called}. Open all files "
+            "with the same loadable_variables",
             variable=name,
             property="virtual",
             left="loaded",
@@ -264,8 +264,8 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
     if any(x is None for x in arrays):
         a, b = (next(i for i, x in enumerate(arrays) if (x is None) is loaded) for loaded in (False, True))
         raise CombineError(
-            f"variable '{name}' is virtual in {parts[a].called} and loaded in {parts[b].called}; open all of them with "
-            "the same loadable_variables",
+            f"variable '{name}' is virtual in {parts[a].called} and loaded in {parts[b].called}. Open all "
+            "files with the same loadable_variables",
             variable=name,
             property="virtual",
             left="virtual",
@@ -297,8 +297,8 @@ def _of_one_shape(name: str, members: Sequence[xr.Variable], parts: Sequence[Par
 
 def _other_dims(name: str, dim: str, a: Part, left: xr.Variable, b: Part, right: xr.Variable) -> CombineError:
     return CombineError(
-        f"variable '{name}' has dimensions {dict(left.sizes)} in {a.called} and {dict(right.sizes)} in {b.called}; but "
-        f"for '{dim}' they must be equal: leave it out with drop_variables",
+        f"variable '{name}' has dimensions {dict(left.sizes)} in {a.called} and {dict(right.sizes)} in "
+        f"{b.called}. Except for '{dim}', they must be equal. Leave the variable out with drop_variables",
         variable=name,
         property="dimensions",
         left=dict(left.sizes),
@@ -334,7 +334,7 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
         having = [part for part in parts if name in part.variables]
         same = having[0].variables[name]
         if not all(name in part.indexes for part in having):  # labels of indexes are aligned already
-            same = the_same(name, having, storage, rules, why="is in several files that are put side by side")
+            same = the_same(name, having, storage, rules, why="is in several files that are joined side by side")
         if name in having[0].indexes:
             indexes[name] = having[0].indexes[name]
         members = [part.variables[name] for part in having]
@@ -353,8 +353,8 @@ def _check_lengths(parts: Sequence[Part]) -> None:
             known, first = lengths.setdefault(dim, (n, part))
             if n != known:
                 raise CombineError(
-                    f"dimension '{dim}' has {known} elements in {first.called} and {n} in {part.called}, and no labels "
-                    "to align them by",
+                    f"dimension '{dim}' has {known} elements in {first.called} and {n} in {part.called}, but "
+                    "no labels to align them by. Give the files labels with preprocess=, or leave one out",
                     variable=dim,
                     property="dimensions",
                     left=known,

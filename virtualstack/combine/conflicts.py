@@ -84,7 +84,7 @@ class Rules:
         known = ("data_vars", "coords", "compat", "combine_attrs", "fill_value")
         unknown = sorted(options.keys() - set(known))
         if unknown:
-            raise ValueError(f"combine_options has {unknown}; known are {list(known)}")
+            raise ValueError(f"combine_options has {unknown}; the known ones are {list(known)}")
         _check("join", join, get_args(Join.__value__))
         for key in ("data_vars", "coords"):
             if key in options and not (key == "data_vars" and options[key] is None):
@@ -109,8 +109,8 @@ def _tolerance(tolerance: Any) -> int | float | pd.Timedelta | None:
         number = tolerance if isinstance(tolerance, int | float) else tolerance.item()
     if tolerance is not None and not (number is not None and number >= type(number)(0)):
         raise CombineError(
-            f"tolerance={tolerance!r} is no distance between labels; give a number such as 1e-6, or for dates a "
-            "timedelta such as pd.Timedelta('1min')",
+            f"tolerance={tolerance!r} is not a distance between labels. Give a number such as 1e-6, or for "
+            "dates a timedelta such as pd.Timedelta('1min')",
             property="tolerance",
             left=tolerance,
         )
@@ -119,7 +119,7 @@ def _tolerance(tolerance: Any) -> int | float | pd.Timedelta | None:
 
 def _check(option: str, word: object, known: Collection[str]) -> None:
     if word not in known:
-        raise ValueError(f"{option}={word!r}; it is one of {list(known)}")
+        raise ValueError(f"{option}={word!r}; it must be one of {list(known)}")
 
 
 def _names(option: str, value: object) -> Any:
@@ -127,7 +127,7 @@ def _names(option: str, value: object) -> Any:
         _check(option, value, ("minimal", "all"))
         return value
     if not isinstance(value, Iterable):
-        raise ValueError(f"{option}={value!r}; it is 'minimal', 'all' or names of variables")
+        raise ValueError(f"{option}={value!r}; it must be 'minimal', 'all' or names of variables")
     return frozenset(map(str, value))
 
 
@@ -214,9 +214,9 @@ def _unpacked_variable(
     unpacked = unpack(array, decode_times=decode_times)
     if unpacked.obstacle is not None:
         raise CombineError(
-            f"variable '{name}' is packed differently in some files, and that of {part.called} cannot be unpacked: "
-            f"{unpacked.obstacle}; leave it out with drop_variables, or, where the calendar is one, load it with "
-            "loadable_variables",
+            f"variable '{name}' is packed differently in some files, and it cannot be unpacked in "
+            f"{part.called}: {unpacked.obstacle}. Leave it out with drop_variables, or if the calendar is the "
+            "same in all files, load it with loadable_variables",
             variable=name,
             property="packing",
             left=dict(array.cf),

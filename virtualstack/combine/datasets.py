@@ -80,7 +80,7 @@ class CombineOptions:
             ``tolerance`` or ``new_dim`` is not valid.
         """
         if unpack not in (True, False, "differing"):
-            raise ValueError(f"unpack={unpack!r}; it is False, True or 'differing'")
+            raise ValueError(f"unpack={unpack!r}; it must be False, True or 'differing'")
         return cls(
             dims=_dims(combine, concat_dim),
             rules=Rules.from_options(join=join, tolerance=tolerance, options=combine_options),
@@ -92,12 +92,12 @@ class CombineOptions:
 
 def _dims(combine: Combine, concat_dim: str | Sequence[str | None] | None) -> list[str | None] | None:
     if combine not in ("by_coords", "nested"):
-        raise ValueError(f"combine={combine!r}; it is 'by_coords' or 'nested'")
+        raise ValueError(f"combine={combine!r}; it must be 'by_coords' or 'nested'")
     if combine == "by_coords":
         if concat_dim is not None:
             raise ValueError(
-                f"concat_dim={concat_dim!r} has no meaning with combine='by_coords', where coordinates tell; give "
-                "combine='nested' too"
+                f"concat_dim={concat_dim!r} has no effect with combine='by_coords', which orders files by "
+                "their coordinates. Use combine='nested' as well"
             )
         return None
     if concat_dim is None:
@@ -160,8 +160,8 @@ def _check_dims(parts: Sequence[Part], dims: Sequence[str | None]) -> None:
             if dim in part.variables and part.variables[dim].ndim and dim not in part.sizes:
                 raise CombineError(
                     f"concat_dim names '{dim}', which is a variable of {part.called} with the dimensions "
-                    f"{list(part.variables[dim].dims)}, and no dimension; files are joined along a dimension such as "
-                    f"one of {sorted(part.sizes)}, or a new one of another name",
+                    f"{list(part.variables[dim].dims)}, and not a dimension. Join along one of "
+                    f"{sorted(part.sizes)}, or along a new dimension with another name",
                     variable=dim,
                     property="dimension",
                     left_url=part.source,
@@ -179,12 +179,12 @@ def _shape(item: Nested[Part], dims: Sequence[str | None]) -> list[int]:
     if isinstance(item, Part):
         if dims:
             raise CombineError(
-                f"{item.called} stands where a list is needed: concat_dim names {list(dims)} below it, one for each "
-                "level of nested lists"
+                f"found {item.called} where a list is needed: concat_dim names {list(dims)}, one dimension "
+                "for each level of nested lists"
             )
         return []
     if not dims:
-        raise CombineError("lists are nested deeper than concat_dim has dimensions; name one for each level")
+        raise CombineError("lists are nested deeper than concat_dim has dimensions. Name one dimension for each level")
     if not item:
         raise CombineError("there are no datasets to combine")
     shapes = [_shape(x, dims[1:]) for x in item]
@@ -192,9 +192,10 @@ def _shape(item: Nested[Part], dims: Sequence[str | None]) -> list[int]:
         if shape != shapes[0]:
             odd, first = (next(flatten(x)) for x in (item[i], item[0]))
             raise CombineError(
-                f"lists along {list(dims[1:])} have lengths {shapes[0]} where {first.called} stands and {shape} where "
-                f"{odd.called} stands; lists of one level must be as long as each other: fill the grid, or let "
-                "coordinates tell the places (combine='by_coords', with join='outer' where there is no file for some)",
+                f"lists along {list(dims[1:])} have lengths {shapes[0]} at {first.called} and {shape} at "
+                f"{odd.called}, but all lists of one level must have the same length. Fill the grid, or order "
+                "the files by their coordinates (combine='by_coords', with join='outer' if some files are "
+                "missing)",
                 property="hypercube",
                 left=tuple(shapes[0]),
                 right=tuple(shape),
@@ -283,8 +284,9 @@ def _common_paths(trees: Sequence[xr.DataTree]) -> list[str]:
             having = next(tree for tree, present in zip(trees, paths, strict=True) if path in present)
             left, right = (x.to_dataset().encoding.get("source") for x in (having, trees[absent[0]]))
             raise CombineError(
-                f"group '{path}' is absent in {len(absent):,} of {len(trees):,} files: '{left}' has it, '{right}' has "
-                "not; join the files that have the same groups, or open one group with open_virtual_mfdataset(group=)",
+                f"group '{path}' is missing from {len(absent):,} of {len(trees):,} files: '{left}' has it, "
+                f"'{right}' does not. Join only files that have the same groups, or open one group with "
+                "open_virtual_mfdataset(group=)",
                 variable=path,
                 property="presence",
                 left=True,

@@ -85,9 +85,10 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None
     """Refuse to read a variable that does not fit into memory."""
     if variable.nbytes > _MAX_UNASKED_BYTES:
         raise CombineError(
-            f"variable '{name}' must be the same in all files, and {variable.nbytes / 1e9:.3g} GB of it would "
-            f"have to be read from each of {len(parts):,} files to see that it is; take the first's "
-            "unseen with combine_options={'compat': 'override'}, leave it out with drop_variables, or join it too",
+            f"variable '{name}' must be the same in all files, and checking this would read "
+            f"{variable.nbytes / 1e9:.3g} GB from each of {len(parts):,} files. Take the first file's without "
+            f"a check with combine_options={{'compat': 'override'}}, leave it out with drop_variables, or "
+            "join it too",
             variable=name,
             property="values",
             left_url=parts[0].source,
@@ -150,9 +151,10 @@ class _Difference(NamedTuple):
 
 def _differs(name: str, why: str, first: Part, other: Part, found: _Difference) -> CombineError:
     return CombineError(
-        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}; leave it out "
-        "with drop_variables, take the first's with combine_options={'compat': 'override'}, or join the files that "
-        "agree; open_virtual_mfdataset can join it too (combine_options={'data_vars': [...]} or 'coords')",
+        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}. Leave "
+        f"it out with drop_variables, take the first file's with combine_options={{'compat': 'override'}}, or "
+        "join only the files that agree. open_virtual_mfdataset can also join it along the dimension "
+        f"(combine_options={{'data_vars': [...]}} or 'coords')",
         variable=name,
         property="values",
         left=found.left,
@@ -170,7 +172,7 @@ def _structural_difference(left: xr.Variable, right: xr.Variable) -> _Difference
         return _Difference(" and ".join(what), *what)
     if (a is None) != (b is None):
         kinds = ["loaded" if x is None else "virtual" for x in (a, b)]
-        how = f"it is {kinds[0]} in one and {kinds[1]} in the other; open both with the same loadable_variables"
+        how = f"it is {kinds[0]} in one and {kinds[1]} in the other. Open both with the same loadable_variables"
         return _Difference(how, *kinds)
     if a is None or b is None or (key := other_meaning(a, b)) is None:
         return None

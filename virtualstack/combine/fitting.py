@@ -24,8 +24,8 @@ __all__ = ["TEXT", "Fitting", "check_presence", "cut_like", "fitted", "joint_dty
 
 TEXT = "OSTU"
 _REMEDY = (
-    "give it the store's labels with assign_coords where they mean the same; join='left' leaves out those that the "
-    "store has not, and fills what is lacking with missing values"
+    "give it the store's labels with assign_coords if they mean the same. join='left' leaves out labels that "
+    "the store does not have, and fills the others with missing values"
 )
 
 
@@ -63,10 +63,12 @@ class Fitting:
         if not isinstance(options, Mapping | None):
             raise TypeError(f"combine_options takes a mapping of options, not {options!r}")
         if join not in ("exact", "left", "outer"):
-            raise ValueError(f"join={join!r}; what is added to a store is joined 'exact', 'left' or 'outer'")
+            raise ValueError(f"join={join!r}; for an addition to a store it must be 'exact', 'left' or 'outer'")
         unknown = sorted((options or {}).keys() - {"compat", "combine_attrs", "fill_value"})
         if unknown:
-            raise ValueError(f"combine_options has {unknown}; known are ['combine_attrs', 'compat', 'fill_value'] here")
+            raise ValueError(
+                f"combine_options has {unknown}; the known ones are ['combine_attrs', 'compat', 'fill_value'] here"
+            )
         rules = replace(Rules.from_options(options=options), remedy=_REMEDY)
         return cls(join=join, rules=rules, storage=storage)  # type: ignore[arg-type]
 
@@ -163,17 +165,17 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
     is_same = left.dtype == right.dtype or kinds in ({"m"}, {"M"}) or kinds <= set(TEXT)
     if not is_same or (virtual_array(left) is not None and left.dtype != right.dtype):
         remedy = "open it with unpack=True as the store was written, or cast it with astype"
-        raise _clash(name, "dtype", left.dtype, right.dtype, stored, part, f"the store's does not change: {remedy}")
+        raise _clash(name, "dtype", left.dtype, right.dtype, stored, part, f"the store's value cannot change: {remedy}")
     a, b = virtual_array(left), virtual_array(right)
     key = None if a is None or b is None else other_meaning(a, b)
     if a is not None and b is not None and key is not None:
         why = (
-            "they change what the stored numbers mean: write the store from files that were opened with unpack=True, "
-            "which decodes each by its own attributes"
+            "they change what the stored numbers mean. Write the store again from files opened with "
+            "unpack=True, which decodes each file by its own attributes"
         )
         raise _clash(name, key, a.cf.get(key), b.cf.get(key), stored, part, why)
     if set(left.dims) != set(right.dims):
-        why = "they must be the same: use expand_dims or squeeze, or leave the variable out with drop_vars"
+        why = "they must be equal: use expand_dims or squeeze, or leave the variable out with drop_vars"
         raise _clash(name, "dimensions", left.dims, right.dims, stored, part, why)
 
 
@@ -215,8 +217,8 @@ def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -
             more = index.index.difference(stored.indexes[dim].index)
             if len(more):
                 raise CombineError(
-                    f"coordinate '{dim}' has {len(more)} labels in {part.called} that {stored.called} has not, such as "
-                    f"{more[0]!r}: join='left' leaves them out",
+                    f"coordinate '{dim}' has labels in {part.called} that {stored.called} does not have: "
+                    f"{len(more)}, for example {more[0]!r}. Leave them out with join='left'",
                     variable=dim,
                     property="labels",
                     right=more[0],
@@ -245,9 +247,10 @@ def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAx
     if odd.size:
         raise ChunkAlignmentError(
             f"chunks of variable '{name}' end at element {int(odd[0])} of '{dim}' in "
-            f"'{array.a_url() or 'a dataset'}', where those of the store do not ({own!r} and {like!r}, elements and "
-            "chunk lengths): rewrite the file in chunks of the store; or join it with what the store holds, by "
-            "xarray.concat, and write that with mode='w', which cuts all chunks anew",
+            f"'{array.a_url() or 'a dataset'}', but the store has no chunk boundary there ({own!r} and "
+            f"{like!r}, elements and chunk lengths). Rewrite the file with the chunks of the store; or join "
+            "it with the dataset of the store by xarray.concat and write the result with mode='w', which "
+            "divides all chunks again",
             axis=axis,
             chunk_length=like.chunk,
             variable=name,
@@ -287,13 +290,16 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more:
         having, other = (part, stored) if is_new else (stored, part)
         if is_new:
             remedy = (
-                f"leave it out with drop_vars('{name}'). Or add it first: join what the store holds and ds[['{name}']] "
-                f"with vs.combine_datasets([...], join='outer'), and write that in the place of the store"
+                f"leave it out with drop_vars('{name}'). Or add it to the store first: join the dataset of "
+                f"the store and ds[['{name}']] with vs.combine_datasets([...], join='outer'), and write the "
+                "result with mode='w'"
             )
         else:
-            remedy = f"give it what the store has, with ds.assign({{'{name}': vs.open_virtual_dataset(...)['{name}']}})"
+            remedy = (
+                f"take the variable from the store with ds.assign({{'{name}': vs.open_virtual_dataset(...)['{name}']}})"
+            )
         raise CombineError(
-            f"{having.called} has variable '{name}' and {other.called} has not: {more}{remedy}",
+            f"{having.called} has variable '{name}' and {other.called} does not: {more}{remedy}",
             variable=name,
             property="presence",
             left=name in stored.variables,
@@ -321,8 +327,8 @@ def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /
         return missing_variable(name, variable, sizes, fill_value)
     value = "''" if is_text else "0"
     raise CombineError(
-        f"variable '{name}' has elements to be filled in, and no missing value in dtype '{variable.dtype}', which does "
-        "not change in a store: say what they read as, such as "
+        f"variable '{name}' has missing elements to fill, but dtype '{variable.dtype}' has no missing value, "
+        "and a store keeps its dtypes. Set the value that they read as, for example "
         f"combine_options={{'fill_value': {{'{name}': {value}}}}}",
         variable=name,
         property="fill_value",

@@ -233,11 +233,15 @@ def misfit(
         most = max(far)
         how += f", by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
     if is_jitter(found):
-        by_tolerance = f"{_shorten(tolerance, max(far))}takes the labels of {first.called} where all lie as close, "
+        by_tolerance = (
+            f"{_shorten(tolerance, max(far))}takes the labels of {first.called} if all labels are that close, "
+        )
     else:
         how += f": {_extent(a)} in {first.called}, {_extent(b)} there"
     if remedy is None:
-        remedy = f"{by_tolerance}join='outer' fills what files lack with missing values, 'inner' keeps what all have"
+        remedy = (
+            f"{by_tolerance}join='outer' fills missing labels with missing values, 'inner' keeps only common labels"
+        )
     return CombineError(
         f"coordinate '{dim}' {how}, first in {other.called}; {remedy}",
         variable=dim,
@@ -255,8 +259,8 @@ def _shorten(tolerance: Any, far: Any) -> str:
     if tolerance is None:
         return f"{enough} "
     if isinstance(tolerance, pd.Timedelta) == is_dates:
-        return f"tolerance={tolerance!r} is less, and {enough} "
-    return f"tolerance={tolerance!r} is no distance of {'dates' if is_dates else 'numbers'}; {enough} "
+        return f"tolerance={tolerance!r} is smaller; {enough} "
+    return f"tolerance={tolerance!r} is not a distance between {'dates' if is_dates else 'numbers'}; {enough} "
 
 
 def _rounded_up(distance: float) -> float:
@@ -289,9 +293,9 @@ def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -
             is_cftime = "cftime" in kind + _kind(labels)
             how = " such as ds.convert_calendar('noleap'), which takes one calendar for all files" if is_cftime else ""
             raise CombineError(
-                f"labels of '{dim}' are of several kinds and have no order: {known[0]!s} ({kind}) in {other.called}, "
-                f"{labels[0]!s} ({_kind(labels)}) in {part.called}; convert those of one kind with preprocess={how}, "
-                "or join the files of each kind by themselves",
+                f"labels of '{dim}' are of several kinds, which have no order: {known[0]!s} ({kind}) in "
+                f"{other.called}, {labels[0]!s} ({_kind(labels)}) in {part.called}. Convert the labels of one "
+                f"kind with preprocess={how}, or join the files of each kind separately",
                 variable=dim,
                 property="labels",
                 left=known[0],
@@ -328,9 +332,9 @@ def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[A
         first = first or (kind, part)
         if kind != first[0]:
             raise CombineError(
-                f"variable '{name}' has dates of several calendars: {first[0]} in {first[1].called}, {kind} in "
-                f"{part.called}; leave it out with drop_variables=['{name}'], convert those of one with preprocess=, "
-                "or join the files of each calendar by themselves",
+                f"variable '{name}' has dates of several calendars: {first[0]} in {first[1].called}, {kind} "
+                f"in {part.called}; leave it out with drop_variables=['{name}'], convert the dates of one "
+                "calendar with preprocess=, or join the files of each calendar separately",
                 variable=name,
                 property="calendar",
                 left=first[0],
@@ -368,8 +372,9 @@ def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part]
         if not x.is_unique:
             part = parts[found.first(number)]
             raise CombineError(
-                f"coordinate '{dim}' has label {x[x.duplicated()][0]} more than once in {part.called}, and other files "
-                "have other labels; leave one out with preprocess=, such as drop_duplicates",
+                f"coordinate '{dim}' has label {x[x.duplicated()][0]} more than once in {part.called}, and "
+                "other files have different labels. Leave the duplicates out with preprocess=, for example "
+                "by drop_duplicates",
                 variable=dim,
                 property="labels",
                 left_url=part.source,

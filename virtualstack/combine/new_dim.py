@@ -16,6 +16,7 @@ import xarray as xr
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
+from virtualstack.printable import first_names
 
 __all__ = ["FromAttribute", "FromName", "Labelling", "check_labellings", "make_labels", "with_new_dim", "with_new_dims"]
 
@@ -63,9 +64,11 @@ class FromName:
         try:
             groups = re.compile(self.pattern).groups
         except re.error as error:
-            raise ValueError(f"FromName({self.pattern!r}) is no regular expression: {error}") from error
+            raise ValueError(f"FromName({self.pattern!r}) is not a valid regular expression: {error}") from error
         if groups > 1:
-            raise ValueError(f"FromName({self.pattern!r}) has {groups} groups; write those not meant as (?:...)")
+            raise ValueError(
+                f"FromName({self.pattern!r}) has {groups} groups, and one is needed. Write the other groups as (?:...)"
+            )
 
     def texts(self, urls: Sequence[str], /) -> list[str | None]:
         """Return the text that the pattern matches in each name; if no name has a match, in each URL."""
@@ -140,14 +143,14 @@ def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
         return {}
     if not isinstance(new_dim, Mapping):
         raise CombineError(
-            f"new_dim={new_dim!r} does not say where labels are from; give a dictionary such as "
-            "{'run': FromName(r'_r(\\d+)')}",
+            f"new_dim={new_dim!r} does not say where the labels come from. Give a dictionary such as {{'run': "
+            f"FromName(r'_r(\\d+)')}}",
             property="new_dim",
         )
     for dim, labelling in new_dim.items():
         if not (isinstance(labelling, FromName | FromAttribute) or callable(labelling)):
             raise CombineError(
-                f"new_dim={{{dim!r}: {labelling!r}}} does not say where labels are from; give "
+                f"new_dim={{{dim!r}: {labelling!r}}} does not say where the labels come from. Give "
                 f"FromName({labelling!r}), FromAttribute({labelling!r}) or a function of the dataset",
                 variable=str(dim),
                 property="new_dim",
@@ -166,7 +169,7 @@ def make_labels(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Seq
     found = _found(parts, dim, labelling)
     for x, part in zip(found, parts, strict=True):
         if x is None:
-            raise _refusal(dim, part, f"there is no label of '{dim}': {part.called} {_why(labelling, part)}")
+            raise _refusal(dim, part, f"'{dim}' has no label for {part.called}: it {_why(labelling, part)}")
     labels = [_plain(dim, x, part) for x, part in zip(found, parts, strict=True)]
     if isinstance(labelling, FromName | FromAttribute):
         if labelling.format is not None:
@@ -195,9 +198,9 @@ def _called(dim: str, labelling: Callable[[xr.Dataset], Any], part: Part) -> Any
 
 def _why(labelling: Labelling, part: Part) -> str:
     if isinstance(labelling, FromName):
-        return f"has no match of {labelling.pattern!r} in its name; give a pattern that all files match"
+        return f"has a name that does not match {labelling.pattern!r}. Give a pattern that all files match"
     if isinstance(labelling, FromAttribute):
-        return f"has no attribute '{labelling.name}', it has {sorted(part.attributes)}"
+        return f"has no attribute '{labelling.name}', only {first_names(sorted(part.attributes))}"
     return "got None from its function"
 
 
@@ -208,10 +211,12 @@ def _plain(dim: str, found: Any, part: Part) -> Any:
     is_text = isinstance(found, str | bytes)
     if not is_text and isinstance(found, (Sequence, Set, Mapping, np.ndarray, xr.DataArray, xr.Variable)):
         raise _refusal(
-            dim, part, f"label {found!r} of '{dim}' in {part.called} is not one value; give a function that tells one"
+            dim,
+            part,
+            f"label {found!r} of '{dim}' in {part.called} is not one value. Give a function that returns one value",
         )
     if pd.isnull(found):
-        raise _refusal(dim, part, f"there is no label of '{dim}': {part.called} has {found!r}")
+        raise _refusal(dim, part, f"'{dim}' has no label for {part.called}: it has {found!r}")
     if not isinstance(found, date | np.datetime64):  # a datetime is a date too
         return found
     try:
@@ -221,8 +226,8 @@ def _plain(dim: str, found: Any, part: Part) -> Any:
         raise _refusal(
             dim,
             part,
-            f"label {found} of '{dim}' in {part.called} is no date that nanoseconds count, from 1678 to 2261; give a "
-            "date of the package cftime, such as cftime.DatetimeProlepticGregorian",
+            f"label {found} of '{dim}' in {part.called} is outside of the dates that nanoseconds can count, "
+            "1678 to 2261. Give a date of the package cftime, for example cftime.DatetimeProlepticGregorian",
         ) from error
 
 
@@ -231,7 +236,7 @@ def _date(dim: str, text: str, format: str, part: Part) -> Any:
         found = datetime.strptime(text, format)
     except (ValueError, OverflowError) as error:
         raise _refusal(
-            dim, part, f"label '{text}' of '{dim}' in {part.called} is no date of format '{format}': {error}"
+            dim, part, f"label '{text}' of '{dim}' in {part.called} is not a date of format '{format}': {error}"
         ) from error
     return _plain(dim, found, part)
 
@@ -253,8 +258,8 @@ def with_new_dim(part: Part, dim: str, label: Any, /) -> Part:
         raise _refusal(
             dim,
             part,
-            f"new_dim names '{dim}', which is a {what} of {part.called} already; leave it out with drop_variables, or "
-            "join along it",
+            f"new_dim names '{dim}', which is already a {what} of {part.called}. Leave it out with "
+            "drop_variables, or join along it",
         )
     changed = {dim: xr.Variable((dim,), [label])}
     for name, variable in part.variables.items():

@@ -58,9 +58,9 @@ def complete(
     if rules.join != "outer" or n_absent > _MAX_ABSENT:
         first = where(next(absent))
         raise CombineError(
-            f"{len(tiles):,} files do not fill a grid of {' x '.join(map(str, shape))} along {list(dims)}: there is "
-            f"none for {first}{f', and for {n_absent - 1:,} more' if n_absent > 1 else ''}; join='outer' fills up to "
-            f"{_MAX_ABSENT:,} with missing values",
+            f"{len(tiles):,} files do not fill a grid of {' x '.join(map(str, shape))} along {list(dims)}: no "
+            f"file for {first}{f', and for {n_absent - 1:,} more' if n_absent > 1 else ''}. join='outer' "
+            f"fills up to {_MAX_ABSENT:,} missing files with missing values",
             property="hypercube",
             left=tuple(shape),
             right=len(tiles),
@@ -288,9 +288,9 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
         raise _overlap(parts, overlapping, rules.tolerance)
     within = "" if rules.tolerance is None else f" within tolerance={rules.tolerance!r}"
     raise CombineError(
-        f"{parts[0].called} and {parts[1].called} have the same coordinates {sorted(parts[0].indexes)}{within}, so "
-        "these do not tell their order; join them with combine='nested' and concat_dim=, or give them a label with "
-        "new_dim=",
+        f"{parts[0].called} and {parts[1].called} have the same coordinates "
+        f"{sorted(parts[0].indexes)}{within}, which therefore do not determine their order. Join them with "
+        "combine='nested' and concat_dim=, or give each file a label with new_dim=",
         property="labels",
         left_url=parts[0].source,
         right_url=parts[1].source,
@@ -305,15 +305,16 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
         part = parts[found.first(number)]
         if not len(x):
             raise CombineError(
-                f"dimension '{dim}' has no elements in {part.called}, so it has no place in the order; leave it out",
+                f"dimension '{dim}' has no elements in {part.called}, so the file has no position in the "
+                "order. Leave the file out",
                 variable=dim,
                 property="labels",
                 right_url=part.source,
             )
         if not (x.is_monotonic_increasing or x.is_monotonic_decreasing):
             raise CombineError(
-                f"coordinate '{dim}' of {part.called} neither ascends nor descends; sort it with preprocess=, or join "
-                f"the files in a given order with combine='nested' and concat_dim='{dim}'",
+                f"coordinate '{dim}' of {part.called} neither ascends nor descends. Sort it with preprocess=, "
+                f"or join the files in a given order with combine='nested' and concat_dim='{dim}'",
                 variable=dim,
                 property="labels",
                 right_url=part.source,
@@ -323,8 +324,8 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
     if descends and ascends:
         up, down = parts[found.first(ascends[0])], parts[found.first(descends[0])]
         raise CombineError(
-            f"coordinate '{dim}' ascends in {up.called} and descends in {down.called}; turn one around with "
-            "preprocess=",
+            f"coordinate '{dim}' ascends in {up.called} and descends in {down.called}. Reverse one of them "
+            "with preprocess=",
             variable=dim,
             property="labels",
             left_url=up.source,
@@ -334,8 +335,8 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
         order = sorted(range(len(labels)), key=lambda n: _lowest(labels[n]))
     except TypeError as error:
         raise CombineError(
-            f"labels of '{dim}' such as {labels[0][0]!r} in {parts[0].called} have no order: {error}; join the files "
-            f"in a given order with combine='nested' and concat_dim='{dim}'",
+            f"labels of '{dim}' such as {labels[0][0]!r} in {parts[0].called} have no order: {error}. Join "
+            f"the files in a given order with combine='nested' and concat_dim='{dim}'",
             variable=dim,
             property="labels",
             left_url=parts[0].source,
@@ -388,8 +389,8 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]],
     how = f"both have {common[0]}" if len(common) else "their labels alternate"
     how += f" and {len(common) - 1:,} more" if len(common) > 1 else ""
     return CombineError(
-        f"coordinate '{dim}' overlaps: {span(found.labels[a])} in {left.called} and {span(found.labels[b])} in "
-        f"{right.called} ({how}); leave a file out, or cut them with preprocess=",
+        f"coordinate '{dim}' overlaps: {span(found.labels[a])} in {left.called} and {span(found.labels[b])} "
+        f"in {right.called} ({how}). Leave a file out, or select a part of the files with preprocess=",
         variable=dim,
         property="labels",
         left=(found.labels[a][0], found.labels[a][-1]),
@@ -402,7 +403,7 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]],
 def _same_place(a: Part, b: Part, dims: Sequence[str]) -> CombineError:
     where = ", ".join(f"{dim} {span(a.indexes[dim].index)}" for dim in dims)
     return CombineError(
-        f"{a.called} and {b.called} both hold {where}; leave one of them out",
+        f"{a.called} and {b.called} both contain {where}. Leave one of them out",
         property="labels",
         left_url=a.source,
         right_url=b.source,

@@ -96,8 +96,9 @@ class Part:
         for name, index in dataset.xindexes.items():
             if type(index) is not PandasIndex or index.dim != name:
                 raise CombineError(
-                    f"coordinate '{name}' of '{dataset.encoding.get('source')}' has a {type(index).__name__}; files "
-                    f"are aligned by plain dimension coordinates alone: drop_indexes('{name}') before combining them",
+                    f"coordinate '{name}' of '{dataset.encoding.get('source')}' has a {type(index).__name__}; "
+                    f"files can only be aligned by plain dimension coordinates. Call drop_indexes('{name}') "
+                    "before combining them",
                     variable=str(name),
                     property="index",
                 )
@@ -183,8 +184,8 @@ def each_node(
         for path in sorted(nodes.keys() ^ its.keys()):
             having, other = (stored, group) if path in nodes else (group, stored)
             raise CombineError(
-                f"group '{path}' is in '{having.url}' and not in '{other.url}'; what is added to a store has its "
-                "groups: leave the group out, or write a store of its own",
+                f"group '{path}' is in '{having.url}' and not in '{other.url}', but an addition must have the "
+                "groups of the store. Leave the group out, or write a separate store",
                 variable=path,
                 property="presence",
                 left=path in nodes,

@@ -62,8 +62,8 @@ was modified last. A function takes the file for which it returns the greater ke
 """
 
 _REMEDY = (
-    "say which counts: prefer='first' keeps what is there, 'last' takes what is placed later, 'newest' takes the file "
-    "that was modified last, and a function of a file takes the one with the greater key"
+    "choose with prefer=: 'first' keeps the existing values, 'last' takes the later part, 'newest' takes the "
+    "file that was modified last, and a function of a file takes the file with the greater key"
 )
 
 
@@ -76,7 +76,7 @@ def check_prefer(prefer: object, /) -> None:
         The option is neither a known word nor a function.
     """
     if prefer is not None and prefer not in ("first", "last", "newest") and not callable(prefer):
-        raise ValueError(f"prefer={prefer!r}; it is 'first', 'last', 'newest' or a function of a file")
+        raise ValueError(f"prefer={prefer!r}; it must be 'first', 'last', 'newest' or a function of a file")
 
 
 def is_preferred(
@@ -109,18 +109,19 @@ def is_preferred(
     """
     if prefer in ("first", "last"):
         return prefer == "last"
-    a, b = ("values that stand in the store" if x is None else f"'{x.url}'" for x in (old, new))
+    a, b = ("values that are stored in the store" if x is None else f"'{x.url}'" for x in (old, new))
     why = ""
     if prefer is not None:
         if old is None or new is None:
-            why = "; prefer= does not tell which counts, as it is not known which files they are from"
+            why = "; prefer= cannot choose, because the files that they come from are not known"
         else:
             theirs, mine = (_key(prefer, x, read) for x in (old, new))
             if None not in (theirs, mine) and theirs != mine:
                 return bool(mine > theirs)
-            why = f"; prefer= does not tell which counts, as the keys are {theirs!r} and {mine!r}"
+            why = f"; prefer= cannot choose, because the keys are {theirs!r} and {mine!r}"
     raise CombineError(
-        f"variable '{name}' has values at {where} from {a}, and {b} has others{why}: {_REMEDY}",
+        f"variable '{name}' has values at {where} from {a}, but {b} has different values{why}. To resolve "
+        f"this, {_REMEDY}",
         variable=name,
         property="source",
         left=None if old is None else old.url,

@@ -73,7 +73,7 @@ def read_side(dim: str, item: object, length: int, /) -> Side:
         start = int(item) % length
         return Side(start, start + 1, True)
     if not isinstance(item, slice) or item.step not in (None, 1):
-        raise ValueError(f"region of '{dim}' is {item!r}; it is an integer, or a slice without a step")
+        raise ValueError(f"region of '{dim}' is {item!r}; it must be an integer, or a slice without a step")
     start, stop, _ = item.indices(length)
     return Side(start, max(start, stop))
 
@@ -193,8 +193,8 @@ type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
 """Elements of the store that a part overwrites, by dimension; ``"auto"`` selects those with the part's labels."""
 
 _REMEDY = (
-    "the labels of a region stay: give the other the same with assign_coords where they mean the same, or bring it to "
-    "them with vds.virtual.reindex"
+    "the labels of a region cannot change. Give the new data the same labels with assign_coords if they mean "
+    "the same, or align it with vds.virtual.reindex"
 )
 
 
@@ -228,7 +228,7 @@ def placed(
         Chunks do not end at chunk boundaries of the store.
     """
     if not (isinstance(region, Mapping) or (isinstance(region, str) and region == "auto")):
-        raise ValueError(f"region={region!r}; it is 'auto', or names what is to be overwritten along dimensions")
+        raise ValueError(f"region={region!r}; it must be 'auto', or a mapping of dimensions to what is overwritten")
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
     unknown = sorted(set() if isinstance(region, str) else set(map(str, region)) - dims)
     if unknown:
@@ -329,7 +329,8 @@ def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _FoundSide]
 def _by_labels(dim: str, old: Part, new: Part) -> Side:
     if dim not in old.indexes or dim not in new.indexes:
         raise CombineError(
-            f"region='auto' finds a place along '{dim}' by labels, which {old.called} and {new.called} must both have",
+            f"region='auto' finds the position along '{dim}' by labels, so {old.called} and {new.called} must "
+            "both have labels",
             variable=dim,
             property="labels",
             left=dim in old.indexes,
@@ -340,8 +341,9 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     labels, index = new.indexes[dim].index, old.indexes[dim].index
     if not index.is_unique:
         raise CombineError(
-            f"{old.called} has label {index[index.duplicated()][0]!r} of '{dim}' more than once, so that labels do not "
-            f"tell the place of {new.called}: name its elements, region={{{dim!r}: slice(begin, end)}}",
+            f"{old.called} has label {index[index.duplicated()][0]!r} of '{dim}' more than once, so labels do "
+            f"not determine the position of {new.called}. Name the elements instead, region={{{dim!r}: "
+            f"slice(begin, end)}}",
             variable=dim,
             property="labels",
             left_url=old.source,
@@ -351,10 +353,10 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     if len(at) and bool((at >= 0).all()) and bool((np.diff(at) == 1).all()):
         return Side(int(at[0]), int(at[-1]) + 1)
     lacking = labels[at < 0]
-    what = f"has not the label {lacking[0]!r}" if len(lacking) else "has not these labels one behind the other"
+    what = f"does not have the label {lacking[0]!r}" if len(lacking) else "does not have these labels in sequence"
     raise CombineError(
-        f"{old.called} {what} along '{dim}', to which {new.called} belongs: Repository.update places what is new or "
-        "out of order by its labels",
+        f"{old.called} {what} along '{dim}', which {new.called} needs. Use Repository.update to insert data "
+        "that is new or out of order by its labels",
         variable=dim,
         property="labels",
         left_url=old.source,
@@ -436,9 +438,9 @@ def overlay_on(
         for element, line in ((side.start, span.start), (side.stop, span.stop)):
             if element != line:
                 raise ChunkAlignmentError(
-                    f"the region begins or ends at element {element} of '{dim}', within a chunk of variable '{name}' "
-                    f"({cells!r}, elements and chunk lengths), and a chunk is not overwritten in part: give whole "
-                    "chunks, or overwrite values by Repository.write",
+                    f"the region begins or ends at element {element} of '{dim}', within a chunk of variable "
+                    f"'{name}' ({cells!r}, elements and chunk lengths), but a chunk cannot be partly "
+                    "overwritten. Give whole chunks, or overwrite values with Repository.write",
                     axis=axis,
                     chunk_length=cells.chunk,
                     variable=name,

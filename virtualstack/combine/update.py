@@ -67,7 +67,7 @@ def updated(
     """
     if not isinstance(dim, str) or not any(dim in node.arrays for _, node in stored.walk()):
         raise CombineError(
-            f"'{stored.url}' has no coordinate {dim!r}, by whose labels parts are placed",
+            f"'{stored.url}' has no coordinate {dim!r}, whose labels determine the position of parts",
             variable=str(dim),
             property="labels",
             left_url=stored.url,
@@ -101,7 +101,7 @@ def _listed(labels: Any, dim: str, url: str | None) -> NDArray[Any]:
         found = None
     if found is None or found.ndim > 1:
         raise CombineError(
-            f"labels= is {str(labels)[:100]!r}, and takes a list of labels of '{dim}', each of them one value",
+            f"labels= must be a list of labels of '{dim}', each of them one value, not {str(labels)[:100]!r}",
             variable=dim,
             property="labels",
             left_url=url,
@@ -145,7 +145,9 @@ def _updated(
             if not all(name in part.indexes for part in (old, *having)):
                 newer = [part for part in having if _is_newer(part.variables[name], variable)]
                 first = newer[-1] if newer else old
-                the_same(name, [first, *having], fitting.storage, fitting.rules, why=f"has not the dimension '{dim}'")
+                the_same(
+                    name, [first, *having], fitting.storage, fitting.rules, why=f"does not have the dimension '{dim}'"
+                )
                 if newer:
                     changed[name] = first.variables[name]
         elif virtual_array(variable) is None:
@@ -188,8 +190,8 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
         found = part.variables.get(dim)
         if found is None or found.ndim > 1 or virtual_array(found) is not None:
             raise CombineError(
-                f"{part.called} has no loaded coordinate '{dim}', by whose labels it is placed: give it one with "
-                f"assign_coords({dim}=...)",
+                f"{part.called} has no loaded coordinate '{dim}', whose labels determine its position. Add it "
+                f"with assign_coords({dim}=...)",
                 variable=dim,
                 property="labels",
                 right_url=part.source,
@@ -200,10 +202,10 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
             if index.hasnans:
                 remedy = f"leave out missing labels with isel({dim}=ds.{dim}.notnull()), and {remedy}"
             elif not index.is_unique:
-                remedy = f"keep one of equal labels with drop_duplicates('{dim}'), and {remedy}"
+                remedy = f"keep one of the duplicate labels with drop_duplicates('{dim}'), and {remedy}"
             raise CombineError(
-                f"labels of '{dim}' do not ascend in {part.called}, or some are equal or missing. They must tell one "
-                f"place each: {remedy}",
+                f"labels of '{dim}' do not ascend in {part.called}, or some are equal or missing. Each label "
+                f"must determine one position: {remedy}",
                 variable=dim,
                 property="order",
                 right_url=part.source,
@@ -248,8 +250,8 @@ def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
             labels = part.indexes[name].index
             if not labels.is_unique:
                 raise CombineError(
-                    f"{part.called} has label {labels[labels.duplicated()][0]!r} of '{name}' more than once, so that "
-                    "labels do not tell a place: leave one out with drop_duplicates",
+                    f"{part.called} has label {labels[labels.duplicated()][0]!r} of '{name}' more than once, "
+                    "so labels do not determine a position. Leave the duplicates out with drop_duplicates",
                     variable=name,
                     property="labels",
                     right_url=part.source,
@@ -278,8 +280,8 @@ def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Par
         keep = np.flatnonzero(at >= 0)
         if len(index) and not len(keep):
             raise CombineError(
-                f"{part.called} has no label of '{dim}' that {old.called} has, so that join='left' leaves out all of "
-                "it: join='outer' adds its labels",
+                f"{part.called} has no label of '{dim}' in common with {old.called}, so join='left' would "
+                "leave all of it out. Use join='outer' to add its labels",
                 variable=dim,
                 property="labels",
                 left_url=old.source,
@@ -316,7 +318,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
         dtypes.append(more.dtype)
         if wanted[-1].hasnans:
             raise CombineError(
-                f"labels= has NaN or NaT, which has no place among the labels of '{dim}': leave it out",
+                f"labels= contains NaN or NaT, which cannot be a label of '{dim}'. Leave it out",
                 variable=dim,
                 property="labels",
                 left_url=old.source,
@@ -326,7 +328,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
     labels = labels if labels.dtype == own.dtype else labels.astype(own.dtype)
     if not labels.is_unique or any(len(x.difference(labels)) for x in wanted):
         raise CombineError(
-            f"labels of '{dim}' have no place among those of {old.called} in their dtype '{own.dtype}'",
+            f"labels of '{dim}' cannot be stored among those of {old.called}, whose dtype is '{own.dtype}'",
             variable=dim,
             property="labels",
             left=own.dtype,

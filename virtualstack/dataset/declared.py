@@ -150,9 +150,9 @@ def _edited(name: str, variable: xr.Variable, array: ManifestArray, edits: Mappi
     added = [key for key, x in edits.items() if x is not None]
     if array.dtype.kind in "mM" and added:
         raise WriterError(
-            f"variable '{name}' of '{array.a_url()}' holds times that are decoded, of dtype '{array.dtype}', and has "
-            f"got {added[0]} = {edits[added[0]]!r}, which is for numbers: remove it, and say what stored "
-            f"numbers mean with vds.virtual.set_encoding({{{name!r}: {{{added[0]!r}: ...}}}})",
+            f"variable '{name}' of '{array.a_url()}' contains decoded times of dtype '{array.dtype}', but "
+            f"{added[0]} = {edits[added[0]]!r} was set, which is for numbers. Remove it, and set what the "
+            f"stored numbers mean with vds.virtual.set_encoding({{{name!r}: {{{added[0]!r}: ...}}}})",
             variable=name,
             feature=added[0],
         )
@@ -162,9 +162,9 @@ def _edited(name: str, variable: xr.Variable, array: ManifestArray, edits: Mappi
     changed = replace(array, attributes=attributes, cf={**value_changing({**attributes, **own}), **own, **others})
     if array.dimension_names is None and array.dtype.kind in "iuf" and _loses_missing(array, changed):
         raise WriterError(
-            f"variable '{name}' of '{array.a_url()}' has elements that are in no file, or were never written, and hold "
-            f"the missing value of {dict(array.cf)}: with {dict(changed.cf)} they would become values. Call "
-            "vds.virtual.set_encoding for each file, before they are joined, reindexed or masked",
+            f"variable '{name}' of '{array.a_url()}' has elements that are in no file or were never written, "
+            f"and read as the missing value of {dict(array.cf)}. With {dict(changed.cf)} they would become "
+            "values. Call vds.virtual.set_encoding for each file before you join, reindex or mask",
             variable=name,
             feature=", ".join(sorted(edits)),
         )
@@ -235,8 +235,8 @@ def _edited_encoding(
             continue
         if edits.get(key) is not None:
             raise WriterError(
-                f"variable '{name}' of '{array.a_url()}' has {key} = {known!r} in its attributes and {value!r} in its "
-                "encoding, and both were set: remove one of them",
+                f"variable '{name}' of '{array.a_url()}' has {key} = {known!r} in its attributes and "
+                f"{value!r} in its encoding, and both were set. Remove one of them",
                 variable=name,
                 feature=key,
             )
@@ -249,9 +249,9 @@ def _with_other_packing(name: str, array: ManifestArray, edits: Mapping[str, Any
     packed = repack(array)
     if is_unpacked(packed):
         raise WriterError(
-            f"variable '{name}' of '{array.a_url()}' was opened with unpack=True, and {dict(edits)} cannot be said of "
-            "all of its chunks: they are packed in several ways, or some are in no file. Call "
-            "vds.virtual.set_encoding for each file, before they are joined",
+            f"variable '{name}' of '{array.a_url()}' was opened with unpack=True, and {dict(edits)} cannot "
+            "hold for all of its chunks: they are packed in several ways, or some are in no file. Call "
+            "vds.virtual.set_encoding for each file before you join them",
             variable=name,
             feature=", ".join(sorted(edits)),
         )

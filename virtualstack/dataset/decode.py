@@ -24,6 +24,7 @@ from virtualstack.dataset.variables import (
 )
 from virtualstack.errors import ReaderError, UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, inline_array, join_characters, text_arrays
+from virtualstack.printable import first_names
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.warning import warn
@@ -109,14 +110,14 @@ def text_array(
     joined = join_characters(array)
     if joined is not None:
         return joined, []
-    reason = "characters of one text lie in several chunks, or in longer ones"
+    reason = "the characters of one text are in several chunks, or in chunks that also contain others"
     if array.nbytes > limit:
         name = (array.name or "").rsplit("/", 1)[-1]
         inline = "" if limit else "unsupported='inline' and "  # unsupported="raise" sets the limit to 0
         raise UnsupportedFeatureError(
-            f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has {array.nbytes} bytes: "
-            f"load it with loadable_variables=['{name}'], put it into the references with "
-            f"{inline}inline_limit={array.nbytes}, or leave it out with drop_variables=['{name}']",
+            f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has "
+            f"{array.nbytes} bytes. Load it with loadable_variables=['{name}'], put it into the references "
+            f"with {inline}inline_limit={array.nbytes}, or leave it out with drop_variables=['{name}']",
             url=url,
             variable=array.name,
             feature=reason,
@@ -198,7 +199,9 @@ def to_dataset(
     wanted = _default_loadable(group, texts) if loadable_variables is None else set(loadable_variables)
     unknown = wanted - group.arrays.keys()
     if unknown:
-        raise KeyError(f"loadable_variables names {sorted(unknown)}; '{group.url}' has {sorted(group.arrays)}")
+        raise KeyError(
+            f"loadable_variables names {sorted(unknown)}, but '{group.url}' has {first_names(sorted(group.arrays))}"
+        )
     arrays = _with_bounds_units(group.arrays)
     variables: dict[str, xr.Variable] = {}
     coordinates = set(group.coordinates)
@@ -251,7 +254,7 @@ def _assemble(
     except ValueError as error:  # a dimension occurs twice, or a variable has the name of a dimension that it lacks
         url = encoding.get("source")
         raise ReaderError(
-            f"the variables of '{url}' do not form one dataset: {error}; leave one of them out with drop_variables=",
+            f"the variables of '{url}' do not form one dataset: {error}. Leave one of them out with drop_variables=",
             url=url,
         ) from error
     dataset.encoding = encoding

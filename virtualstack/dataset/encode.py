@@ -28,6 +28,7 @@ from virtualstack.dataset.decode import get_refusals, get_unlimited_dims, get_ve
 from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, same_value, value_changing
+from virtualstack.printable import first_names
 
 __all__ = ["encoded_variable", "set_encoding", "to_group"]
 
@@ -51,15 +52,16 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
     for name, variable in variables.items():
         if not isinstance(name, str) or "/" in name or not name:
             raise WriterError(
-                f"variable {name!r} has a name that no format can hold: no text, empty, or with a '/'; rename it",
+                f"variable {name!r} has a name that no format can store: it is not text, is empty, or "
+                "contains '/'. Rename it",
                 variable=str(name),
                 feature="name",
             )
         for dim in variable.dims:
             if not isinstance(dim, str):
                 raise WriterError(
-                    f"variable '{name}' has the dimension {dim!r}, and no format can hold a name that is no text: "
-                    f"rename it, as with vds.rename_dims({{{dim!r}: '...'}})",
+                    f"variable '{name}' has the dimension {dim!r}, but names must be text. Rename it, for "
+                    f"example with vds.rename_dims({{{dim!r}: '...'}})",
                     variable=name,
                     feature="name",
                 )
@@ -135,7 +137,8 @@ def _text(name: str, values: NDArray[Any]) -> NDArray[Any]:
     flat = values.reshape(-1).tolist()
     for odd in (x for x in flat if not isinstance(x, str)):
         raise WriterError(
-            f"loaded variable '{name}' holds objects such as {odd!r}; only numbers, dates and strings can be written",
+            f"loaded variable '{name}' contains objects such as {odd!r}, but only numbers, dates and strings "
+            "can be written. Convert them, or drop the variable",
             variable=name,
             feature="object dtype",
         )
@@ -143,7 +146,7 @@ def _text(name: str, values: NDArray[Any]) -> NDArray[Any]:
         return np.array(flat, np.dtypes.StringDType()).reshape(values.shape)
     except UnicodeEncodeError as error:
         raise WriterError(
-            f"loaded variable '{name}' holds a string that is no text: {error}; replace the character",
+            f"loaded variable '{name}' contains a string that is not valid text: {error}. Replace the character",
             variable=name,
             feature="surrogate",
         ) from error
@@ -168,7 +171,8 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
         values = np.asarray(variable.values)
     except (ValueError, OverflowError) as error:  # xarray decodes times lazily
         raise WriterError(
-            f"loaded variable '{name}' cannot be decoded: {error}; open the file with decode_times=False, or drop it",
+            f"loaded variable '{name}' cannot be decoded: {error}. Open the file with decode_times=False, or "
+            "drop the variable",
             variable=name,
         ) from error
     loaded = xr.Variable(variable.dims, values, variable.attrs)
@@ -190,8 +194,8 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
         if _same_values(decoded, loaded):
             return encoded
     raise WriterError(
-        f"loaded variable '{name}' of dtype '{variable.dtype}' cannot be encoded so that it reads back as it is; "
-        "drop it, or give it a dtype that CF conventions can express",
+        f"loaded variable '{name}' of dtype '{variable.dtype}' cannot be encoded so that it reads back "
+        "unchanged. Drop it, or cast it to a dtype that CF conventions can express",
         variable=name,
         feature=str(variable.dtype),
     )
@@ -205,8 +209,8 @@ def _check_unpacked(name: str, loaded: xr.Variable) -> None:
     if loaded.dtype.kind in "mM" and "units" in loaded.attrs:
         units = loaded.attrs["units"]
         raise WriterError(
-            f"loaded variable '{name}' holds times that are decoded, and has got units = {units!r}, which is for "
-            "numbers: remove it, and say what stored numbers mean with "
+            f"loaded variable '{name}' contains decoded times, but units = {units!r} was set, which is for "
+            "numbers. Remove it, and set what the stored numbers mean with "
             f"vds.virtual.set_encoding({{{name!r}: {{'units': ...}}}})",
             variable=name,
             feature="units",
@@ -223,8 +227,9 @@ def _check_unpacked(name: str, loaded: xr.Variable) -> None:
     except (ValueError, TypeError, OverflowError, NotImplementedError):
         pass
     raise WriterError(
-        f"loaded variable '{name}' has the attributes {packing}, by which readers would unpack its values; remove them "
-        "where the values are what they should be, or join files with vs.open_virtual_mfdataset(..., join='outer')",
+        f"loaded variable '{name}' has the attributes {packing}, with which readers would unpack its values. "
+        "Remove them if the values are already correct, or join files with vs.open_virtual_mfdataset(..., "
+        "join='outer')",
         variable=name,
         feature=", ".join(packing),
     )
@@ -270,12 +275,15 @@ def set_encoding(dataset: xr.Dataset, encodings: Mapping[str, Mapping[str, Any]]
     loaded: dict[str, Mapping[str, Any]] = {}
     for name, its in encodings.items():
         if name not in dataset.variables:
-            raise KeyError(f"no variable '{name}'; there are {sorted(map(str, dataset.variables))}")
+            raise KeyError(
+                f"no variable '{name}'; the variables are {first_names(sorted(map(str, dataset.variables)))}"
+            )
         unknown = sorted(its.keys() - set(_SETTABLE))
         if unknown:
             raise ValueError(
-                f"set_encoding says how stored numbers become values, and {unknown} of variable '{name}' do not: it "
-                f"takes {list(_SETTABLE)}. The bytes of files stay as they are; other attributes are set as in xarray"
+                f"set_encoding defines how stored numbers become values, but {unknown} of variable '{name}' "
+                f"do not. It takes {list(_SETTABLE)}. The bytes of files cannot change; set other attributes "
+                "as in xarray"
             )
         array = virtual_array(dataset.variables[name])
         (loaded if array is None else packings if is_unpacked(array) else virtual)[name] = its
@@ -314,8 +322,8 @@ def _decoded(name: str, variable: xr.Variable, edits: Mapping[str, Any]) -> xr.V
     is_known = all(is_same_word(key, value, stored.attrs.get(key)) for key, value in said.items())
     if not is_known or (variable.dtype.kind in "mMO" and "units" not in said):
         raise WriterError(
-            f"the stored numbers of loaded variable '{name}' are not known any more: call set_encoding for each file "
-            "before they are joined, or open it with loadable_variables=[] so that it stays virtual",
+            f"the stored numbers of loaded variable '{name}' are no longer known. Call set_encoding for each "
+            "file before you join them, or open it with loadable_variables=[] so that it stays virtual",
             variable=name,
             feature=", ".join(sorted(edits)),
         )

@@ -81,7 +81,7 @@ class Opening:
             An option has an unknown value.
         """
         if unsupported not in ("inline", "raise", "skip"):
-            raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
+            raise ValueError(f"unsupported={unsupported!r}; it must be 'inline', 'raise' or 'skip'")
         options = ReadOptions(
             group=group,
             is_tree=is_tree or (isinstance(group, str) and bool(group.strip("/"))),  # others do not name a group
@@ -128,7 +128,7 @@ class Opening:
             return xr.DataTree.from_dict(datasets)
         except ValueError as error:  # coordinates of a group contradict its parent's
             raise ReaderError(
-                f"'{node.url}': its groups do not form one tree: {error}; open them one by one with group=",
+                f"'{node.url}': its groups do not form one tree: {error}. Open them one by one with group=",
                 url=node.url,
             ) from error
 
@@ -293,7 +293,7 @@ def _put_together[T](
         name = parts[0].attributes[PARTS]
         assembler = find_reader("", opening.storage, name if reader is None else reader)
         if not isinstance(assembler, Assembler):
-            raise ReaderError(f"the reader '{name}' cannot put its parts together", url=parts[0].url)
+            raise ReaderError(f"the reader '{name}' cannot assemble its parts", url=parts[0].url)
         return open_node(assembler.assemble(parts, opening.options))
 
     if len(kinds) == 1:

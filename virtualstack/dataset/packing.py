@@ -57,8 +57,8 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
     except (ValueError, TypeError, OverflowError, NotImplementedError, KeyError) as error:
         raise WriterError(
             f"values cannot be stored in variable '{array.name}' of dtype '{array.dtype}' with "
-            f"{dict(array.cf)}: {error}; give them as xr.open_dataset gives those that are there, or stored numbers "
-            "with raw=True",
+            f"{dict(array.cf)}: {error}. Give values like those that xr.open_dataset returns for the "
+            "variable, or stored numbers with raw=True",
             variable=array.name,
             feature="values",
         ) from error
@@ -88,7 +88,7 @@ def _cast(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
     is_text = kinds[0] in _TEXT_KINDS and kinds[1] in _TEXT_KINDS
     if not is_text and not (set(kinds) <= set("biufc") and (kinds[1] == "b") <= (kinds[0] == "b")):
         raise WriterError(
-            f"values of dtype '{values.dtype}' have no place in variable '{array.name}' of dtype '{array.dtype}'",
+            f"values of dtype '{values.dtype}' cannot be stored in variable '{array.name}' of dtype '{array.dtype}'",
             variable=array.name,
             feature="dtype",
         )
@@ -97,8 +97,8 @@ def _cast(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
             return values.astype(array.dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise WriterError(
-            f"values of dtype '{values.dtype}' have no place in variable '{array.name}' of dtype '{array.dtype}': "
-            f"{error}",
+            f"values of dtype '{values.dtype}' cannot be stored in variable '{array.name}' of dtype "
+            f"'{array.dtype}': {error}",
             variable=array.name,
             feature="dtype",
         ) from error
@@ -113,11 +113,12 @@ def _check(array: ManifestArray, values: NDArray[Any], read: NDArray[Any], toler
     holds = ""
     if array.dtype.kind in "iu":
         limits = np.iinfo(array.dtype)
-        holds = f", which holds stored numbers from {limits.min} to {limits.max}"
+        holds = f", which can store numbers from {limits.min} to {limits.max}"
     raise WriterError(
-        f"{int(np.count_nonzero(~same))} of {same.size} values have no place in variable '{array.name}' of dtype "
-        f"'{array.dtype}' with {dict(array.cf)}{holds}: {values[at]!r} at {at} would read as {read[at]!r}; write what "
-        "it can hold, or put a variable of another dtype into its place with to_vstack(mode='w')",
+        f"{int(np.count_nonzero(~same))} of {same.size} values cannot be stored in variable '{array.name}' of "
+        f"dtype '{array.dtype}' with {dict(array.cf)}{holds}: {values[at]!r} at {at} would read as "
+        f"{read[at]!r}. Write values that it can store, or replace the variable by one of another dtype with "
+        "to_vstack(mode='w')",
         variable=array.name,
         feature="values",
     )

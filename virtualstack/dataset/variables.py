@@ -102,8 +102,8 @@ def loaded_variable(
 def undecodable(path: str | None, name: str, url: str | None, error: Exception, /) -> ReaderError:
     """Return the error for a loaded variable, at a path in its source, whose values cannot be decoded."""
     return ReaderError(
-        f"variable '{path}' of '{url}' cannot be decoded: {error}; open with decode_times=False, or name "
-        f"other loadable_variables than '{name}'",
+        f"variable '{path}' of '{url}' cannot be decoded: {error}. Open the file with decode_times=False, or "
+        f"leave '{name}' out of loadable_variables",
         url=url,
     )
 
