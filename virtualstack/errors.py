@@ -4,22 +4,22 @@
 
     VirtualStackError
     ├── ReaderError                    the source cannot be described
-    │   ├── UnknownFormatError         no reader knows these bytes (also ValueError)
-    │   ├── GroupNotFoundError         the source has no such group (also FileNotFoundError)
+    │   ├── UnknownFormatError         no reader recognises the format (also ValueError)
+    │   ├── GroupNotFoundError         the source does not contain the group (also FileNotFoundError)
     │   ├── MissingDependencyError     an extra is not installed (also ImportError)
     │   ├── MalformedFileError         bytes contradict the format (also ValueError)
-    │   └── UnsupportedFeatureError    legal, but has no byte-range form (also NotImplementedError)
+    │   └── UnsupportedFeatureError    valid, but cannot be described by byte ranges (also NotImplementedError)
     ├── ManifestError                  a manifest contradicts itself (also ValueError)
-    ├── CombineError                   arrays cannot be joined as they are (also ValueError)
+    ├── CombineError                   arrays cannot be joined unchanged (also ValueError)
     │   └── ChunkAlignmentError        an operation would have to read a chunk
-    ├── VirtualValuesError             values of a virtual array were asked for (also RuntimeError)
+    ├── VirtualValuesError             values of a virtual array are needed (also RuntimeError)
     ├── StorageError                   bytes could not be read (also OSError)
-    │   ├── SourceNotFoundError        nothing at that URL (also FileNotFoundError)
-    │   ├── SourceChangedError         size or etag differ from the manifest
-    │   ├── ChunkDecodeError           stored bytes do not decode (also ValueError)
-    │   └── ForbiddenLocationError     outside of what the reader allowed (also PermissionError)
-    └── WriterError                    the target cannot express this (also ValueError)
-        └── ConflictError              another writer committed the same region
+    │   ├── SourceNotFoundError        no file or object at this URL (also FileNotFoundError)
+    │   ├── SourceChangedError         size or etag differs from the manifest
+    │   ├── ChunkDecodeError           stored bytes cannot be decoded (also ValueError)
+    │   └── ForbiddenLocationError     outside of the allowed locations (also PermissionError)
+    └── WriterError                    the target cannot store this (also ValueError)
+        └── ConflictError              another writer changed the same data first
 
 Every message says what happened, the values that clash, and what to do.
 Every error pickles with its attributes, so it crosses process borders whole.
@@ -281,7 +281,7 @@ class ChunkDecodeError(StorageError, ValueError):
 
 
 class ForbiddenLocationError(StorageError, PermissionError):
-    """A store points outside of what the reader allowed."""
+    """A store points outside of the allowed locations."""
 
 
 class WriterError(VirtualStackError, ValueError):

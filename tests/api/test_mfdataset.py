@@ -130,7 +130,7 @@ def test_no_match_and_no_files_are_errors(tmp_path):
         vs.open_virtual_mfdataset(str(tmp_path / "*.nc"))
     with pytest.raises(SourceNotFoundError, match="the list of URLs is empty"):
         vs.open_virtual_mfdataset([])
-    with pytest.raises(StorageError, match="a web server has no list of its files"):
+    with pytest.raises(StorageError, match="a web server cannot list its files"):
         vs.open_virtual_mfdataset("https://example.org/data/*.nc")
 
 

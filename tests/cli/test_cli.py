@@ -137,7 +137,7 @@ def test_build_replaces_nothing_unasked(name, files, tmp_path, capsys):
     assert main(["build", *files, "-o", output]) == 0
     capsys.readouterr()
     assert main(["build", files[0], "-o", output]) == 1
-    assert "is there already. Replace it with --overwrite," in error_of(capsys)
+    assert "already exists. Replace it with --overwrite," in error_of(capsys)
     with xr.open_dataset(output, engine="virtualstack") as cube:
         assert cube.sizes["time"] == 6
     assert main(["build", files[0], "-o", output, "--overwrite"]) == 0
@@ -357,7 +357,7 @@ def test_a_glob_without_a_match_is_an_error(tmp_path, capsys):
 def test_a_file_that_is_given_twice_is_an_error(files, tmp_path, capsys):
     """Its data would be there twice."""
     assert main(["build", files[0], str(tmp_path / "*.nc"), "-o", "refs.json"]) == 1
-    assert re.search(r"f0\.nc' is given 2 times; give each file once$", error_of(capsys))
+    assert re.search(r"f0\.nc' is given 2 times. Give each file once$", error_of(capsys))
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path, capsys):

@@ -126,11 +126,11 @@ def test_a_store_that_is_not_there_is_an_error(command, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["log", "a.vstack", "-n", "0"], "'0' is no whole number from 1"),
-        (["verify", "a.vstack", "--sample", "200%"], "'200%' is no part of all chunks"),
-        (["verify", "a.vstack", "--at", "then"], "'then' is no time such as"),
-        (["expire", "a.vstack", "--older-than", "30y"], "'30y' is no duration such as"),
-        (["expire", "a.vstack", "--older-than", "long"], "'long' is no time such as"),
+        (["log", "a.vstack", "-n", "0"], "'0' is not a whole number from 1"),
+        (["verify", "a.vstack", "--sample", "200%"], "'200%' is not a count of chunks"),
+        (["verify", "a.vstack", "--at", "then"], "'then' is not a time such as"),
+        (["expire", "a.vstack", "--older-than", "30y"], "'30y' is not a duration such as"),
+        (["expire", "a.vstack", "--older-than", "long"], "'long' is not a time such as"),
         (["relocate", "a.vstack", "data"], "the following arguments are required: NEW"),
     ],
 )

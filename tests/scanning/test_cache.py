@@ -589,7 +589,7 @@ def test_damaged_and_foreign_entries_are_ignored_and_written_anew(files, reads, 
             }[damage]
             path.write_bytes(content)
     if damage == "folder":
-        with pytest.warns(UserWarning, match="is not kept for the next scan"):
+        with pytest.warns(UserWarning, match="was not cached for the next scan"):
             got, read = reads(files)
     else:
         got, read = reads(files)
@@ -758,7 +758,7 @@ def test_a_place_that_cannot_be_written_to_is_told_at_once(files, tmp_path):
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_a_place_that_is_no_directory_is_named_with_the_cause(files, tmp_path, place):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=rf"cache='.*{place}' is no place that can be made .*\[Errno"):
+    with pytest.raises(StorageError, match=rf"cache='.*{place}' cannot be created .*\[Errno"):
         vs.scan(files, cache=tmp_path / place)
 
 
@@ -770,9 +770,9 @@ def test_a_cache_that_may_only_be_read_is_used(files, reads, tmp_path):
         assert read == []
         for a, b in zip(first, again, strict=True):
             assert_same(a, b)
-        with pytest.warns(UserWarning, match=r"f0\.h5' is not kept for the next scan"):
+        with pytest.warns(UserWarning, match=r"f0\.h5' was not cached for the next scan"):
             assert reads(files, cache=server.url("cache"))[1] == ["f0.h5"]
-        with pytest.raises(StorageError, match="is no place that can be made and written to"):
+        with pytest.raises(StorageError, match="cannot be created or written"):
             reads(files, cache=server.url("data"))
 
 

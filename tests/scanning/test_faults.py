@@ -175,7 +175,7 @@ def test_pauses_grow(monkeypatch):
     monkeypatch.setattr(job.random, "uniform", lambda low, high: (low + high) / 2)
 
     def read():
-        raise StorageError("'a': 5 bytes were asked for, but 4 came", is_short=True)
+        raise StorageError("'a': 5 bytes were requested, but 4 came", is_short=True)
 
     with pytest.raises(StorageError, match="but 4 came"):
         retry(read, 9)
@@ -205,8 +205,8 @@ class Answered(Exception):
         (raised_from(OSError(errno.ENOSPC, "full")), False),
         (raised_from(None), False),
         (SourceNotFoundError("there is nothing", is_short=True), False),
-        (StorageError("5 bytes were asked for, but 4 came", is_short=True), True),
-        (StorageError("5 bytes were asked for, but 4 came"), False),
+        (StorageError("5 bytes were requested, but 4 came", is_short=True), True),
+        (StorageError("5 bytes were requested, but 4 came"), False),
     ],
 )
 def test_which_errors_may_pass(error, expected):

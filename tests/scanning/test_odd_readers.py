@@ -57,7 +57,7 @@ def path(tmp_path):
 
 def test_a_reader_that_gives_nothing_is_an_error(path):
     """Its file would be lost silently."""
-    with pytest.raises(ReaderError, match="its reader gave a NoneType, not a ManifestGroup"):
+    with pytest.raises(ReaderError, match="its reader returned a NoneType, not a ManifestGroup"):
         vs.scan([path], reader=Nothing())
     assert vs.scan([path], reader=Nothing(), on_error="skip").failures.error.tolist() == ["ReaderError"]
 

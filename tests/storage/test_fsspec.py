@@ -94,11 +94,11 @@ def test_failures_of_a_filesystem(error, kind, message):
 def test_answers_that_are_short():
     """A filesystem is not trusted either."""
     source = open_source("failing://x", storage=Failing(info={"size": 10, "type": "file"}))
-    with pytest.raises(StorageError, match=r"5 bytes were asked for, but 1 came"):
+    with pytest.raises(StorageError, match=r"5 bytes were requested, but 1 arrived"):
         source.read(0, 5)
 
 
 def test_a_file_of_unknown_size():
     """Servers without Content-Length have no ranges to speak of."""
-    with pytest.raises(StorageError, match=r"'failing://x': its server does not tell its size. Download it first"):
+    with pytest.raises(StorageError, match=r"'failing://x': its server does not report its size. Download it first"):
         open_source("failing://x", storage=Failing(info={"size": None, "type": "file"}))

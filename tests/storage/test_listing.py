@@ -118,7 +118,9 @@ def test_nothing_that_matches_is_an_error(folder, s3):
 
 
 def test_what_cannot_be_listed_is_an_error():
-    with pytest.raises(StorageError, match="a web server has no list of its files that could be matched; give a list"):
+    with pytest.raises(
+        StorageError, match="a web server cannot list its files, so a pattern cannot be matched. Give a list"
+    ):
         find_urls(["https://example.org/*.nc"])
     with pytest.raises(StorageError, match="the name of a bucket cannot be a pattern"):
         find_urls(["s3://b*/x.nc"])

@@ -71,7 +71,7 @@ def test_a_file_that_shrank_while_open(path):
     """A short read is an error, never zeros."""
     source = open_source(path)
     os.truncate(path, 100)
-    with pytest.raises(StorageError, match=r"20 bytes were asked for, but 10 came. The source shrank"):
+    with pytest.raises(StorageError, match=r"20 bytes were requested, but 10 arrived. The source shrank"):
         source.read(90, 20)
 
 
@@ -113,7 +113,7 @@ def test_one_range_of_a_file_that_shrinks(path, monkeypatch):
         return opened(*args)
 
     monkeypatch.setattr(os, "open", shrink)
-    with pytest.raises(StorageError, match=r"20 bytes were asked for, but 10 came. The source shrank"):
+    with pytest.raises(StorageError, match=r"20 bytes were requested, but 10 arrived. The source shrank"):
         read_one(path, 90, 20)
 
 
@@ -376,5 +376,5 @@ def test_a_target_under_a_file(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     target = LocalTarget(f"file://{tmp_path}/file")
     for key in ("a", "b/a"):
-        with pytest.raises(StorageError, match=f"a file is in the place of a folder, 'file://{tmp_path}/file'"):
+        with pytest.raises(StorageError, match=f"'file://{tmp_path}/file' is a file, not a folder"):
             target.put(key, b"")

@@ -21,7 +21,7 @@ def test_a_panic_becomes_an_error(monkeypatch):
     """Rust panics pass `except Exception`; they must not pass storage."""
     with RangeServer({"x": b"abc"}) as server:
         monkeypatch.setattr(obstore, "get", panicking)
-        with pytest.raises(StorageError, match=r"obstore broke down .range start must.*please report this"):
+        with pytest.raises(StorageError, match=r"obstore failed unexpectedly .range start must.*Please report this"):
             open_source(server.url("x"))
 
 

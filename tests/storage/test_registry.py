@@ -96,7 +96,7 @@ def test_a_repr_has_no_secrets():
 def test_unknown_schemes(url):
     """The known ones are named."""
     with pytest.raises(
-        StorageError, match=f"no storage is known for '{url[:3]}://'; known are file, memory, s3, .*https"
+        StorageError, match=f"no storage is known for '{url[:3]}://'; the known ones are file, memory, s3, .*https"
     ):
         open_source(url)
     with pytest.raises(StorageError, match=r"For others give an fsspec filesystem"):

@@ -182,7 +182,7 @@ def test_a_source_that_was_replaced_by_a_shorter_one(server, mode):
     with pytest.raises(SourceChangedError, match=r"is shorter than the 200000 bytes it had"):
         source.read_ranges([(150_000, 10), (20_000, 5)])
     server.files = {"a/b c.nc": DATA[:150_005]}
-    with pytest.raises(StorageError, match=r"10 bytes were asked for, but 5 came"):
+    with pytest.raises(StorageError, match=r"10 bytes were requested, but 5 arrived"):
         source.read(150_000, 10)
     server.mode = "ignore_ranges"
     with pytest.raises(StorageError, match=r"its size was 200000 and is 150005"):
@@ -221,7 +221,7 @@ def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n, 
     url = server.url("a/b%20c.nc")
     source = Storage.from_option().source(url, expected=open_source(url).location)
     server.mode = "long_body"
-    with pytest.raises(StorageError, match=r"10 bytes were asked for, (but 200000 came|and its server sends more)"):
+    with pytest.raises(StorageError, match=r"10 bytes were requested, (but 200000 arrived|but its server sends more)"):
         source.read_ranges([(20_000 + 1000 * i, 10) for i in range(n)])
 
 
@@ -245,7 +245,7 @@ def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size, n):
     monkeypatch.setattr(_Handler, "_answer_file", endless)
     url = server.url("a/b c.nc")
     expected = None if size is None else Location(url, size=size)
-    with pytest.raises(StorageError, match="and its server sends more"):
+    with pytest.raises(StorageError, match="but its server sends more"):
         open_source(url, storage=QUICK, expected=expected).read_ranges([(1000 * i, 100) for i in range(n)])
     # What sockets hold was sent as well: no whole MiB may have been taken from a server where it was broken off.
     assert max(sent.values(), default=0) < most - 16
@@ -266,7 +266,7 @@ def test_an_object_that_does_not_end_is_broken_off(server, monkeypatch):
             sent.append(0)
 
     monkeypatch.setattr(_Handler, "_answer_file", endless)
-    with pytest.raises(StorageError, match="and its server sends more"):
+    with pytest.raises(StorageError, match="but its server sends more"):
         Storage.from_option(QUICK).target(server.root).get("small")
     assert len(sent) < 64
 
@@ -286,7 +286,7 @@ def test_short_bodies_are_noticed_and_asked_for_once_more(server):
     server.mode = "short_body"
     source = open_source(url)
     server.reset()
-    with pytest.raises(StorageError, match=r"10 bytes were asked for, but 9 came.*answers of another length"):
+    with pytest.raises(StorageError, match=r"10 bytes were requested, but 9 arrived.*answers of another length"):
         source.read(5, 10)
     assert server.n_requests == 2
     server.mode = "ignore_ranges"
@@ -296,9 +296,9 @@ def test_short_bodies_are_noticed_and_asked_for_once_more(server):
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("short_range", r"could not be had: Generic HTTP error: Requested 0..16384, got 0..16383"),
-        ("cut_body", "could not be had: the connection broke off"),
-        ("no_length", "could not be had: its server does not tell its size. Try again later, or download it first"),
+        ("short_range", r"could not be read: Generic HTTP error: Requested 0..16384, got 0..16383"),
+        ("cut_body", "could not be read: the connection broke off"),
+        ("no_length", "could not be read: its server does not report its size. Try again later, or download it first"),
     ],
 )
 def test_servers_that_cannot_be_read_from(server, mode, message):
@@ -320,8 +320,8 @@ def test_a_server_that_is_busy_is_asked_again(server, status, times):
 @pytest.mark.parametrize(
     ("status", "kind", "message"),
     [
-        (400, StorageError, "could not be had: the server answered 400 Bad Request: Made: made to fail. Try again"),
-        (401, StorageError, "no identity that was tried may do this at .*: no credentials: the server answered 401"),
+        (400, StorageError, "could not be read: the server answered 400 Bad Request: Made: made to fail. Try again"),
+        (401, StorageError, "access denied: .* .tried: no credentials: the server answered 401"),
         (403, StorageError, "no credentials: the server answered 403 .* Give one that may: storage=.*Authorization"),
         (404, SourceNotFoundError, "there is nothing at .*: the server answered 404 Not Found.*. Check the URL"),
         (416, StorageError, "has no such bytes: the server answered 416"),
@@ -358,9 +358,9 @@ def test_a_server_that_is_not_there():
     """Refused connections and unknown hosts end soon."""
     with RangeServer({}) as server:
         url = server.url("x")
-    with pytest.raises(StorageError, match=r"could not be had: the connection was refused \(after 2 retries\)"):
+    with pytest.raises(StorageError, match=r"could not be read: the connection was refused \(after 2 retries\)"):
         open_source(url, storage=QUICK)
-    with pytest.raises(StorageError, match=r"'http://host.invalid/x' could not be had: its host name is not known"):
+    with pytest.raises(StorageError, match=r"'http://host.invalid/x' could not be read: its host name is not known"):
         open_source("http://host.invalid/x", storage=QUICK)
 
 
@@ -369,7 +369,7 @@ def test_a_server_that_never_answers(server):
     server.mode = "hang"
     limits = {server.root: {"read_timeout": "300ms", "retry_timeout": 0.1}}
     start = time.perf_counter()
-    with pytest.raises(StorageError, match=r"could not be had: it gave no answer in time"):
+    with pytest.raises(StorageError, match=r"could not be read: it gave no answer in time"):
         open_source(server.url("small"), storage=limits)
     assert time.perf_counter() - start < 5
 
@@ -410,18 +410,20 @@ def test_options_reach_the_server(server):
     storage = {server.root: {"headers": {"Authorization": "Bearer me"}}}
     open_source(server.url("small"), storage=storage)
     assert server.log[-1][3]["authorization"] == "Bearer me"
-    with pytest.raises(StorageError, match=r"access_key_id mean nothing to a web server; known are allow_http"):
+    with pytest.raises(
+        StorageError, match=r"access_key_id have no effect on a web server; the known ones are allow_http"
+    ):
         open_source(server.url("small"), storage={server.root: {"key": "x"}})
-    with pytest.raises(StorageError, match=r"could not be had: .*Check the options in storage="):
+    with pytest.raises(StorageError, match=r"could not be read: .*Check the options in storage="):
         open_source(server.url("small"), storage={server.root: {"timeout": "soon"}})
 
 
 def test_writing_to_a_web_server_that_does_not_allow_it(server):
     """The error says so."""
     target = Storage.from_option(QUICK).target(server.url("a"))
-    with pytest.raises(StorageError, match=r"could not be had: the server answered 501 .*Use another kind of store"):
+    with pytest.raises(StorageError, match=r"could not be read: the server answered 501 .*Use another kind of store"):
         target.put("x", b"1")
-    with pytest.raises(StorageError, match=r"could not be had: .*not yet implemented by HttpStore. Use another kind"):
+    with pytest.raises(StorageError, match=r"could not be read: .*not yet implemented by HttpStore. Use another kind"):
         target.put_if_absent("x", b"1")
 
 
@@ -430,7 +432,7 @@ def test_a_web_server_has_no_first_key(server, kind):
     """It is not asked, and that nothing is known is not taken for nothing being there."""
     backends = {"options": {}, "obstore": HTTPStore(server.root), "fsspec": HTTPFileSystem(skip_instance_cache=True)}
     target = Storage.from_option({server.root: backends[kind]}).target(server.url("a"))
-    with pytest.raises(UnlistableError, match=r"'http://.*/a/': a web server has no list of its files") as caught:
+    with pytest.raises(UnlistableError, match=r"'http://.*/a/': a web server cannot list its files") as caught:
         target.first("x")
     assert caught.value.url == target.url
     assert server.n_requests == 0

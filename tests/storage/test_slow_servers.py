@@ -53,7 +53,7 @@ def test_a_time_beyond_the_total_is_not_waited_for(server):
     """The error says how long the server asks for, and which option waits for it."""
     server.headers = {"Retry-After": "3000"}
     began = time.monotonic()
-    message = r"answered 503 .* left alone for 3000 s\. .*wait longer: storage=\{.*\"retry_timeout\": 6000\}\}"
+    message = r"answered 503 .* asked to wait 3000 s\. .*wait longer: storage=\{.*\"retry_timeout\": 6000\}\}"
     with pytest.raises(StorageError, match=message):
         open_source(server.url("a"), storage=asking(server, 60))
     assert time.monotonic() - began < 20

@@ -14,7 +14,7 @@ from virtualstack.storage.source import check_lengths, check_ranges
 def test_a_range_outside_of_the_source_is_refused(offset, length):
     """The error names the URL, the range and the size, whatever the numbers."""
     message = (
-        f"'memory://x' has 10 bytes, but {length} bytes from offset {offset} were asked for: the source is shorter"
+        f"'memory://x' has 10 bytes, but {length} bytes from offset {offset} were requested: the source is shorter"
     )
     with pytest.raises(StorageError, match=message) as caught:
         check_ranges([(0, 10), (offset, length)], url="memory://x", size=10)
@@ -30,7 +30,7 @@ def test_ranges_within_the_source_come_back_as_a_table():
 
 def test_a_short_answer_is_an_error():
     """The lengths of all answers are compared with what was asked for."""
-    with pytest.raises(StorageError, match=r"'u': 4 bytes were asked for, but 3 came"):
+    with pytest.raises(StorageError, match=r"'u': 4 bytes were requested, but 3 arrived"):
         check_lengths([2, 4], [b"ab", b"abc"], url="u")
 
 

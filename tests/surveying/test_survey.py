@@ -412,7 +412,7 @@ def test_values_that_a_file_repeats_are_told(tmp_path):
     """Such a file cannot be joined by its coordinate."""
     found = vs.survey([write(tmp_path / "a.nc", 0, times=[0, 1, 2, 2, 3, 3, 3]), write(tmp_path / "b.nc", 4)])
     assert [[*names(row[:2]), *row[2:]] for row in found.duplicates.values.tolist()] == [["a.nc", "a.nc", "repeats", 3]]
-    assert "there twice\n  a.nc: repeats 3 values" in str(found)
+    assert "duplicates\n  a.nc: repeats 3 values" in str(found)
 
 
 def test_overlaps_of_tiles_are_no_duplicates(tmp_path):
@@ -493,7 +493,7 @@ def test_files_that_begin_day_after_day_overlap_each_other(tmp_path):
 def test_a_text_that_leaves_out_pairs_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sequence, "count_shared", lambda parts: count_shared(parts, most=2))
     text = str(vs.survey([write(tmp_path / f"{i}.nc", i) for i in range(3)]))
-    assert "there twice (of each file the nearest before and after it that it overlaps)\n  0.nc and 1.nc" in text
+    assert "duplicates (for each file, only the nearest overlapping files before and after it)\n  0.nc and 1.nc" in text
     assert "0.nc and 2.nc" not in text
 
 
@@ -551,7 +551,7 @@ def test_steps_that_are_not_regular_have_no_gaps(tmp_path):
     assert "gaps that cannot be known\n  no regular steps of dates" in str(found)
 
 
-@pytest.mark.parametrize(("n", "reasons"), [(1, []), (2, ["two values, whose step may be any"]), (3, [])])
+@pytest.mark.parametrize(("n", "reasons"), [(1, []), (2, ["two values, which do not determine a step"]), (3, [])])
 def test_two_values_have_no_regular_steps(n, reasons, tmp_path):
     """January and June: whether months are missing cannot be known."""
     found = vs.survey([write(tmp_path / f"{i}.nc", 150 * i, 1) for i in range(n)])
@@ -575,7 +575,7 @@ def test_files_in_two_calendars_have_the_gaps_of_each(tmp_path):
     found = vs.survey(files)
     assert found.gaps["steps"].tolist() == [5, 5]
     assert found.irregular["reason"].tolist() == [
-        "values of several kinds, between which no gaps are seen: dates that have no datetime64 (noleap), dates"
+        "values of several kinds, between which gaps cannot be found: dates that have no datetime64 (noleap), dates"
     ]
 
 
@@ -736,7 +736,7 @@ def test_a_coordinate_of_too_many_bytes_is_a_failure(limit, most, failed, tmp_pa
     found = vs.survey(files)
     assert names(found.failures["url"]) == failed
     for message in found.failures["message"]:
-        assert message.startswith("coordinate 'time' is not read, so that the place of this file is not known: it has ")
+        assert message.startswith("coordinate 'time' was not read, so the position of this file is not known: it has ")
     assert names(found.table["url"][found.table["first"] == ""]) == failed
 
 

@@ -199,7 +199,7 @@ def test_missing_sources_are_kept_or_masked(tmp_path, archive):
         strict["t"][2].load()
     assert strict["t"][4].values.shape == (6, 4)
     assert opened(tmp_path).verify().is_good
-    with pytest.raises(ValueError, match="missing='remove'; it is 'keep' or 'mask'"):
+    with pytest.raises(ValueError, match="missing='remove'; it must be 'keep' or 'mask'"):
         opened(tmp_path).refresh(missing="remove")
 
 
@@ -494,7 +494,10 @@ def test_strings_that_are_others_now(tmp_path):
     assert names(found.refreshed) == ["1.nc"]
     ((url, reason),) = found.left
     assert url.endswith("0.nc")
-    assert "'s', whose values stand in the store, has others now: 1 of 2 values differ, the first at (1,)" in reason
+    assert (
+        "'s', whose values are stored in the store, has different values now: 1 of 2 values differ, the first at "
+        "(1,)" in reason
+    )
     now = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")
     assert now["s"].values.tolist() == ["0", "00", "1", "mended", "2", "22"]
     np.testing.assert_array_equal(now["t"][2:4], xr.load_dataset(paths[1])["t"])

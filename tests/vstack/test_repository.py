@@ -45,7 +45,7 @@ def test_a_store_is_created_and_appended_to(tmp_path, files):
 def test_a_store_is_created_once(tmp_path, files):
     """Another one is not replaced."""
     vs.Repository.create(tmp_path / "x.vstack", files[0])
-    with pytest.raises(WriterError, match="is a vstack already"):
+    with pytest.raises(WriterError, match="is already a vstack"):
         vs.Repository.create(tmp_path / "x.vstack", files[1])
     xr.testing.assert_identical(vs.Repository.open(tmp_path / "x.vstack").open_dataset().load(), wanted(files[:1]))
 

@@ -205,7 +205,7 @@ def test_dates_of_python_and_pandas_are_times(tmp_path, url):
         ("t", 1 + 1j, False, "would read as|no place"),
         ("time", np.datetime64("2000-01-01T06:00", "ns"), False, "would read as|cannot be stored"),
         ("time", 5.5, False, "cannot be stored|would read as|no place"),
-        ("t", np.zeros(3), False, r"shape \(3,\) are given for a region of shape \(6, 8\)"),
+        ("t", np.zeros(3), False, r"shape \(3,\) were given for a region of shape \(6, 8\)"),
     ],
 )
 def test_what_has_no_place_is_refused(url, first, name, value, raw, match):

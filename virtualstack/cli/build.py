@@ -86,7 +86,7 @@ def sample_files(text: str, /) -> tuple[str, ...] | None:
 
 def add_commands(add: AddCommand, /) -> None:
     """Add the command ``build``."""
-    build = add("build", _build, help="make references of files, joined to one cube", parents=[scanning()])
+    build = add("build", _build, help="create references to files, joined into one cube", parents=[scanning()])
     samples = ", ".join(f"sample:{name}" for name in SAMPLES)
     build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples})")
     build.add_argument("-o", "--output", required=True, type=output, help="cube.vstack, refs.parq or refs.json")
@@ -98,12 +98,12 @@ def add_commands(add: AddCommand, /) -> None:
     build.add_argument(
         "--in-order",
         action="store_true",
-        help="join files in the order given, whatever their labels (default: labels tell the order)",
+        help="join files in the given order, whatever their labels (default: labels tell the order)",
     )
     existing = build.add_mutually_exclusive_group()
-    existing.add_argument("--overwrite", action="store_true", help="replace an output that is there")
+    existing.add_argument("--overwrite", action="store_true", help="replace an existing output")
     existing.add_argument(
-        "--append", metavar="DIM", help="add to an output that is there, behind its last label along a dimension"
+        "--append", metavar="DIM", help="append to an existing output after its last label along a dimension"
     )
     build.add_argument("--verify", action="store_true", help="compare every value with the source files")
     add_reader(build)
@@ -265,7 +265,7 @@ def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
         return
     added = "" if output.endswith(ICECHUNK) else " add to it with --append DIM,"
     raise WriterError(
-        f"'{options.output}' is there already. Replace it with --overwrite,{added} or name another output",
+        f"'{options.output}' already exists. Replace it with --overwrite,{added} or name another output",
         feature="output",
     )
 
@@ -366,7 +366,7 @@ def _expand(files: Iterable[str]) -> list[str]:
         urls += find_urls([text]) if paths is None else map(absolute_url, paths)
     twice = [url for url, n in Counter(urls).items() if n > 1]
     if twice:
-        raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times; give each file once")
+        raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times. Give each file once")
     return urls
 
 

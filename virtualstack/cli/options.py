@@ -80,7 +80,7 @@ def scanning() -> argparse.ArgumentParser:
     options.add_argument(
         "--executor",
         choices=["threads", "processes"],
-        help="who reads the files (default: threads for remote ones, one after the other for local ones)",
+        help="what reads the files (default: threads for remote ones, one after the other for local ones)",
     )
     return options
 
@@ -107,7 +107,7 @@ def add_rewrite(command: argparse.ArgumentParser, /) -> None:
         "--rewrite",
         metavar="BUDGET",
         type=_budget,
-        help="encode anew, and put into the references, what kerchunk cannot take: 1%% of a variable, or 64MiB",
+        help="re-encode what kerchunk cannot store, and put it into the references: 1%% of a variable, or 64MiB",
     )
 
 
@@ -205,5 +205,5 @@ def time(text: str, /) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is no time such as 2026-01-31 or 2026-01-31T12:00Z") from error
+        raise argparse.ArgumentTypeError(f"'{text}' is not a time such as 2026-01-31 or 2026-01-31T12:00Z") from error
     return found.replace(tzinfo=found.tzinfo or UTC)

@@ -48,14 +48,16 @@ def add_commands(add: AddCommand, /) -> None:
         help="what to do with chunks of sources that are gone (default: keep; mask makes them missing values)",
     )
     command.add_argument("--unpack", action="store_true", help="if the store was built with --unpack all")
-    command.add_argument("--executor", choices=["threads", "processes"], help="who reads the files")
+    command.add_argument("--executor", choices=["threads", "processes"], help="what reads the files")
     add_reader(command)
     _add_message(command)
     command = add_store("relocate", _relocate, "say where sources of a vstack lie now")
     command.add_argument("old", metavar="OLD", help="folder that they lay in; path or URL")
     command.add_argument("new", metavar="NEW", help="folder that they lie in now")
     _add_message(command)
-    command = add_store("expire", _expire, "delete old snapshots of a vstack, and what none uses")
+    command = add_store(
+        "expire", _expire, "delete old snapshots of a vstack, and all objects that no remaining snapshot uses"
+    )
     command.add_argument("--keep", metavar="N", type=_count, help="how many of the newest stay")
     command.add_argument(
         "--older-than", metavar="AGE", type=_age, help="those that were the newest since stay: 30d, or a time"
@@ -68,7 +70,7 @@ def add_commands(add: AddCommand, /) -> None:
         help="longest time that readers and writers are at work; what is younger stays (default: 1d)",
     )
     command.add_argument("--dry-run", action="store_true", help="delete nothing, and say what would be")
-    command = add_store("compact", _compact, "write the references of a vstack anew, in one place")
+    command = add_store("compact", _compact, "rewrite the references of a vstack in one place")
     command.add_argument("variables", metavar="VARIABLE", nargs="*", help="name or path (default: all)")
     _add_message(command)
 
@@ -82,7 +84,7 @@ def _add_message(command: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,11}", text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
     return int(text)
 
 
@@ -91,14 +93,14 @@ def _sample(text: str) -> int | float:
     if found is None:
         return _count(text)
     if not 0 < float(found[1]) <= 100:
-        raise argparse.ArgumentTypeError(f"'{text}' is no part of all chunks")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a count of chunks, or a percentage up to 100%")
     return float(found[1]) / 100
 
 
 def _duration(text: str) -> timedelta:
     found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text if text != "0" else "0s")
     if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is no duration such as 30m, 12h, 30d or 8w")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a duration such as 30m, 12h, 30d or 8w")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 

@@ -365,7 +365,9 @@ class ManifestArray(NDArrayOperatorsMixin):
         try:
             return replace(self, manifest=cast(self.in_memory(), native(wanted)), dtype=native(wanted))
         except ValueError as error:
-            raise self._no_cast(wanted, f"but its holes read as a value that has no place there: {error}") from error
+            raise self._no_cast(
+                wanted, f"but its missing chunks read as a value that it cannot store: {error}"
+            ) from error
 
     def _no_cast(self, wanted: np.dtype[Any], why: str) -> CombineError:
         return CombineError(
@@ -476,8 +478,8 @@ class ManifestArray(NDArrayOperatorsMixin):
         count = self.manifest.summary()
         grid = "x".join(map(str, self.grid.shape)) or "1"
         text = f"virtual {grid} chunks"
-        holes = count.n_empty + count.n_absent if count is not None else 0
-        text += f", {holes} holes" if holes else ""
+        missing = count.n_empty + count.n_absent if count is not None else 0
+        text += f", {missing} missing" if missing else ""
         return text if len(text) <= max_width else text[: max_width - 1] + "…"
 
     def _repr_html_(self) -> str:

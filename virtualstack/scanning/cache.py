@@ -283,8 +283,8 @@ class ScanCache:
         except StorageError as error:
             if not _has_tag(target):  # with the tag, this is a read-only cache: new results are not stored
                 raise StorageError(
-                    f"cache='{os.fspath(place)}' is no place that can be made and written to: "
-                    f"{error.__cause__ or error}. Give another one",
+                    f"cache='{os.fspath(place)}' cannot be created or written: {error.__cause__ or error}. "
+                    "Give another folder",
                     url=target.url,
                 ) from error
         how = {
@@ -351,7 +351,7 @@ class ScanCache:
         try:
             self.target.put(self._key(url), _build(header, heap))
         except StorageError as error:
-            warn(f"what was found in '{url}' is not kept for the next scan: {error}")
+            warn(f"the result of '{url}' was not cached for the next scan: {error}")
 
     def _what(self, url: str) -> str:
         return "\n".join((url, *self._reached([url]), self.how))
@@ -392,7 +392,7 @@ def _build(header: bytes, heap: Heap) -> bytes:
 def _parse(data: bytes) -> tuple[Mapping[str, Any], memoryview]:
     packed = memoryview(data)[len(_MAGIC) + 16 :]
     if not data.startswith(_MAGIC + hashlib.blake2b(packed, digest_size=16).digest()):
-        raise ValueError("it is none of ours, or damaged")
+        raise ValueError("it was not written by virtualstack, or is damaged")
     decode = bounded_decoder(Codec("zstd"))
     if decode is None:
         raise RuntimeError("zstd is a codec of ours")

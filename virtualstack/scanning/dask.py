@@ -50,7 +50,7 @@ def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bo
                 "client = distributed.Client(), or give one: executor=client"
             ) from error
     if not isinstance(client, Client):
-        raise TypeError(f"executor= is a {type(client).__name__}; of distributed, a synchronous Client is asked for")
+        raise TypeError(f"executor= is a {type(client).__name__}; expected a synchronous distributed.Client")
     cluster: Any = client
     executor: Executor = cluster.get_executor(pure=False)
     n_threads = _count_threads(cluster)

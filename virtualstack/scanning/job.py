@@ -307,7 +307,7 @@ def _group(found: object, url: str) -> ManifestGroup:
         The reader returned an object that is not a group.
     """
     if not isinstance(found, ManifestGroup):
-        raise ReaderError(f"'{url}': its reader gave a {type(found).__name__}, not a ManifestGroup", url=url)
+        raise ReaderError(f"'{url}': its reader returned a {type(found).__name__}, not a ManifestGroup", url=url)
     return found
 
 
@@ -334,7 +334,7 @@ def _pickle(url: str, outcome: Outcome) -> bytes:
             pickle.loads(data)  # an error with an unusual constructor may not unpickle
     except Exception as error:  # noqa: BLE001 - classes of other packages may raise any error
         what = repr(outcome) if isinstance(outcome, BaseException) else f"a group that does not pickle: {error!r}"
-        return pickle.dumps(ReaderError(f"'{url}': its reader gave {what}", url=url))
+        return pickle.dumps(ReaderError(f"'{url}': its reader returned {what}", url=url))
     return data
 
 

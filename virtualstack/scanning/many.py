@@ -27,6 +27,7 @@ from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import split_url
 from virtualstack.manifests import ManifestGroup
+from virtualstack.printable import counted
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import DEFAULT_RETRIES, Job, Outcome, with_retries
 from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
@@ -205,7 +206,7 @@ class ScanResult(Sequence[ManifestGroup]):
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} failed" if self.errors else ""
-        return f"ScanResult({len(self.groups)} groups{failed})"
+        return f"ScanResult({counted(len(self.groups), 'group')}{failed})"
 
 
 _MAX_CHARACTERS = 1000  # longest excerpt of a value in messages
@@ -303,14 +304,14 @@ def scan(
     [['rain', 'time'], ['rain', 'time']]
     """
     if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error={on_error!r}; it is 'raise' or 'skip'")
+        raise ValueError(f"on_error={on_error!r}; it must be 'raise' or 'skip'")
     _check_kinds(reader, retries, timeout, options)
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative")
     if timeout is not None and not 0 < timeout <= TIMEOUT_MAX:
-        raise ValueError(f"timeout={timeout} is no time to wait, in seconds")
+        raise ValueError(f"timeout={timeout} is not a time to wait, in seconds")
     if cache == "":
-        raise ValueError("cache='' is no directory; give one, or None")
+        raise ValueError("cache='' is not a directory; give one, or None")
     listed, bad = _absolute(urls, is_raising=on_error == "raise")
     store = Storage.from_option(storage)
     options = options or ReadOptions()
@@ -351,12 +352,12 @@ def _check_kinds(reader: object, retries: object, timeout: object, options: obje
     """
     if reader is not None and not isinstance(reader, str) and not callable(getattr(reader, "read", None)):
         raise TypeError(
-            f"reader={reader!r:.{_MAX_CHARACTERS}} is neither the name of a reader, nor has it a method read()"
+            f"reader={reader!r:.{_MAX_CHARACTERS}} is neither the name of a reader nor an object with a method read()"
         )
     if retries is not None and not isinstance(retries, Integral):
-        raise TypeError(f"retries={retries!r:.{_MAX_CHARACTERS}} is no whole number")
+        raise TypeError(f"retries={retries!r:.{_MAX_CHARACTERS}} is not a whole number")
     if timeout is not None and not isinstance(timeout, Real):
-        raise TypeError(f"timeout={timeout!r:.{_MAX_CHARACTERS}} is no number of seconds")
+        raise TypeError(f"timeout={timeout!r:.{_MAX_CHARACTERS}} is not a number of seconds")
     if options is not None and not isinstance(options, ReadOptions):
         raise TypeError(f"options={options!r:.{_MAX_CHARACTERS}} are no ReadOptions")
 
@@ -389,7 +390,7 @@ def _checked(url: object, position: int) -> str:
     """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str) or not text:
-        raise StorageError(f"number {position} (from 0) of the URLs is no URL or path: {url!r:.{_MAX_CHARACTERS}}")
+        raise StorageError(f"number {position} (from 0) of the URLs is not a URL or path: {url!r:.{_MAX_CHARACTERS}}")
     return text
 
 

@@ -140,7 +140,7 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
         n_tasks, length = max(2 * n_threads, 16), _task_length(n, 4 * n_threads)
         return Workers(job, given, None, n_tasks, length, watch=watch, deaths=(BrokenExecutor, dask.KilledWorker))
     if isinstance(executor, str):
-        raise ValueError(f"executor={executor!r}; it is 'threads', 'processes', 'dask', or an executor")
+        raise ValueError(f"executor={executor!r}; it must be 'threads', 'processes', 'dask', or an executor")
     raise TypeError(
         f"executor= is a {type(executor).__name__}; give 'threads', 'processes', 'dask', a concurrent.futures.Executor "
         "or a distributed.Client"

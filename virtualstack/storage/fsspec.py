@@ -185,7 +185,7 @@ def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Lo
     if info.get("type") == "directory":
         raise DirectoryError.at(url)
     if info.get("size") is None:
-        raise StorageError(f"'{url}': its server does not tell its size. Download it first", url=url)
+        raise StorageError(f"'{url}': its server does not report its size. Download it first", url=url)
     found = _row_location(url, info)
     check_version(expected, found)
     return FsspecSource(backend, found)
@@ -278,6 +278,6 @@ def _translate(error: Exception, url: str) -> NoReturn:
         raise SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url) from error
     if isinstance(error, PermissionError):
         raise StorageError(
-            f"'{url}' was refused: {error}. Give storage= a filesystem whose credentials are allowed in", url=url
+            f"'{url}': access denied: {error}. Give storage= a filesystem whose credentials have access", url=url
         ) from error
     raise StorageError(f"'{url}' cannot be reached: {error!r}. Check the filesystem in storage=", url=url) from error

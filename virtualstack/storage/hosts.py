@@ -60,21 +60,21 @@ def why_not_public(authority: str, /) -> str | None:
     """
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
-        return "is no host"
+        return "is not a host"
     if match["v6"] is not None:
         try:
             return _kind(ipaddress.IPv6Address(match["v6"]))
         except ValueError:
-            return "is no IPv6 address"
+            return "is not an IPv6 address"
     name = match["name"].lower().removesuffix(".")
     labels = name.split(".")
     if not all(0 < len(label) <= 63 for label in labels) or len(name) > 253:
-        return "is no name of a host"
+        return "is not a name of a host"
     if _NUMBER.fullmatch(labels[-1]):  # browsers and obstore read this as an IPv4 address: WHATWG URL 3.5
         try:
             return _kind(ipaddress.IPv4Address(name))
         except ValueError:
-            return "is no plain IPv4 address"
+            return "is not a plain IPv4 address"
     if len(labels) == 1 or labels[-1] in _PRIVATE_DOMAINS:
         return "has a name of a private network"
     return next(filter(None, map(_kind, _addresses(name))), None)

@@ -97,7 +97,7 @@ def _matches(pattern: str, storage: Storage) -> list[str]:
     url = absolute_url(pattern)
     if url.startswith(_WEB):
         raise StorageError(
-            f"'{pattern}': a web server has no list of its files that could be matched; give a list of URLs",
+            f"'{pattern}': a web server cannot list its files, so a pattern cannot be matched. Give a list of URLs",
             url=url,
         )
     local = local_path(url)

@@ -286,8 +286,8 @@ class _StorageErrors:
         if self._verb == "write" and isinstance(error, FileExistsError | NotADirectoryError):
             parents = (f"file://{x}" for x in Path(url.removeprefix("file://")).parents if x.is_file())
             raise StorageError(
-                f"'{url}' cannot be written: a file is in the place of a folder, '{next(parents, url)}'. Remove it, or "
-                "write to another place",
+                f"'{url}' cannot be written: '{next(parents, url)}' is a file, not a folder. Remove it, or "
+                "write to another location",
                 url=url,
             ) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):

@@ -274,8 +274,8 @@ class Connection:
                 self._identities = (identity, *(other for other in self._identities if other is not identity))
             return answer
         raise StorageError(
-            f"no identity that was tried may do this at '{url}': {'; '.join(refused)}. "
-            f'Give one that may: storage={{"{self.root}": {_EXAMPLES[self._service]}}}',
+            f"access denied: '{url}' (tried: {'; '.join(refused)}). "
+            f'Give credentials that have access: storage={{"{self.root}": {_EXAMPLES[self._service]}}}',
             url=url,
         ) from PermissionError(url)
 
@@ -294,8 +294,8 @@ class Connection:
                     self._region = region
                     self._stores.clear()
         raise StorageError(
-            f"'{url}': the server answered a redirect without a place, as S3 does for a bucket of another region. "
-            f'Name its region: storage={{"{self.root}": {{"region": "..."}}}}',
+            f"'{url}': the server answered with a redirect without a target, as S3 does for a bucket of another "
+            f'region. Name its region: storage={{"{self.root}": {{"region": "..."}}}}',
             url=url,
         ) from wrong
 
@@ -388,8 +388,8 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
         client.setdefault("allow_http", not root.startswith("https://"))  # also applies to redirects
         if options:
             raise StorageError(
-                f"'{url}': {', '.join(sorted(options))} mean nothing to a web server; "
-                f"known are {', '.join(sorted(CLIENT_OPTIONS | OWN_OPTIONS))}",
+                f"'{url}': {', '.join(sorted(options))} have no effect on a web server; the known ones are "
+                f"{', '.join(sorted(CLIENT_OPTIONS | OWN_OPTIONS))}",
                 url=url,
             )
         return HTTPStore(root, client_options=cast(Any, client), retry_config=retry)
@@ -399,7 +399,7 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
             client.setdefault("allow_http", True)
     halves = {"access_key_id", "secret_access_key"} - options.keys() if service == "s3" else set()
     if len(halves) == 1:  # obstore would ask the instance metadata service instead
-        raise StorageError(f"'{url}': {halves.pop()} is missing in storage=; a key needs both halves", url=url)
+        raise StorageError(f"'{url}': {halves.pop()} is missing in storage=. Give both parts of the key", url=url)
     made: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[service]
     extra: dict[str, Any] = {}
     if service == "s3" and not halves:

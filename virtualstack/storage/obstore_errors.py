@@ -31,7 +31,7 @@ _SIGNS = (
     ("kind: Connect", "the connection was refused"),
     ("kind: Timeout", "it gave no answer in time"),
     ("IncompleteBody", "the connection broke off"),
-    ("Content-Length Header missing", "its server does not tell its size"),
+    ("Content-Length Header missing", "its server does not report its size"),
 )
 _EXPIRED = "ExpiredToken", "InvalidToken", "TokenRefreshRequired"  # S3 answers 400 to these
 
@@ -109,11 +109,11 @@ def call_obstore[T](url: str, ask: Callable[[], T], /) -> T:
             raise
         if any(sign in str(error) for sign in ("InvalidUri", "RelativeUrl")):
             raise StorageError(
-                f"'{url}' cannot be asked for, as its endpoint is no URL: one begins with https:// or http://, such as "
-                "http://localhost:9000; see storage= and AWS_ENDPOINT_URL",
+                f"'{url}' cannot be requested, because its endpoint is not a URL. A URL begins with https:// "
+                "or http://, such as http://localhost:9000; see storage= and AWS_ENDPOINT_URL",
                 url=url,
             ) from error
-        raise StorageError(f"'{url}': obstore broke down ({error}); please report this", url=url) from error
+        raise StorageError(f"'{url}': obstore failed unexpectedly ({error}). Please report this", url=url) from error
 
 
 def is_option_error(error: Exception, /) -> bool:
@@ -147,8 +147,8 @@ def _translate(error: Exception, url: str) -> NoReturn:
         remedy = "obstore has no such keys: give an fsspec filesystem in storage="
     elif url.startswith("https://") and "error following redirect" in text:
         remedy = (
-            "It leads on in circles, or to an http:// address, which is not followed from https://: if it may, give "
-            f'storage={{"{split_url(url)[0]}": {{"allow_http": True}}}}'
+            "The redirects form a loop, or lead to an http:// address, which is not followed from https://. "
+            f'To allow it, give storage={{"{split_url(url)[0]}": {{"allow_http": True}}}}'
         )
     elif "code: 404 " in text:
         remedy = "Check the name of the bucket, and the endpoint if one is given"
@@ -156,5 +156,5 @@ def _translate(error: Exception, url: str) -> NoReturn:
         remedy = "Use another kind of store"
     elif is_option_error(error):
         remedy = "Check the options in storage="
-    message = f"'{url}' could not be had: {answer}. {remedy}"
+    message = f"'{url}' could not be read: {answer}. {remedy}"
     raise StorageError(message, url=url, status=_read_status(text), is_short=_is_short_answer(text)) from error

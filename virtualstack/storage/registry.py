@@ -68,8 +68,8 @@ class CheckedSource:
                 url = self.location.url
                 raise StorageError(
                     f"the bytes of {self._name(member)} in the archive '{url}' are damaged: their CRC-32 is "
-                    f"{found:08x}, and the index of the archive has {recorded:08x}. Fetch the archive again, or pack "
-                    "the store anew",
+                    f"{found:08x}, and the index of the archive has {recorded:08x}. Fetch the archive again, "
+                    "or pack the store again",
                     url=url,
                 )
 
@@ -432,7 +432,7 @@ def _module(backend: object | None, url: str) -> Any:
         return importlib.import_module("virtualstack.storage.remote")
     scheme = url.partition("://")[0]
     raise StorageError(
-        f"'{url}': no storage is known for '{scheme}://'; known are {', '.join(_KNOWN)}. "
-        "For others give an fsspec filesystem: storage={'scheme://': filesystem}",
+        f"'{url}': no storage is known for '{scheme}://'; the known ones are {', '.join(_KNOWN)}. For others "
+        f"give an fsspec filesystem: storage={{'scheme://': filesystem}}",
         url=url,
     )

@@ -121,8 +121,8 @@ class Patience:
             n_bytes += len(part)
             if n_bytes > most:
                 raise StorageError(
-                    f"'{url}': {most} bytes were asked for, and its server sends more. Download it, or use a server "
-                    "that sends what it says",
+                    f"'{url}': {most} bytes were requested, but its server sends more. Download it, or use a "
+                    "server that sends what was requested",
                     url=url,
                 )
             parts.append(part)
@@ -131,7 +131,7 @@ class Patience:
                 continue
             if n_bytes - before < self.min_rate * took:
                 raise StorageError(
-                    f"'{url}': {n_bytes - before} bytes came in {took:.0f} s, fewer than {self.min_rate:.0f} a "
+                    f"'{url}': {n_bytes - before} bytes arrived in {took:.0f} s, fewer than {self.min_rate:.0f} per "
                     f'second. Try again later, or allow it: storage={{"{self.root}": {{"min_rate": 0}}}}',
                     url=url,
                 )
@@ -193,9 +193,9 @@ class Busy:
 
     def _given_up(self, url: str, error: StorageError, told: float | None, waited: float) -> StorageError:
         longer = 2 * max(self._patience.busy_seconds, told or 0)
-        asks = "" if told is None else f" It asks to be left alone for {told:.0f} s."
+        asks = "" if told is None else f" It asked to wait {told:.0f} s."
         return StorageError(
-            f"'{url}' could not be had within {waited:.0f} s: {what_was_answered(str(error.__cause__))}.{asks} Try "
+            f"'{url}' could not be read within {waited:.0f} s: {what_was_answered(str(error.__cause__))}.{asks} Try "
             f'again later, or wait longer: storage={{"{self._patience.root}": {{"retry_timeout": {longer:.0f}}}}}',
             url=url,
         )

@@ -173,8 +173,9 @@ def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str
 
 def _past_end(offset: int, length: int, *, url: str, size: int) -> StorageError:
     return StorageError(
-        f"'{url}' has {size} bytes, but {length} bytes from offset {offset} were asked for: the source is shorter than "
-        "the manifest says, or the manifest is damaged. Scan the source again, or restore the one that was indexed",
+        f"'{url}' has {size} bytes, but {length} bytes from offset {offset} were requested: the source is "
+        "shorter than the manifest says, or the manifest is damaged. Scan the source again, or restore the "
+        "one that was indexed",
         url=url,
     )
 
@@ -184,8 +185,9 @@ def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) 
     for length, data in zip(lengths, got, strict=True):
         if len(data) != length:
             raise StorageError(
-                f"'{url}': {length} bytes were asked for, but {len(data)} came. The source shrank after it was opened, "
-                "or the server sends answers of another length: open it again, or download it first",
+                f"'{url}': {length} bytes were requested, but {len(data)} arrived. The source shrank after it "
+                "was opened, or the server sends answers of another length: open it again, or download it "
+                "first",
                 url=url,
                 is_short=True,
             )

@@ -20,8 +20,8 @@ class UnlistableError(StorageError):
     def at(cls, url: str, /) -> UnlistableError:
         """Return the error for a URL."""
         return cls(
-            f"'{url}': a web server has no list of its files that could be trusted, so that what there is cannot be "
-            "known. Give the URL of a file, or use an object store",
+            f"'{url}': a web server cannot list its files reliably, so its content is not known. Give the URL "
+            "of a file, or use an object store",
             url=url,
         )
 

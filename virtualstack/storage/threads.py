@@ -25,7 +25,9 @@ class LimitedLookup:
     def __call__(self, url: str, /) -> Location | StorageError:
         """Return the location of a URL, or the error."""
         if self._failures >= _MAX_FAILURES:
-            return StorageError(f"'{url}' was not asked for: {_MAX_FAILURES} before it could not be had", url=url)
+            return StorageError(
+                f"'{url}' was not requested, because {_MAX_FAILURES} others before it could not be read", url=url
+            )
         try:
             found = self._ask(url)
         except SourceNotFoundError as error:

@@ -132,9 +132,9 @@ def read_line(
         array = None if dim is None else _coordinate(group, dim)
         if array is not None and (array.nbytes > _MAX_FILE_BYTES or n_bytes + array.nbytes > _MAX_TOTAL_BYTES):
             errors[i] = ValueError(
-                f"coordinate '{dim}' is not read, so that the place of this file is not known: it has {array.nbytes:,} "
-                f"bytes, and at most {_MAX_FILE_BYTES:,} of a file and {_MAX_TOTAL_BYTES:,} of all are read; survey "
-                "fewer files at a time, or along another dimension"
+                f"coordinate '{dim}' was not read, so the position of this file is not known: it has "
+                f"{array.nbytes:,} bytes, and at most {_MAX_FILE_BYTES:,} per file and {_MAX_TOTAL_BYTES:,} "
+                "in total are read. Survey fewer files at a time, or along another dimension"
             )
             array = None
         n_bytes += 0 if array is None else array.nbytes

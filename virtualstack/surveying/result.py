@@ -117,15 +117,15 @@ class Survey:
     def _lines(self, most: int | None) -> Iterator[str]:
         n_series = self.eras["series"].nunique()
         kinds = f" in {n_series} series" if n_series > 1 else ""
-        along = f", along '{self.dim}'" if self.dim else ", in the order given: no dimension was found"
+        along = f", along '{self.dim}'" if self.dim else ", in the given order: no dimension was found"
         yield f"{_count(len(self.table), 'file')}{kinds}{along}; {len(self.failures)} failed"
         for name, eras in self.eras.groupby("series", sort=False):
             yield ""
             yield f"series '{name}'" if n_series > 1 else "eras"
             yield from _listed(eras, most, _era)
         yield from _part("unlike their neighbours", self.outliers, most, _outlier)
-        some = "" if self.has_all_pairs else " (of each file the nearest before and after it that it overlaps)"
-        yield from _part(f"there twice{some}", self.duplicates, most, _duplicate)
+        some = "" if self.has_all_pairs else " (for each file, only the nearest overlapping files before and after it)"
+        yield from _part(f"duplicates{some}", self.duplicates, most, _duplicate)
         yield from _part("interleaved, with no value twice", self.interleaved, most, _pair)
         yield from _part("missing", self.gaps, most, _gap)
         yield from _part(

@@ -229,7 +229,7 @@ class FileSequence:
                 unknown.append((name, f"no file has values of '{self.dim}' that can be compared"))
             if len(by_unit) > 1:
                 kinds = ", ".join(lines[0][1].kind for lines in by_unit.values())
-                unknown.append((name, f"values of several kinds, between which no gaps are seen: {kinds}"))
+                unknown.append((name, f"values of several kinds, between which gaps cannot be found: {kinds}"))
             for unit, lines in by_unit.items():
                 values = np.concatenate(_comparable([_values(x) for _, x in lines]))
                 text = lines[0][1].label
@@ -326,7 +326,11 @@ def _comparable(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
 def _why_no_gaps(line: CoordinateLine, values: NDArray[Any]) -> str:
     if line.unit == TEXT:
         return "text has no steps"
-    return "two values, whose step may be any" if np.unique(values).size == 2 else f"no regular steps of {line.kind}"
+    return (
+        "two values, which do not determine a step"
+        if np.unique(values).size == 2
+        else f"no regular steps of {line.kind}"
+    )
 
 
 def _pairs(keys: Iterable[Any]) -> list[tuple[int, int]]:

@@ -139,7 +139,8 @@ def _chosen(arrays: Mapping[str, ManifestArray], sample: int | float, random: np
     n = math.ceil(sample * total) if isinstance(sample, float) else min(sample, total)
     if n > _MAX_CHUNKS or total >= 1 << 62:
         raise ManifestError(
-            f"sample={sample} of {total} chunks is {n}; at most {_MAX_CHUNKS} are compared at once: ask for fewer"
+            f"sample={sample} of {total} chunks is {n}; at most {_MAX_CHUNKS} are compared at once: use a "
+            "smaller sample"
         )
     counts = np.array(sizes, np.int64)
     ends = np.cumsum(counts)

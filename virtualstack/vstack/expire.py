@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.printable import counted
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import Archive, ReadPermission
@@ -62,11 +63,14 @@ class Expired:
 
     def __repr__(self) -> str:
         verb = "would be deleted from" if self.dry_run else "were deleted from"
-        text = f"<{len(self.snapshots)} snapshots and {len(self.objects)} other objects {verb} '{self.url}'"
+        text = (
+            f"<{counted(len(self.snapshots), 'snapshot')} and {counted(len(self.objects), 'other object')} {verb} "
+            f"'{self.url}'"
+        )
         if self.spared:
             text += (
-                f"; {len(self.spared)} snapshots stay for now: they were the newest within the grace period "
-                "(give one of 0 where nobody reads or writes)"
+                f"; {counted(len(self.spared), 'snapshot')} kept for now, newest at some time within the "
+                "grace period (use grace=timedelta(0) if nobody reads or writes)"
             )
         return text + ">"
 
@@ -109,16 +113,18 @@ def expire(
         The store cannot be read, listed or written.
     """
     if keep is not None and not isinstance(keep, int | np.integer):
-        raise TypeError(f"keep={keep!r}: give how many snapshots stay")
+        raise TypeError(f"keep={keep!r}: give the number of snapshots to keep")
     if not isinstance(grace, timedelta):
         raise TypeError(f"grace={grace!r}: give a timedelta")
     if keep is not None and keep < 1:
-        raise ValueError(f"keep={keep}: the newest snapshot always stays")
+        raise ValueError(f"keep={keep} must be at least 1: the newest snapshot is always kept")
     if grace < timedelta(0):
-        raise ValueError(f"grace={grace}: give how long readers and writers take, timedelta(days=1) for one")
+        raise ValueError(
+            f"grace={grace}: give the longest time that readers and writers take, for example timedelta(days=1)"
+        )
     numbers = listed_numbers(objects)
     if not numbers:
-        raise SourceNotFoundError(f"'{objects.url.rstrip('/')}' is no vstack: it has no snapshot. Check the URL")
+        raise SourceNotFoundError(f"'{objects.url.rstrip('/')}' is not a vstack: it has no snapshot. Check the URL")
     clock = time.time() if dry_run else _clock(objects)
     now = min(time.time(), clock + _CLOCK_SLACK_SECONDS)
     wanted = _first_wanted(objects, numbers, keep, older_than, now)
@@ -272,7 +278,9 @@ def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iter
         except (TypeError, IndexError, KeyError):
             number = None
         if not isinstance(number, int):
-            raise MalformedFileError(f"'{objects.url}' has the placement {str(row)[:100]}, which is none: restore it")
+            raise MalformedFileError(
+                f"'{objects.url}' has the placement {str(row)[:100]}, which is not valid: restore it"
+            )
         yield number
 
 

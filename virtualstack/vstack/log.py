@@ -10,7 +10,7 @@ from typing import overload
 import numpy as np
 
 from virtualstack.errors import StorageError
-from virtualstack.printable import MAX_SHOWN_ITEMS, printable
+from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.history import LogEntry, listed_numbers, newest, read_entry
@@ -48,7 +48,7 @@ class Log(Sequence[LogEntry]):
 
     def lines(self) -> list[str]:
         """Return one line for each snapshot, and one for each of its changes."""
-        lines = [f"<{len(self)} snapshots of '{self.url}'>"]
+        lines = [f"<{counted(len(self), 'snapshot')} of '{self.url}'>"]
         for entry in self.entries:
             message = "" if entry.message is None else f"  {_line(entry.message)}"
             lines.append(f"{entry.number:>6}  {format_time(entry.time)}{message}")
@@ -57,7 +57,7 @@ class Log(Sequence[LogEntry]):
 
     def __repr__(self) -> str:
         lines = self[:MAX_SHOWN_ITEMS].lines()
-        lines[0] = f"<{len(self)} snapshots of '{self.url}'>"
+        lines[0] = f"<{counted(len(self), 'snapshot')} of '{self.url}'>"
         return "\n".join([*lines, *([f"   ... {len(self) - MAX_SHOWN_ITEMS} more"] * (len(self) > MAX_SHOWN_ITEMS))])
 
 
@@ -74,9 +74,9 @@ def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
         The store cannot be read.
     """
     if limit is not None and not isinstance(limit, int | np.integer):
-        raise TypeError(f"limit={limit!r}: give how many snapshots to show, or None for all")
+        raise TypeError(f"limit={limit!r}: give the number of snapshots to show, or None for all")
     if limit is not None and limit < 0:
-        raise ValueError(f"limit={limit}: give how many snapshots to show, or None for all")
+        raise ValueError(f"limit={limit}: give the number of snapshots to show, or None for all")
     last = newest(objects)
     if last is None or limit == 0:
         return Log(objects.url.rstrip("/"), ())

@@ -119,8 +119,8 @@ def _values(path: str, array: ManifestArray, sides: list[Side], values: Any) -> 
     shape = tuple(side.length for side in sides if not side.is_one)
     if given.ndim and given.shape != shape:
         raise WriterError(
-            f"values of shape {given.shape} are given for a region of shape {shape} of variable '{path}', which has "
-            f"shape {array.shape}",
+            f"values of shape {given.shape} were given for a region of shape {shape} of variable '{path}', "
+            f"which has shape {array.shape}",
             variable=path,
             feature="shape",
         )
@@ -246,7 +246,7 @@ def _stored(
     data = b"".join(chunks)
     if not storage.target(f"{folder}/").put_if_absent(key, data):
         raise WriterError(
-            f"'{url}' is there already, and may be what other references need: name a new file",
+            f"'{url}' already exists, and other references may need it. Name a new file",
             feature="existing target",
         )
     rows = {encoding: row for row, encoding in enumerate(dict.fromkeys(encodings))}

@@ -205,7 +205,7 @@ def _counted(at: At | None) -> tuple[int, float | None]:
     except TypeError:
         pass
     raise TypeError(
-        f"{at!r} is no snapshot: give its number, or a time at which it was the newest, as a text such as "
+        f"{at!r} is not a snapshot. Give its number, or a time when it was the newest, as text such as "
         "'2026-01-31T12:00:00Z' or a datetime"
     )
 
@@ -221,14 +221,14 @@ def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:
 
 def _no_store(url: str) -> SourceNotFoundError:
     return SourceNotFoundError(
-        f"'{url}' is no vstack: it has no snapshot. Check the URL, or write one with vds.virtual.to_vstack(...)",
+        f"'{url}' is not a vstack: it has no snapshot. Check the URL, or write one with vds.virtual.to_vstack(...)",
         url=url,
     )
 
 
 def _no_snapshot(url: str, which: str) -> SourceNotFoundError:
     return SourceNotFoundError(
-        f"'{url}' has no snapshot {which}: it was expired, or never made; see vs.Repository.open('{url}').log()",
+        f"'{url}' has no snapshot {which}: it has expired or never existed. See vs.Repository.open('{url}').log()",
         url=url,
     )
 

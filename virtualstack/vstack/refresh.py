@@ -32,7 +32,7 @@ from virtualstack.manifests import (
     ManifestGroup,
 )
 from virtualstack.manifests.manifest import Overlay
-from virtualstack.printable import MAX_SHOWN_ITEMS, printable
+from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
@@ -119,7 +119,7 @@ def refresh(
         ``missing`` is neither ``"keep"`` nor ``"mask"``.
     """
     if missing not in ("keep", "mask"):
-        raise ValueError(f"missing={missing!r}; it is 'keep' or 'mask'")
+        raise ValueError(f"missing={missing!r}; it must be 'keep' or 'mask'")
     shown = shown_in(store.group, open_archive(store.snapshot, store.objects, store.permission))
     stale = stale_sources(shown, storage)
     told = {problem.url: problem for problem in stale.problems}
@@ -155,8 +155,8 @@ def refresh(
 
 
 def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[str]) -> str:
-    parts = [f"refreshed {len(refreshed)} sources"] if refreshed else []
-    return ", ".join(parts + ([f"masked {len(masked)} missing sources"] if masked else []))
+    parts = [f"refreshed {counted(len(refreshed), 'source')}"] if refreshed else []
+    return ", ".join(parts + ([f"masked {counted(len(masked), 'missing source')}"] if masked else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dic
         for dim, axis, numbers in zip(dims, each.array.grid.axes, each.numbers.T, strict=True):
             runs = _runs(name, dim, axis, np.unique(numbers), old, new)
             if region.setdefault(dim, runs) != runs:
-                raise CombineError(f"its variables are in different places along '{dim}': {WRITE_AGAIN}")
+                raise CombineError(f"its variables are at different positions along '{dim}': {WRITE_AGAIN}")
     return region
 
 
@@ -407,7 +407,8 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
         difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
         if difference is not None:
             raise CombineError(
-                f"variable '{name}', whose values stand in the store, has others now: {difference}; {WRITE_AGAIN}"
+                f"variable '{name}', whose values are stored in the store, has different values now: "
+                f"{difference}; {WRITE_AGAIN}"
             )
 
 
@@ -430,7 +431,7 @@ def _check_inline(
     sizes = {dim: sum(own.stop - own.start for _, own in runs) for dim, runs in region.items()}
     if new.sizes != {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}:
         raise CombineError(
-            f"variable '{name}', whose values stand in the store, has sizes {dict(found.sizes)} now: {WRITE_AGAIN}"
+            f"variable '{name}', whose values are stored in the store, has sizes {dict(found.sizes)} now: {WRITE_AGAIN}"
         )
     new = new.transpose(*dims)
     for at, own in pieces:
@@ -439,7 +440,8 @@ def _check_inline(
         difference = values_differ(np.asarray(ours), np.asarray(new[own].values))
         if difference is not None:
             raise CombineError(
-                f"variable '{name}', whose values stand in the store, has others now: {difference}; {WRITE_AGAIN}"
+                f"variable '{name}', whose values are stored in the store, has different values now: "
+                f"{difference}; {WRITE_AGAIN}"
             )
 
 

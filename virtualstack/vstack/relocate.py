@@ -81,8 +81,9 @@ def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
     if found.startswith(PARENT):
         if not is_plain(f"{found}x"):
             raise WriterError(
-                f"'{found}' is no path that may be relative to the store, as '#', '?', '\\', '%' or a control "
-                "character makes another one of it elsewhere: give an absolute path, or rename the folder",
+                f"'{found}' is not a path that may be relative to the store, as '#', '?', '\\', '%' or a "
+                "control character makes another one of it elsewhere: give an absolute path, or rename the "
+                "folder",
                 feature="location",
             )
     else:
@@ -101,7 +102,7 @@ def _folder(folder: str | os.PathLike[str]) -> str:
         raise TypeError(f"relocate() takes URLs or paths of folders, not {folder!r}")
     text = os.fsdecode(folder)
     if not text.strip():
-        raise WriterError(f"{text!r} is no folder: give its URL or path", feature="location")
+        raise WriterError(f"{text!r} is not a folder: give its URL or path", feature="location")
     if f"{text}/".startswith((STORE, PARENT)):
         found = text.rstrip("/") + "/"
         if any(part in ("", ".", "..") for part in found.split("/")[1:-1]):

@@ -14,6 +14,7 @@ from virtualstack.errors import WriterError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.printable import counted
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import Bundles, newest, open_archive, read_group, read_snapshot
@@ -178,8 +179,8 @@ def save(
     """
     if mode not in ("w-", "w"):
         raise ValueError(
-            f"mode={mode!r}; it is 'w-' for a new store, or 'w' to replace what one holds in a new snapshot; "
-            "append_dim= and region= add to it"
+            f"mode={mode!r}; it must be 'w-' for a new store, or 'w' to replace what one holds in a new "
+            "snapshot; append_dim= and region= add to it"
         )
     reached = Storage.from_option(storage)
     objects = ObjectStore(absolute_url(target).rstrip("/") + "/", reached, allow)
@@ -210,16 +211,16 @@ def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) 
         found = objects.first("")
         if found is not None and not found.startswith(f"{FOLDER}/"):
             raise WriterError(
-                f"'{objects.url}' holds other files, such as '{found}', and a vstack is a folder of its own: "
-                "write it to another place, such as a folder in that one",
+                f"'{objects.url}' holds other files, such as '{found}', but a vstack needs its own folder. "
+                "Write it to another location, for example a folder in that one",
                 feature="existing target",
             )
         return EMPTY_STORE
     url = objects.url.rstrip("/")
     if mode == "w-":
         raise WriterError(
-            f"'{url}' is a vstack already, of {number + 1} snapshots: give append_dim= to append to it, or "
-            "mode='w' to put this into its place in a new snapshot",
+            f"'{url}' is already a vstack, of {counted(number + 1, 'snapshot')}. Use append_dim= to append to "
+            "it, or mode='w' to replace its content in a new snapshot",
             feature="existing target",
         )
     arrays = (array for _, node in group.walk() for array in node.arrays.values())

@@ -12,7 +12,7 @@ import pandas as pd
 
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.printable import MAX_SHOWN_ITEMS, printable
+from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import ObjectStore, Storage, check_version
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
 from virtualstack.vstack.format.archive import ReadPermission
@@ -182,7 +182,7 @@ class StoreVerification:
         if self.n_unknown:
             counts.append(f"{self.n_unknown} without size, etag and time in the store, which may have changed")
         told = ", ".join(counts) or "all as they were indexed"
-        lines = [f"snapshot {self.snapshot} of '{self.url}': {self.n_sources} sources, {told}"]
+        lines = [f"snapshot {self.snapshot} of '{self.url}': {counted(self.n_sources, 'source')}, {told}"]
         if self.n_touched:
             lines.append(f"  {self.n_touched} have another time of modification, and the same size and etag")
         lines += [f"  {x.status}: {x.url}" for x in self.problems[:MAX_SHOWN_ITEMS]]

@@ -155,7 +155,7 @@ class Segment:
             ):
                 raise ValueError("its sizes contradict each other")
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise MalformedFileError(f"'{where}' has a segment that is none: {error}; restore it") from error
+            raise MalformedFileError(f"'{where}' has an invalid segment: {error}. Restore it") from error
         return segment
 
 
@@ -218,7 +218,7 @@ class Archive:
         document = load(self.objects.get(key, most=MAX_DOCUMENT_BYTES), url=self.url + key)
         rows = document.get("rows")
         if document.get("name") != ref.name or not isinstance(rows, list) or len(rows) != ref.n:
-            raise MalformedFileError(f"'{self.url}{key}' is no page of {ref.n} rows: restore it", url=self.url + key)
+            raise MalformedFileError(f"'{self.url}{key}' is not a page of {ref.n} rows: restore it", url=self.url + key)
         return rows
 
     def read_placements(self, ref: PageRef, ndim: int, /) -> Placements:
@@ -281,7 +281,9 @@ class Archive:
         if pages == 1:
             most = page_length(segment.columns, n) + index_length(1)
             if size > most:
-                raise MalformedFileError(f"{where} is said to have {size} bytes; it can have {most}: restore it")
+                raise MalformedFileError(
+                    f"{where} is recorded with {size} bytes, but can have at most {most}: restore it"
+                )
             data: bytes | memoryview = self.objects.get(key, most=most)
             if len(data) != size:
                 raise MalformedFileError(f"{where} has {len(data)} bytes and should have {size}: restore it")
@@ -317,7 +319,7 @@ class Archive:
         found = SourcePage.from_json(document, where=self.url + key)
         n = min(PAGE_SOURCES, segment.n_sources - page * PAGE_SOURCES)
         if (document.get("segment"), document.get("page")) != (segment.name, page):
-            raise MalformedFileError(f"'{self.url}{key}' is another object than it should be: restore it")
+            raise MalformedFileError(f"'{self.url}{key}' is not the object that it should be: restore it")
         if len(found.rows) != n:
             raise MalformedFileError(f"'{self.url}{key}' has {len(found.rows)} sources and should have {n}: restore it")
         return found

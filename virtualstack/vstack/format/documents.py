@@ -107,7 +107,7 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
             f"'{url}' is damaged: {error}; restore it, or open another snapshot", url=url
         ) from error
     if not isinstance(document, dict):
-        raise MalformedFileError(f"'{url}' is no object of a vstack: restore it", url=url)
+        raise MalformedFileError(f"'{url}' is not an object of a vstack: restore it", url=url)
     return document
 
 
@@ -209,7 +209,7 @@ class Table:
             if not isinstance(tail, list):
                 raise TypeError(f"tail {tail!r}")
         except (KeyError, TypeError, ValueError) as error:
-            raise MalformedFileError(f"'{where}' has a table that is none: {error!r}; restore it") from error
+            raise MalformedFileError(f"'{where}' has an invalid table: {error!r}. Restore it") from error
         return cls(pages, tuple(tail))
 
 

@@ -167,7 +167,7 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
                 told.append(f"... and {len(changes) - len(told)} more")
             said = None if message is None else message[:_MAX_LOG_CHARACTERS]
             return LogEntry(number=number, time=float(time), message=said, changes=tuple(told))
-    raise MalformedFileError(f"'{url}' is no snapshot of a vstack: restore it, or expire it", url=url)
+    raise MalformedFileError(f"'{url}' is not a snapshot of a vstack: restore it, or expire it", url=url)
 
 
 def number_at(objects: Objects, last: int, moment: float, /) -> int:
@@ -268,7 +268,7 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: Bundles | None =
     key = bundle_key(name)
     if size > MAX_BUNDLE_BYTES:
         raise MalformedFileError(
-            f"'{objects.url}{key}' is said to have {size} bytes; {MAX_BUNDLE_BYTES} are read: restore it"
+            f"'{objects.url}{key}' is recorded with {size} bytes, but at most {MAX_BUNDLE_BYTES} are read: restore it"
         )
     data = objects.get(key, most=MAX_BUNDLE_BYTES)
     if len(data) != size:

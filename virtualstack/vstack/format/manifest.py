@@ -203,7 +203,7 @@ class StoredManifest(UnreadManifest):
             sorted_key = key if order is None else key[order]
             begins = np.flatnonzero(np.append(True, sorted_key[1:] != sorted_key[:-1]))
             if len(begins) > _MAX_PAGES:
-                raise ManifestError(f"{len(begins)} pages are asked for at once, and at most {_MAX_PAGES} are read")
+                raise ManifestError(f"{len(begins)} pages were requested at once, but at most {_MAX_PAGES} are read")
             runs = list(zip(begins.tolist(), [*begins[1:].tolist(), n], strict=True))
 
             def fill(run: tuple[int, int]) -> None:
@@ -262,7 +262,7 @@ class _Rows:
             entries["location"] = codes
         else:
             if source.min() < INLINE_ROW:
-                raise ManifestError("a row has a source that is none")
+                raise ManifestError("a row has an invalid source")
             location = np.where(source == MISSING_ROW, ABSENT, np.where(source == EMPTY_ROW, EMPTY, INLINE))
             at = np.flatnonzero(source >= 0)
             if len(at):

@@ -62,7 +62,7 @@ def snapshot_key(number: int, /) -> str:
         No snapshot can have this number.
     """
     if not 0 <= number <= _LAST_SNAPSHOT:
-        raise ManifestError(f"{number} is no number of a snapshot: they count from 0 to {_LAST_SNAPSHOT}")
+        raise ManifestError(f"{number} is not the number of a snapshot: numbers go from 0 to {_LAST_SNAPSHOT}")
     return f"{SNAPSHOTS}/{_LAST_SNAPSHOT - number:012d}.json.gz"
 
 
@@ -85,7 +85,7 @@ def made_at(name: str, /) -> float:
 
 def _checked(name: str) -> str:
     if len(name) != 24 or not set(name) <= set("0123456789abcdef"):
-        raise ManifestError(f"{name[:100]!r} is no name of an object of a vstack")
+        raise ManifestError(f"{name[:100]!r} is not a name of an object of a vstack")
     return name
 
 
@@ -152,9 +152,9 @@ def count_seconds(moment: Moment, /) -> float:
         The moment is of another type.
     """
     if not isinstance(moment, str | datetime | np.datetime64):
-        raise TypeError(f"{moment!r} is no time: give a text such as '2026-01-31T12:00:00Z', or a datetime")
+        raise TypeError(f"{moment!r} is not a time: give a text such as '2026-01-31T12:00:00Z', or a datetime")
     if moment != moment:
-        raise ValueError(f"{moment!r} is no time")
+        raise ValueError(f"{moment!r} is not a time")
     if isinstance(moment, np.datetime64):
         return float((moment - np.datetime64(0, "s")) / np.timedelta64(1, "s"))
     if isinstance(moment, str):
@@ -162,7 +162,7 @@ def count_seconds(moment: Moment, /) -> float:
             moment = datetime.fromisoformat(moment.strip())
         except ValueError as error:
             raise ValueError(
-                f"{moment!r} is no time: give one such as '2026-01-31' or '2026-01-31T12:00:00Z', or a number"
+                f"{moment!r} is not a time: give one such as '2026-01-31' or '2026-01-31T12:00:00Z', or a number"
             ) from error
         moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     if moment.tzinfo is None:

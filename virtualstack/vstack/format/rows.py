@@ -181,7 +181,7 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
     """
     found, body, checksum = bytes(data[:SHARD_MARK_BYTES]), bytes(data[SHARD_MARK_BYTES:-4]), bytes(data[-4:])
     if found != mark:
-        raise MalformedFileError(f"{where} is another object than it should be; restore it, or open another snapshot")
+        raise MalformedFileError(f"{where} is not the object that it should be; restore it, or open another snapshot")
     spots = np.frombuffer(body, "<u8").reshape(-1, 2)
     present = spots[:, 0] != _NO_PAGE
     if _checksum(body) != checksum or bool((spots[present] > size).any()) or bool((spots[present].sum(1) > size).any()):
@@ -272,7 +272,7 @@ class Placements:
                 raise ValueError(f"numbers of dtype '{numbers.dtype}'")
             table = numbers.reshape(len(rows), width(ndim))
         except (ValueError, TypeError, OverflowError) as error:
-            raise MalformedFileError(f"'{where}' has placements that are none: {error}; restore it") from error
+            raise MalformedFileError(f"'{where}' has invalid placements: {error}. Restore it") from error
         found = cls(table)
         begins, counts = found.begins, found.counts
         if (
@@ -281,7 +281,7 @@ class Placements:
             or (counts < 1).any()
             or (np.abs(table) > _LIMIT).any()
         ):
-            raise MalformedFileError(f"'{where}' has a placement with numbers that are none: restore it")
+            raise MalformedFileError(f"'{where}' has a placement with invalid numbers: restore it")
         with np.errstate(over="ignore"):
             reach = np.abs(found.strides.astype(float)) * (counts - 1)
         if (reach.sum(1) + table[:, 1] > _LIMIT).any():

@@ -22,6 +22,7 @@ from virtualstack.manifests.serialised.headers import (
     to_text,
 )
 from virtualstack.manifests.serialised.values import Heap, UnstorableError, to_count, to_mapping
+from virtualstack.printable import counted
 from virtualstack.vstack.format.documents import Table, dump, load
 from virtualstack.vstack.format.names import FORMAT, format_time
 
@@ -120,7 +121,7 @@ class Snapshot:
     signatures: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<snapshot {self.number} of {format_time(self.time)}: {len(self.arrays)} variables>"
+        return f"<snapshot {self.number} of {format_time(self.time)}: {counted(len(self.arrays), 'variable')}>"
 
     def encode(self) -> bytes:
         """Return the bytes of the object.
@@ -166,7 +167,7 @@ class Snapshot:
             if isinstance(error, MalformedFileError):
                 raise
             raise MalformedFileError(
-                f"'{url}' is no snapshot of a vstack: {error!r}; restore it, or open another one", url=url
+                f"'{url}' is not a snapshot of a vstack: {error!r}; restore it, or open another one", url=url
             ) from error
 
 
@@ -224,7 +225,7 @@ def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
             bundle=None if bundle is None else to_text(bundle["name"]),
         )
     except (ManifestError, KeyError, TypeError) as error:
-        raise MalformedFileError(f"'{url}' is no snapshot of a vstack: {error!r}; restore it", url=url) from error
+        raise MalformedFileError(f"'{url}' is not a snapshot of a vstack: {error!r}; restore it", url=url) from error
 
 
 def _stored(path: str, write: Any, what: Any, heap: Heap) -> dict[str, Any]:
@@ -298,7 +299,7 @@ def _path(path: str) -> str:
     if path.count("/") > MAX_DEPTH:
         raise ManifestError(f"the path {path[:100]!r}... has more than {MAX_DEPTH} parts")
     if path and (not path.startswith("/") or any(part in ("", ".", "..") for part in path[1:].split("/"))):
-        raise ManifestError(f"{path[:200]!r} is no path of a group or array")
+        raise ManifestError(f"{path[:200]!r} is not a path of a group or array")
     return path
 
 
@@ -322,7 +323,7 @@ def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: s
 
 def _time(data: Any) -> float:
     if type(data) not in (int, float):
-        raise ManifestError(f"{data!r} is no time")
+        raise ManifestError(f"{data!r} is not a time")
     return float(data)
 
 

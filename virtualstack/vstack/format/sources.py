@@ -112,7 +112,7 @@ class SourcePage:
             columns += [nulls if document.get(name) is None else document[name] for name in _OPTIONAL_COLUMNS]
             rows = tuple(zip(*columns, strict=True))
         except (KeyError, TypeError, ValueError) as error:
-            raise MalformedFileError(f"'{where}' is no page of sources: {error!r}; restore it") from error
+            raise MalformedFileError(f"'{where}' is not a page of sources: {error!r}; restore it") from error
         return cls(tuple(_checked(row, where) for row in rows))
 
 
@@ -131,7 +131,7 @@ def _checked(row: Sequence[Any], where: str) -> SourceRow:
             if is_number and prefix >= 0 and (size is None or 0 <= size < 1 << 63):
                 times = [None if x is None else float(x) for x in (time, latest)]
                 return SourceRow(prefix, suffix, size, times[0], etag, times[1], digest)
-    raise MalformedFileError(f"'{where}' has the source {str(row)[:200]}, which is none: restore it")
+    raise MalformedFileError(f"'{where}' has the source {str(row)[:200]}, which is not valid: restore it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

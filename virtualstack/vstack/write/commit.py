@@ -157,8 +157,8 @@ def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
         is_there = False
     if not is_there:
         raise ConflictError(
-            f"snapshot {number} of '{objects.url.rstrip('/')}', which this change was made for, was expired since, and "
-            "nothing of it was committed: open the store again, and make the change there"
+            f"snapshot {number} of '{objects.url.rstrip('/')}', which this change is based on, has expired, "
+            "and nothing was committed. Open the store again, and repeat the change"
         )
 
 
@@ -169,8 +169,8 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
     kept = objects.target.list(segment_folder(segment.name))
     if not set(keys) <= set(kept):
         raise ConflictError(
-            f"what was written to '{objects.url.rstrip('/')}' was expired before it was committed, and nothing of it "
-            "was: write it again, and expire with a grace period that is longer than writers take"
+            f"what was written to '{objects.url.rstrip('/')}' expired before it was committed, and nothing "
+            "was committed. Write it again, and use expire with a grace period longer than writers take"
         )
 
 

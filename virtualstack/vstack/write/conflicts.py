@@ -103,8 +103,8 @@ def _rebased(path: str, change: ArrayEdit, old: ArrayNode | None, head: Snapshot
 
 def _conflict(what: str, url: str, head: Snapshot) -> ConflictError:
     return ConflictError(
-        f"another writer has changed {what} of '{url}' (snapshot {head.number}) since this change was begun, and "
-        "nothing of it was committed: open the store again, and make the change there"
+        f"another writer has changed {what} of '{url}' (snapshot {head.number}) since this change was begun, "
+        "and nothing was committed. Open the store again, and repeat the change"
     )
 
 
