@@ -47,7 +47,7 @@ def test_log_lists_snapshots(store, capsys):
     assert numbers == ["1", "0"]
     assert "the second" in lines[0]
     assert main(["log", store, "-n", "1"]) == 0
-    assert capsys.readouterr().out.startswith("<1 snapshots")
+    assert capsys.readouterr().out.startswith("<1 snapshot of")
 
 
 def test_diff_shows_what_was_appended(store, capsys):

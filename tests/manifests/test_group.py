@@ -24,7 +24,7 @@ def test_nodes_are_found_by_path():
         root["science/w"]
     with pytest.raises(KeyError, match="no 'x' on the way"):
         root["t/x"]
-    assert repr(root) == "ManifestGroup(1 arrays, 1 groups, url='file:///a')"
+    assert repr(root) == "ManifestGroup(1 array, 1 group, url='file:///a')"
 
 
 def test_arrays_change_at_every_depth():

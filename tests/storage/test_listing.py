@@ -119,7 +119,7 @@ def test_nothing_that_matches_is_an_error(folder, s3):
 
 def test_what_cannot_be_listed_is_an_error():
     with pytest.raises(
-        StorageError, match="a web server cannot list its files, so a pattern cannot be matched. Give a list"
+        StorageError, match=r"a web server cannot list its files, so a pattern cannot be matched. Give a list"
     ):
         find_urls(["https://example.org/*.nc"])
     with pytest.raises(StorageError, match="the name of a bucket cannot be a pattern"):

@@ -101,9 +101,9 @@ def test_what_never_was(url):
 @pytest.mark.parametrize("at", [4.0, True, date(2000, 1, 4), [0], b"0"])
 def test_what_is_neither_a_number_nor_a_time(url, at):
     """Is told in words."""
-    with pytest.raises(TypeError, match="is not a snapshot. Give its number, or a time"):
+    with pytest.raises(TypeError, match=r"is not a snapshot. Give its number, or a time"):
         Repository.open(url, at=at)
-    with pytest.raises(TypeError, match="is not a snapshot. Give its number, or a time"):
+    with pytest.raises(TypeError, match=r"is not a snapshot. Give its number, or a time"):
         xr.open_dataset(url, engine="virtualstack", at=at)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from virtualstack.errors import ManifestError
 from virtualstack.location import Access
 from virtualstack.manifests.array import ManifestArray
+from virtualstack.printable import counted
 
 __all__ = ["ManifestGroup", "ManifestNode", "Refusal", "text_arrays", "unnamed_coordinates"]
 
@@ -148,7 +149,8 @@ class ManifestGroup:
         return node
 
     def __repr__(self) -> str:
-        return f"ManifestGroup({len(self.arrays)} arrays, {len(self.groups)} groups, url={self.url!r})"
+        inside = f"{counted(len(self.arrays), 'array')}, {counted(len(self.groups), 'group')}"
+        return f"ManifestGroup({inside}, url={self.url!r})"
 
 
 def text_arrays(group: ManifestGroup, /) -> frozenset[str]:

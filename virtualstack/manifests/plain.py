@@ -19,6 +19,7 @@ from virtualstack.manifests.counted import CountedManifest
 from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.manifest import hollow
+from virtualstack.printable import counted
 
 __all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes", "why_not_plain"]
 
@@ -313,9 +314,9 @@ def describe(array: ManifestArray, /) -> str:
     count, manifest = array.in_memory().summary(), array.in_memory().compact()
     codecs = sorted({" + ".join(codec.name for codec in x.codecs) or "uncompressed" for x in manifest.encodings})
     lines = [
-        f"{array.dtype} {array.shape}, {array.grid!r}: {count.n_chunks} chunks",
+        f"{array.dtype} {array.shape}, {array.grid!r}: {counted(count.n_chunks, 'chunk')}",
         f"{count.n_references} references, {count.n_inline} inline, {count.n_empty} EMPTY, {count.n_absent} ABSENT; "
-        f"{count.nbytes} stored bytes in {len(manifest.locations)} sources",
+        f"{count.nbytes} stored bytes in {counted(len(manifest.locations), 'source')}",
         f"codecs: {'; '.join(codecs) or 'none'}",
         *ArrayForm.from_array(array).lines(),
     ]

@@ -69,8 +69,8 @@ class Expired:
         )
         if self.spared:
             text += (
-                f"; {counted(len(self.spared), 'snapshot')} kept for now, newest at some time within the "
-                "grace period (use grace=timedelta(0) if nobody reads or writes)"
+                f"; {counted(len(self.spared), 'snapshot')} stay for now: they were the newest within "
+                "the grace period (use grace=timedelta(0) if nobody reads or writes)"
             )
         return text + ">"
 
