@@ -120,7 +120,7 @@ def test_what_is_too_large_to_be_compared_is_named():
         array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="depth")
         return xr.Dataset({"depth": (("y", "x"), array), "v": ("time", [i])}, coords={"time": [i]})
 
-    with pytest.raises(CombineError, match=r"6\.4 GB from each of 3 files .*'compat': 'override'"):
+    with pytest.raises(CombineError, match=r"6\.4 GB from each of 3 files\. .*'compat': 'override'"):
         combine_datasets([part(i) for i in range(3)])
     made = combine_datasets(
         [part(i) for i in range(3)], CombineOptions.from_options(combine_options={"compat": "override"})
@@ -169,9 +169,7 @@ def test_labels_of_many_files_that_alternate_are_refused_before_memory_is_full()
     how = CombineOptions.from_options(join="outer", combine="nested", concat_dim="t")
     shifted = combine_datasets([part(i, 1000.0 * (i % 2)) for i in range(40)], how)
     assert shifted.v.shape == (40, 1 << 12, (1 << 14) + 1000)
-    message = (
-        r"labels of 'x' alternate between files: aligning 40 of them .* 's3://bucket/3\d.nc' the last .*tolerance="
-    )
+    message = r"labels of 'x' alternate between files: aligning 40 files .* 's3://bucket/3\d.nc'.*tolerance="
     with pytest.raises(CombineError, match=message):
         combine_datasets([part(i, 0.5 * (i % 2)) for i in range(40)], how)
 

@@ -105,7 +105,7 @@ def test_a_fill_value_is_one_of_decoded_values(path):
 
 def test_a_fill_value_without_a_place_is_refused(path):
     vds = vs.open_virtual_dataset(path)
-    with pytest.raises(CombineError, match=r"'packed' .* no stored 'int16' with .* decode to 0\.3"):
+    with pytest.raises(CombineError, match=r"'packed' .* no stored value of dtype 'int16' with .* decodes to 0\.3"):
         vds[["packed"]].virtual.reindex(lat=[0.0], fill_value=0.3)
     with pytest.raises(CombineError, match=r"'short' has dtype 'int16', which cannot store fill_value=100000"):
         vds[["short"]].virtual.reindex(lat=[0.0], fill_value=100000)

@@ -42,9 +42,9 @@ def test_ranges_of_a_file(path):
 
 def test_a_range_past_the_end(path):
     """The size is known before reading."""
-    with pytest.raises(StorageError, match=r"has 10240 bytes, but 2 bytes from offset 10239 were asked for"):
+    with pytest.raises(StorageError, match=r"has 10240 bytes, but 2 bytes from offset 10239 were requested"):
         open_source(path).read(10239, 2)
-    with pytest.raises(StorageError, match=r"has 10240 bytes, but 1 bytes from offset 20000 were asked for"):
+    with pytest.raises(StorageError, match=r"has 10240 bytes, but 1 bytes from offset 20000 were requested"):
         open_source(path).read_ranges([(0, 1), (20000, 1)])
 
 

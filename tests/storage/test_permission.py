@@ -106,7 +106,7 @@ def test_what_any_store_may_name(url):
         ("http://127.0.0.1:8000/a", r"whose host is loopback. .* allow=\[\"http://127.0.0.1:8000/\"\]"),
         ("http://169.254.169.254/latest/meta-data", "whose host is link-local"),
         ("http://localhost/a", "whose host has a name of a private network"),
-        ("http://2130706433/a", "whose host is no plain IPv4 address"),
+        ("http://2130706433/a", "whose host is not a plain IPv4 address"),
         ("https://rebound.org/a", "whose host is private"),
         ("https://public.org@127.0.0.1/a", "whose host is not spelt plainly, or has a user"),
         ("https://user:word@public.org/a", "has a user before it. No store should name such a URL"),

@@ -150,9 +150,7 @@ def test_given_credentials_are_the_only_ones(monkeypatch):
         open_source("s3://b/k", storage=make(server, key="mine", secret="x", token="t"))
         assert server.log[-1][3]["x-amz-security-token"] == "t"
         server.mode = "refuse_signed"
-        message = (
-            "the credentials in storage=: the server answered 403 Forbidden: InvalidAccessKeyId. Give one that may"
-        )
+        message = "the credentials in storage=: the server answered 403 Forbidden: InvalidAccessKeyId. Give credentials that have access"
         with pytest.raises(StorageError, match=message):
             open_source("s3://b/k", storage=make(server, key="mine", secret="x"))
 
@@ -223,7 +221,7 @@ def test_options_nobody_knows(s3):
 def test_credentials_that_cannot_be_used(monkeypatch, tmp_path):
     """A missing account or credentials file is said for the identity it belongs to."""
     with pytest.raises(
-        StorageError, match=r"anonymous: .*Account must be specified.*Give one that may: .*account_name"
+        StorageError, match=r"anonymous: .*Account must be specified.*Give credentials that have access: .*account_name"
     ):
         open_source("az://container/key")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nope.json"))

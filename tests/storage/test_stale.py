@@ -96,7 +96,7 @@ def test_a_source_that_shrank_is_an_error_all_the_same(changing):
     put(NEW)
     expected = storage.source(url).location
     put(OLD)
-    with pytest.raises(StorageError, match=r"has 10 bytes, but 2 bytes from offset 10 were asked for"):
+    with pytest.raises(StorageError, match=r"has 10 bytes, but 2 bytes from offset 10 were requested"):
         storage.with_stale("ignore").source(url, expected=expected).read(10, 2)
 
 
