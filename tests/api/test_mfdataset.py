@@ -585,7 +585,7 @@ def test_packed_numbers_without_a_missing_value_are_refused(tmp_path):
     options = {"join": "outer", "drop_variables": "area"}
     with pytest.raises(
         CombineError,
-        match=r"no stored 'int16' with scale_factor = .*decode to a missing value; give fill_value=\{'v'.*unpack=True",
+        match=r"no stored value of dtype 'int16' with scale_factor = .*decodes to a missing value. Set fill_value=\{'v'.*unpack=True",
     ):
         vs.open_virtual_mfdataset(paths, **options)
     expected = plain(paths, combine="nested", concat_dim="time", **options)
@@ -593,7 +593,7 @@ def test_packed_numbers_without_a_missing_value_are_refused(tmp_path):
     filled = vs.open_virtual_mfdataset(paths, combine_options={"fill_value": {"v": -4.5}}, **options)
     opened = [xr.load_dataset(path, drop_variables="area") for path in paths]
     check(filled, xr.combine_nested(opened, concat_dim="time", join="outer", fill_value={"v": -4.5}))
-    with pytest.raises(CombineError, match=r"known to decode to 0\.3"):
+    with pytest.raises(CombineError, match=r"decodes to 0\.3"):
         vs.open_virtual_mfdataset(paths, combine_options={"fill_value": 0.3}, **options)
 
 

@@ -135,7 +135,7 @@ def test_variables_that_get_two_dimensions_have_them_in_the_order_of_xarray(tmp_
 
 MISUSES = {
     "names 't' twice": (["t", "t"], lambda a, b: [[a], [b]]),
-    r"lists along \['q'\] have lengths \[2\] where '.*0.nc' stands and \[1\] where '.*1.nc'": (
+    r"lists along \['q'\] have lengths \[2\] at '.*0.nc' and \[1\] at '.*1.nc'": (
         ["t", "q"],
         lambda a, b: [[a, b], [b]],
     ),
@@ -214,7 +214,7 @@ def test_a_date_that_stored_days_cannot_hold_is_refused(tmp_path):
         assert file["b"].units.startswith("days since")
         assert file["b"].dtype == np.int64
     options = {"combine_options": {"fill_value": {"b": np.datetime64("1999-01-01T12")}}}
-    with pytest.raises(CombineError, match=r"no stored 'int64' with .* decodes to np.datetime64"):
+    with pytest.raises(CombineError, match=r"no stored value of dtype 'int64' with .* decodes to np.datetime64"):
         vs.open_virtual_mfdataset(paths, join="outer", **options)
 
 

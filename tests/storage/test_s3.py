@@ -150,7 +150,9 @@ def test_given_credentials_are_the_only_ones(monkeypatch):
         open_source("s3://b/k", storage=make(server, key="mine", secret="x", token="t"))
         assert server.log[-1][3]["x-amz-security-token"] == "t"
         server.mode = "refuse_signed"
-        message = "the credentials in storage=: the server answered 403 Forbidden: InvalidAccessKeyId. Give credentials that have access"
+        message = (
+            "the credentials in storage=: the server answered 403 Forbidden: InvalidAccessKeyId.. Give credentials"
+        )
         with pytest.raises(StorageError, match=message):
             open_source("s3://b/k", storage=make(server, key="mine", secret="x"))
 

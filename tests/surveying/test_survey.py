@@ -769,7 +769,7 @@ def test_files_without_a_dimension_stay_in_the_order_given(tmp_path):
     assert found.dim is None
     assert names(found.table["url"]) == ["3.nc", "2.nc", "1.nc", "0.nc"]
     assert found.eras["files"].tolist() == [2, 2]
-    assert "in the order given" in str(found)
+    assert "in the given order" in str(found)
     assert "era 1: 3.nc on, 2 files" in str(found)
 
 
