@@ -10,6 +10,8 @@ __all__ = ["MAX_SHOWN_ITEMS", "counted", "first_names", "printable"]
 MAX_SHOWN_ITEMS = 20
 """Items of a list that a representation or a message shows; it counts the others."""
 
+_MAX_NAMES = 5
+
 # Control characters (C0 except tab and newline, and C1), and characters that reverse the direction of text.
 _ODD = re.compile("[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 

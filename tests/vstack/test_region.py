@@ -157,15 +157,18 @@ def test_options_are_checked(tmp_path, url, first):
     """Before anything is read."""
     part = virtual(write(tmp_path / "1.nc", dataset([2, 3], seed=1)))
     for region, options, error, match in (
-        ({"time": slice(2, 4)}, {"append_dim": "time"}, ValueError, "give one of them"),
+        ({"time": slice(2, 4)}, {"append_dim": "time"}, ValueError, "Give only one of them"),
         ({"time": slice(2, 6, 2)}, {}, ValueError, "without a step"),
         ({"time": 9}, {}, IndexError, "index 9 is out of bounds"),
-        *((x, {}, ValueError, f"region={re.escape(repr(x))}; it is 'auto', or names") for x in ("all", 3, ["time"])),
-        ("auto", {"join": "left"}, ValueError, "join='left' and ordered=True say how append_dim= adds"),
+        *(
+            (x, {}, ValueError, f"region={re.escape(repr(x))}; it must be 'auto', or a mapping")
+            for x in ("all", 3, ["time"])
+        ),
+        ("auto", {"join": "left"}, ValueError, "join='left' and ordered=True require append_dim="),
     ):
         with pytest.raises(error, match=match):
             place(url, part, region, **options)
-    with pytest.raises(ValueError, match="combine_options say how"):
+    with pytest.raises(ValueError, match="combine_options= requires"):
         part.virtual.to_vstack(url, mode="w", combine_options={"compat": "override"})
 
 

@@ -260,7 +260,9 @@ def test_relative_sources_are_relocated_by_their_name(tmp_path):
 
 
 CLIMBS = "leads out of the folder that holds the store"
-UNREADABLE = "is no path that may be relative to the store"  # readers would not take the locations, or the store at all
+UNREADABLE = (
+    "is not a path that may be relative to the store"  # readers would not take the locations, or the store at all
+)
 INSIDE = "lies in the store, where no relocation could move it from again"
 
 

@@ -178,7 +178,7 @@ def with_heap(x):
     with_attribute({"array": ["<U2", [1], [0, 8]]})(x)
 
 
-TOO_LARGE = "is said to have 1099511627776 bytes"
+TOO_LARGE = "is recorded with 1099511627776 bytes"
 NO_BYTES = "that has no bytes"  # whoever makes lists of these, as a view does, would fill the memory
 TRAPS = {
     "size of the bundle": (lambda x: x["bundle"].update(size=1 << 40), TOO_LARGE),
