@@ -585,7 +585,7 @@ def test_packed_numbers_without_a_missing_value_are_refused(tmp_path):
     options = {"join": "outer", "drop_variables": "area"}
     with pytest.raises(
         CombineError,
-        match=r"no stored value of dtype 'int16' with scale_factor = .* to a missing value.*fill_value=\{'v'.*unpack=True",
+        match=r"no stored value of dtype 'int16' with scale.* to a missing value.*fill_value=\{'v'.*unpack=True",
     ):
         vs.open_virtual_mfdataset(paths, **options)
     expected = plain(paths, combine="nested", concat_dim="time", **options)

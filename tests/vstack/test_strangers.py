@@ -598,7 +598,7 @@ def test_nothing_is_written_behind_the_last_number(strangers):
     folder = newest_snapshot(strangers).parent
     shutil.copyfile(newest_snapshot(strangers), folder / f"{0:012d}.json.gz")
     change(strangers, lambda document: document.update(number=last))
-    with pytest.raises(ManifestError, match="no number of a snapshot"):
+    with pytest.raises(ManifestError, match="not the number of a snapshot"):
         vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
     assert len(list(folder.iterdir())) == 2
 
