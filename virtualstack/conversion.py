@@ -14,7 +14,7 @@ from virtualstack.kerchunk.writer import SUFFIXES as REFERENCES
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
-from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.listing import found_url
 from virtualstack.vstack import save
 
@@ -108,8 +108,7 @@ def convert(
     """
     suffix = _suffix(target)
     reached = Storage.from_option(storage)
-    dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
-    options = ReadOptions(drop_variables=dropped, inline_limit=inline_limit, allow=read_allowed_urls(allow))
+    options = ReadOptions.from_options(drop_variables=drop_variables, inline_limit=inline_limit, allow=allow)
     (group,) = scan([found_url(source)], reader=reader, storage=reached, options=options)
     account_for(group, "skip" if unsupported == "skip" else "inline", with_children=True)
     if suffix == ICECHUNK:
@@ -120,6 +119,7 @@ def convert(
             target,
             storage=reached,
             message=message,
+            mode="w",
             inline_limit=inline_limit,
             rewrite=rewrite,
             absent=absent,

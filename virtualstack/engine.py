@@ -15,9 +15,9 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
 
 from virtualstack.dataset import text_coordinates
-from virtualstack.dataset.opening import Opening, Unsupported, account_for
+from virtualstack.dataset.opening import Opening, account_for
 from virtualstack.errors import ReaderError
-from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.lazy import lazy_variable
 from virtualstack.loading import pyproj_before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates

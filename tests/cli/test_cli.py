@@ -145,7 +145,7 @@ def test_build_replaces_nothing_unasked(name, files, tmp_path, capsys):
         assert cube.sizes["time"] == 2
 
 
-@pytest.mark.parametrize("name", ["a.vstack", "a.json"])
+@pytest.mark.parametrize("name", ["a.vstack", "a.json", "a.icechunk"])
 def test_build_adds_to_what_is_there(name, files, tmp_path, capsys):
     """The remedy that the message names adds other days, and refuses days that are there."""
     output = str(tmp_path / name)
@@ -159,15 +159,6 @@ def test_build_adds_to_what_is_there(name, files, tmp_path, capsys):
     capsys.readouterr()
     assert main(["build", files[2], "-o", output, "--append", "time"]) == 1
     assert "'time'" in error_of(capsys)
-
-
-def test_build_names_the_way_to_add_to_icechunk(files, tmp_path, capsys):
-    """The message had an option of the command within a call of Python."""
-    target = str(tmp_path / "a.icechunk")
-    assert main(["build", *files, "-o", target, "--append", "time"]) == 1
-    error = error_of(capsys)
-    assert "In Python, vds.virtual.to_icechunk adds to a session of it" in error
-    assert error.count("--append") == 1
 
 
 def test_build_does_not_take_its_output_for_an_input(files, tmp_path, capsys):

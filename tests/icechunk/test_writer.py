@@ -159,7 +159,33 @@ def test_sessions_that_only_read_are_refused(tmp_path):
     with pytest.raises(WriterError, match="writable_session"):
         vds.virtual.to_icechunk(session.store)
     with pytest.raises(TypeError, match=r"session\.store"):
+        vds.virtual.to_icechunk(session.store.session.config)
+
+
+def test_a_path_names_a_repository_which_is_created_or_opened(tmp_path):
+    """The call commits to the branch main, with the containers that icechunk itself needs to read the sources."""
+    target = tmp_path / "a.icechunk"
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc"))
+    vds.virtual.to_icechunk(target)
+    with pytest.raises(WriterError, match="mode='w'"):
+        vds.virtual.to_icechunk(target)
+    vds.virtual.to_icechunk(str(target), mode="w")
+    vds.virtual.to_icechunk(target, group="again/below")
+    storage = icechunk.local_filesystem_storage(str(target))
+    access = {f"file://{tmp_path}/": icechunk.credentials.LocalFileSystemAccess}
+    repo = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access)
+    for group in ("", "again/below"):
+        read = xr.open_zarr(repo.readonly_session("main").store, group=group, consolidated=False)
+        with xr.open_dataset(tmp_path / "a.nc") as expected:
+            xr.testing.assert_equal(read.load(), expected)
+
+
+def test_a_path_of_other_files_is_no_repository(tmp_path):
+    """A folder of files is not made a repository, and stays as it is."""
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc"))
+    with pytest.raises(WriterError, match="is no Icechunk repository"):
         vds.virtual.to_icechunk(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.nc"]
 
 
 def test_icechunk_is_named_where_it_is_not_installed(tmp_path, monkeypatch):

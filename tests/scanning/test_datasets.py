@@ -53,3 +53,19 @@ def test_a_group_that_cannot_be_opened_raises_or_is_left_out(paths):
     assert left.encoding["source"].endswith("1.nc")
     with pytest.raises(ReaderError, match="lunar"):
         found[:1].datasets(on_error="skip")
+
+
+@pytest.mark.parametrize("option", ["unsupported", "on_error"])
+def test_an_unknown_word_is_an_error(paths, option):
+    """A word with a typing error was taken for the default."""
+    with pytest.raises(ValueError, match=f"{option}='inlin'"):
+        vs.scan(paths).datasets(**{option: "inlin"})
+
+
+def test_options_are_those_of_opening_a_file(paths):
+    """A group below the root needs a tree, "raise" inlines nothing, and a word for the limit is read."""
+    options = vs.readers.ReadOptions.from_options(group="/a/", drop_variables="x", inline_limit="1 KiB")
+    assert (options.is_tree, options.drop_variables, options.inline_limit) == (True, {"x"}, 1024)
+    assert vs.readers.ReadOptions.from_options(unsupported="raise").inline_limit == 0
+    with pytest.raises(ValueError, match="unsupported='no'"):
+        vs.readers.ReadOptions.from_options(unsupported="no")

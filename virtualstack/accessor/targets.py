@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Targets:
 
     def to_icechunk(
         self,
-        store: Any,
+        store: str | os.PathLike[str] | Any,
         /,
         *,
         group: str | None = None,
@@ -156,9 +156,9 @@ class Targets:
         join: Literal["exact", "left", "outer"] = "exact",
         combine_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write references into a session of Icechunk, or add to a group of the session.
+        """Write references into an Icechunk repository or a session of it, or add to a group of it.
 
-        Commit the session afterwards; ``xr.open_zarr(session.store)`` opens what was written. Everything is checked
+        Commit a session afterwards; ``xr.open_zarr(session.store)`` opens what was written. Everything is checked
         before anything is written: if a check fails, the session is as it was. If Icechunk fails during the write, the
         changes are undone, unless the session already had other changes. Each reference has a checksum if one is known:
         the etag on S3, otherwise the modification time. With it, Icechunk refuses to read files that have changed.
@@ -170,9 +170,10 @@ class Targets:
         Parameters
         ----------
         store
-            The store of a session, ``session.store``, with ``session = repo.writable_session("main")``. The repository
-            needs a virtual chunk container for each folder or bucket of sources. The error names containers that are
-            missing.
+            Local path or S3 URL of a repository, such as ``"x.icechunk"``: the call commits to its branch ``"main"``. A
+            repository that does not exist is created, with a virtual chunk container for each folder or bucket of
+            sources. Or the store of a session, ``session.store``, with ``session = repo.writable_session("main")``. An
+            existing repository needs the containers. The error names those that are missing.
         group
             Path of the group in the repository. By default it is the root.
         mode
@@ -241,9 +242,11 @@ class Targets:
         array([1., 2.])
         """
         from virtualstack.icechunk.append import to_icechunk
+        from virtualstack.icechunk.repositories import save_icechunk
 
         made = self.to_group()
-        to_icechunk(
+        write: Callable[..., Any] = save_icechunk if isinstance(store, str | os.PathLike) else to_icechunk
+        write(
             made,
             store,
             path=group,

@@ -13,8 +13,8 @@ from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
 from virtualstack.combine import Combine, CombineOptions, Join, Labelling, Nested, combine_trees
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import get_refusals, with_refusals
-from virtualstack.dataset.opening import OnError, Opening, Unsupported
-from virtualstack.formats.base import Reader
+from virtualstack.dataset.opening import OnError, Opening
+from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.storage import Allow, StorageLike
 

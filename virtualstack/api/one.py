@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import xarray as xr
 
-from virtualstack.dataset.opening import Opening, Unsupported, account_for
-from virtualstack.formats.base import Reader
+from virtualstack.dataset.opening import Opening, account_for
+from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, StorageLike

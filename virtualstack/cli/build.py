@@ -39,12 +39,10 @@ from virtualstack.errors import (
     VirtualStackError,
     WriterError,
 )
-from virtualstack.formats.base import PARTS
-from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.location import absolute_url
 from virtualstack.readers import ReadOptions
-from virtualstack.scanning import scan
-from virtualstack.storage import Storage, read_allowed_urls
+from virtualstack.scanning import ScanResult, scan
+from virtualstack.storage import Storage
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
 
@@ -151,8 +149,10 @@ def _build(options: argparse.Namespace) -> int:
     if options.verify:
         for url in urls:
             require_library(url)  # raise before anything is written
-    urls, datasets, is_one = _open_all(urls, options)
-    if options.verify and is_one:
+    scanned = _scan(urls, options)
+    datasets = _open_all(scanned, options)
+    urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
+    if options.verify and scanned.are_parts_of_one:
         raise UnsupportedFeatureError(
             f"--verify compares with netCDF and HDF5 files, not with '{urls[0]}'; leave it out", url=urls[0]
         )
@@ -164,12 +164,12 @@ def _build(options: argparse.Namespace) -> int:
     with _said_by_xarray(CombineError, "the files cannot be joined"):
         joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
     allowed: dict[str, Any] = {}
+    mode = {"append_dim": options.append} if options.append else {"mode": "w" if options.overwrite else "w-"}
     if options.output.rstrip("/").endswith(STORE):
         allowed["allow"] = sorted({f"{url.rpartition('/')[0]}/" for url in urls})
-        mode = {"append_dim": options.append} if options.append else {"mode": "w" if options.overwrite else "w-"}
         joined.virtual.to_vstack(options.output, **mode, **allowed)
     elif options.output.rstrip("/").endswith(ICECHUNK):
-        save_icechunk(joined.virtual.to_group(), options.output, rewrite=options.rewrite)
+        joined.virtual.to_icechunk(options.output, rewrite=options.rewrite, **mode)
     else:
         joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, append_dim=options.append)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
@@ -196,17 +196,8 @@ def _build(options: argparse.Namespace) -> int:
     return 1 if found.differences else 0
 
 
-def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[str], list[xr.Dataset], bool]:
-    """Open the files; if their reader assembles all files, they are opened as one dataset.
-
-    With ``--on-error skip``, files that cannot be opened are left out.
-
-    Returns
-    -------
-    tuple
-        URLs of the opened files; the dataset of each file, or a single dataset of all; and whether there is a single
-        dataset.
-    """
+def _scan(urls: Sequence[str], options: argparse.Namespace) -> ScanResult:
+    """Scan the files. With ``--on-error skip``, files that cannot be read are left out."""
     found = scan(
         urls,
         reader=options.reader,
@@ -214,32 +205,37 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[st
         on_error=options.on_error,
         cache=options.cache,
         progress=progress_bar("scan"),
-        options=ReadOptions(
+        options=ReadOptions.from_options(
             group=options.group,
-            is_tree=bool(options.group and options.group.strip("/")),
+            is_tree=False,
             is_part=options.concat_dim is None and not options.in_order,
-            drop_variables=frozenset(options.drop_variable),
-            inline_limit=0 if options.unsupported == "raise" else options.inline_limit,
-            allow=read_allowed_urls(options.allow),
+            drop_variables=options.drop_variable,
+            unsupported=options.unsupported,
+            inline_limit=options.inline_limit,
+            allow=options.allow,
         ),
     )
     if not found:
         raise found.errors[0][1]
     for url, error in found.errors:
         say("warning", with_options(f"left out '{url}': {error}", options))
+    return found
+
+
+def _open_all(found: ScanResult, options: argparse.Namespace) -> list[xr.Dataset]:
+    """Open the scanned files as one dataset each, or as one of all if they are parts of one index."""
     datasets = found.datasets(
         unpack=options.unpack == "all", unsupported=options.unsupported, on_error=options.on_error
     )
     for dataset in datasets:
         if not dataset.variables:
-            url = dataset.encoding.get("source", urls[0])
+            url = dataset.encoding.get("source", found.urls[0])
             raise ReaderError(
                 f"there are no variables to reference in '{options.group or '/'}' of '{url}'; "
                 "'virtualstack inspect' shows all groups, and --group chooses another",
                 url=url,
             )
-    is_one = len(datasets) == 1 and all(PARTS in root.attributes for root in found)
-    return list(found.urls) if is_one else [x.encoding["source"] for x in datasets], datasets, is_one
+    return datasets
 
 
 def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
@@ -254,18 +250,12 @@ def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
     if options.append:
         if options.verify:
             raise CombineError("--verify compares all of the output with the files, not with --append; leave one out")
-        if output.endswith(ICECHUNK):
-            raise WriterError(
-                f"--append adds to vstacks and kerchunk references, not to '{options.output}'. In "
-                "Python, vds.virtual.to_icechunk adds to a session of it",
-                feature="append_dim",
-            )
         return
     if options.overwrite or not _is_there(output.rstrip("/")):
         return
-    added = "" if output.endswith(ICECHUNK) else " add to it with --append DIM,"
     raise WriterError(
-        f"'{options.output}' already exists. Replace it with --overwrite,{added} or name another output",
+        f"'{options.output}' already exists. Replace it with --overwrite, add to it with --append DIM, or name "
+        "another output",
         feature="output",
     )
 

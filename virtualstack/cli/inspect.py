@@ -14,7 +14,6 @@ from virtualstack.dataset.opening import select_group
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.readers import ReadOptions
 from virtualstack.scanning import scan
-from virtualstack.storage import read_allowed_urls
 
 __all__ = ["add_commands"]
 
@@ -32,7 +31,7 @@ def add_commands(add: AddCommand, /) -> None:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    read = ReadOptions(group=options.group, allow=read_allowed_urls(options.allow))
+    read = ReadOptions.from_options(group=options.group, allow=options.allow)
     (root,) = scan([options.file], reader=options.reader, options=read)
     start = select_group(root, options.group)
     sources: dict[str, int | None] = {}

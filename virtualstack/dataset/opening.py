@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import xarray as xr
 
 from virtualstack.dataset.decode import to_dataset
 from virtualstack.errors import GroupNotFoundError, ReaderError, StorageError, UnsupportedFeatureError
-from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions
+from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.sizes import byte_count
-from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 from virtualstack.warning import warn
 
 __all__ = [
     "OnError",
     "Opening",
-    "Unsupported",
     "account_for",
+    "are_parts_of_one",
     "open_groups",
     "select_group",
     "what_is_left_out",
 ]
 
-type Unsupported = Literal["inline", "raise", "skip"]
 type OnError = Literal["raise", "skip"]
 
 _MAX_SHOWN_REASONS = 5
@@ -77,17 +75,16 @@ class Opening:
 
         Raises
         ------
-        ValueError
-            An option has an unknown value.
+        TypeError, ValueError
+            An option has a wrong type, or an unknown value.
         """
-        if unsupported not in ("inline", "raise", "skip"):
-            raise ValueError(f"unsupported={unsupported!r}; it must be 'inline', 'raise' or 'skip'")
-        options = ReadOptions(
+        options = ReadOptions.from_options(
             group=group,
-            is_tree=is_tree or (isinstance(group, str) and bool(group.strip("/"))),  # others do not name a group
-            drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ()),
-            inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
-            allow=read_allowed_urls(allow),
+            is_tree=is_tree,
+            drop_variables=drop_variables,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            allow=allow,
         )
         return cls(
             options=options,
@@ -285,8 +282,7 @@ def _put_together[T](
     ReaderError
         The parts cannot be assembled.
     """
-    kinds = {x.attributes[PARTS] if isinstance(x, ManifestGroup) else None for x in opened}
-    if not kinds - {None}:
+    if not any(isinstance(x, ManifestGroup) for x in opened):
         return cast(list[T], list(opened)), False
 
     def assembled(parts: Sequence[ManifestGroup]) -> T:
@@ -296,6 +292,12 @@ def _put_together[T](
             raise ReaderError(f"the reader '{name}' cannot assemble its parts", url=parts[0].url)
         return open_node(assembler.assemble(parts, opening.options))
 
-    if len(kinds) == 1:
+    if are_parts_of_one(opened):
         return [assembled(cast(Sequence[ManifestGroup], opened))], True
     return [assembled([x]) if isinstance(x, ManifestGroup) else x for x in opened], False
+
+
+def are_parts_of_one(opened: Sequence[Any], /) -> bool:
+    """Return whether all items are groups that one reader puts together to one."""
+    kinds = {x.attributes.get(PARTS) if isinstance(x, ManifestGroup) else None for x in opened}
+    return len(kinds) == 1 and None not in kinds

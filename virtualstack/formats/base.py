@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from virtualstack.errors import ReaderError
 from virtualstack.manifests import ChunkManifest, ManifestGroup
-from virtualstack.storage import Permission, Storage
+from virtualstack.sizes import byte_count
+from virtualstack.storage import Allow, Permission, Storage, read_allowed_urls
 
-__all__ = ["PARTS", "Assembler", "ReadOptions", "Reader", "check_references", "permitted", "read_permitted"]
+__all__ = [
+    "PARTS",
+    "Assembler",
+    "ReadOptions",
+    "Reader",
+    "Unsupported",
+    "check_references",
+    "check_unsupported",
+    "permitted",
+    "read_permitted",
+]
+
+type Unsupported = Literal["inline", "raise", "skip"]
 
 PARTS = "virtualstack:parts"
 """Attribute of a group that is one of several parts; its value is the name of the reader that assembles them."""
@@ -65,6 +78,37 @@ class ReadOptions:
         if not isinstance(self.group, str | None):
             raise TypeError(f"group={self.group!r} is no path of a group, such as 'science/grids'")
 
+    @classmethod
+    def from_options(
+        cls,
+        *,
+        group: str | None = None,
+        is_tree: bool | None = None,
+        is_part: bool = False,
+        drop_variables: str | Iterable[str] | None = (),
+        unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
+        allow: Allow = (),
+    ) -> ReadOptions:
+        """Return the options for the options of a user, which are those of :func:`virtualstack.open_virtual_dataset`.
+
+        A group below the root needs a tree, and ``unsupported="raise"`` inlines nothing.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An option has a wrong type, or an unknown value.
+        """
+        check_unsupported(unsupported)
+        return cls(
+            group=group,
+            is_tree=True if isinstance(group, str) and group.strip("/") else is_tree,
+            is_part=is_part,
+            drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ()),
+            inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
+            allow=read_allowed_urls(allow),
+        )
+
     def wants(self, path: str, /) -> bool:
         """Return whether the array at a path is wanted: it is in the group or below it, and not dropped."""
         group = (self.group or "").strip("/")
@@ -83,6 +127,18 @@ class ReadOptions:
             groups={name: self.without_dropped(child, f"{path}/{name}") for name, child in group.groups.items()},
             refusals=tuple(x for x in group.refusals if not self.drops(x.path)),
         )
+
+
+def check_unsupported(unsupported: object, /) -> None:
+    """Check the option ``unsupported``.
+
+    Raises
+    ------
+    ValueError
+        The value is unknown.
+    """
+    if unsupported not in ("inline", "raise", "skip"):
+        raise ValueError(f"unsupported={unsupported!r}; it must be 'inline', 'raise' or 'skip'")
 
 
 class Reader(Protocol):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from virtualstack.errors import StorageError, WriterError
+from virtualstack.icechunk.append import to_icechunk
 from virtualstack.icechunk.format import import_icechunk, read_reason
 from virtualstack.icechunk.reader import options_of_s3, repository_storage
-from virtualstack.icechunk.writer import container_prefix, write_icechunk
+from virtualstack.icechunk.writer import container_prefix
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
 from virtualstack.storage import Storage, StorageLike
@@ -27,9 +28,10 @@ def save_icechunk(
     *,
     storage: StorageLike = None,
     message: str | None = None,
+    mode: Literal["w-", "w"] = "w-",
     **options: Any,
 ) -> str:
-    """Commit a group to the branch ``"main"`` of a repository; it replaces the previous content.
+    """Commit a group to the branch ``"main"`` of a repository, which is created if it does not exist.
 
     A new repository gets virtual chunk containers: one for the common folder of all local sources, and one for each
     bucket and web server. If local sources are in several top-level folders, each of these folders gets one container.
@@ -45,8 +47,8 @@ def save_icechunk(
         Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`.
     message
         Message of the commit.
-    options
-        Options of :func:`~virtualstack.icechunk.writer.write_icechunk`.
+    mode, options
+        Options of :func:`~virtualstack.icechunk.append.to_icechunk`.
 
     Returns
     -------
@@ -81,7 +83,7 @@ def save_icechunk(
             repository.save_config()
         repository = _with_inline(icechunk, repository, place, group)
         session = repository.writable_session(_BRANCH)
-        write_icechunk(group, session.store, mode="w", storage=reached, **options)
+        to_icechunk(group, session.store, mode=mode, storage=reached, **options)
         return str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
     except BaseException as error:
         if is_new:

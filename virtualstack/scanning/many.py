@@ -15,15 +15,9 @@ from typing import Any, overload
 import pandas as pd
 import xarray as xr
 
-from virtualstack.dataset.opening import (
-    OnError,
-    Opening,
-    Unsupported,
-    account_for,
-    open_groups,
-)
+from virtualstack.dataset.opening import OnError, Opening, account_for, are_parts_of_one, open_groups
 from virtualstack.errors import StorageError, VirtualStackError
-from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.formats.base import Reader, ReadOptions, Unsupported, check_unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import split_url
 from virtualstack.manifests import ManifestGroup
@@ -158,11 +152,13 @@ class ScanResult(Sequence[ManifestGroup]):
         Returns
         -------
         list of xarray.Dataset
-            One dataset for each group, in the same order. If the scan requested the parts of one index
-            (``ReadOptions(is_part=True)``) and the reader assembles them, the list has a single dataset.
+            One dataset for each group, in the same order. If the groups :attr:`are_parts_of_one`, the list has one
+            dataset of all.
 
         Raises
         ------
+        ValueError
+            ``unsupported`` or ``on_error`` has an unknown value.
         ReaderError, StorageError
             A variable was refused, or values cannot be read or decoded. With ``on_error="skip"``, this holds for all
             groups.
@@ -178,6 +174,8 @@ class ScanResult(Sequence[ManifestGroup]):
         >>> vs.combine_datasets(found.datasets()).sizes["time"]
         2
         """
+        check_unsupported(unsupported)
+        _check_on_error(on_error)
         opening = Opening(
             options=self.options,
             storage=self.storage,
@@ -197,6 +195,14 @@ class ScanResult(Sequence[ManifestGroup]):
                 raise error
             warn(f"left out '{url}': {error}")
         return found
+
+    @property
+    def are_parts_of_one(self) -> bool:
+        """Whether all groups are parts of one index of one reader, which the scan left apart.
+
+        A scan leaves them apart with ``ReadOptions(is_part=True)``, for readers that assemble the parts (GRIB).
+        """
+        return are_parts_of_one(self.groups)
 
     @property
     def failures(self) -> pd.DataFrame:
@@ -303,8 +309,7 @@ def scan(
     >>> [sorted(group.arrays) for group in groups]
     [['rain', 'time'], ['rain', 'time']]
     """
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error={on_error!r}; it must be 'raise' or 'skip'")
+    _check_on_error(on_error)
     _check_kinds(reader, retries, timeout, options)
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative")
@@ -340,6 +345,11 @@ def scan(
         store,
         options,
     )
+
+
+def _check_on_error(on_error: object) -> None:
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error={on_error!r}; it must be 'raise' or 'skip'")
 
 
 def _check_kinds(reader: object, retries: object, timeout: object, options: object) -> None:

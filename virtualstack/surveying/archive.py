@@ -17,7 +17,7 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.scanning.many import Progress
 from virtualstack.scanning.workers import ExecutorLike
-from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.listing import find_urls, is_pattern
 from virtualstack.surveying.coordinate import CoordinateLine, read_line
 from virtualstack.surveying.facts import NONE, STRUCTURE, Facts, Periods, collect_facts, describe_fact, find_periods
@@ -171,7 +171,7 @@ def survey(
         on_error="skip",
         cache=cache,
         progress=progress,
-        options=ReadOptions(allow=read_allowed_urls(allow)),
+        options=ReadOptions.from_options(allow=allow),
     )
     groups = list(scanned)
     if dim is None:

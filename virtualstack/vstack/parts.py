@@ -14,7 +14,7 @@ from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
-from virtualstack.storage import Allow, Storage, read_allowed_urls
+from virtualstack.storage import Allow, Storage
 
 __all__ = ["PartLike", "groups_from", "with_coordinates"]
 
@@ -45,7 +45,7 @@ def groups_from(
         if not isinstance(x, _ONE):
             raise TypeError(f"{x!r} is neither a virtual dataset or tree nor the URL of a file")
     urls = [x for x in listed if isinstance(x, (str, os.PathLike))]
-    options = ReadOptions(is_tree=is_tree, allow=read_allowed_urls(allow))
+    options = ReadOptions.from_options(is_tree=is_tree, allow=allow)
     scanned = iter(scan(urls, storage=storage, options=options) if urls else ())
     return [_accounted(next(scanned)) if isinstance(x, (str, os.PathLike)) else x.virtual.to_group() for x in listed]
 
