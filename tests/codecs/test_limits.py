@@ -163,6 +163,14 @@ def test_the_grib_codec_of_kerchunk(var):
     assert np.isfinite(decode(message(10), (codec,), np.dtype("f8"), (10, 10))).all()
 
 
+@pytest.mark.parametrize("dtype", ["O", "U1000000", "(9,)f8", "no"])
+def test_the_grib_codec_of_kerchunk_makes_numbers(dtype):
+    """References name the data type, and kerchunk itself is not needed."""
+    codec = Codec.from_config("numcodecs.grib", var="values", dtype=dtype)
+    with pytest.raises(UnsupportedFeatureError, match="does not take the configuration"):
+        decode(message(10), (codec,), np.dtype("f8"), (10, 10))
+
+
 def test_tables_of_kerchunk():
     """Of rows that are longer than those of the array."""
     pytest.importorskip("kerchunk")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from virtualstack.codecs.codec import Codec, decoding_part
+from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.errors import ManifestError
 from virtualstack.manifests import ChunkEncoding, Fill, same_value, value_changing
 

@@ -18,7 +18,7 @@ import numcodecs
 import numpy as np
 
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, check_size, raw_bytes, shortened
-from virtualstack.codecs.plugins import ZarrFilterPlugin, find_plugin
+from virtualstack.codecs.plugins import ZarrFilterPlugin, find_foreign_plugin, find_plugin
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
 __all__ = [
@@ -234,8 +234,7 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.imagecodecs_blosc": _blosc,  # imagecodecs reads past the end of a frame if the frame claims to be longer
     "numcodecs.imagecodecs_lzma": lambda options: _lzma({"format": lzma.FORMAT_AUTO}),
 }
-_SAME_BYTES = {"numcodecs.imagecodecs_lz4h5": "virtualstack.lz4"}
-"""Codecs of other packages, each with the bounded codec of virtualstack that decodes the same bytes."""
+_NUMCODECS = "numcodecs."
 _SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})
 _CHECKSUMS = frozenset(
     {"crc32c", *(f"numcodecs.{name}" for name in ("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"))}
@@ -244,9 +243,15 @@ _CHECKSUMS = frozenset(
 
 def _registered_filter(codec: Codec) -> ZarrFilterPlugin | None:
     """Return the codec that a format of virtualstack registered with zarr, or ``None`` if there is none."""
-    name = _SAME_BYTES.get(codec.name, codec.name)
-    kind = find_plugin(name)
-    return kind(Codec(name, codec.configuration)) if kind is not None and issubclass(kind, ZarrFilterPlugin) else None
+    kind = find_plugin(codec.name)
+    return kind(codec) if kind is not None and issubclass(kind, ZarrFilterPlugin) else None
+
+
+def _foreign_decoder(codec: Codec) -> BytesDecoder | None:
+    """Return the decoder that a format of virtualstack has for a codec of another package, or ``None``."""
+    name = codec.name.removeprefix(_NUMCODECS)
+    kind = None if name == codec.name else find_foreign_plugin(name)
+    return None if kind is None else kind.foreign_decoder({**codec.options(), "id": name})
 
 
 @lru_cache(maxsize=1024)
@@ -265,7 +270,7 @@ def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
     try:
         if factory is not None:
             return factory(codec.options())
-        return None if filter_ is None else filter_.decoder(codec.options())
+        return _foreign_decoder(codec) if filter_ is None else filter_.decoder(codec.options())
     except VirtualStackError:
         raise
     except (LookupError, ValueError, TypeError, ArithmeticError) as error:

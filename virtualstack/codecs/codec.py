@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,32 +18,11 @@ __all__ = [
     "BytesLike",
     "Codec",
     "CodecError",
-    "agreed",
     "check_size",
     "check_text",
-    "decoding_part",
     "raw_bytes",
     "shortened",
-    "tells_values",
 ]
-
-# Settings that steer the encoder alone: a decoder does the same whatever they are.
-_ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
-    "blosc": None,  # a blosc frame describes itself
-    "numcodecs.blosc": None,
-    "numcodecs.bz2": None,
-    "numcodecs.gzip": None,
-    "numcodecs.lz4": None,
-    "numcodecs.lzma": frozenset({"preset"}),
-    "numcodecs.zlib": None,
-    "numcodecs.zstd": None,
-    "gzip": None,
-    "zstd": None,
-    "virtualstack.grib": frozenset({"plain"}),
-}
-
-_PROMISES: Mapping[str, frozenset[str]] = {"virtualstack.grib": frozenset({"plain"})}
-"""Settings that describe the chunks. If several codecs decode alike, a setting holds only if all of them have it."""
 
 
 _MAX_SHOWN_CHARACTERS = 500
@@ -114,68 +92,6 @@ class Codec:
         """Return the configuration as a new dict."""
         value: dict[str, Any] = json.loads(self.configuration)
         return value
-
-
-# Two names of the same codec: the name in numcodecs, and the newer name in zarr v3.
-_SAME = {
-    "numcodecs.blosc": "blosc",
-    "numcodecs.gzip": "gzip",
-    "numcodecs.vlen-utf8": "vlen-utf8",
-    "numcodecs.zstd": "zstd",
-}
-
-
-def agreed(a: tuple[Codec, ...], b: tuple[Codec, ...], /) -> tuple[Codec, ...]:
-    """Return codecs for two chains that decode alike: the first chain, without settings that hold for it alone.
-
-    >>> plain = Codec.from_config("virtualstack.grib", row=360, plain=True)
-    >>> agreed((plain,), (Codec.from_config("virtualstack.grib", row=360),))
-    (Codec(name='virtualstack.grib', configuration='{"row":360}'),)
-    """
-    if a == b or not any(codec.name in _PROMISES for codec in a):
-        return a
-    return tuple(x if x == y else _without(x, _PROMISES.get(x.name, frozenset())) for x, y in zip(a, b, strict=True))
-
-
-_TELLS: Mapping[str, str] = {"virtualstack.grib": "grid"}
-"""Settings of codecs that determine the decoded values, whatever the stored bytes are."""
-
-
-@lru_cache(maxsize=4096)
-def tells_values(codecs: tuple[Codec, ...], /) -> bool:
-    """Return whether all chunks with these codecs have the same values.
-
-    >>> tells_values((Codec.from_config("virtualstack.grib", key="latitudes", grid="9a2e"),))
-    True
-    """
-    return any(_TELLS.get(codec.name) in codec.options() for codec in codecs if codec.name in _TELLS)
-
-
-def _without(codec: Codec, settings: frozenset[str]) -> Codec:
-    return Codec.from_config(
-        codec.name, **{key: value for key, value in codec.options().items() if key not in settings}
-    )
-
-
-@lru_cache(maxsize=4096)
-def decoding_part(codecs: tuple[Codec, ...], /) -> tuple[Codec, ...]:
-    """Return codecs without settings that do not change decoding, such as a compression level.
-
-    >>> a, b = Codec.from_config("numcodecs.zlib", level=1), Codec.from_config("numcodecs.zlib", level=9)
-    >>> decoding_part((a,)) == decoding_part((b,))
-    True
-    """
-    return tuple(_without_encoder_settings(codec) for codec in codecs)
-
-
-def _without_encoder_settings(codec: Codec) -> Codec:
-    name = _SAME.get(codec.name, codec.name)
-    drop = _ENCODER_ONLY.get(codec.name, frozenset())
-    if drop is None:
-        return Codec(name)
-    if not drop:
-        return Codec(name, codec.configuration)
-    return Codec.from_config(name, **{key: value for key, value in codec.options().items() if key not in drop})
 
 
 type BytesLike = bytes | memoryview | NDArray[np.uint8]

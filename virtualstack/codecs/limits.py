@@ -287,9 +287,6 @@ def bounded_plugin(
             if name in _SETTINGS:
                 _SETTINGS[name](options)
             return _into(name, decoder)
-        if name in _DECODERS:
-            module, function = _DECODERS[name].split(":")
-            return getattr(importlib.import_module(module), function)(options)
         if name in _SHAPE_COMPARED:
             return _compared(decoder, dtype, shape)
         check = _make_check(name, decoder, options)
@@ -331,9 +328,6 @@ def _unbounded(name: str) -> UnsupportedFeatureError:
         feature=f"numcodecs.{name}",
     )
 
-
-_DECODERS = {"grib": "virtualstack.codecs.grib.codec:kerchunk_decoder"}
-"""Functions that make our decoders for codecs of other packages: ``module:function``, imported when needed."""
 
 type _Check = Callable[[np.ndarray[Any, Any], int | None, int], None]
 

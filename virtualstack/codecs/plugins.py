@@ -23,14 +23,21 @@ from zarr.registry import get_codec_class
 
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, raw_bytes
 
-__all__ = ["NUMCODECS_IDS", "NumcodecsPlugin", "ZarrFilterPlugin", "ZarrMetadata", "ZarrPlugin", "find_plugin"]
+__all__ = [
+    "NumcodecsPlugin",
+    "ZarrFilterPlugin",
+    "ZarrMetadata",
+    "ZarrPlugin",
+    "find_foreign_plugin",
+    "find_plugin",
+]
 
-NUMCODECS_IDS: Mapping[str, str] = {
+_FOREIGN: Mapping[str, str] = {
     "grib": "virtualstack.grib",
     "imagecodecs_lz4h5": "virtualstack.lz4",
     "imagecodecs_szip": "virtualstack.szip",
 }
-"""Codecs of virtualstack that decode the same bytes as a codec of another package, by its id in numcodecs' registry."""
+"""Codecs of other packages, by their id in numcodecs' registry, and the codec of ours that knows their bytes."""
 
 _OURS = "virtualstack."
 
@@ -46,6 +53,11 @@ def find_plugin(name: str, /) -> type[ZarrMetadata] | None:
     return kind if issubclass(kind, ZarrMetadata) else None
 
 
+def find_foreign_plugin(name: str, /) -> type[ZarrMetadata] | None:
+    """Return the codec that knows the bytes of a codec of another package, by its id in numcodecs' registry."""
+    return find_plugin(_FOREIGN.get(name, ""))
+
+
 @dataclass(frozen=True)
 class ZarrMetadata:
     """Base of all codecs of virtualstack in zarr version 3: they have metadata and decode in a thread.
@@ -57,6 +69,10 @@ class ZarrMetadata:
     """
 
     is_fixed_size: ClassVar[bool] = False
+    promises: ClassVar[frozenset[str]] = frozenset()
+    """Settings that state a property of chunks and do not change decoding. They hold of chunks that all have them."""
+    naming_setting: ClassVar[str | None] = None
+    """Setting that names the decoded values, whatever bytes are decoded."""
 
     codec: Codec
 
@@ -91,15 +107,20 @@ class ZarrMetadata:
         Parameters
         ----------
         config
-            The configuration, whose ``id`` is in :data:`NUMCODECS_IDS`.
+            The configuration, with the ``id`` by which :func:`find_foreign_plugin` found this class.
         chunks
             Shape of the chunks; empty if it is not known.
 
         Returns
         -------
         Codec or None
-            ``None`` if the codec of that package must be used.
+            ``None`` if no codec of ours decodes the same.
         """
+        return None
+
+    @classmethod
+    def foreign_decoder(cls, config: Mapping[str, Any], /) -> BytesDecoder | None:
+        """Return the decoder for a configuration of another package, or ``None`` to use the decoder of that package."""
         return None
 
     @abstractmethod
@@ -126,6 +147,12 @@ class ZarrPlugin(ZarrMetadata, ArrayBytesCodec):
 @dataclass(frozen=True)
 class ZarrFilterPlugin(ZarrMetadata, BytesBytesCodec):
     """A codec that decodes bytes to bytes, in zarr version 3 metadata."""
+
+    @classmethod
+    def foreign_decoder(cls, config: Mapping[str, Any], /) -> BytesDecoder | None:
+        """Return the decoder of the codec that decodes the same."""
+        codec = cls.from_numcodecs(config, ())
+        return None if codec is None else cls(codec).decoder(codec.options())
 
     @abstractmethod
     def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:

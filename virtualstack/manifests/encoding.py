@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import Codec, decoding_part
+from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.errors import ManifestError
 
 __all__ = ["ChunkEncoding", "Fill", "c_strides", "native"]

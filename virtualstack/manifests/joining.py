@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import tells_values
+from virtualstack.codecs.equivalence import tells_values
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests.cells import CellNumbers, ManifestSummary

@@ -9,7 +9,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import agreed
+from virtualstack.codecs.equivalence import agreed
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, MAX_SPARE_ROWS, ChunkManifest

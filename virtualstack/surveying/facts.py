@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import Codec, decoding_part
+from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup
 
 __all__ = [

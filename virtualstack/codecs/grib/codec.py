@@ -94,6 +94,8 @@ def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
 
     Raises
     ------
+    ValueError
+        The dtype is not that of a number.
     MissingDependencyError
         eccodes is not installed.
     """
@@ -101,6 +103,8 @@ def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
     var = options.get("var")
     key = f"{var}s" if var in ("latitude", "longitude") else "values"
     dtype = np.dtype(options.get("dtype") or DTYPES[key])
+    if dtype.kind not in "biufc":
+        raise ValueError(f"dtype '{dtype}' is not that of a number")
 
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         message = bytes(raw)

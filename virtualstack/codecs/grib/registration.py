@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from virtualstack.codecs.codec import Codec
-from virtualstack.codecs.grib.codec import GRIB, GribDecoder, grib_decoder
+from virtualstack.codecs.codec import BytesDecoder, Codec
+from virtualstack.codecs.grib.codec import GRIB, GribDecoder, grib_decoder, kerchunk_decoder
 from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrPlugin
 
 __all__ = ["Grib", "ZarrGrib"]
@@ -18,6 +18,9 @@ _KERCHUNK = {"id": "grib", "var": "values", "dtype": "float32"}
 class ZarrGrib(ZarrPlugin):
     """A GRIB message as a chunk, in zarr version 3 metadata."""
 
+    promises: ClassVar[frozenset[str]] = frozenset({"plain"})
+    naming_setting: ClassVar[str | None] = "grid"
+
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
         """Return kerchunk's configuration if it decodes the same, else the configuration of virtualstack."""
@@ -27,6 +30,11 @@ class ZarrGrib(ZarrPlugin):
     def from_numcodecs(cls, config: Mapping[str, Any], chunks: tuple[int, ...], /) -> Codec | None:
         """Return the codec for values if kerchunk's codec decodes them the same."""
         return Codec.from_config(GRIB, row=chunks[-1], plain=True) if config == _KERCHUNK and chunks else None
+
+    @classmethod
+    def foreign_decoder(cls, config: Mapping[str, Any], /) -> BytesDecoder:
+        """Return the decoder of messages as kerchunk's codec decodes them."""
+        return kerchunk_decoder(config)
 
     def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> GribDecoder:
         """Make the decoder of messages of one grid."""

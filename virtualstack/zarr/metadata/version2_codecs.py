@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.codecs.plugins import NUMCODECS_IDS, find_plugin
+from virtualstack.codecs.plugins import find_foreign_plugin, find_plugin
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import Fill
 from virtualstack.zarr.metadata.array import check_itemsize
@@ -146,7 +146,7 @@ def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
     if name in _SAME_NAME:
         return Codec(name)
     try:
-        ours = find_plugin(NUMCODECS_IDS.get(name, ""))
+        ours = find_foreign_plugin(name)
         if ours is not None and (known := ours.from_numcodecs(config, chunks)) is not None:
             return known
         prefix = _PREFIX if find_plugin(name) is None else ""

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.cf import CF
-from virtualstack.codecs.codec import Codec, decoding_part
+from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.codecs.pipeline import CodecError, split_elementwise
 from virtualstack.manifests import (
     INLINE,
