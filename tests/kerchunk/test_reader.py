@@ -357,5 +357,5 @@ def test_large_values_take_no_memory(metadata):
 
 def test_keys_of_many_groups_are_refused():
     refs = {"a/" * 5000 + ".zgroup": '{"zarr_format": 2}'}
-    with pytest.raises(MalformedFileError, match="in more than 200 groups"):
+    with pytest.raises(MalformedFileError, match="in more than 100 groups"):
         read_references({"version": 1, "refs": refs})

@@ -424,7 +424,7 @@ def unpacked(data: bytes) -> tuple[list[bytes], bytes]:
         tail = data[-16 * n - 4 : -4]
         if rows._checksum(tail) == data[-4:]:
             index = np.frombuffer(tail, "<u8").reshape(-1, 2)
-            spots = [(int(o), int(m)) for o, m in index if o != rows._NO_PAGE]
+            spots = [(int(o), int(m)) for o, m in index if o != rows.NO_CHUNK]
             return [data[o : o + m - 4] for o, m in spots], data[-16 * n - 20 : -16 * n - 4]
     raise AssertionError("no shard")
 

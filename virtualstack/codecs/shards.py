@@ -16,12 +16,26 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec, CodecError, raw_bytes
 from virtualstack.errors import ManifestError, UnsupportedFeatureError
 
-__all__ = ["SHARDS", "shard_decoder", "with_fill"]
+__all__ = [
+    "INDEX_CHECKSUM_BYTES",
+    "INDEX_ENTRY_BYTES",
+    "NO_CHUNK",
+    "SHARDS",
+    "shard_decoder",
+    "with_fill",
+]
 
 SHARDS = "sharding_indexed"
 
-_NO_CHUNK = (1 << 64) - 1
-_CHECKSUM_BYTES = 4
+INDEX_ENTRY_BYTES = 16
+"""Bytes of the offset and the length of a chunk in the index of a shard."""
+
+INDEX_CHECKSUM_BYTES = 4
+"""Bytes of the checksum behind the index of a shard."""
+
+NO_CHUNK = np.uint64((1 << 64) - 1)
+"""Offset, and length, of a chunk that a shard does not have."""
+
 _FILL = "virtualstack_fill"  # bytes of the fill value, in hexadecimal
 _BLOCK_CHUNKS = 1 << 12
 _MAX_INNER_CHUNKS = 1 << 22  # chunks of a shard: each costs time, and a few compressed bytes can stand for many
@@ -91,7 +105,7 @@ def shard_decoder(
             "longer ones",
             feature=SHARDS,
         )
-    length = 16 * math.prod(grid) + _CHECKSUM_BYTES * (len(of_index) - 1)
+    length = INDEX_ENTRY_BYTES * math.prod(grid) + INDEX_CHECKSUM_BYTES * (len(of_index) - 1)
     read, read_index = make_decoder(codecs, dtype, inner), make_decoder(of_index, np.dtype("<u8"), (*grid, 2))
 
     def decode(raw: Any) -> NDArray[Any]:
@@ -101,7 +115,7 @@ def shard_decoder(
         most = data.size if dtype.kind in "OT" else 2 * math.prod(inner) * dtype.itemsize + _OVERHEAD_BYTES
         begin, end = (length, data.size) if is_first else (0, data.size - length)
         spots = read_index(data[:length] if is_first else data[data.size - length :]).reshape(-1, 2)
-        is_absent = (spots == _NO_CHUNK).all(1)
+        is_absent = (spots == NO_CHUNK).all(1)
         is_whole = not is_absent.any()
         if fill is None and not is_whole:
             raise CodecError("a shard has not all of its chunks, and the fill value of them is not known")

@@ -249,7 +249,4 @@ class Maintenance(StoredSnapshot):
         array([1.5, 2.5])
         """
         how = Rescan(reader=reader, executor=executor, unpack=unpack, allow=read_allowed_urls(self.allow))
-        made, refreshed, masked, left = refresh(
-            self._stored, self.objects.storage, how, missing=missing, message=message
-        )
-        return Refreshed(repository=self._at(made), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(left))
+        return refresh(self._stored, self.objects.storage, how, self._at, missing=missing, message=message)

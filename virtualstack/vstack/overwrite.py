@@ -211,10 +211,8 @@ def overwrite(
 def _encoded(
     array: ManifestArray, whole: NDArray[Any], lines: list[NDArray[np.int64]]
 ) -> tuple[list[ChunkEncoding], list[bytes]]:
-    """Encode values, one chunk for each cell."""
-    runs = [list(itertools.pairwise(x.tolist())) for x in lines]
-    boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
-    cells = [whole[(*box, ...)] for box in boxes]
+    """Encode values, one chunk for each cell, with the codecs of the array if they have encoders."""
+    cells = _cut(whole, lines)
     plain = PlainArray.of_tables(array)
     if plain is not None and plain.encoding is not None:
         encoding = plain.encoding
@@ -224,10 +222,27 @@ def _encoded(
             )
         except CodecError:  # a codec has no encoder, or is lossy
             pass
-    codecs = _codecs(whole.dtype)
-    own = {cell.shape: ChunkEncoding.c_order(whole.dtype, cell.shape, codecs) for cell in cells}
-    encodings = [own[cell.shape] for cell in cells]
-    return encodings, list(map_in_threads(lambda pair: encode_chunk(*pair), list(zip(cells, encodings, strict=True))))
+    return _compressed(cells)
+
+
+def _cut(values: NDArray[Any], lines: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
+    """Cut values into cells, in C order, at the elements at which chunks begin along each axis."""
+    runs = [list(itertools.pairwise(x.tolist())) for x in lines]
+    return [values[(*(slice(a, b) for a, b in cell), ...)] for cell in itertools.product(*runs)]
+
+
+def _compressed(cells: Sequence[NDArray[Any]]) -> tuple[list[ChunkEncoding], list[bytes]]:
+    """Encode cells as chunks with a checksum, without the codecs of the array."""
+    dtype = cells[0].dtype
+    text = (Codec("vlen-utf8"),) if dtype.kind == "T" else ()
+    codecs = (*text, Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True))
+    encodings = {cell.shape: ChunkEncoding.c_order(dtype, cell.shape, codecs) for cell in cells}
+
+    def compress(cell: NDArray[Any]) -> bytes:
+        raw = VLenUTF8().encode(cell.reshape(-1).astype(object)) if text else cell.tobytes()
+        return bytes(Zstd(_ZSTD_LEVEL, checksum=True).encode(raw))
+
+    return [encodings[cell.shape] for cell in cells], map_in_threads(compress, cells)
 
 
 def _as_stored(cell: NDArray[Any], plain: PlainArray) -> NDArray[Any]:
@@ -297,12 +312,9 @@ def write_values(
     StorageError
         The store cannot be written.
     """
-    runs = [list(itertools.pairwise(x.tolist())) for x in lines]
-    boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
-    chunks = map_in_threads(lambda box: _compressed(values[(*box, ...)]), boxes)
-    codecs = _codecs(values.dtype)
-    encodings: dict[ChunkEncoding, int] = {}
-    entries = np.zeros(len(boxes), ENTRY)
+    encodings, chunks = _compressed(_cut(values, lines))
+    rows = {encoding: row for row, encoding in enumerate(dict.fromkeys(encodings))}
+    entries = np.zeros(len(encodings), ENTRY)
     locations: list[Location] = []
     waiting: list[bytes] = []
     offset = 0
@@ -312,33 +324,20 @@ def write_values(
         objects.target.put(key, b"".join(waiting))
         locations.append(Location(objects.url + key, offset))
 
-    for i, (box, chunk) in enumerate(zip(boxes, chunks, strict=True)):
-        encoding = ChunkEncoding.c_order(values.dtype, tuple(side.stop - side.start for side in box), codecs)
-        row = encodings.setdefault(encoding, len(encodings))
+    for i, (encoding, chunk) in enumerate(zip(encodings, chunks, strict=True)):
         if offset >= _OBJECT_BYTES:
             put()
             waiting, offset = [], 0
-        entries[i] = (FIRST + len(locations), row, offset, len(chunk))
+        entries[i] = (FIRST + len(locations), rows[encoding], offset, len(chunk))
         waiting.append(chunk)
         offset += len(chunk)
     put()
     return ChunkManifest(
-        entries=entries.reshape([len(x) for x in runs]),
+        entries=entries.reshape([len(x) - 1 for x in lines]),
         fills=(fill,),
-        encodings=tuple(encodings),
+        encodings=tuple(rows),
         locations=tuple(locations),
     )
-
-
-def _codecs(dtype: np.dtype[Any]) -> tuple[Codec, ...]:
-    """Return the codecs for new chunks that do not use the codecs of the variable."""
-    text = (Codec("vlen-utf8"),) if dtype.kind == "T" else ()
-    return (*text, Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True))
-
-
-def _compressed(values: NDArray[Any]) -> bytes:
-    raw = VLenUTF8().encode(values.reshape(-1).astype(object)) if values.dtype.kind == "T" else values.tobytes()
-    return bytes(Zstd(_ZSTD_LEVEL, checksum=True).encode(raw))
 
 
 def write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -101,17 +101,17 @@ class Rescan:
     allow: tuple[str, ...] = ()
 
 
-def refresh(
-    store: Stored, storage: Storage, how: Rescan, /, *, missing: OnMissing = "keep", message: str | None = None
-) -> tuple[Snapshot, Sequence[str], Sequence[str], Sequence[tuple[str, str]]]:
-    """Scan changed sources again; see :meth:`Repository.refresh`.
-
-    Returns
-    -------
-    tuple
-        First the new snapshot, or the snapshot of the store if nothing changed. Then the URLs of sources whose new
-        chunks are in the store, and of sources whose chunks are ABSENT now. Last the sources that were left unchanged,
-        each with the reason.
+def refresh[R: StoredSnapshot](
+    store: Stored,
+    storage: Storage,
+    how: Rescan,
+    open_at: Callable[[Snapshot], R],
+    /,
+    *,
+    missing: OnMissing = "keep",
+    message: str | None = None,
+) -> Refreshed[R]:
+    """Scan changed sources again; see :meth:`Repository.refresh`. ``open_at`` opens the repository at a snapshot.
 
     Raises
     ------
@@ -151,7 +151,9 @@ def refresh(
     if overlays:
         said = message or _said(told, refreshed, masked)
         snapshot = store.write(store.group, overlays=overlays, message=said)
-    return snapshot, refreshed, masked, sorted(left)
+    return Refreshed(
+        repository=open_at(snapshot), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left))
+    )
 
 
 def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[str]) -> str:

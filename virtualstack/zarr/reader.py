@@ -16,14 +16,13 @@ from virtualstack.storage.threads import concurrently
 from virtualstack.zarr.archive import ZipArchive
 from virtualstack.zarr.metadata.array import ArrayMetadata, one_page
 from virtualstack.zarr.metadata.attributes import parse_json
-from virtualstack.zarr.metadata.hierarchy import build_group
+from virtualstack.zarr.metadata.hierarchy import MAX_GROUP_DEPTH, build_group
 from virtualstack.zarr.objects import Folder, Members, ObjectChunks
 
 __all__ = ["Zarr"]
 
 _ZIP = ".zip"
 _ZIP_MAGIC = b"PK\x03\x04", b"PK\x05\x06"
-_MAX_GROUP_DEPTH = 64
 _MAX_NODES = 100_000
 _MANIFEST_KEYS = "virtualstack.manifest"
 
@@ -160,9 +159,9 @@ def _archive(url: str, storage: Storage) -> ZipArchive:
 
 def _walk(store: _Store, url: str, path: str, found: dict[str, Any], budget: Iterator[int], *, is_v3: bool) -> None:
     """Find the metadata of a node, unless known, and of everything below it; each document counts against a budget."""
-    if path.count("/") >= _MAX_GROUP_DEPTH:
+    if path.count("/") >= MAX_GROUP_DEPTH:
         raise MalformedFileError(
-            f"'{url}' has groups in more than {_MAX_GROUP_DEPTH} levels, perhaps by a link: '{path}'"
+            f"'{url}' has groups in more than {MAX_GROUP_DEPTH} levels, perhaps by a link: '{path}'"
         )
     if next(budget, None) is None:
         raise MalformedFileError(

@@ -18,6 +18,7 @@ import numpy as np
 from numcodecs import blosc
 from numpy.typing import NDArray
 
+from virtualstack.codecs.shards import INDEX_CHECKSUM_BYTES, INDEX_ENTRY_BYTES, NO_CHUNK, SHARDS
 from virtualstack.errors import MalformedFileError
 from virtualstack.vstack.format.documents import decompressed
 
@@ -52,7 +53,6 @@ SHARD_PAGES = 64
 SHARD_MARK_BYTES = 16
 """Bytes of the mark of a shard."""
 
-_NO_PAGE = (1 << 64) - 1
 _BITSHUFFLE = 2
 
 
@@ -151,7 +151,7 @@ def page_length(columns: int, n_rows: int, /) -> int:
 
 def encode_shard(pages: Sequence[bytes], n_pages: int, mark: bytes, /) -> bytes:
     """Join pages, a mark, and the index, in the layout of zarr's codec ``sharding_indexed``."""
-    index = np.full((n_pages, 2), _NO_PAGE, "<u8")
+    index = np.full((n_pages, 2), NO_CHUNK, "<u8")
     lengths = np.array([len(page) for page in pages], np.uint64)
     index[: len(pages), 1] = lengths
     index[: len(pages), 0] = np.cumsum(lengths) - lengths
@@ -168,7 +168,7 @@ class PageIndex:
 
 def index_length(n_pages: int, /) -> int:
     """Return the number of bytes of the mark and the index, which are the last bytes of a shard."""
-    return SHARD_MARK_BYTES + 16 * n_pages + 4
+    return SHARD_MARK_BYTES + INDEX_ENTRY_BYTES * n_pages + INDEX_CHECKSUM_BYTES
 
 
 def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: str) -> PageIndex:
@@ -179,11 +179,12 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
     MalformedFileError
         The mark or the index is damaged.
     """
-    found, body, checksum = bytes(data[:SHARD_MARK_BYTES]), bytes(data[SHARD_MARK_BYTES:-4]), bytes(data[-4:])
+    end = len(data) - INDEX_CHECKSUM_BYTES
+    found, body, checksum = bytes(data[:SHARD_MARK_BYTES]), bytes(data[SHARD_MARK_BYTES:end]), bytes(data[end:])
     if found != mark:
         raise MalformedFileError(f"{where} is not the object that it should be; restore it, or open another snapshot")
     spots = np.frombuffer(body, "<u8").reshape(-1, 2)
-    present = spots[:, 0] != _NO_PAGE
+    present = spots[:, 0] != NO_CHUNK
     if _checksum(body) != checksum or bool((spots[present] > size).any()) or bool((spots[present].sum(1) > size).any()):
         raise MalformedFileError(f"{where} has a damaged index; restore it, or open another snapshot")
     return PageIndex(np.where(present[:, None], spots, 0).astype(np.int64))
@@ -203,7 +204,7 @@ def refs_document(columns: int, n_rows: int, /) -> dict[str, Any]:
         "fill_value": MISSING_ROW,
         "codecs": [
             {
-                "name": "sharding_indexed",
+                "name": SHARDS,
                 "configuration": {
                     "chunk_shape": [columns, page],
                     "codecs": [

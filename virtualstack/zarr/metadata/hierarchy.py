@@ -13,12 +13,14 @@ from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.version2 import is_nczarr, parse_zarr2
 from virtualstack.zarr.metadata.version3 import check_group, parse_zarr3
 
-__all__ = ["NAMELESS", "ReadChunks", "array_paths", "build_group"]
+__all__ = ["MAX_GROUP_DEPTH", "NAMELESS", "ReadChunks", "array_paths", "build_group"]
 
 type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
 """Function that returns the chunks of the array at a path, and the number of references outside its grid."""
 
-_MAX_GROUP_DEPTH = 200
+MAX_GROUP_DEPTH = 100
+"""Largest number of groups in each other, as in a vstack: links may lead into themselves, and names are made up."""
+
 NAMELESS = "data"
 """Name of the variable of an array without a group around it."""
 
@@ -103,8 +105,8 @@ def build_group(
     """
     root = _UnfinishedGroup(refusals=list(refusals))
     for key in metadata:
-        if key.count("/") > _MAX_GROUP_DEPTH:
-            raise MalformedFileError(f"'{key[:100]}...' of '{where}' lies in more than {_MAX_GROUP_DEPTH} groups")
+        if key.count("/") > MAX_GROUP_DEPTH:
+            raise MalformedFileError(f"'{key[:100]}...' of '{where}' lies in more than {MAX_GROUP_DEPTH} groups")
         if _leaf(key) == "zarr.json" and _kind(metadata[key]) not in ("array", "group"):
             raise MalformedFileError(
                 f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; 'array' or 'group' is asked for"

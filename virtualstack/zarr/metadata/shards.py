@@ -10,14 +10,12 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.shards import INDEX_CHECKSUM_BYTES, INDEX_ENTRY_BYTES, NO_CHUNK
 from virtualstack.errors import MalformedFileError
 from virtualstack.manifests.cells import distinct_rows
 
 __all__ = ["Shards"]
 
-_NO_CHUNK = np.uint64((1 << 64) - 1)
-_CHECKSUM_BYTES = 4  # bytes after the index
-_ENTRY_BYTES = 16  # bytes of offset and length
 _BLOCK_CHUNKS = 1 << 20  # chunks that are processed together
 
 
@@ -74,7 +72,7 @@ class Shards:
         MalformedFileError
             A shard is too short for its index.
         """
-        lengths = self.n_chunks(shards) * _ENTRY_BYTES + (_CHECKSUM_BYTES if self.is_checked else 0)
+        lengths = self.n_chunks(shards) * INDEX_ENTRY_BYTES + (INDEX_CHECKSUM_BYTES if self.is_checked else 0)
         short = lengths > sizes
         if short.any():
             row = int(short.argmax())
@@ -118,7 +116,7 @@ class Shards:
         for some in _alike(shapes):
             tables = [self._checked(indexes[row], shards[row], where) for row in some.tolist()]
             table = np.frombuffer(b"".join(tables), "<u8").reshape(some.size, -1, 2)
-            shard, place = np.nonzero((table != _NO_CHUNK).any(2))
+            shard, place = np.nonzero((table != NO_CHUNK).any(2))
             offsets, lengths = table[shard, place].T
             rows = some[shard]
             ends = sizes[rows].astype(np.uint64)
@@ -148,7 +146,7 @@ class Shards:
     def _checked(self, data: bytes | memoryview, shard: int, where: str) -> bytes | memoryview:
         if not self.is_checked:
             return data
-        index, checksum = bytes(data[:-_CHECKSUM_BYTES]), int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
+        index, checksum = bytes(data[:-INDEX_CHECKSUM_BYTES]), int.from_bytes(data[-INDEX_CHECKSUM_BYTES:], "little")
         if google_crc32c.value(index) != checksum:
             raise self._damaged(shard, where, "has an index with a wrong checksum")
         return index

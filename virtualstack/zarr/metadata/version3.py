@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from zarr.dtype import data_type_registry
 
 from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.shards import SHARDS
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Fill
 from virtualstack.zarr.metadata.array import ArrayMetadata, check_itemsize, ordered_encoding, read_counts
@@ -27,7 +28,6 @@ __all__ = ["check_group", "parse_zarr3"]
 _MAX_AXIS_CHUNKS = 1 << 26
 """Largest number of chunks along one axis of a rectilinear grid: a few bytes can declare any number."""
 
-_SHARDING = "sharding_indexed"
 
 _MEMBERS = frozenset(
     (
@@ -83,7 +83,7 @@ def parse_zarr3(
     native, fill = _dtype_and_fill(data, where)
     listed = _listed(data.get("codecs"), where)
     shards = None
-    if sharded and len(listed) == 1 and listed[0][0] == _SHARDING:
+    if sharded and len(listed) == 1 and listed[0][0] == SHARDS:
         chunks, listed, shards = _shards(listed[0][1], shape, chunks, edges, where)
         edges = None
     dtype, codecs, order = _codecs(listed, native, len(shape), where)
@@ -257,8 +257,8 @@ def _codecs(
 ) -> tuple[np.dtype[Any], tuple[Codec, ...], tuple[int, ...] | None]:
     dtype, order, codecs = native, None, []
     for position, (name, options) in enumerate(listed):
-        if name == _SHARDING:
-            raise _unsupported(where, f"codec '{_SHARDING}'")
+        if name == SHARDS:
+            raise _unsupported(where, f"codec '{SHARDS}'")
         if name == "bytes":
             if options.get("endian") not in (None, "little", "big"):
                 raise MalformedFileError(f"'{where}' has endian {options['endian']!r}; 'little' or 'big' is asked for")
