@@ -15,6 +15,7 @@ from tests.servers import RangeServer
 from virtualstack.errors import StorageError
 from virtualstack.storage import Storage
 from virtualstack.storage import obstore as connections
+from virtualstack.storage.threads import is_ending, wait_for
 
 DATA = bytes(range(256)) * 400
 REFUSED = r"cannot be reached: this process was forked .* obstore, .*multiprocessing_context=.forkserver."
@@ -143,3 +144,15 @@ def test_a_child_drops_no_connection():
             assert all(ref() is not None for ref in there)
 
         assert forked(child)
+
+
+@forking
+def test_a_child_waits_for_calls_of_its_own():
+    """It inherited the pool of threads that make calls, but not the threads, and its first call never ended."""
+    assert wait_for(lambda: 1) == 1
+
+    def child():
+        assert wait_for(lambda: 2) == 2
+        assert not is_ending()
+
+    assert forked(child)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,16 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import StorageError
-from virtualstack.forks import in_forked_children
 from virtualstack.manifests import FIRST, INLINE
 from virtualstack.reading.plan import Plan
 from virtualstack.storage import Bytes, DirectSource, Source, Storage
+from virtualstack.storage.threads import thread_pool
 
 __all__ = ["StoredBytes", "batches", "decode_pool", "fetch", "io_pool", "n_decoders", "named", "read_ahead_pool"]
 
 _IO_THREADS = 64
-_LOCK = threading.Lock()
-_POOLS: dict[str, ThreadPoolExecutor] = {}
 
 
 def n_decoders() -> int:
@@ -32,32 +29,17 @@ def n_decoders() -> int:
 
 def decode_pool() -> ThreadPoolExecutor:
     """Return the threads that decode; tasks in them must not wait for each other."""
-    return _pool("decode", n_decoders())
+    return thread_pool("decode", n_decoders())
 
 
 def io_pool() -> ThreadPoolExecutor:
     """Return the threads that wait for sources."""
-    return _pool("io", _IO_THREADS)
+    return thread_pool("io", _IO_THREADS)
 
 
 def read_ahead_pool() -> ThreadPoolExecutor:
     """Return the threads that fetch the next batch of a read; they wait for the threads of `io_pool`."""
-    return _pool("read-ahead", 8)
-
-
-def _pool(name: str, n_threads: int) -> ThreadPoolExecutor:
-    with _LOCK:
-        if name not in _POOLS:
-            _POOLS[name] = ThreadPoolExecutor(n_threads, thread_name_prefix=f"virtualstack-{name}")
-        return _POOLS[name]
-
-
-@in_forked_children
-def _forget() -> None:
-    # A forked child has the pools but not their threads, and perhaps a lock that is never released.
-    global _LOCK
-    _LOCK = threading.Lock()
-    _POOLS.clear()
+    return thread_pool("read-ahead", 8)
 
 
 BATCH_BYTES = 32 << 20

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "connect"]
 
-SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
+_SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
 _SORTED = S3Store, GCSStore, AzureStore
 _MAX_CONNECTIONS = 256
@@ -339,7 +339,7 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
     if backend is not None and not isinstance(backend, Mapping):
         store: Any = backend
         return _shared((id(store), root), lambda: Connection(root, "store", {}, store)), _key(store, url, prefix)
-    service = SERVICES[root.partition("://")[0]]
+    service = _SERVICES[root.partition("://")[0]]
     options = normalise(service, backend or {})
     if service == "http":
         path = unquote(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
 
@@ -19,7 +18,7 @@ from virtualstack.storage.obstore import Connection, connect
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
-from virtualstack.storage.threads import LimitedLookup, concurrently
+from virtualstack.storage.threads import LimitedLookup, concurrently, thread_pool
 
 __all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
 
@@ -73,9 +72,6 @@ _MAX_CALLS = 12  # a server that takes 0.1 s to answer serves 2,700 requests in 
 _MAX_THREADS = (
     _MAX_CALLS * _REQUESTS_PER_CALL
 )  # each single request has a thread, for all sources that are read at the same time
-
-_POOL: ThreadPoolExecutor | None = None
-_POOL_LOCK = threading.Lock()
 
 
 class RemoteSource:
@@ -201,7 +197,7 @@ def _each(ask_one: Callable[[int], memoryview], numbers: Sequence[int]) -> list[
     """
     if len(numbers) == 1:
         return [ask_one(numbers[0])]
-    futures = [_pool().submit(ask_one, n) for n in numbers]
+    futures = [thread_pool("storage", _MAX_THREADS).submit(ask_one, n) for n in numbers]
     try:
         return [future.result() for future in futures]
     finally:
@@ -227,8 +223,8 @@ def _in_calls(
     begin, end = (0, n) if is_checked else (1, n - 1)
     n_calls = max(min(_MAX_CALLS, -(-(end - begin) // _REQUESTS_PER_CALL)), 2 if touching else 1)
     shares = [slice(first, end, n_calls) for first in range(begin, min(end, begin + n_calls))]
-    alone = [_pool().submit(ask_one, i) for i in range(begin)]
-    futures = [_pool().submit(ask, share) for share in shares]
+    alone = [thread_pool("storage", _MAX_THREADS).submit(ask_one, i) for i in range(begin)]
+    futures = [thread_pool("storage", _MAX_THREADS).submit(ask, share) for share in shares]
     parts = [memoryview(b"")] * n
     try:
         for i, one in enumerate(alone):
@@ -243,14 +239,6 @@ def _in_calls(
     for i in range(end, n):
         parts[i] = ask_one(i)
     return parts
-
-
-def _pool() -> ThreadPoolExecutor:
-    global _POOL
-    with _POOL_LOCK:
-        if _POOL is None:
-            _POOL = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="virtualstack-storage")
-        return _POOL
 
 
 def open_source(url: str, backend: object | None, prefix: str, expected: Location | None, /) -> RemoteSource:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.forks import in_forked_children
 from virtualstack.location import Location, is_remote
 
-__all__ = ["LimitedLookup", "concurrently", "forget_frames", "is_ending", "wait_for"]
+__all__ = ["LimitedLookup", "concurrently", "forget_frames", "is_ending", "thread_pool", "wait_for"]
 
 _MAX_FAILURES = 100
 
@@ -69,9 +70,27 @@ def concurrently[T, R](work: Callable[[T], R], items: Sequence[T], /, urls: Iter
         pool.shutdown(cancel_futures=True)
 
 
-_MAX_CALLS = 32  # calls left behind by interrupts, until their servers answer or time out
 _LOCK = threading.Lock()
-_POOL: ThreadPoolExecutor | None = None
+_POOLS: dict[str, ThreadPoolExecutor] = {}
+
+
+def thread_pool(name: str, n_threads: int, /) -> ThreadPoolExecutor:
+    """Return the threads with a name, which are created once for the process."""
+    with _LOCK:
+        if name not in _POOLS:
+            _POOLS[name] = ThreadPoolExecutor(n_threads, thread_name_prefix=f"virtualstack-{name}")
+        return _POOLS[name]
+
+
+@in_forked_children
+def _forget_pools() -> None:
+    # A forked child has the pools but not their threads, and perhaps a lock that nobody will give back.
+    global _LOCK
+    _LOCK = threading.Lock()
+    _POOLS.clear()
+
+
+_MAX_CALLS = 32  # calls left behind by interrupts, until their servers answer or time out
 
 
 def wait_for[T](ask: Callable[[], T], /) -> T:
@@ -83,7 +102,7 @@ def wait_for[T](ask: Callable[[], T], /) -> T:
     if threading.current_thread() is not threading.main_thread():
         return ask()
     try:
-        answer = _pool().submit(ask)
+        answer = thread_pool("waiting", _MAX_CALLS).submit(ask)
     except RuntimeError:  # the process ends: no thread starts
         return ask()
     return answer.result()
@@ -92,15 +111,7 @@ def wait_for[T](ask: Callable[[], T], /) -> T:
 def is_ending() -> bool:
     """Return whether the process is about to end and waits for its threads."""
     try:
-        _pool().submit(int)
+        thread_pool("waiting", _MAX_CALLS).submit(int)
     except RuntimeError:
         return True
     return False
-
-
-def _pool() -> ThreadPoolExecutor:
-    global _POOL
-    with _LOCK:
-        if _POOL is None:
-            _POOL = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="virtualstack-waiting")
-        return _POOL
