@@ -781,3 +781,14 @@ def test_a_cache_says_what_it_is(files, reads, tmp_path):
     reads(files)
     text = (tmp_path / "cache" / "CACHEDIR.TAG").read_text()
     assert text.startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+
+
+def test_a_scan_fills_the_cache_of_open_virtual_mfdataset(tmp_path, monkeypatch):
+    """The documented options make the entries that joining files asks for."""
+    path = tmp_path / "a.nc"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(3.0)
+    options = vs.readers.ReadOptions(is_tree=False, is_part=True)
+    vs.scan([path], cache=tmp_path / "cache", options=options)
+    monkeypatch.setattr(vs.readers.HDF5, "read", None)
+    assert vs.open_virtual_mfdataset([path], cache=tmp_path / "cache").x.size == 3

@@ -94,7 +94,8 @@ def open_virtual_mfdataset(
         ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
         and a row in ``.virtual.report()``.
     cache
-        Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
+        Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Calls
+        with other options, and :func:`scan` without these, have results of their own.
     progress
         ``True`` for a progress bar on stderr, or a function that is called with the number of finished files and the
         number of all files.
