@@ -25,7 +25,7 @@ from virtualstack.forks import in_forked_children
 
 __all__ = ["ChildDiedError", "InChild", "run_in_child"]
 
-MAX_SECONDS = 60
+_MAX_SECONDS = 60
 """Seconds of computing that one call may take; the time in which the child waits for bytes of a file is not counted."""
 
 _MAX_CHILDREN = 8
@@ -65,7 +65,7 @@ class ChildDiedError(Exception):
         self.is_doubtful = is_doubtful
 
 
-def run_in_child(function: str, /, *arguments: Any, seconds: float = MAX_SECONDS) -> Any:
+def run_in_child(function: str, /, *arguments: Any, seconds: float = _MAX_SECONDS) -> Any:
     """Call a function in a child process.
 
     Parameters
@@ -143,7 +143,7 @@ class InChild:
         *arguments: Any,
         size: int | None = None,
         read: Callable[[int, int], bytes] | None = None,
-        seconds: float = MAX_SECONDS,
+        seconds: float = _MAX_SECONDS,
     ) -> None:
         self._made = function, arguments, size
         self._read = read

@@ -18,7 +18,6 @@ from virtualstack.combine.part import Part
 from virtualstack.errors import CombineError
 
 __all__ = [
-    "KINDS",
     "Distinct",
     "Labels",
     "check_calendars",
@@ -35,7 +34,7 @@ __all__ = [
 type Labels = pd.Index[Any]
 type _Unit = Literal["ns", "us", "s"]
 
-KINDS = {"i": "number", "u": "number", "f": "number", "m": "duration", "M": "date"}
+_KINDS = {"i": "number", "u": "number", "f": "number", "m": "duration", "M": "date"}
 """Kind of labels that have a distance, by the kind of their dtype."""
 
 _UNITS: tuple[_Unit, ...] = ("ns", "us", "s")
@@ -65,7 +64,7 @@ def first_within(seen: Sequence[Labels], tolerance: Any, /) -> NDArray[np.intp]:
     groups: dict[tuple[str, int], list[int]] = {}
     for number, x in enumerate(seen):
         if _is_measurable(x):
-            groups.setdefault((KINDS[x.dtype.kind], len(x)), []).append(number)
+            groups.setdefault((_KINDS[x.dtype.kind], len(x)), []).append(number)
     for members in groups.values():
         values, unit = _measured([seen[n] for n in members])
         limit = _limit(values, unit, tolerance)
@@ -78,7 +77,7 @@ def distance(a: Labels, b: Labels, /) -> Any:
     """Return the largest distance of two sets of labels, or ``None`` if they cannot be compared one by one."""
     if len(a) != len(b) or not (_is_measurable(a) and _is_measurable(b)):
         return None
-    if KINDS[a.dtype.kind] != KINDS[b.dtype.kind]:
+    if _KINDS[a.dtype.kind] != _KINDS[b.dtype.kind]:
         return None
     (left, right), unit = _measured([a, b])
     far = _gaps(left, right).max()
@@ -115,7 +114,7 @@ def _bounds(label: Any, limit: Any) -> tuple[Any, Any]:
 
 
 def _is_measurable(labels: Labels) -> bool:
-    return len(labels) > 0 and labels.dtype.kind in KINDS and not labels.hasnans
+    return len(labels) > 0 and labels.dtype.kind in _KINDS and not labels.hasnans
 
 
 def _measured(rows: Sequence[Labels]) -> tuple[NDArray[Any], _Unit | None]:
@@ -345,8 +344,8 @@ def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[A
 
 
 def _kind(labels: Labels) -> str:
-    if labels.dtype.kind in KINDS:
-        return "datetime64" if labels.dtype.kind == "M" else KINDS[labels.dtype.kind]
+    if labels.dtype.kind in _KINDS:
+        return "datetime64" if labels.dtype.kind == "M" else _KINDS[labels.dtype.kind]
     label = labels[0]
     calendar = getattr(label, "calendar", None)
     return type(label).__name__ if calendar is None else f"cftime, calendar '{calendar}'"
@@ -396,7 +395,7 @@ def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
     snapped = [known]
     for x in labels[1:]:
         base = known.sort_values()
-        if base.dtype == x.dtype and len(base) and base.dtype.kind in KINDS:
+        if base.dtype == x.dtype and len(base) and base.dtype.kind in _KINDS:
             try:
                 at = base.get_indexer(x, method="nearest", tolerance=tolerance)
             except (TypeError, ValueError):  # dates cannot have a number as tolerance

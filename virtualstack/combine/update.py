@@ -216,10 +216,10 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
 def _index(part: Part, dim: str) -> _Index:
     if dim in part.indexes:
         return part.indexes[dim].index
-    return _name_single_dims(dim, part.variables[dim].values)
+    return _label_index(dim, part.variables[dim].values)
 
 
-def _name_single_dims(dim: str, labels: Any) -> _Index:
+def _label_index(dim: str, labels: Any) -> _Index:
     return xr.Variable((dim,), np.atleast_1d(labels)).to_index()
 
 
@@ -314,7 +314,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
     wanted = [*indexes]
     dtypes = [part.variables[dim].dtype for part in (old, *having)]
     if more is not None:
-        wanted.append(_name_single_dims(dim, more))
+        wanted.append(_label_index(dim, more))
         dtypes.append(more.dtype)
         if wanted[-1].hasnans:
             raise CombineError(

@@ -44,7 +44,7 @@ from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import build_group
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["Icechunk", "options_of_s3", "read_session", "repository_storage"]
+__all__ = ["Icechunk", "find_s3_options", "read_session", "repository_storage"]
 
 _READING = "reading Icechunk"
 _BATCH_CHUNKS = 1 << 17  # chunks that Icechunk returns at a time
@@ -186,14 +186,14 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
         if not create and not path.is_dir():
             raise SourceNotFoundError(f"'{url}' is no directory, and no Icechunk repository; check the URL", url=url)
         return icechunk.local_filesystem_storage(str(path))
-    given = options_of_s3(url, storage)
+    given = find_s3_options(url, storage)
     if not given.keys() & {"access_key_id", "anonymous"}:
         given["from_env"] = True
     root, key = split_url(url)
     return icechunk.s3_storage(bucket=root.partition("://")[2].rstrip("/"), prefix=key, **given)
 
 
-def options_of_s3(url: str, storage: Storage, /) -> dict[str, Any]:
+def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
     """Return the options of a URL in S3 under the names that Icechunk uses.
 
     Raises

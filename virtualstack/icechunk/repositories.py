@@ -9,7 +9,7 @@ from typing import Any, Literal
 from virtualstack.errors import StorageError, WriterError
 from virtualstack.icechunk.append import to_icechunk
 from virtualstack.icechunk.format import import_icechunk, read_reason
-from virtualstack.icechunk.reader import options_of_s3, repository_storage
+from virtualstack.icechunk.reader import find_s3_options, repository_storage
 from virtualstack.icechunk.writer import container_prefix
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
@@ -152,7 +152,7 @@ def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) ->
 def _store(icechunk: Any, url: str, storage: Storage) -> Any:
     match url.partition("://")[0]:
         case "s3" | "s3a":
-            known = options_of_s3(url, storage)
+            known = find_s3_options(url, storage)
             names = "region", "endpoint_url", "allow_http", "anonymous", "force_path_style"
             return icechunk.s3_store(**{name: known[name] for name in names if name in known})
         case "gs" | "gcs":

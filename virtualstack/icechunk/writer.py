@@ -30,7 +30,6 @@ from virtualstack.storage import StorageLike
 from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = [
-    "MODES",
     "Containers",
     "all_or_nothing",
     "check_store",
@@ -142,7 +141,7 @@ def _store(prefix: str) -> str:
     return "..."
 
 
-MODES = "w-", "w"
+_MODES = "w-", "w"
 _MAX_REQUESTS = 32
 
 
@@ -197,7 +196,7 @@ def write_icechunk(
     MissingDependencyError
         Icechunk is not installed.
     """
-    if mode not in MODES:
+    if mode not in _MODES:
         raise ValueError(f"mode={mode!r}; it is 'w-' for a new group, or 'w' to replace one")
     store = check_store(store)
     options = form_options(storage=storage, inline_limit=inline_limit, rewrite=rewrite, absent=absent)

@@ -22,7 +22,6 @@ from virtualstack.manifests.counted import in_order
 from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
 __all__ = [
-    "RECORD_SIZE",
     "SCHEMA",
     "UrlColumn",
     "UrlMap",
@@ -161,7 +160,7 @@ def _inline_texts(manifest: ChunkManifest, entries: NDArray[Any]) -> pa.Array:
     return pa.array(texts, pa.large_string()).take(pa.array(which))
 
 
-RECORD_SIZE = 100_000
+_RECORD_SIZE = 100_000
 """Chunks in each file of an array; the last file may have fewer and is not padded."""
 
 SCHEMA = pa.schema(
@@ -175,12 +174,12 @@ SCHEMA = pa.schema(
 """Columns of a file, one row for each chunk in C order of the grid; path and raw are null for a chunk without bytes."""
 
 _BASE64 = b"base64:"
-_ROWS = "max_rows_per_page"  # older libraries do not have this limit
-_ONE_PAGE = {_ROWS: RECORD_SIZE} if _ROWS in inspect.signature(pq.write_table).parameters else {}
+_ROWS = "max_rows_per_page"  # older libraries have no such limit
+_ONE_PAGE = {_ROWS: _RECORD_SIZE} if _ROWS in inspect.signature(pq.write_table).parameters else {}
 
 
 def parquet_files(
-    hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, record_size: int = RECORD_SIZE
+    hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, record_size: int = _RECORD_SIZE
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the key and content of each file; the last file, ``.zmetadata``, makes the others visible.
 

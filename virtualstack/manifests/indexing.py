@@ -40,7 +40,7 @@ MAX_CUT_CELLS = 1 << 26
 """Largest number of cells that an operation may cut chunks into: 1.6 GB of entries."""
 
 
-MAX_GRID_LINES = 1 << 28
+_MAX_GRID_LINES = 1 << 28
 """Largest number of cells of unequal lengths along an axis: 2 GB of lines."""
 
 
@@ -190,7 +190,7 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
     Raises
     ------
     ChunkAlignmentError
-        There would be more than :data:`MAX_GRID_LINES` lines, after a shorter first cell.
+        There would be more than :data:`_MAX_GRID_LINES` lines, after a shorter first cell.
     """
     if (low, high) == (0, axis.length):
         return axis, 0, axis.n_cells, 0
@@ -202,7 +202,7 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
     if axis.chunk is not None:
         if first == 0 or n == 1:
             return ChunkAxis.regular(high - low, axis.chunk), begin, n, first
-        if n > MAX_GRID_LINES:
+        if n > _MAX_GRID_LINES:
             raise ChunkAlignmentError(f"a slice from within a chunk has {n} cells, whose lines must be held in memory")
     lines = axis.lines(begin, met.stop).copy()
     lines[0], lines[-1] = low, high

@@ -26,10 +26,10 @@ from virtualstack.manifests.unify import join
 
 __all__ = ["PageSource", "PagedManifest", "map_in_threads"]
 
-MAX_PAGES = 1 << 17
+_MAX_PAGES = 1 << 17
 """Largest number of pages that one call reads."""
 
-MAX_PARALLEL_PAGES = 8  # pages that are read in parallel
+_MAX_PARALLEL_PAGES = 8  # pages that are read in parallel
 
 
 def _nbytes(page: ChunkManifest) -> int:
@@ -148,10 +148,10 @@ class PagedManifest(UnreadManifest):
             flat, page = flat[order], page[order]
         begin = np.flatnonzero(np.append(True, page[1:] != page[:-1]))
         pages = page[begin].tolist()
-        if len(pages) > MAX_PAGES:
+        if len(pages) > _MAX_PAGES:
             raise ManifestError(
-                f"{len(pages)} pages of '{self.url}' are asked for at once, and at most {MAX_PAGES} are read: select a "
-                "part of the variable first"
+                f"{len(pages)} pages of '{self.url}' are asked for at once, and at most {_MAX_PAGES} are read: select "
+                "a part of the variable first"
             )
         del page
         wanted = list(zip(pages, np.split(flat, begin[1:]), strict=True))
@@ -164,7 +164,7 @@ class PagedManifest(UnreadManifest):
     def _at_once(self) -> int:
         """Number of pages to read in parallel; on a local disk at most one a processor."""
         is_local = self.url is not None and not is_remote(self.url)
-        return min(MAX_PARALLEL_PAGES, os.cpu_count() or 1) if is_local else MAX_PARALLEL_PAGES
+        return min(_MAX_PARALLEL_PAGES, os.cpu_count() or 1) if is_local else _MAX_PARALLEL_PAGES
 
     def _read_page(self, wanted: tuple[int, NDArray[np.int64]]) -> ChunkManifest:
         page, rows = wanted[0], wanted[1] - wanted[0] * self.page_size
@@ -178,7 +178,7 @@ class PagedManifest(UnreadManifest):
 
 
 def map_in_threads[S, T](
-    function: Callable[[S], T], items: Sequence[S], /, *, at_once: int = MAX_PARALLEL_PAGES
+    function: Callable[[S], T], items: Sequence[S], /, *, at_once: int = _MAX_PARALLEL_PAGES
 ) -> list[T]:
     """Call a function for all items, in parallel if there are several; the first error is raised."""
     if min(at_once, len(items)) < 2:

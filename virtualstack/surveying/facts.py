@@ -15,10 +15,8 @@ from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup
 
 __all__ = [
-    "ATTRIBUTE",
     "NONE",
     "STRUCTURE",
-    "UNKNOWN",
     "Facts",
     "Key",
     "Periods",
@@ -33,10 +31,10 @@ type Key = tuple[str, str]
 STRUCTURE = ("present", "dims", "dtype", "chunks", "codecs", "packing", "time units", "calendar", "fill")
 """Properties that decide how files are joined and read, in the order in which they are shown."""
 
-ATTRIBUTE = "attribute "
+_ATTRIBUTE = "attribute "
 """Prefix of a property that is an attribute; the name of the attribute follows."""
 
-UNKNOWN = -1
+_UNKNOWN = -1
 NONE = "none"
 _SHUFFLE = "numcodecs.shuffle"
 _FILLS = ("_FillValue", "missing_value")
@@ -81,21 +79,21 @@ def collect_facts(groups: Sequence[ManifestGroup], dim: str | None, /) -> Facts:
         row: list[tuple[int, int]] = []
         for path, node in group.walk():
             at = path[1:]
-            row += numbered(((at, ATTRIBUTE + name), _hashable(x)) for name, x in node.attributes.items())
+            row += numbered(((at, _ATTRIBUTE + name), _hashable(x)) for name, x in node.attributes.items())
             for name, array in node.arrays.items():
                 signature = (at, name, _signature(array))
                 if signature not in known:  # most arrays are the same in another file
                     known[signature] = numbered(_facts_of_array(f"{at}/{name}" if at else name, name, array, dim))
                 row += known[signature]
         rows.append(row)
-    codes = np.full((len(rows), len(order)), UNKNOWN, np.int32)
+    codes = np.full((len(rows), len(order)), _UNKNOWN, np.int32)
     for line, row in zip(codes, rows, strict=True):
         pairs = np.array(row, np.int32).reshape(-1, 2)
         line[pairs[:, 0]] = pairs[:, 1]
     for key, column in order.items():
         if key[1] == "present":
             absent = columns[key].setdefault(False, len(columns[key]))
-            codes[:, column] = np.where(codes[:, column] == UNKNOWN, absent, codes[:, column])
+            codes[:, column] = np.where(codes[:, column] == _UNKNOWN, absent, codes[:, column])
     values = tuple(tuple(columns[key]) for key in order)
     return _whole_chunks(Facts(tuple(order), codes, values))
 
@@ -117,7 +115,9 @@ def _whole_chunks(facts: Facts) -> Facts:
             if along is not None and shape[along[0]] > 1 and lengths[shape, along[0]] == {shape[along[0]]}:
                 shape = (*shape[: along[0]], "all", *shape[along[0] + 1 :])
             new.append(known.setdefault(shape, len(known)))
-        codes[:, column] = np.where(codes[:, column] == UNKNOWN, UNKNOWN, np.array([*new, UNKNOWN])[codes[:, column]])
+        codes[:, column] = np.where(
+            codes[:, column] == _UNKNOWN, _UNKNOWN, np.array([*new, _UNKNOWN])[codes[:, column]]
+        )
         values[column] = tuple(known)
     return Facts(facts.keys, codes, tuple(values))
 
@@ -145,7 +145,7 @@ def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | N
     cf = array.cf
     for key, value in array.attributes.items():
         if key not in cf:
-            yield (variable, ATTRIBUTE + key), _hashable(value)
+            yield (variable, _ATTRIBUTE + key), _hashable(value)
     yield (variable, "calendar"), _hashable(cf.get("calendar", "standard")) if "units" in cf else NONE
     manifest = array.manifest.tables
     encodings = manifest.encodings
@@ -301,7 +301,7 @@ def find_periods(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -
 def _filled(codes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Replace unknown values by the value of the file before, or at the beginning by the first known value."""
     for turn in (1, -1):
-        rows = np.where(codes[::turn] != UNKNOWN, np.arange(len(codes))[:, None], -1)
+        rows = np.where(codes[::turn] != _UNKNOWN, np.arange(len(codes))[:, None], -1)
         last = np.maximum.accumulate(rows, axis=0)
         codes = np.take_along_axis(codes[::turn], np.maximum(last, 0), axis=0)[::turn]
     return codes
@@ -328,4 +328,4 @@ def _without_outliers(kind: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _most_frequent(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    return np.array([np.bincount(column - UNKNOWN).argmax() + UNKNOWN for column in codes.T], np.int32)
+    return np.array([np.bincount(column - _UNKNOWN).argmax() + _UNKNOWN for column in codes.T], np.int32)

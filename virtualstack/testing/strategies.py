@@ -44,7 +44,7 @@ __all__ = [
     "store_array",
 ]
 
-DTYPES = ("<i2", ">i2", "<f4", ">f8", "|u1", "<i4", "<c8", "|S3")
+_DTYPES = ("<i2", ">i2", "<f4", ">f8", "|u1", "<i4", "<c8", "|S3")
 _SERIAL = itertools.count()  # a new number for each array, so that no two share a source
 ZLIB = Codec.from_config("numcodecs.zlib", level=1)
 
@@ -218,7 +218,7 @@ def known_arrays(
         shape = tuple(draw(st.lists(st.integers(0, max_side), max_size=max_dims)))
     chunks = tuple(draw(st.integers(1, 5)) for _ in shape)
     if dtype is None:
-        dtype = draw(st.sampled_from(DTYPES))
+        dtype = draw(st.sampled_from(_DTYPES))
     elif np.dtype(dtype).itemsize > 1 and np.dtype(dtype).kind != "S":
         dtype = np.dtype(dtype).newbyteorder(draw(st.sampled_from("<>"))).str
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

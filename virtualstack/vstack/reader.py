@@ -23,7 +23,6 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 
 __all__ = [
-    "MAX_LABEL_BYTES",
     "At",
     "VStack",
     "check_labels",
@@ -34,7 +33,7 @@ __all__ = [
     "snapshot_group",
 ]
 
-MAX_LABEL_BYTES = 1 << 32
+_MAX_LABEL_BYTES = 1 << 32
 """Maximum bytes of dimension coordinates that are read when a store is opened."""
 
 type At = int | Moment
@@ -128,7 +127,7 @@ def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool]
     Raises
     ------
     UnsupportedFeatureError
-        The size is more than :data:`MAX_LABEL_BYTES`.
+        The size is more than :data:`_MAX_LABEL_BYTES`.
     """
     sizes = {
         path: _read_size(node.header)
@@ -137,11 +136,11 @@ def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool]
         and node.header.dimension_names == (path.rpartition("/")[2],)
         and not (is_dropped and is_dropped(path))
     }
-    if sum(sizes.values()) > MAX_LABEL_BYTES:
+    if sum(sizes.values()) > _MAX_LABEL_BYTES:
         largest = max(sizes, key=lambda path: sizes[path])
         raise UnsupportedFeatureError(
             f"'{url}' has coordinates of {sum(sizes.values())} bytes, such as '{largest}', which would be read now; "
-            f"at most {MAX_LABEL_BYTES} are. Open it without them: drop_variables=['{largest.rpartition('/')[2]}']",
+            f"at most {_MAX_LABEL_BYTES} are. Open it without them: drop_variables=['{largest.rpartition('/')[2]}']",
             url=url,
             variable=largest,
             feature="large coordinates",

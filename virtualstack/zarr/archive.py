@@ -20,9 +20,9 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.objects import FoundObjects
 
-__all__ = ["DOCUMENTS", "MemberObjects", "ZipArchive"]
+__all__ = ["MemberObjects", "ZipArchive"]
 
-DOCUMENTS = "zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"
+_DOCUMENTS = "zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 
 _TAIL_BYTES = 256 * 1024  # bytes at the end that are read with one request: the index of a few thousand members
 _LOCAL_HEADER_BYTES = 30  # bytes of a local header in front of name and extra field
@@ -74,7 +74,7 @@ class ZipArchive:
         self._names = sorted(self._members)
         self._location = replace(source.location, checksums=_checksums(listed))
         folders = {name.partition("/")[0] for name in self._names}
-        is_in_folder = len(folders) == 1 and not folders & {*DOCUMENTS, ""}
+        is_in_folder = len(folders) == 1 and not folders & {*_DOCUMENTS, ""}
         self._root = f"{folders.pop()}/" if is_in_folder else ""
         self._room = _MAX_INDEX_BYTES
 
@@ -131,7 +131,7 @@ class ZipArchive:
             A member is compressed or encrypted by zip.
         """
         start, names = self._below(path)
-        members = [self._members[name] for name in names if name.rpartition("/")[2] not in DOCUMENTS]
+        members = [self._members[name] for name in names if name.rpartition("/")[2] not in _DOCUMENTS]
         for member in members:
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _IS_ENCRYPTED:
                 raise UnsupportedFeatureError(

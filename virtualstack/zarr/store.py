@@ -33,7 +33,7 @@ from virtualstack.zarr.uniform import UniformArray
 
 __all__ = ["ManifestStore"]
 
-CACHE_BYTES = 128 << 20
+_CACHE_BYTES = 128 << 20
 """Bytes of decoded chunks that a store keeps."""
 
 
@@ -94,7 +94,7 @@ class ManifestStore(Store):
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
         self._sources: dict[tuple[Location, int], Source] = {}
-        self._cache: ByteCache[bytes] = ByteCache(CACHE_BYTES)
+        self._cache: ByteCache[bytes] = ByteCache(_CACHE_BYTES)
         _STORES[id(self)] = self
 
     @property

@@ -16,7 +16,7 @@ from virtualstack.storage import StorageLike
 
 __all__ = ["UniformArray"]
 
-MAX_CHUNK_BYTES = 64 << 20
+_MAX_CHUNK_BYTES = 64 << 20
 """Approximate largest size of a decoded chunk in bytes; larger chunks are split."""
 
 
@@ -52,8 +52,8 @@ class UniformArray:
         chunks = [axis.usual_length() for axis in array.grid.axes]
         for i, n in enumerate(chunks):
             nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
-            if nbytes > MAX_CHUNK_BYTES:
-                chunks[i] = -(-n // min(-(-nbytes // MAX_CHUNK_BYTES), n))
+            if nbytes > _MAX_CHUNK_BYTES:
+                chunks[i] = -(-n // min(-(-nbytes // _MAX_CHUNK_BYTES), n))
         return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
 
     def present(self, *, absent: OnAbsent) -> NDArray[np.bool_]:

@@ -18,7 +18,6 @@ __all__ = [
     "EMPTY_DATA",
     "END",
     "MAGIC",
-    "MAX_SCALE",
     "SAME_BITMAP",
     "SECTION",
     "check_grid_1",
@@ -34,8 +33,8 @@ __all__ = [
     "short_data",
 ]
 
-MAX_PARALLELS = 1 << 14
-"""Parallels of a Gaussian grid between a pole and the equator. eccodes needs time that grows with their square."""
+_MAX_PARALLELS = 1 << 14
+"""Parallels of a Gaussian grid between a pole and the equator: eccodes' time for them grows with the square."""
 
 _PRODUCT = Struct(">HH")
 _MIN_PRODUCT_BYTES = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
@@ -113,8 +112,8 @@ def _rows(lengths: bytes, size: int, n_rows: int) -> NDArray[np.unsignedinteger]
 
 
 def _check_parallels(number: int) -> None:
-    if number > MAX_PARALLELS:
-        raise CodecError(f"its Gaussian grid has {number} parallels in each hemisphere, more than {MAX_PARALLELS}")
+    if number > _MAX_PARALLELS:
+        raise CodecError(f"its Gaussian grid has {number} parallels in each hemisphere, more than {_MAX_PARALLELS}")
 
 
 def _check_gaussian(lengths: bytes, size: int, n_rows: int, number: int) -> None:
@@ -168,8 +167,8 @@ _SIZ = Struct(">4s4x4I16xHBBB")
 """The beginning of a codestream (ITU T.800, A.5.1): size and offset of the image, components, and the first component.
 """
 
-MAX_SCALE = 500
-"""Maximum binary and decimal scale, up or down. eccodes treats larger ones specially, or they overflow."""
+_MAX_SCALE = 500
+"""Binary and decimal scale, either way; larger ones have a meaning of their own to eccodes, or overflow."""
 
 _NO_BITMAP = 255
 
@@ -198,7 +197,7 @@ def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) 
     else:
         is_counted = not bitmap[5] and n_values == _n_marked(bitmap[6:], n_points)
     scales = [int.from_bytes(packing[at : at + 2], "big") & 0x7FFF for at in (15, 17)]
-    if not is_counted or n_bits > _MAX_BITS or max(scales) > MAX_SCALE:
+    if not is_counted or n_bits > _MAX_BITS or max(scales) > _MAX_SCALE:
         return False
     if template == _SIMPLE:
         return n_values * n_bits <= 8 * len(data)
@@ -376,7 +375,7 @@ def _is_safe_1(message: bytes) -> bool:
     data = message[at:end]
     is_simple = not data[3] & 0xD0  # WMO FM 92 GRIB1 table 11: no harmonics, no complex packing, no more flags
     scale = int.from_bytes(data[4:6], "big") & 0x7FFF
-    if not is_simple or int.from_bytes(data[:3], "big") != len(data) or scale > MAX_SCALE:
+    if not is_simple or int.from_bytes(data[:3], "big") != len(data) or scale > _MAX_SCALE:
         return False
     bitmap_at = 8 + int.from_bytes(message[8:11], "big")
     if message[15] & 0x80:

@@ -17,7 +17,6 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = [
-    "BY_IMAGE",
     "BY_STREAM",
     "COMPRESSIONS",
     "TIFF",
@@ -42,7 +41,7 @@ BY_STREAM: Mapping[int, str] = {
 }
 """Compressions of bytes, by the value of tag 259; they can be combined with predictors and packed samples."""
 
-BY_IMAGE: Mapping[int, str] = {
+_BY_IMAGE: Mapping[int, str] = {
     2: "ccittrle",
     3: "ccittfax3",
     4: "ccittfax4",
@@ -62,7 +61,7 @@ BY_IMAGE: Mapping[int, str] = {
 }
 """Compressions of whole images."""
 
-COMPRESSIONS: Mapping[int, str] = {**BY_STREAM, **BY_IMAGE}
+COMPRESSIONS: Mapping[int, str] = {**BY_STREAM, **_BY_IMAGE}
 
 _NAMED: Mapping[int, str] = {
     6: "old-style JPEG",

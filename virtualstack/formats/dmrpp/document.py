@@ -21,7 +21,6 @@ from virtualstack.errors import MalformedFileError
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
-    "RUN",
     "BadValueError",
     "Columns",
     "Element",
@@ -217,8 +216,8 @@ def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
     return numbers
 
 
-RUN = "dmrpp:run"
-"""Element that replaces a run; its attribute ``n`` is the number of the run."""
+_RUN = "dmrpp:run"
+"""Element in place of a run; its attribute ``n`` counts them."""
 
 _MIN_RUN_BYTES = 1 << 12  # some 40 chunks
 _BLOCK_BYTES = 1 << 20
@@ -241,7 +240,7 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
     Returns
     -------
     rest
-        The document with an element `RUN` instead of each run.
+        The document with an element `_RUN` in place of each run.
     runs
         The chunks of each run. The list is empty if tags in the document may not be elements, as in comments, or if its
         encoding is not based on ASCII.
@@ -258,7 +257,7 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
         run = None if first is None else _run_pattern(first[1].count(b",") + 1).match(data, at)
         end = at + len(_TAG) if run is None else run.end()
         if end - at >= _MIN_RUN_BYTES and first is not None:
-            pieces += data[after:at], b'<%b n="%d"/>' % (RUN.encode(), len(runs))
+            pieces += data[after:at], b'<%b n="%d"/>' % (_RUN.encode(), len(runs))
             runs.append(_columns(data, at, end, first[1].count(b",") + 1))
             after = end
         at = end
@@ -370,7 +369,7 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
     texts: list[str] = []
     open_rows: list[Rows] = []
     n_elements = 0
-    are_rows = _ROWS | {RUN} if runs else _ROWS
+    are_rows = _ROWS | {_RUN} if runs else _ROWS
 
     def rows_for(kind: str) -> Rows:
         parent = stack[-1]
@@ -386,7 +385,7 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
         nonlocal n_elements
         short = names[name]
         if short in are_rows:
-            if short == RUN:
+            if short == _RUN:
                 rows_for("dmrpp:chunk").add(runs[int(attributes["n"])])
             else:
                 rows_for(short).append(attributes)

@@ -24,10 +24,10 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Source, Storage
 
-__all__ = ["DMRPP", "SUFFIX", "data_url", "sidecar_url", "source_url"]
+__all__ = ["DMRPP", "data_url", "sidecar_url", "source_url"]
 
-SUFFIX = ".dmrpp"
-# get_dmrpp writes this text, and servers replace it
+_SUFFIX = ".dmrpp"
+# what get_dmrpp writes, and servers replace
 _PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"
 
 
@@ -38,7 +38,7 @@ def sidecar_url(url: str, /) -> str:
     ('s3://bucket/a.nc.dmrpp', 'https://host/a.nc.dmrpp?token=1')
     """
     path, query = _split_query(url)
-    return f"{path}{SUFFIX}{query}"
+    return f"{path}{_SUFFIX}{query}"
 
 
 def data_url(url: str, /) -> str | None:
@@ -48,7 +48,7 @@ def data_url(url: str, /) -> str | None:
     ('https://host/a.nc?token=1', None)
     """
     path, query = _split_query(url)
-    return path.removesuffix(SUFFIX) + query if path.endswith(SUFFIX) else None
+    return path.removesuffix(_SUFFIX) + query if path.endswith(_SUFFIX) else None
 
 
 def _split_query(url: str) -> tuple[str, str]:
@@ -80,7 +80,7 @@ def source_url(href: str, document: str, /) -> str:
         beside = data_url(document)
         if beside is None:
             raise ReaderError(
-                f"'{document}' does not say where its data is, and its name is not that of a file and '{SUFFIX}': "
+                f"'{document}' does not say where its data is, and its name is not that of a file and '{_SUFFIX}': "
                 "give reader=virtualstack.readers.DMRPP(data_url=...)",
                 url=document,
             )

@@ -31,7 +31,7 @@ __all__ = [
     "with_grids",
 ]
 
-UNKNOWN = "unknown"
+_UNKNOWN = "unknown"
 _GRID = ("md5GridSection", "gridType", "numberOfPoints")
 _MAX_CACHED_NAMES = 1 << 14
 _SAID: ByteCache[dict[str, Any]] = ByteCache(_MAX_CACHED_NAMES, each)
@@ -263,14 +263,14 @@ def _parameters(
     if len(distinct) == 1:
         return [(None, rows)]
     return [
-        (f"{UNKNOWN}_{'_'.join(map(str, triplet))}", rows[triplets.codes[rows] == triplets.values.index(triplet)])
+        (f"{_UNKNOWN}_{'_'.join(map(str, triplet))}", rows[triplets.codes[rows] == triplets.values.index(triplet)])
         for triplet in distinct
     ]
 
 
 def _name(said: Mapping[str, Any]) -> str:
-    short, variable = said.get("GRIB_shortName", UNKNOWN), said.get("GRIB_cfVarName", UNKNOWN)
-    return str(short if variable == UNKNOWN else variable)
+    short, variable = said.get("GRIB_shortName", _UNKNOWN), said.get("GRIB_cfVarName", _UNKNOWN)
+    return str(short if variable == _UNKNOWN else variable)
 
 
 def _variable(
@@ -289,7 +289,7 @@ def _variable(
         values = table.column(key).distinct(rows)
         if len(values) > 1:
             raise _Mixed(key, values)
-        if values[0] not in (UNDEFINED, UNKNOWN):
+        if values[0] not in (UNDEFINED, _UNKNOWN):
             attributes[f"GRIB_{key}"] = values[0]
     said = _said(table, rows)
     if read_keys:

@@ -15,9 +15,9 @@ from virtualstack.child.pool import ChildDiedError
 from virtualstack.codecs.grib.library import import_cfgrib, import_eccodes
 from virtualstack.formats.grib.keys import UNDEFINED, ask
 
-__all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "read_grid"]
+__all__ = ["Coordinate", "Grid", "GridError", "read_grid"]
 
-MAX_POINTS = 1 << 27
+_MAX_POINTS = 1 << 27
 """Largest number of points of a grid: eccodes lists all points, 8 bytes each, and aborts if memory runs out."""
 
 _STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # a projection has one of these keys
@@ -204,7 +204,7 @@ def _check_points(field: Any, n_bytes: int) -> None:
     n = _count(field, "numberOfPoints")
     if ask(field, "gridType") in cfgrib.GRID_TYPES_DIMENSION_COORDS | cfgrib.GRID_TYPES_2D_NON_DIMENSION_COORDS:
         n = max(n, _count(field, "Nx") * _count(field, "Ny"))
-    most = min(MAX_POINTS, max(_MAX_COMPUTED_POINTS, _MAX_POINTS_PER_BYTE * n_bytes))
+    most = min(_MAX_POINTS, max(_MAX_COMPUTED_POINTS, _MAX_POINTS_PER_BYTE * n_bytes))
     if n > most:
         raise GridError(f"its grid has {n} points; those of a message of {n_bytes} bytes are {most} at most")
 

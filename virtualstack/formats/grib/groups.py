@@ -47,7 +47,6 @@ from virtualstack.manifests.inline import inline_array
 from virtualstack.warning import warn
 
 __all__ = [
-    "MAX_CELLS",
     "GroupLayout",
     "common_attributes",
     "coordinate_array",
@@ -173,7 +172,7 @@ def coordinate_array(
     return replace(array, manifest=manifest)
 
 
-MAX_CELLS = 1 << 26
+_MAX_CELLS = 1 << 26
 """Largest number of cells of one variable."""
 
 _MAX_CELLS_PER_FIELD, _SMALL_CUBE_CELLS = 32, 4096
@@ -327,9 +326,9 @@ def _obstacle(
         if other is not None and not coordinate.same(other):
             return f"its coordinate '{name}' is {_shown(coordinate)}, that of others is {_shown(other)}; {_TREE}"
     n_cells = math.prod(variable.shape)
-    if n_cells > MAX_CELLS:
+    if n_cells > _MAX_CELLS:
         return (
-            f"its {len(variable.rows)} fields lie in {n_cells} cells of {_axes(variable)}, more than {MAX_CELLS}; "
+            f"its {len(variable.rows)} fields lie in {n_cells} cells of {_axes(variable)}, more than {_MAX_CELLS}; "
             "choose other time_dims= or filter_by_keys= of the reader"
         )
     return None

@@ -26,7 +26,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.inline import inline_array
 
-__all__ = ["FIELD", "NO_TIME", "Column", "FieldTable", "Records", "describe_fields", "is_plain"]
+__all__ = ["Column", "FieldTable", "Records", "describe_fields", "is_plain"]
 
 _MISSING = 9999.0
 _TOLERANCE = 1e-3  # part of the distance of two packed numbers; eccodes' rounding error is far smaller
@@ -81,7 +81,7 @@ def _reaches(reference: float, binary: int, decimal: int, bits: int) -> bool:
     return abs(packed - nearest) < _TOLERANCE
 
 
-FIELD = np.dtype(
+_FIELD = np.dtype(
     [
         ("header", "<u4"),
         ("number", "<u4"),
@@ -101,7 +101,7 @@ values.
 
 _FIELDS = "fields"
 
-NO_TIME = np.iinfo(np.int64).min
+_NO_TIME = np.iinfo(np.int64).min
 """Value of ``time`` if a field has no time. The value of ``step`` if a field has no step is NaN."""
 
 
@@ -122,7 +122,7 @@ class Records:
     digests
         Digest of each header without times; equal headers have equal digests.
     fields
-        The fields in the order of the file, with the data type `FIELD`.
+        The fields in the order of the file, with the data type `_FIELD`.
     n_junk
         Number of bytes that belong to no message.
     notes
@@ -174,7 +174,7 @@ class Records:
             headers=tuple(tuple(header) for header in said["headers"]),
             stubs=tuple(said["stubs"]),
             digests=tuple(said["digests"]),
-            fields=np.frombuffer(manifest.inline, FIELD),
+            fields=np.frombuffer(manifest.inline, _FIELD),
             n_junk=said["n_junk"],
             notes=tuple(said["notes"]),
         )
@@ -224,7 +224,7 @@ def describe_fields(
             headers.append(_keys(asking, message, header, stub, location))
         time, step = header.time, header.step
         if time is None:
-            time = _number(headers[row][i_time], NO_TIME)
+            time = _number(headers[row][i_time], _NO_TIME)
         if step is None:
             step = _number(headers[row][i_step], np.nan)
         columns.append(
@@ -245,7 +245,7 @@ def describe_fields(
         headers=tuple(headers),
         stubs=tuple(stubs),
         digests=tuple(blake2b(key, digest_size=16).digest() for key in rows),
-        fields=np.array(columns, FIELD),
+        fields=np.array(columns, _FIELD),
     )
 
 
@@ -303,7 +303,7 @@ class FieldTable:
     digests
         Digest of each header without times.
     fields
-        The fields, with the data type `FIELD`.
+        The fields, with the data type `_FIELD`.
     sources
         Index into ``locations`` for each field.
     locations
@@ -325,7 +325,7 @@ class FieldTable:
         rows: dict[bytes, int] = {}
         headers: list[tuple[Any, ...]] = []
         stubs: list[bytes] = []
-        fields = np.concatenate([np.zeros(0, FIELD), *(part.fields for part in parts)])
+        fields = np.concatenate([np.zeros(0, _FIELD), *(part.fields for part in parts)])
         begin = 0
         for part in parts:
             codes = np.empty(len(part.headers), np.uint32)
@@ -370,7 +370,7 @@ class FieldTable:
 
     def _times(self, name: str) -> Column:
         distinct, codes = np.unique(self.fields[name], return_inverse=True)
-        none = distinct == NO_TIME if name == "time" else np.isnan(distinct)
+        none = distinct == _NO_TIME if name == "time" else np.isnan(distinct)
         values = [UNDEFINED if is_none else value for value, is_none in zip(distinct.tolist(), none, strict=True)]
         return Column(codes.astype(np.int64), values)
 

@@ -22,7 +22,6 @@ from virtualstack.formats.hdf5.walk import Heaps
 from virtualstack.manifests import Refusal
 
 __all__ = [
-    "ADDRESS",
     "HIDDEN",
     "AttributeReader",
     "NoCounterpartError",
@@ -49,7 +48,7 @@ HIDDEN = frozenset(
 )
 """Names of the attributes that netCDF-4 and HDF5's dimension scales reserve, as in netCDF-C's list."""
 
-ADDRESS = np.dtype("<u8")
+_ADDRESS = np.dtype("<u8")
 """Data type of an element that is an object reference."""
 
 _SCALE = b"DIMENSION_SCALE\0"
@@ -111,8 +110,8 @@ class AttributeReader:
             if name in HIDDEN:
                 continue
             datatype, shape = attribute.datatype, attribute.space.shape
-            if datatype.variant == "object" and datatype.size == ADDRESS.itemsize and shape is not None:
-                references[name] = np.frombuffer(attribute.data, ADDRESS, math.prod(shape))
+            if datatype.variant == "object" and datatype.size == _ADDRESS.itemsize and shape is not None:
+                references[name] = np.frombuffer(attribute.data, _ADDRESS, math.prod(shape))
                 continue
             try:
                 value = self._value(attribute)

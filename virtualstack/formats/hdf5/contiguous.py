@@ -21,9 +21,9 @@ from virtualstack.location import Location, local_path
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.encoding import c_strides
 
-__all__ = ["MAX_CHUNKS", "UNLIMITED", "FileSegment", "contiguous_chunks", "external_segments", "split_shape"]
+__all__ = ["UNLIMITED", "FileSegment", "contiguous_chunks", "external_segments", "split_shape"]
 
-MAX_CHUNKS = 1 << 24
+_MAX_CHUNKS = 1 << 24
 """Largest number of chunks into which a dataset is divided: their entries take 400 MB."""
 
 _CELLS_PER_SEGMENT = 16  # largest number of cells for each segment if segments end within rows
@@ -199,8 +199,8 @@ def _split(axes: list[ChunkAxis], along: int, chunk: tuple[int, ...]) -> list[Ch
         return axes
     last = cut[-1]
     n_cells = math.prod(cells.length for cells in axes[:last]) * -(-axes[last].length // chunk[last])
-    if n_cells > MAX_CHUNKS:
-        raise NoReferencesError(f"it would be cut into {n_cells} chunks, more than {MAX_CHUNKS}; ask for larger ones")
+    if n_cells > _MAX_CHUNKS:
+        raise NoReferencesError(f"it would be cut into {n_cells} chunks, more than {_MAX_CHUNKS}; ask for larger ones")
     pieces = [_pieces(n, chunk[last]) for n in axes[last].lengths().tolist()]
     return [
         *(ChunkAxis.regular(cells.length, 1) for cells in axes[:last]),

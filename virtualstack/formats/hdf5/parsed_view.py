@@ -42,10 +42,10 @@ from virtualstack.formats.hdf5.walk import (
     read_object,
 )
 
-__all__ = ["OUTSIDE", "DatasetFinder", "FindExtent", "ParsedView", "follow"]
+__all__ = ["DatasetFinder", "FindExtent", "ParsedView", "follow"]
 
-OUTSIDE = -1
-"""Address of any object in another file."""
+_OUTSIDE = -1
+"""Address that stands for an object in another file."""
 
 _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: largest number of soft links in a chain
 
@@ -76,9 +76,9 @@ def follow(
         if link is None or link.kind == "other":
             return None
         if link.kind == "external":
-            return OUTSIDE
+            return _OUTSIDE
         below = link.address if link.kind == "hard" else follow(link.target[0], here, root, names, n_links + 1)
-        if below is None or below == OUTSIDE:
+        if below is None or below == _OUTSIDE:
             return below
         here = below
     return here
@@ -259,7 +259,7 @@ class ParsedView:
         if link.kind == "other":
             return LinkTarget(kind="lost", reason="a kind of link that a user has defined leads to it")
         address = follow(link.target[0], group, self._objects.superblock.root, self._names)
-        if address == OUTSIDE:
+        if address == _OUTSIDE:
             return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if address is None:
             return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
@@ -313,7 +313,7 @@ class DatasetFinder:
         objects, root = self._objects(), self._objects().superblock.root
         raw_path = path.encode("utf-8", "surrogateescape")
         address = follow(raw_path, root, root, self._links)
-        if address == OUTSIDE:
+        if address == _OUTSIDE:
             raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is a link to another file")
         if address is None or read_object(self._metadata, objects, address).kind != "dataset":
             return None

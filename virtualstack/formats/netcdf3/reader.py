@@ -20,13 +20,13 @@ from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, 
 from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
 
-__all__ = ["MAX_CELLS", "MAX_NDIM", "NetCDF3"]
+__all__ = ["MAX_CELLS", "NetCDF3"]
 
 MAX_CELLS = 1 << 26
 """Maximum number of chunks of all variables of one file; they take 1.6 GB."""
 
-MAX_NDIM = 64
-"""Maximum number of axes of a variable, which is the limit of numpy."""
+_MAX_NDIM = 64
+"""Axes of a variable, as numpy has it."""
 
 _AUTO_CHUNK_BYTES = 16 << 20
 
@@ -153,8 +153,8 @@ def _obstacle(extent: Extent, n_cells: int) -> str | None:
     """Return why a variable cannot be referenced; ``n_cells`` counts the cells of all variables up to this one."""
     if "/" in extent.variable.name:
         return "a '/' in its name, which paths of groups have"
-    if len(extent.shape) > MAX_NDIM:
-        return f"{len(extent.shape)} axes; numpy has at most {MAX_NDIM}"
+    if len(extent.shape) > _MAX_NDIM:
+        return f"{len(extent.shape)} axes; numpy has at most {_MAX_NDIM}"
     if n_cells > MAX_CELLS:
         return (
             f"with it the file has {n_cells} chunks, one at least for each record; a file is referenced by at most "

@@ -19,7 +19,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.location import is_remote
 from virtualstack.storage import Source
 
-__all__ = ["MAX_DIRECTORIES", "TYPES", "Directory", "Entry", "PrefetchingSource", "TiffStructure"]
+__all__ = ["Directory", "Entry", "PrefetchingSource", "TiffStructure"]
 
 _LOCAL_READ_BYTES, _REMOTE_READ_BYTES = 1 << 14, 1 << 16
 _MAX_READ_BYTES = 1 << 20
@@ -105,11 +105,11 @@ class PrefetchingSource:
         self._last = self._reads[-1]
 
 
-MAX_DIRECTORIES = 1 << 20
+_MAX_DIRECTORIES = 1 << 20
 _MAX_TAGS = 4096
 _MAX_COMPARED_BYTES = 1 << 18
 
-TYPES: Mapping[int, str] = {
+_TYPES: Mapping[int, str] = {
     1: "u1",
     2: "S1",
     3: "u2",
@@ -129,7 +129,7 @@ TYPES: Mapping[int, str] = {
 }
 """Dtypes of tags by their type."""
 
-_SIZES = {code: np.dtype(name).itemsize * (2 if code in (5, 10) else 1) for code, name in TYPES.items()}
+_SIZES = {code: np.dtype(name).itemsize * (2 if code in (5, 10) else 1) for code, name in _TYPES.items()}
 _CLASSIC, _BIG = 42, 43
 _INTEGERS = {3: 2, 4: 4, 16: 8}
 _NOTHING = (0, 0, b"")
@@ -197,7 +197,7 @@ class TiffStructure:
             (self.first,) = self._offset.unpack_from(head, 4)
         self._known: dict[int, Directory] = {}
         self._n_tags = 0
-        self._dtypes = {code: np.dtype(name).newbyteorder(self.order) for code, name in TYPES.items()}
+        self._dtypes = {code: np.dtype(name).newbyteorder(self.order) for code, name in _TYPES.items()}
 
     def malformed(self, what: str, offset: int | None = None, /) -> MalformedFileError:
         """Make the error for a file that contradicts itself."""
@@ -223,8 +223,8 @@ class TiffStructure:
             if offset in seen:
                 raise self.malformed(f"directory {number} is one that came before, at byte {offset}", offset)
             seen.add(offset)
-            if number == MAX_DIRECTORIES:
-                raise self.malformed(f"it has more than {MAX_DIRECTORIES} directories", offset)
+            if number == _MAX_DIRECTORIES:
+                raise self.malformed(f"it has more than {_MAX_DIRECTORIES} directories", offset)
             directory = self.directory(offset, number)
             yield directory
             offset, number = directory.following, number + 1
@@ -239,8 +239,8 @@ class TiffStructure:
         """
         if offset in self._known:
             return self._known[offset]
-        if len(self._known) >= MAX_DIRECTORIES:
-            raise self.malformed(f"it has more than {MAX_DIRECTORIES} directories", offset)
+        if len(self._known) >= _MAX_DIRECTORIES:
+            raise self.malformed(f"it has more than {_MAX_DIRECTORIES} directories", offset)
         width, size = self._count.size, self._entry.size
         data = self._ahead.read(offset, width + 24 * size + self._offset.size)
         if len(data) < width:

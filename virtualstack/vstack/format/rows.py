@@ -27,7 +27,6 @@ __all__ = [
     "INLINE_ROW",
     "MISSING_ROW",
     "PAGE_ROWS",
-    "SHARD_MARK_BYTES",
     "SHARD_PAGES",
     "PageIndex",
     "Placements",
@@ -50,7 +49,7 @@ PAGE_ROWS = 32768
 SHARD_PAGES = 64
 """Number of pages of a shard."""
 
-SHARD_MARK_BYTES = 16
+_SHARD_MARK_BYTES = 16
 """Bytes of the mark of a shard."""
 
 _BITSHUFFLE = 2
@@ -168,7 +167,7 @@ class PageIndex:
 
 def index_length(n_pages: int, /) -> int:
     """Return the number of bytes of the mark and the index, which are the last bytes of a shard."""
-    return SHARD_MARK_BYTES + INDEX_ENTRY_BYTES * n_pages + INDEX_CHECKSUM_BYTES
+    return _SHARD_MARK_BYTES + INDEX_ENTRY_BYTES * n_pages + INDEX_CHECKSUM_BYTES
 
 
 def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: str) -> PageIndex:
@@ -180,7 +179,7 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
         The mark or the index is damaged.
     """
     end = len(data) - INDEX_CHECKSUM_BYTES
-    found, body, checksum = bytes(data[:SHARD_MARK_BYTES]), bytes(data[SHARD_MARK_BYTES:end]), bytes(data[end:])
+    found, body, checksum = bytes(data[:_SHARD_MARK_BYTES]), bytes(data[_SHARD_MARK_BYTES:end]), bytes(data[end:])
     if found != mark:
         raise MalformedFileError(f"{where} is not the object that it should be; restore it, or open another snapshot")
     spots = np.frombuffer(body, "<u8").reshape(-1, 2)

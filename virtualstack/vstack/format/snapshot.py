@@ -29,7 +29,7 @@ from virtualstack.vstack.format.names import FORMAT, format_time
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "decode_uses", "group_tree", "read_document"]
 
 _RAISED = ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError  # by forged JSON
-MAX_DEPTH = 100
+_MAX_DEPTH = 100
 """Maximum number of parts of the path of a group or array."""
 
 _MAX_NODES = 100_000
@@ -278,12 +278,12 @@ def check_names(group: ManifestGroup, /) -> None:
     Raises
     ------
     WriterError
-        A name is empty, ``.`` or ``..``, or has a slash; or groups are nested more than :data:`MAX_DEPTH` deep.
+        A name is empty, ``.`` or ``..``, or has a slash; or groups are nested more than :data:`_MAX_DEPTH` deep.
     """
     for path, node in group.walk():
-        if path.count("/") >= MAX_DEPTH and (node.arrays or node.groups):
+        if path.count("/") >= _MAX_DEPTH and (node.arrays or node.groups):
             raise WriterError(
-                f"groups lie in each other {MAX_DEPTH} deep at '{path[:100]}...': a vstack takes no more; "
+                f"groups lie in each other {_MAX_DEPTH} deep at '{path[:100]}...': a vstack takes no more; "
                 "write that group to a store of its own",
                 variable=path,
             )
@@ -296,8 +296,8 @@ def check_names(group: ManifestGroup, /) -> None:
 
 
 def _path(path: str) -> str:
-    if path.count("/") > MAX_DEPTH:
-        raise ManifestError(f"the path {path[:100]!r}... has more than {MAX_DEPTH} parts")
+    if path.count("/") > _MAX_DEPTH:
+        raise ManifestError(f"the path {path[:100]!r}... has more than {_MAX_DEPTH} parts")
     if path and (not path.startswith("/") or any(part in ("", ".", "..") for part in path[1:].split("/"))):
         raise ManifestError(f"{path[:200]!r} is not a path of a group or array")
     return path

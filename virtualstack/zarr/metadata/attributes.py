@@ -22,8 +22,8 @@ __all__ = [
     "with_dtypes",
 ]
 
-EXTRA, ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
-"""Keys in the metadata of an array, and inside its member; readers of zarr do not know and ignore both."""
+_EXTRA, _ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
+"""Keys in the metadata of an array, and in what stands there, that readers of zarr do not know and ignore."""
 
 _NOT_FINITE = "NaN", "Infinity", "-Infinity"
 
@@ -109,8 +109,8 @@ def _numbers(value: Any) -> Any:
 
 def with_dtypes(attributes: Mapping[str, Any], document: Mapping[str, Any], /) -> dict[str, Any]:
     """Return attributes with the dtypes in the metadata of their array or group, if it has any."""
-    extra = document.get(EXTRA)
-    return restore_dtypes(attributes, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
+    extra = document.get(_EXTRA)
+    return restore_dtypes(attributes, extra.get(_ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
 
 
 def keep_unwritable_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def keep_unwritable_attributes(attributes: Mapping[str, Any], dtype: np.dtype[An
     ``must_understand``, without which readers of zarr v3 reject unknown members.
     """
     dtypes = attribute_dtypes(attributes, dtype)
-    return {EXTRA: {"must_understand": False, ATTRIBUTE_DTYPES: dtypes}} if dtypes else {}
+    return {_EXTRA: {"must_understand": False, _ATTRIBUTE_DTYPES: dtypes}} if dtypes else {}
 
 
 def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:

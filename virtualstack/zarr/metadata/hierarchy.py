@@ -13,7 +13,7 @@ from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.version2 import is_nczarr, parse_zarr2
 from virtualstack.zarr.metadata.version3 import check_group, parse_zarr3
 
-__all__ = ["MAX_GROUP_DEPTH", "NAMELESS", "ReadChunks", "array_paths", "build_group"]
+__all__ = ["MAX_GROUP_DEPTH", "ReadChunks", "array_paths", "build_group"]
 
 type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
 """Function that returns the chunks of the array at a path, and the number of references outside its grid."""
@@ -21,7 +21,7 @@ type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
 MAX_GROUP_DEPTH = 100
 """Largest number of groups in each other, as in a vstack: links may lead into themselves, and names are made up."""
 
-NAMELESS = "data"
+_NAMELESS = "data"
 """Name of the variable of an array without a group around it."""
 
 
@@ -124,7 +124,7 @@ def build_group(
             if _leaf(key) != ".zattrs" and isinstance(metadata[key], Mapping):  # they come after it
                 node.attributes = with_dtypes(node.attributes, metadata[key])
     for path in filter(wanted, arrays):
-        node, name = root.at(_parent(path)), _leaf(path) or NAMELESS
+        node, name = root.at(_parent(path)), _leaf(path) or _NAMELESS
         at = f"{path}' of '{where}"
         try:
             if not path and len(arrays) > 1:
@@ -136,7 +136,7 @@ def build_group(
         except UnsupportedFeatureError as error:
             node.refusals.append(Refusal(path=f"/{path}", reason=str(error)))
             continue
-        node.arrays[name] = described.array(manifest, path=path or NAMELESS)
+        node.arrays[name] = described.array(manifest, path=path or _NAMELESS)
         if n_outside:
             reason = f"{n_outside} references lie outside of its grid of {manifest.shape} chunks"
             node.refusals.append(Refusal(path=f"/{path}", reason=reason, kind="noted"))

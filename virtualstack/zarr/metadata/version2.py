@@ -43,7 +43,6 @@ from virtualstack.zarr.metadata.version2_codecs import (
 )
 
 __all__ = [
-    "DIMENSIONS",
     "Zarr2Hierarchy",
     "group_attributes",
     "is_nczarr",
@@ -53,7 +52,7 @@ __all__ = [
     "takes_holes_in",
 ]
 
-DIMENSIONS = "_ARRAY_DIMENSIONS"
+_DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute with the names of dimensions, as xarray writes it to zarr v2."""
 
 
@@ -175,7 +174,7 @@ def _array(
     if fill is not None:
         raw.pop("_FillValue", None)
     attributes = json_attributes(raw, variable=variable)
-    attributes[DIMENSIONS] = list(array.dimension_names or ())
+    attributes[_DIMENSIONS] = list(array.dimension_names or ())
     manifest = plain.manifest if isinstance(array.manifest, ChunkManifest) else array.manifest
     if is_written_out:
         chunk = encode_fill_chunk(plain, stored, filters, compressor, variable=variable)
@@ -262,7 +261,7 @@ def parse_zarr2(
     codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where, chunks=chunks)
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
     fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
-    attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS and not is_nczarr(name)}
+    attributes = {name: value for name, value in zattrs.items() if name != _DIMENSIONS and not is_nczarr(name)}
     if masks_fill_value and zarray.get("fill_value") is not None:
         attributes["_FillValue"] = fill.value
     attributes = with_dtypes(attributes, zarray)
@@ -272,7 +271,7 @@ def parse_zarr2(
         chunks=chunks,
         encoding=ordered_encoding(dtype, chunks, codecs, reverse),
         fill=fill,
-        dimension_names=_dimension_names(zattrs.get(DIMENSIONS, _nczarr_names(zarray, zattrs)), len(shape), where),
+        dimension_names=_dimension_names(zattrs.get(_DIMENSIONS, _nczarr_names(zarray, zattrs)), len(shape), where),
         attributes=attributes,
         separator=separator,
     )
@@ -297,5 +296,5 @@ def _dimension_names(value: object, ndim: int, where: str) -> tuple[str | None, 
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
-        raise MalformedFileError(f"'{where}' has {DIMENSIONS} {value!r}; {ndim} names are asked for")
+        raise MalformedFileError(f"'{where}' has {_DIMENSIONS} {value!r}; {ndim} names are asked for")
     return tuple(value)

@@ -23,9 +23,9 @@ from virtualstack.formats.hdf5.structures.requests import (
 )
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
-__all__ = ["LINK", "LINK_INFO", "SYMBOL_TABLE", "Link", "read_links"]
+__all__ = ["LINK_INFO", "SYMBOL_TABLE", "Link", "read_links"]
 
-LINK_INFO, LINK, SYMBOL_TABLE = 0x02, 0x06, 0x11
+LINK_INFO, _LINK, SYMBOL_TABLE = 0x02, 0x06, 0x11
 _GROUP_INFO = 0x0A
 _LINKS_BY_NAME = 5  # B-tree version 2, type of records: hash of the name, identifier in the heap
 _CACHED_SOFT_LINK = 2
@@ -69,8 +69,8 @@ def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[lis
     links: list[Link] = []
     is_tracked = False
     for message in messages:
-        check(not (message.is_shared and message.kind in (LINK_INFO, LINK, SYMBOL_TABLE)), "a link that is shared")
-        if message.kind == LINK:
+        check(not (message.is_shared and message.kind in (LINK_INFO, _LINK, SYMBOL_TABLE)), "a link that is shared")
+        if message.kind == _LINK:
             links.append(_parse_link(message.body, superblock))
         elif message.kind == _GROUP_INFO:
             check(unsigned(message.body, 0, 1) == 0, "a version of the group info that is not known")

@@ -16,9 +16,9 @@ from virtualstack.formats.hdf5.structures.requests import (
     verified,
 )
 
-__all__ = ["SIGNATURE", "Superblock", "find_superblock", "read_superblock"]
+__all__ = ["Superblock", "find_superblock", "read_superblock"]
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FIRST_USER_BLOCK_BYTES = 512
 _BTREE_K = 32  # HDF5 spec III.A.1 and H5Bprivate.h: default of the "indexed storage internal node K"
 _BTREE_K_VALUES = 0x13
@@ -80,8 +80,8 @@ def find_superblock(size: int) -> Parse[int]:
         The file has no signature at any of these offsets.
     """
     at = 0
-    while at + len(SIGNATURE) <= size:
-        if (yield from read_span(at, len(SIGNATURE))) == SIGNATURE:
+    while at + len(_SIGNATURE) <= size:
+        if (yield from read_span(at, len(_SIGNATURE))) == _SIGNATURE:
             return at
         at = 2 * at or _FIRST_USER_BLOCK_BYTES
     raise StructureError("there is no HDF5 signature")
@@ -93,7 +93,7 @@ def read_superblock(base: int, size: int) -> Parse[Superblock]:
     HDF5 spec II.A, versions 0 to 3.
     """
     body = yield from read_span(0, 128, is_clipped=True)
-    check(len(body) > 16 and body[:8] == SIGNATURE, "there is no superblock")
+    check(len(body) > 16 and body[:8] == _SIGNATURE, "there is no superblock")
     version = body[8]
     if version in (0, 1):
         return _parse_old(body, version, base, size)
