@@ -20,7 +20,7 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     PlainArray,
-    inline_array,
+    inlined,
     repack,
 )
 from virtualstack.manifests.encoding import native
@@ -169,14 +169,7 @@ def _changed(plan: RewritePlan, limit: int, options: FormOptions) -> tuple[Manif
 
 
 def _inlined(array: ManifestArray, storage: StorageLike) -> tuple[ManifestArray, _Grid]:
-    made = inline_array(
-        read_array(array, (), storage),
-        name=array.name or "",
-        dims=array.dimension_names or (),
-        attributes=array.attributes,
-        cf=array.cf,
-        fill=array.manifest.tables.fill,
-    )
+    made = inlined(array, read_array(array, (), storage))
     grid = _regular(made)
     if isinstance(grid, str):
         raise WriterError(

@@ -23,7 +23,7 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     PlainArray,
-    inline_array,
+    inlined,
     repack,
 )
 from virtualstack.manifests.counted import CountedManifest
@@ -213,14 +213,7 @@ def _is_small(array: ManifestArray, inline_limit: int) -> bool:
 
 
 def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
-    return inline_array(
-        read_array(array, (), storage),
-        name=array.name or "",
-        dims=array.dimension_names or (),
-        attributes=array.attributes,
-        cf=array.cf,
-        fill=array.manifest.tables.fill,
-    )
+    return inlined(array, read_array(array, (), storage))
 
 
 def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:

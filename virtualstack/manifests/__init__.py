@@ -12,7 +12,7 @@ from virtualstack.manifests.filling import reindex
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.group import ManifestGroup, ManifestNode, Refusal, text_arrays, unnamed_coordinates
 from virtualstack.manifests.indexing import Chunks
-from virtualstack.manifests.inline import inline_array
+from virtualstack.manifests.inline import inline_array, inlined
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.paged import PagedManifest, PageSource
@@ -50,6 +50,7 @@ __all__ = [
     "describe",
     "differing_key",
     "inline_array",
+    "inlined",
     "is_nan",
     "join_characters",
     "other_meaning",

@@ -16,7 +16,7 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
 from virtualstack.manifests.grid import ChunkGrid
 
-__all__ = ["inline_array"]
+__all__ = ["inline_array", "inlined"]
 
 
 def inline_array(
@@ -64,4 +64,16 @@ def inline_array(
         dimension_names=tuple(map(str, dims)),
         attributes=dict(attributes),
         cf=value_changing(attributes) if cf is None else cf,
+    )
+
+
+def inlined(array: ManifestArray, values: NDArray[Any], /) -> ManifestArray:
+    """Make an array of one INLINE chunk in place of another array, whose values are given."""
+    return inline_array(
+        values,
+        name=array.name or "",
+        dims=array.dimension_names or (),
+        attributes=array.attributes,
+        cf=array.cf,
+        fill=array.manifest.tables.fill,
     )

@@ -29,7 +29,7 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     PlainArray,
-    inline_array,
+    inlined,
 )
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.paged import map_in_threads
@@ -368,14 +368,7 @@ def _patched(patch: Patch, storage: Storage) -> ManifestArray:
     array = patch.array
     whole = read_array(array, (), storage)
     whole[tuple(side.slice for side in patch.sides)] = patch.values
-    return inline_array(
-        whole,
-        name=array.name or "",
-        dims=array.dimension_names or (),
-        attributes=array.attributes,
-        cf=array.cf,
-        fill=array.manifest.tables.fill,
-    )
+    return inlined(array, whole)
 
 
 def _with_array(group: ManifestGroup, path: str, array: ManifestArray) -> ManifestGroup:
