@@ -1,7 +1,8 @@
-"""The filters as zarr and numcodecs load them, by entry point.
+"""The filters by name, as zarr and numcodecs load them, by entry point.
 
 Zarr version 3 metadata names a filter ``virtualstack.szip``; version 2 metadata and kerchunk references have that name
-as the ``id``. Both only decode.
+as the ``id``, or that of another package: a kerchunk reader without virtualstack, but with such a package, opens the
+references. Both only decode.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from typing import Any
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
-from virtualstack.codecs.bounded import SHUFFLE, bounded_decoder, encoded_size
+from virtualstack.codecs.bounded import SHUFFLE, bounded_decoder, encoded_size, shuffle
 from virtualstack.codecs.codec import BytesDecoder, Codec, CodecError, raw_bytes
-from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP
-from virtualstack.codecs.hdf5.elements import ELEMENTS, is_text, stored_size
-from virtualstack.codecs.hdf5.filters import FILTERS, codec_from_numcodecs, numcodecs_config
-from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET
-from virtualstack.codecs.hdf5.zfp import ZFP
+from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP, bitshuffle, blosc2, lz4, lzf, szip
+from virtualstack.codecs.hdf5.elements import ELEMENTS, elements, is_text, stored_size
+from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, nbit, scaleoffset
+from virtualstack.codecs.hdf5.zfp import ZFP, zfp
 from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrFilterPlugin
 
 __all__ = [
@@ -37,10 +37,56 @@ __all__ = [
     "Zfp",
 ]
 
+_FILTERS: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
+    BITSHUFFLE: bitshuffle,
+    BLOSC2: blosc2,
+    ELEMENTS: elements,
+    LZ4: lz4,
+    LZF: lzf,
+    NBIT: nbit,
+    SCALEOFFSET: scaleoffset,
+    SHUFFLE: shuffle,
+    SZIP: szip,
+    ZFP: zfp,
+}
+
 _MAX_CHUNK_BYTES = (1 << 31) - 1
 """Maximum decoded bytes of a chunk if nothing else limits it; chunks in HDF5 have less than 4 GiB."""
 _MAX_STORED_RATIO = 4
 """A stored element, such as a long double, may be at most this many times longer than the numpy element."""
+
+
+_SZIP = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
+
+
+def _numcodecs_config(codec: Codec, /) -> dict[str, Any]:
+    """Return the numcodecs configuration of a filter: another package's where it decodes the same, else ours.
+
+    >>> _numcodecs_config(Codec.from_config("virtualstack.lz4"))
+    {'id': 'imagecodecs_lz4h5'}
+    >>> _numcodecs_config(Codec.from_config("virtualstack.lzf"))
+    {'id': 'virtualstack.lzf'}
+    """
+    options = codec.options()
+    if codec.name == LZ4:
+        return {"id": "imagecodecs_lz4h5"}
+    if codec.name == SZIP:
+        return {"id": "imagecodecs_szip", **options, "header": True}
+    return {"id": codec.name, **options}
+
+
+def _codec_from_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
+    """Return the filter that a numcodecs configuration stands for, or ``None`` where it is no filter of ours.
+
+    >>> _codec_from_numcodecs({"id": "imagecodecs_lz4h5"})
+    Codec(name='virtualstack.lz4', configuration='{}')
+    """
+    name, options = config["id"], {key: value for key, value in config.items() if key != "id"}
+    if name == "imagecodecs_lz4h5":
+        return Codec.from_config(LZ4)
+    if name == "imagecodecs_szip" and options.get("header", True) and options.keys() >= set(_SZIP):
+        return Codec.from_config(SZIP, **{key: options[key] for key in _SZIP})
+    return None
 
 
 def _decode(codec: Codec, raw: Any, limit: int) -> Any:
@@ -56,17 +102,17 @@ class ZarrFilter(ZarrFilterPlugin):
 
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
-        """Return the configuration of another package if it decodes the same, else the one of virtualstack."""
-        return [numcodecs_config(codec)]
+        """Return the configuration of another package where it decodes the same, else ours."""
+        return [_numcodecs_config(codec)]
 
     @classmethod
     def from_numcodecs(cls, config: Mapping[str, Any], chunks: tuple[int, ...], /) -> Codec | None:
-        """Return the filter that a configuration of another package describes."""
-        return codec_from_numcodecs(config)
+        """Return the filter that a configuration of another package stands for."""
+        return _codec_from_numcodecs(config)
 
     def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:
         """Make the decoder."""
-        return FILTERS[self.codec.name](options)
+        return _FILTERS[self.codec.name](options)
 
     def encoded_size(self, options: Mapping[str, Any], size: int, /) -> int | None:
         """Return the bytes of stored elements, if the codec converts elements."""
