@@ -228,7 +228,8 @@ def _encoded(
 def _cut(values: NDArray[Any], lines: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
     """Cut values into cells, in C order, at the elements at which chunks begin along each axis."""
     runs = [list(itertools.pairwise(x.tolist())) for x in lines]
-    return [values[(*(slice(a, b) for a, b in cell), ...)] for cell in itertools.product(*runs)]
+    boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
+    return [values[(*box, ...)] for box in boxes]
 
 
 def _compressed(cells: Sequence[NDArray[Any]]) -> tuple[list[ChunkEncoding], list[bytes]]:

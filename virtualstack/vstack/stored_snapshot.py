@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 import xarray as xr
 
 from virtualstack.api import open_virtual_dataset, open_virtual_datatree
-from virtualstack.dataset.opening import Unsupported
-from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.base import ReadOptions, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import printable
 from virtualstack.storage import ObjectStore, Stale, Storage
