@@ -40,7 +40,7 @@ DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "m
 """Units without an epoch that xarray takes for durations (CF conventions 4.4)."""
 
 _STANDARD = frozenset({"standard", "gregorian", "proleptic_gregorian"})
-"""Calendars whose dates numpy has; those of all others become objects."""
+"""Calendars whose dates numpy supports. Dates of all other calendars become objects."""
 
 CODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
 """Errors that xarray raises for attributes that it cannot use: text instead of numbers, or numbers instead of text."""
@@ -77,7 +77,7 @@ def datetime_units(units: object, /) -> bool:
 
 
 def check_calendar(calendar: object, /) -> None:
-    """Raise ``ValueError`` for a calendar whose dates xarray makes objects of; absent it is the standard one."""
+    """Raise ``ValueError`` for a calendar whose dates xarray decodes to objects; ``None`` is the standard calendar."""
     if calendar is not None and str(calendar).lower() not in _STANDARD:
         raise ValueError(f"dates of the calendar '{calendar}' are objects of cftime, which have no fixed size")
 

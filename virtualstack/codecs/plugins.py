@@ -37,7 +37,7 @@ _FOREIGN: Mapping[str, str] = {
     "imagecodecs_lz4h5": "virtualstack.lz4",
     "imagecodecs_szip": "virtualstack.szip",
 }
-"""Codecs of other packages, by their id in numcodecs' registry, and the codec of ours that knows their bytes."""
+"""Codecs of other packages, by their id in numcodecs' registry, and the codec of virtualstack that decodes their bytes."""
 
 _OURS = "virtualstack."
 
@@ -54,7 +54,7 @@ def find_plugin(name: str, /) -> type[ZarrMetadata] | None:
 
 
 def find_foreign_plugin(name: str, /) -> type[ZarrMetadata] | None:
-    """Return the codec that knows the bytes of a codec of another package, by its id in numcodecs' registry."""
+    """Return the codec that decodes the bytes of another package's codec, by its id in numcodecs' registry."""
     return find_plugin(_FOREIGN.get(name, ""))
 
 
@@ -114,7 +114,7 @@ class ZarrMetadata:
         Returns
         -------
         Codec or None
-            ``None`` if no codec of ours decodes the same.
+            ``None`` if no codec of virtualstack decodes the same.
         """
         return None
 

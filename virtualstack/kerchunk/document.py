@@ -174,7 +174,7 @@ SCHEMA = pa.schema(
 """Columns of a file, one row for each chunk in C order of the grid; path and raw are null for a chunk without bytes."""
 
 _BASE64 = b"base64:"
-_ROWS = "max_rows_per_page"  # older libraries have no such limit
+_ROWS = "max_rows_per_page"  # older libraries do not have this limit
 _ONE_PAGE = {_ROWS: _RECORD_SIZE} if _ROWS in inspect.signature(pq.write_table).parameters else {}
 
 

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _MAX_PARALLELS = 1 << 14
-"""Parallels of a Gaussian grid between a pole and the equator: eccodes' time for them grows with the square."""
+"""Parallels of a Gaussian grid between a pole and the equator. eccodes needs time that grows with their square."""
 
 _PRODUCT = Struct(">HH")
 _MIN_PRODUCT_BYTES = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
@@ -168,7 +168,7 @@ _SIZ = Struct(">4s4x4I16xHBBB")
 """
 
 _MAX_SCALE = 500
-"""Binary and decimal scale, either way; larger ones have a meaning of their own to eccodes, or overflow."""
+"""Maximum binary and decimal scale, up or down. eccodes treats larger ones specially, or they overflow."""
 
 _NO_BITMAP = 255
 

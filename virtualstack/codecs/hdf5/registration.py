@@ -60,7 +60,7 @@ _SZIP = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanli
 
 
 def _numcodecs_config(codec: Codec, /) -> dict[str, Any]:
-    """Return the numcodecs configuration of a filter: another package's where it decodes the same, else ours.
+    """Return the numcodecs configuration of a filter: another package's if it decodes the same, else virtualstack's.
 
     >>> _numcodecs_config(Codec.from_config("virtualstack.lz4"))
     {'id': 'imagecodecs_lz4h5'}
@@ -76,7 +76,7 @@ def _numcodecs_config(codec: Codec, /) -> dict[str, Any]:
 
 
 def _codec_from_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
-    """Return the filter that a numcodecs configuration stands for, or ``None`` where it is no filter of ours.
+    """Return the HDF5 filter that a numcodecs configuration of another package describes, or ``None``.
 
     >>> _codec_from_numcodecs({"id": "imagecodecs_lz4h5"})
     Codec(name='virtualstack.lz4', configuration='{}')
@@ -102,12 +102,12 @@ class ZarrFilter(ZarrFilterPlugin):
 
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
-        """Return the configuration of another package where it decodes the same, else ours."""
+        """Return the configuration of another package if it decodes the same, else the one of virtualstack."""
         return [_numcodecs_config(codec)]
 
     @classmethod
     def from_numcodecs(cls, config: Mapping[str, Any], chunks: tuple[int, ...], /) -> Codec | None:
-        """Return the filter that a configuration of another package stands for."""
+        """Return the filter that a configuration of another package describes."""
         return _codec_from_numcodecs(config)
 
     def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:

@@ -217,7 +217,7 @@ def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
 
 
 _RUN = "dmrpp:run"
-"""Element in place of a run; its attribute ``n`` counts them."""
+"""Element that replaces a run; its attribute ``n`` is the number of the run."""
 
 _MIN_RUN_BYTES = 1 << 12  # some 40 chunks
 _BLOCK_BYTES = 1 << 20
@@ -240,7 +240,7 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
     Returns
     -------
     rest
-        The document with an element `_RUN` in place of each run.
+        The document with an element `_RUN` instead of each run.
     runs
         The chunks of each run. The list is empty if tags in the document may not be elements, as in comments, or if its
         encoding is not based on ASCII.

@@ -27,7 +27,7 @@ from virtualstack.storage import Source, Storage
 __all__ = ["DMRPP", "data_url", "sidecar_url", "source_url"]
 
 _SUFFIX = ".dmrpp"
-# what get_dmrpp writes, and servers replace
+# get_dmrpp writes this text, and servers replace it
 _PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"
 
 

@@ -45,7 +45,7 @@ from virtualstack.formats.hdf5.walk import (
 __all__ = ["DatasetFinder", "FindExtent", "ParsedView", "follow"]
 
 _OUTSIDE = -1
-"""Address that stands for an object in another file."""
+"""Address of any object in another file."""
 
 _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: largest number of soft links in a chain
 

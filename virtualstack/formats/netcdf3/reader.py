@@ -26,7 +26,7 @@ MAX_CELLS = 1 << 26
 """Maximum number of chunks of all variables of one file; they take 1.6 GB."""
 
 _MAX_NDIM = 64
-"""Axes of a variable, as numpy has it."""
+"""Maximum number of axes of a variable, which is the limit of numpy."""
 
 _AUTO_CHUNK_BYTES = 16 << 20
 

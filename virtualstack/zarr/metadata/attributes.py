@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _EXTRA, _ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
-"""Keys in the metadata of an array, and in what stands there, that readers of zarr do not know and ignore."""
+"""Keys in the metadata of an array, and inside its member; readers of zarr do not know and ignore both."""
 
 _NOT_FINITE = "NaN", "Infinity", "-Infinity"
 
