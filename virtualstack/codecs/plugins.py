@@ -37,7 +37,7 @@ _FOREIGN: Mapping[str, str] = {
     "imagecodecs_lz4h5": "virtualstack.lz4",
     "imagecodecs_szip": "virtualstack.szip",
 }
-"""Codecs of other packages, by their id in numcodecs' registry, and the codec of virtualstack that decodes their bytes."""
+"""Codecs of other packages by id in numcodecs' registry, and the codec of virtualstack that decodes the same bytes."""
 
 _OURS = "virtualstack."
 
