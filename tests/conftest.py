@@ -80,3 +80,4 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     nowhere = tmp_path_factory.getbasetemp() / "nowhere"
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere))
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(nowhere))
+    monkeypatch.setenv("VIRTUALSTACK_CONFIG", str(nowhere))

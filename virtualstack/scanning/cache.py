@@ -57,7 +57,7 @@ def hash_backends(storage: Storage, /) -> dict[str, str]:
 
     A backend whose content cannot be compared, such as a store in memory, has another hash each time.
     """
-    return {prefix: _mark(prefix, backend) for prefix, backend in (*storage.carried, *storage.given)}
+    return {prefix: _mark(prefix, backend) for prefix, backend in reversed(storage.entries())}
 
 
 def hash_environment() -> str:

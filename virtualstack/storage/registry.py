@@ -18,6 +18,7 @@ from virtualstack.location import Access, Location, MemberChecksums, absolute_ur
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.source import ByteRange, Bytes, Source, warn_of_change
+from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
 from virtualstack.storage.threads import forget_frames
 
@@ -345,9 +346,13 @@ class Storage:
         if not (_is_default(backend) and url.startswith(("file://", "memory://"))):
             _module(backend, url)
 
+    def entries(self) -> tuple[tuple[str, object], ...]:
+        """Return all pairs of prefix and backend; the first that serves a URL is used. Standing options come last."""
+        return (*self.given, *self.carried, *_standing())
+
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
-        for prefix, backend in (*self.given, *self.carried):
+        for prefix, backend in self.entries():
             if _serves(prefix, backend, url):
                 return prefix, backend
         return split_url(url)[0], None
@@ -377,6 +382,11 @@ def _tried(look: Callable[[str], Location], url: str) -> Location | StorageError
     except StorageError as error:
         forget_frames(error)
         return error
+
+
+def _standing() -> tuple[tuple[str, object], ...]:
+    """Return the standing options of the user, longest prefix first."""
+    return _sorted({_prefix(key): options for key, options in standing_options().items()})
 
 
 def _sorted(entries: Mapping[str, object]) -> tuple[tuple[str, object], ...]:

@@ -1,0 +1,72 @@
+"""Read the standing options of a user: storage options by URL prefix, from one configuration file."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import platformdirs
+
+from virtualstack.errors import StorageError
+
+__all__ = ["CONFIG_VARIABLE", "config_path", "standing_options"]
+
+CONFIG_VARIABLE = "VIRTUALSTACK_CONFIG"
+"""Environment variable that names another configuration file."""
+
+
+def config_path() -> Path:
+    """Return the path of the configuration file, which need not exist.
+
+    It is ``config.toml`` in the user's folder for configurations, such as ``~/.config/virtualstack``, or the file that
+    the environment variable ``VIRTUALSTACK_CONFIG`` names.
+    """
+    named = os.environ.get(CONFIG_VARIABLE)
+    return Path(named).expanduser() if named else platformdirs.user_config_path("virtualstack") / "config.toml"
+
+
+def standing_options() -> Mapping[str, Mapping[str, object]]:
+    """Return the options by URL prefix of the configuration file, which is read once in a process.
+
+    The file has one table for each prefix::
+
+        [storage."s3://bucket/"]
+        endpoint = "https://minio.example.org"
+        anonymous = true
+
+    Raises
+    ------
+    StorageError
+        The file exists, and cannot be read, is not TOML or has other tables.
+    """
+    return _read(os.environ.get(CONFIG_VARIABLE))
+
+
+@cache
+def _read(_: str | None) -> Mapping[str, Mapping[str, object]]:
+    path = config_path()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"the configuration file '{path}' could not be read: {error}") from error
+    remedy = f"Correct it, or name another file with {CONFIG_VARIABLE}"
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StorageError(f"the configuration file '{path}' is not TOML: {error}. {remedy}") from error
+    unknown = sorted(found.keys() - {"storage"})
+    if unknown:
+        raise StorageError(f"the configuration file '{path}' has '{unknown[0]}'; it may have [storage] only. {remedy}")
+    tables: dict[str, dict[str, object]] = found.get("storage", {})
+    for prefix, options in tables.items() if isinstance(tables, dict) else [("", None)]:
+        if not isinstance(options, dict) or "://" not in prefix:
+            raise StorageError(
+                f"the configuration file '{path}' has no options by URL prefix at 'storage.{prefix}'; a table is "
+                f'[storage."s3://bucket/"], with options such as endpoint = "https://host". {remedy}'
+            )
+    return tables
