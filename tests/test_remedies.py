@@ -373,7 +373,7 @@ JOINING = {
     ),
     "not the same, left out": (
         [part([0]), part([1], k=4.0)],
-        r"leave it out with drop_variables",
+        r"[Ll]eave it out with drop_variables",
         {"drop_variables": "k"},
         lambda a, b: plain([a.drop_vars("k"), b.drop_vars("k")]),
     ),
@@ -391,7 +391,7 @@ JOINING = {
     ),
     "absent in one": (
         [part([0]), part([1]).drop_vars("k")],
-        r"leave it out with drop_variables",
+        r"[Ll]eave it out with drop_variables",
         {"drop_variables": "k"},
         lambda a, b: plain([a.drop_vars("k"), b]),
     ),

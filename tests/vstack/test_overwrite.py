@@ -195,7 +195,7 @@ def test_what_cannot_be_written_is_refused(tmp_path, source):
         ("t", {"time": 0}, np.zeros(3), WriterError, r"shape \(3,\) were given for a region of shape \(6, 8\)"),
         ("t", {"time": slice(0, 4, 2)}, 0, ValueError, "without a step"),
         ("t", {"level": 0}, 0, ValueError, r"region names \['level'\]"),
-        ("wind", ..., 0, KeyError, "no variable 'wind'"),
+        ("wind", ..., 0, KeyError, "no virtual variable 'wind'"),
         ("lat", ..., 0, ValueError, "values of variable 'lat' are loaded"),
     ):
         with pytest.raises(error, match=match):

@@ -125,7 +125,7 @@ def test_a_folder_without_sources_is_an_error_that_names_those_with(tmp_path, ar
         repository.relocate({"s3://bucket/dta": "s3://other"})
     with pytest.raises(ValueError, match="is empty"):
         repository.relocate({})
-    with pytest.raises(WriterError, match="'' is no folder"):
+    with pytest.raises(WriterError, match="'' is not a folder"):
         repository.relocate({"": "s3://other"})
     assert vs.Repository.open(tmp_path / "x.vstack").snapshot.number == 1
 
@@ -133,8 +133,8 @@ def test_a_folder_without_sources_is_an_error_that_names_those_with(tmp_path, ar
 @pytest.mark.parametrize(
     ("place", "error", "message"),
     [
-        ("", WriterError, "'' is no folder"),
-        (" ", WriterError, "' ' is no folder"),
+        ("", WriterError, "'' is not a folder"),
+        (" ", WriterError, "' ' is not a folder"),
         ("odd://bucket/data", StorageError, "no storage is known for 'odd://'"),
         ("s3://", WriterError, "'s3://' has no host or bucket"),
         ("https:///data", WriterError, "'https:///data/' has no host or bucket"),
