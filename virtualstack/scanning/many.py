@@ -201,6 +201,14 @@ class ScanResult(Sequence[ManifestGroup]):
         """Whether all groups are parts of one index of one reader, which the scan left apart.
 
         A scan leaves them apart with ``ReadOptions(is_part=True)``, for readers that assemble the parts (GRIB).
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.scan(["day.nc"]).are_parts_of_one
+        False
         """
         return are_parts_of_one(self.groups)
 
