@@ -11,20 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.data.references import referenced_array
 from virtualstack.codecs.codec import Codec
 from virtualstack.location import Location, absolute_url
-from virtualstack.manifests import (
-    ENTRY,
-    FIRST,
-    ChunkAxis,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-    inline_array,
-)
+from virtualstack.manifests import ChunkAxis, ManifestGroup, inline_array
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.format.history import open_archive, read_group
 from virtualstack.vstack.format.names import snapshot_key
@@ -42,27 +32,18 @@ N_VARIABLES, N_CHUNKS = 10, 10
 def part(first, n):
     """Give ``n`` files of one time each, from a time on: compressed chunks of lengths with noise."""
     rng = np.random.default_rng(first)
-    locations = tuple(
-        Location(
-            f"s3://archive/model/run-1/{(first + i) // 8760:04d}/file-{first + i:09d}.nc", 10**8, f"{first + i:032x}"
-        )
-        for i in range(n)
-    )
-    encoding = ChunkEncoding.c_order(np.dtype("f4"), (1, 100, 1000), (Codec("numcodecs.zlib"),))
+    files = [
+        Location(f"s3://archive/model/run-1/{i // 8760:04d}/file-{i:09d}.nc", 10**8, f"{i:032x}")
+        for i in range(first, first + n)
+    ]
+    codecs = (Codec("numcodecs.zlib"),)
     length = rng.integers(200_000, 260_000, (N_VARIABLES, n, N_CHUNKS))
     offset = 10_000 + np.cumsum(length.transpose(1, 0, 2).reshape(n, -1), 1).reshape(n, N_VARIABLES, N_CHUNKS)
     arrays = {}
     for v in range(N_VARIABLES):
-        entries = np.zeros((n, N_CHUNKS, 1), ENTRY)
-        entries["location"] = (np.arange(n) + FIRST)[:, None, None]
-        entries["offset"], entries["length"] = offset[:, v, :, None], length[v, :, :, None]
-        manifest = ChunkManifest(
-            entries=entries, fills=(Fill.zero(np.dtype("f4")),), encodings=(encoding,), locations=locations
-        )
-        grid = ChunkGrid.regular((n, 1000, 1000), (1, 100, 1000))
-        arrays[f"v{v}"] = ManifestArray(
-            manifest=manifest, grid=grid, dtype=np.dtype("f4"), name=f"v{v}", dimension_names=("time", "y", "x")
-        )
+        places = {"urls": files, "offsets": offset[:, v], "lengths": length[v]}
+        how = {"codecs": codecs, "name": f"v{v}", "dimension_names": ("time", "y", "x")}
+        arrays[f"v{v}"] = referenced_array((n, 1000, 1000), (1, 100, 1000), **places, **how)
     hours = np.arange(first, first + n, dtype="i8")
     attributes = {"units": "hours since 1900-01-01", "calendar": "proleptic_gregorian"}
     arrays["time"] = inline_array(hours, name="time", dims=["time"], attributes=attributes)

@@ -1,19 +1,15 @@
 """Combining thousands of datasets beside xarray on arrays that cost nothing; VIRTUALSTACK_BENCHMARK=full: real ones."""
 
-import sys
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from tests.benchmarks.timing import IS_FULL, interleaved
+from tests.data.references import referenced_array
 from virtualstack.combine import CombineOptions, combine_datasets
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
-
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
 
 N_DATASETS, N_CHUNKS = (10_000, 100) if IS_FULL else (8, 5)
 
@@ -42,15 +38,7 @@ class Nothing(NDArrayOperatorsMixin):
 
 
 def virtual(i):
-    grid = ChunkGrid.regular((N_CHUNKS, 50, 60), (1, 50, 60))
-    manifest = ChunkManifest.from_arrays(
-        np.arange(N_CHUNKS).reshape(grid.shape) * 100,
-        np.full(grid.shape, 100),
-        location=f"s3://bucket/model/output/file-{i:06d}.nc",
-        encoding=ChunkEncoding.c_order("<f4", (1, 50, 60)),
-        fill=Fill.from_value(0, "f4"),
-    )
-    return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="v")
+    return referenced_array((N_CHUNKS, 50, 60), (1, 50, 60), urls=f"s3://bucket/model/output/file-{i:06d}.nc")
 
 
 def datasets(make):
@@ -74,13 +62,8 @@ def nothing():
     return datasets(lambda i: Nothing((N_CHUNKS, 50, 60)))
 
 
-EXACT = {
-    "data_vars": "minimal",
-    "coords": "minimal",
-    "compat": "override",
-    "join": "exact",
-    "combine_attrs": "override",
-}
+EXACT = dict.fromkeys(("data_vars", "coords"), "minimal") | {"join": "exact"}
+EXACT |= dict.fromkeys(("compat", "combine_attrs"), "override")
 
 
 def test_concat_of_datasets(ours, nothing):
@@ -119,16 +102,9 @@ def test_outer_join_of_a_trillion_elements():
     n = 10_000 if IS_FULL else 100
 
     def part(time, first):
-        grid = ChunkGrid.regular((n // 2, n, n), (n // 10, n // 10, n // 10))
-        manifest = ChunkManifest.from_arrays(
-            np.arange(np.prod(grid.shape)).reshape(grid.shape),
-            np.full(grid.shape, 100),
-            location=f"s3://bucket/{time}.nc",
-            encoding=ChunkEncoding.c_order("<i2", (n // 10,) * 3),
-            fill=Fill.from_value(-1, "i2"),
-        )
         cf = {"_FillValue": np.int16(-1), "scale_factor": 0.5}
-        array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("i2"), name="v", attributes=cf, cf=cf)
+        shape, how = (n // 2, n, n), {"urls": f"s3://bucket/{time}.nc", "fill": -1, "attributes": cf, "cf": cf}
+        array = referenced_array(shape, (n // 10,) * 3, "<i2", **how)
         labels = np.arange(first, first + n)
         coords = {"time": np.arange(n // 2) + time, "y": labels, "x": labels[::-1]}
         return xr.Dataset({"v": (("time", "y", "x"), array)}, coords=coords)

@@ -4,45 +4,30 @@ An archive of 1,000 files with 1,000 chunks each and URLs of 112 characters, who
 Generators of kerchunk are timed on a hundredth of it: fsspec renders each with jinja.
 """
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import virtualstack as vs
+from tests.benchmarks.rivals import needs
+from tests.benchmarks.timing import IS_FULL, interleaved
+from tests.data.references import referenced_array
 from virtualstack.codecs.codec import Codec
 from virtualstack.kerchunk.writer import write_kerchunk
-from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
-
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
+from virtualstack.manifests import ManifestGroup
 
 FILES, GRID = (1000, (100, 10)) if IS_FULL else (20, (5, 4))
 URL = "s3://noaa-nwm-retrospective-3-0-pds/CONUS/netcdf/FORCING/precip/2011/{:08d}.LDASIN_DOMAIN1.some_longer_name.nc"
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("kerchunk") is None, reason="kerchunk is not installed"),
-    pytest.mark.filterwarnings("ignore"),  # of fastparquet and pandas
-]
+pytestmark = needs("kerchunk")
 
 
 def archive(lengths):
-    shape = (FILES, *GRID)
-    offsets = 20_000 + lengths.cumsum(1) - lengths
-    manifest = ChunkManifest.from_arrays(
-        offsets.reshape(shape),
-        lengths.reshape(shape),
-        location=[Location(URL.format(i)) for i in range(FILES)],
-        encoding=ChunkEncoding.c_order("<f4", (1, 100, 1000), [Codec.from_config("numcodecs.zlib", level=1)]),
-        fill=Fill.from_value(np.nan, "f4"),
-        location_codes=np.broadcast_to(np.arange(FILES)[:, None, None] + FIRST, shape),
-    )
-    grid = ChunkGrid.regular((FILES, GRID[0] * 100, GRID[1] * 1000), (1, 100, 1000))
-    array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), dimension_names=("t", "y", "x"))
-    return ManifestGroup(arrays={"v": array})
+    places = {"urls": [URL.format(i) for i in range(FILES)], "offsets": 20_000 + lengths.cumsum(1) - lengths}
+    codecs, names = [Codec.from_config("numcodecs.zlib", level=1)], ("t", "y", "x")
+    shape, chunks = (FILES, GRID[0] * 100, GRID[1] * 1000), (1, 100, 1000)
+    how = {"codecs": codecs, "fill": np.nan, "dimension_names": names}
+    return ManifestGroup(arrays={"v": referenced_array(shape, chunks, **places, lengths=lengths, **how)})
 
 
 def with_templates(references):

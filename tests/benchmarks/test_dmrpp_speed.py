@@ -1,26 +1,17 @@
 """Opening DMR++ documents beside VirtualiZarr; run with VIRTUALSTACK_BENCHMARK=full for 10^5 chunks."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.benchmarks.rivals import needs, registry
+from tests.benchmarks.timing import IS_FULL, interleaved
 from virtualstack.location import absolute_url
 from virtualstack.readers import DMRPP, ReadOptions
 from virtualstack.storage import Storage
 
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
-
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("virtualizarr") is None,
-        reason="VirtualiZarr is not installed: pip install virtualizarr",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # of VirtualiZarr
-]
+pytestmark = needs("virtualizarr")
 
 HEAD = (
     '<?xml version="1.0" encoding="ISO-8859-1"?>\n<Dataset xmlns="http://xml.opendap.org/ns/DAP/4.0#" '
@@ -60,18 +51,15 @@ def document(folder: Path, n_variables: int, rows: int, columns: int) -> Path:
 )
 def test_open(n_variables, rows, columns, tmp_path):
     """One variable of many chunks, a usual file, and many small variables; both list the same places."""
-    from obspec_utils.registry import ObjectStoreRegistry
-    from obstore.store import LocalStore
     from virtualizarr.parsers import DMRPPParser
 
     url = absolute_url(document(tmp_path, n_variables, rows, columns))
-    registry = ObjectStoreRegistry({"file://": LocalStore()})
     n = n_variables * rows * columns
     timings = interleaved(
         f"{n_variables} variables, {n} chunks",
         {
             "virtualstack": lambda: DMRPP().read(url, Storage.from_option(None), ReadOptions()),
-            "VirtualiZarr": lambda: DMRPPParser()(url, registry),
+            "VirtualiZarr": lambda: DMRPPParser()(url, registry(url)),
         },
     )
     for name, timing in timings.items():

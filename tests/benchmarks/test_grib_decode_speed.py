@@ -1,6 +1,5 @@
 """Values of GRIB messages beside eccodes' own float32, two threads beside zlib, and scans beside cfgrib's index."""
 
-import sys
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import virtualstack as vs
+from tests.benchmarks.timing import IS_FULL, interleaved
 from tests.data.make_grib import message
 from virtualstack import cache
 from virtualstack.codecs.grib.codec import grib_decoder
@@ -20,9 +20,6 @@ from virtualstack.formats.grib.walk import Walk
 from virtualstack.location import absolute_url
 from virtualstack.readers import ReadOptions
 from virtualstack.storage import Storage
-
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of cfgrib
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "grib"

@@ -1,8 +1,6 @@
 """Opening a GRIB file on a server with latency; run with VIRTUALSTACK_BENCHMARK=full for 468 MB in 1,200 messages."""
 
-import sys
 from itertools import product
-from pathlib import Path
 from urllib.request import urlopen
 
 import cfgrib
@@ -10,11 +8,9 @@ import numpy as np
 import pytest
 
 import virtualstack as vs
+from tests.benchmarks.timing import IS_FULL, interleaved
 from tests.data.make_grib import message, noaa_index, with_data
 from tests.latency_server import LatencyServer
-
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of cfgrib
 N_LEVELS, LENGTH = (50, 390_000) if IS_FULL else (2, 60_000)

@@ -3,51 +3,26 @@
 Run with VIRTUALSTACK_BENCHMARK=full for files of the usual size, and indexes of 10^5 and 10^6 chunks.
 """
 
-import importlib.util
-import sys
 import tracemalloc
-from pathlib import Path
 
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.benchmarks.rivals import needs, virtualizarr
+from tests.benchmarks.timing import IS_FULL, interleaved
 from tests.data import make_hdf5_usual as usual
 
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
-
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("virtualizarr") is None,
-        reason="VirtualiZarr is not installed: pip install virtualizarr",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # of VirtualiZarr and kerchunk
-]
-
-
-def virtualizarr(path, *, tree=False, **options):
-    import obstore.store
-    import virtualizarr as vz
-    from obspec_utils.registry import ObjectStoreRegistry
-    from virtualizarr.parsers import HDFParser
-
-    registry = ObjectStoreRegistry({"file://": obstore.store.LocalStore()})
-    opener = vz.open_virtual_datatree if tree else vz.open_virtual_dataset
-    return opener(url=f"file://{path}", parser=HDFParser(), registry=registry, **options)
-
-
-def kerchunk(path):
-    from kerchunk.hdf import SingleHdf5ToZarr
-
-    return SingleHdf5ToZarr(str(path), inline_threshold=0).translate()
+pytestmark = needs("virtualizarr")
 
 
 def rivals(path, **options):
+    from kerchunk.hdf import SingleHdf5ToZarr
+
     return {
         "virtualstack": lambda: vs.open_virtual_dataset(path, **options),
-        "VirtualiZarr": lambda: virtualizarr(path, **options),
-        "kerchunk": lambda: kerchunk(path),
+        "VirtualiZarr": lambda: virtualizarr(path.as_uri(), **options),
+        "kerchunk": lambda: SingleHdf5ToZarr(str(path), inline_threshold=0).translate(),
         "xr.open_dataset": lambda: xr.open_dataset(path, engine="netcdf4").close(),
     }
 
@@ -71,7 +46,7 @@ def test_many_groups(tmp_path):
         "100 groups of 4 variables as a tree",
         {
             "virtualstack": lambda: vs.open_virtual_datatree(path),
-            "VirtualiZarr": lambda: virtualizarr(path, tree=True),
+            "VirtualiZarr": lambda: virtualizarr(path.as_uri(), tree=True),
             "xr.open_datatree": lambda: xr.open_datatree(path, engine="netcdf4").close(),
         },
         repeats=2,
@@ -85,7 +60,7 @@ def test_a_chunk_index(tmp_path, index, n_chunks):
     path = usual.many_chunks(tmp_path / "x.h5", n_chunks, index)
     rivals = {"virtualstack": lambda: vs.open_virtual_dataset(path, loadable_variables=[])}
     if n_chunks <= 100_000:
-        rivals["VirtualiZarr"] = lambda: virtualizarr(path, loadable_variables=[])
+        rivals["VirtualiZarr"] = lambda: virtualizarr(path.as_uri())
     got = interleaved(f"{n_chunks} chunks, {index}", rivals, repeats=3)
     print(f"  {got['virtualstack'].cpu / n_chunks * 1e9:.0f} ns of CPU a chunk")
     assert got["virtualstack"].result.virtual.nrefs == n_chunks

@@ -1,18 +1,13 @@
 """Writing references to Icechunk beside its own call for arrays; run with VIRTUALSTACK_BENCHMARK=full for 10^6."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import zarr
 
+from tests.benchmarks.reference_cube import CHUNKS, group_of
+from tests.benchmarks.timing import IS_FULL, interleaved
 from virtualstack.icechunk.reader import read_session
 from virtualstack.icechunk.writer import write_icechunk
-
-sys.path.insert(0, str(Path(__file__).parent))
-from reference_cube import CHUNKS, group_of
-from timing import IS_FULL, interleaved
 
 icechunk = pytest.importorskip("icechunk", reason="Icechunk is not installed: pip install 'virtualstack[icechunk]'")
 

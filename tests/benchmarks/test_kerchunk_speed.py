@@ -1,32 +1,22 @@
 """Writing and reading kerchunk references beside VirtualiZarr; run with VIRTUALSTACK_BENCHMARK=full for 10^6."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from tests.benchmarks.reference_cube import group_of
+from tests.benchmarks.rivals import needs, registry, virtualizarr_array
+from tests.benchmarks.timing import IS_FULL, interleaved
 from virtualstack.codecs.codec import Codec
 from virtualstack.formats.base import ReadOptions
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.storage import Storage
 
-sys.path.insert(0, str(Path(__file__).parent))
-from reference_cube import group_of
-from timing import IS_FULL, interleaved
-
 GRID = (1000, 100, 10) if IS_FULL else (5, 4, 3)
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("virtualizarr") is None,
-        reason="VirtualiZarr is not installed: pip install virtualizarr",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # of VirtualiZarr, fastparquet and pandas
-]
+pytestmark = needs("virtualizarr")
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +34,13 @@ def ours(columns):
 @pytest.fixture(scope="module")
 def theirs(columns):
     import virtualizarr  # noqa: F401 - registers the accessor
-    from virtualizarr.manifests import ChunkManifest as TheirManifest
-    from virtualizarr.manifests import ManifestArray as TheirArray
-    from virtualizarr.manifests.utils import create_v3_array_metadata
 
     urls, offsets, lengths = columns
     paths = np.broadcast_to(np.array(urls, np.dtypes.StringDType())[:, None, None], GRID)
-    metadata = create_v3_array_metadata(
-        shape=(GRID[0], GRID[1] * 10, GRID[2] * 10),
-        data_type=np.dtype("f4"),
-        chunk_shape=(1, 10, 10),
-        fill_value=np.nan,
-        codecs=[{"name": "numcodecs.zlib", "configuration": {"level": 1}}],
-    )
-    manifest = TheirManifest.from_arrays(paths=paths, offsets=offsets.astype("u8"), lengths=lengths.astype("u8"))
-    return xr.Dataset({"v": (("t", "y", "x"), TheirArray(metadata=metadata, chunkmanifest=manifest))})
+    codecs = [{"name": "numcodecs.zlib", "configuration": {"level": 1}}]
+    shape = (GRID[0], GRID[1] * 10, GRID[2] * 10)
+    array = virtualizarr_array(shape, (1, 10, 10), paths, offsets, lengths, codecs=codecs, fill=np.nan)
+    return xr.Dataset({"v": (("t", "y", "x"), array)})
 
 
 def same_references(left, right):
@@ -103,19 +85,16 @@ def test_write_dict(ours, theirs):
 @pytest.mark.parametrize("suffix", ["json", "parq"])
 def test_read(ours, suffix, tmp_path):
     """Reading a file of references into a manifest."""
-    from obspec_utils.registry import ObjectStoreRegistry
-    from obstore.store import LocalStore
     from virtualizarr.parsers import KerchunkJSONParser, KerchunkParquetParser
 
     path = tmp_path / f"refs.{suffix}"
     write_kerchunk(ours, path)
     parser = {"json": KerchunkJSONParser, "parq": KerchunkParquetParser}[suffix]()
-    registry = ObjectStoreRegistry({"file://": LocalStore()})
     results = interleaved(
         f"read {np.prod(GRID)} references from {suffix}",
         {
             "virtualstack": lambda: Kerchunk().read(path.as_uri(), Storage.from_option(), ReadOptions()),
-            "VirtualiZarr": lambda: parser(url=path.as_uri(), registry=registry),
+            "VirtualiZarr": lambda: parser(url=path.as_uri(), registry=registry()),
         },
         repeats=1,
     )

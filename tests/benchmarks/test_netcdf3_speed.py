@@ -1,27 +1,15 @@
 """Opening netCDF-3 files virtually beside VirtualiZarr and kerchunk; with VIRTUALSTACK_BENCHMARK=full at full size."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import netCDF4
 import numpy as np
 import pytest
 
 import virtualstack as vs
-
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
+from tests.benchmarks.rivals import needs, virtualizarr
+from tests.benchmarks.timing import IS_FULL, interleaved
 
 N_RECORDS = 10_000 if IS_FULL else 10
-NEEDED = ("virtualizarr", "kerchunk", "scipy")  # both read netCDF-3 by scipy
-pytestmark = [
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in NEEDED),
-        reason=f"not all of {NEEDED} are installed: pip install {' '.join(NEEDED)}",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # of VirtualiZarr and kerchunk
-]
+pytestmark = needs("virtualizarr", "kerchunk", "scipy")  # both read netCDF-3 by scipy
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +42,6 @@ def records(tmp_path_factory):
     return path
 
 
-def open_theirs(path):
-    from obspec_utils.registry import ObjectStoreRegistry
-    from obstore.store import LocalStore
-    from virtualizarr import open_virtual_dataset
-    from virtualizarr.parsers import NetCDF3Parser
-
-    registry = ObjectStoreRegistry({"file://": LocalStore()})
-    return open_virtual_dataset(path.as_uri(), registry=registry, parser=NetCDF3Parser(), loadable_variables=[])
-
-
 def open_kerchunk(path):
     from kerchunk.netCDF3 import NetCDF3ToZarr
 
@@ -78,7 +56,7 @@ def test_open(name, request):
         f"open {name}",
         {
             "virtualstack": lambda: vs.open_virtual_dataset(path, loadable_variables=[]),
-            "VirtualiZarr": lambda: open_theirs(path),
+            "VirtualiZarr": lambda: virtualizarr(path.as_uri(), parser="NetCDF3Parser"),
             "kerchunk": lambda: open_kerchunk(path),
         },
         repeats=3 if name == "records" else 15,

@@ -1,6 +1,5 @@
 """Opening references and reading a little; run with VIRTUALSTACK_BENCHMARK=full for 10^6 and 10^8 references."""
 
-import importlib.util
 import json
 import math
 import os
@@ -12,57 +11,36 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.benchmarks.rivals import needs
+from tests.benchmarks.timing import IS_FULL, interleaved
+from tests.data.references import referenced_array
 from virtualstack.formats.base import ReadOptions
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
-from virtualstack.location import Location, absolute_url
-from virtualstack.manifests import (
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-    inline_array,
-)
+from virtualstack.location import absolute_url
+from virtualstack.manifests import ManifestGroup, inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
-
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
 
 GRID = (1000, 1000) if IS_FULL else (5, 7)
 MANY = 10**8 if IS_FULL else 4000
 RECORD = 100_000 if IS_FULL else 1000
 N_PARTS = 100_000 if IS_FULL else 50
 CHUNK = 16
-pytestmark = [
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in ("kerchunk", "fastparquet")),
-        reason="kerchunk and fastparquet are not installed: pip install 'virtualstack[kerchunk]'",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # of fastparquet and pandas
-]
+pytestmark = needs("kerchunk", "fastparquet")
 
 
 def group_of(folder, grid) -> ManifestGroup:
     """``v`` of times and cells, all in one file that repeats, and ``t``."""
     values = np.arange(CHUNK * grid[1], dtype="<f4")
     (folder / "data.bin").write_bytes(values.tobytes())
-    offsets = np.broadcast_to(np.arange(grid[1]) * CHUNK * 4, grid)
-    manifest = ChunkManifest.from_arrays(
-        offsets,
-        np.full(grid, CHUNK * 4),
-        location=Location(absolute_url(folder / "data.bin")),
-        encoding=ChunkEncoding.c_order("<f4", (1, CHUNK)),
-        fill=Fill.from_value(np.nan, "f4"),
-    )
-    array = ManifestArray(
-        manifest=manifest,
-        grid=ChunkGrid.regular((grid[0], grid[1] * CHUNK), (1, CHUNK)),
-        dtype=np.dtype("f4"),
-        dimension_names=("t", "x"),
-    )
+    places = {
+        "urls": absolute_url(folder / "data.bin"),
+        "offsets": np.broadcast_to(np.arange(grid[1]) * CHUNK * 4, grid),
+        "lengths": CHUNK * 4,
+    }
+    names = ("t", "x")
+    array = referenced_array((grid[0], grid[1] * CHUNK), (1, CHUNK), **places, fill=np.nan, dimension_names=names)
     times = inline_array(np.arange(grid[0]), name="t", dims=("t",), attributes={})
     return ManifestGroup(arrays={"v": array, "t": times})
 

@@ -20,12 +20,10 @@ from obstore.store import HTTPStore
 from zarr.codecs.numcodecs import Shuffle, Zlib
 
 import virtualstack as vs
+from tests.benchmarks.icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk
+from tests.benchmarks.timing import IS_FULL, interleaved
 from tests.latency_server import LatencyServer
 from virtualstack.reading import read_array
-
-sys.path.insert(0, str(Path(__file__).parent))
-from icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk
-from timing import IS_FULL, interleaved
 
 SHAPE = (569, 512, 512) if IS_FULL else (6, 32, 32)
 N_FILES = 1000 if IS_FULL else 5

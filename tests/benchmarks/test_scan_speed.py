@@ -4,33 +4,26 @@ Run with VIRTUALSTACK_BENCHMARK=full for 1,000 daily files of 243 chunks: eight 
 The rival gets a tenth of the files, and its times are multiplied by ten.
 """
 
-import importlib.util
 import multiprocessing
 import os
 import pickle
 import resource
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import netCDF4
 import numpy as np
 import pytest
 
 import virtualstack as vs
+from tests.benchmarks.rivals import needs, virtualizarr
+from tests.benchmarks.timing import IS_FULL
 from tests.latency_server import LatencyServer
 from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill
 
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL
-
 N_FILES = 1000 if IS_FULL else 12
 SHARE = 10 if IS_FULL else 4  # the rival gets one of so many files
-needs_virtualizarr = pytest.mark.skipif(
-    importlib.util.find_spec("virtualizarr") is None, reason="VirtualiZarr is not installed: pip install virtualizarr"
-)
-quietly = pytest.mark.filterwarnings("ignore")  # of VirtualiZarr
+needs_virtualizarr, quietly = needs("virtualizarr")
 
 
 def day(path, number):
@@ -79,19 +72,6 @@ def timed(name, run, *, n_files=N_FILES, first=None):
     ratio = "" if first is None else f"  x{spent[0] / first[0]:.1f} wall  x{spent[1] / first[1]:.1f} cpu"
     print(f"  {name:<26} wall {spent[0]:7.2f} s  cpu {spent[1]:7.2f} s{ratio}")
     return spent, result
-
-
-def virtualizarr(url):
-    import virtualizarr as vz
-    from obspec_utils.registry import ObjectStoreRegistry
-    from obstore.store import HTTPStore, LocalStore
-    from virtualizarr.parsers import HDFParser
-
-    root = url.rpartition("/")[0]
-    is_local = url.startswith("file://")
-    store = LocalStore() if is_local else HTTPStore.from_url(root, client_options={"allow_http": True})
-    registry = ObjectStoreRegistry({"file://" if is_local else root: store})
-    return vz.open_virtual_dataset(url=url, parser=HDFParser(), registry=registry, loadable_variables=[])
 
 
 def n_chunks(groups):

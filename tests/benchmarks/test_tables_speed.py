@@ -4,37 +4,24 @@ Run with VIRTUALSTACK_BENCHMARK=full for the real sizes.
 """
 
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, inline_array
+from tests.benchmarks.timing import IS_FULL, interleaved
+from tests.data.references import referenced_array
+from virtualstack.manifests import inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import store_array
-
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
 
 N_ELEMENTS, N_SIDE, N_PARTS, N_SOURCES = (1_000_000, 1500, 5000, 20_000) if IS_FULL else (1000, 30, 20, 100)
 
 
 def array(shape, chunks, n_sources=1):
-    grid = ChunkGrid.regular(shape, chunks)
-    numbers = np.arange(np.prod(grid.shape)).reshape(grid.shape)
-    manifest = ChunkManifest.from_arrays(
-        numbers * 1000,
-        np.full(grid.shape, 900),
-        location=[Location(f"s3://bucket/model/file-{i:06d}.nc") for i in range(n_sources)],
-        location_codes=numbers % n_sources + FIRST,
-        encoding=ChunkEncoding.c_order("<i2", chunks),
-        fill=Fill.from_value(0, "i2"),
-    )
-    return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("i2"), name="v")
+    urls = [f"s3://bucket/model/file-{i:06d}.nc" for i in range(n_sources)]
+    return referenced_array(shape, chunks, "<i2", urls=urls)
 
 
 def test_shuffled_takes_of_a_large_chunk():

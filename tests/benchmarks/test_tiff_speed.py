@@ -5,8 +5,6 @@ Run with VIRTUALSTACK_BENCHMARK=full for 1,600 and 25,600 tiles, 1,000 pages, an
 
 import importlib.util
 import io
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +12,10 @@ import rasterio
 import tifffile
 
 import virtualstack as vs
+from tests.benchmarks.timing import IS_FULL, interleaved
 from virtualstack.location import absolute_url
 from virtualstack.readers import TIFF, ReadOptions
 from virtualstack.storage import Storage
-
-sys.path.insert(0, str(Path(__file__).parent))
-from timing import IS_FULL, interleaved
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of rasterio and virtual-tiff
 

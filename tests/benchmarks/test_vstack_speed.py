@@ -4,13 +4,15 @@ import importlib.util
 import itertools
 import json
 import resource
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from tests.benchmarks.icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk
+from tests.benchmarks.timing import IS_FULL, interleaved
+from tests.data.references import referenced_array
 from virtualstack.formats.base import ReadOptions
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
@@ -32,10 +34,6 @@ from virtualstack.storage import Storage
 from virtualstack.vstack import save
 from virtualstack.vstack.reader import VStack
 
-sys.path.insert(0, str(Path(__file__).parent))
-from icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk
-from timing import IS_FULL, interleaved
-
 FILES, CHUNKS = (1000, 1000) if IS_FULL else (6, 50)
 REGULAR = 10**9 if IS_FULL else 10**6
 BATCHES, BATCH = (100, 10**6) if IS_FULL else (3, 10**4)
@@ -54,22 +52,11 @@ def archive(seed: int = 0) -> ManifestGroup:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(24_000, 40_000, (FILES, CHUNKS))
     offsets = 20_000 + np.cumsum(lengths, 1) - lengths
-    entries = np.zeros((FILES, CHUNKS, 1), ENTRY)
-    entries["location"] = (np.arange(FILES) + FIRST)[:, None, None]
-    entries["offset"], entries["length"] = offsets[..., None], lengths[..., None]
     sizes = (offsets[:, -1] + lengths[:, -1] + 1000).tolist()
-    manifest = ChunkManifest(
-        entries=entries,
-        fills=(Fill.from_value(np.nan, "f4"),),
-        encodings=(ChunkEncoding.c_order("<f4", (1, 100, 100)),),
-        locations=tuple(Location(f"{PREFIX}{i:06d}.nc"[:111].ljust(111, "_"), n) for i, n in enumerate(sizes)),
-    )
-    array = ManifestArray(
-        manifest=manifest,
-        grid=ChunkGrid.regular((FILES, CHUNKS * 100, 100), (1, 100, 100)),
-        dtype=np.dtype("f4"),
-        dimension_names=("time", "y", "x"),
-    )
+    urls = [Location(f"{PREFIX}{i:06d}.nc"[:111].ljust(111, "_"), n) for i, n in enumerate(sizes)]
+    places = {"urls": urls, "offsets": offsets, "lengths": lengths}
+    how = {"fill": np.nan, "dimension_names": ("time", "y", "x")}
+    array = referenced_array((FILES, CHUNKS * 100, 100), (1, 100, 100), **places, **how)
     times = inline_array(np.arange(FILES), name="time", dims=("time",), attributes={"units": "hours since 1979-01-01"})
     return ManifestGroup(arrays={"v": array, "time": times})
 
@@ -156,20 +143,12 @@ def local_group(folder: Path) -> ManifestGroup:
     """The same number of references into one local file, so that values can be read."""
     values = np.arange(16 * CHUNKS, dtype="<f4")
     (folder / "data.bin").write_bytes(values.tobytes())
-    grid = (FILES, CHUNKS)
-    manifest = ChunkManifest.from_arrays(
-        np.broadcast_to(np.arange(CHUNKS) * 64, grid),
-        np.full(grid, 64),
-        location=Location((folder / "data.bin").as_uri(), values.nbytes),
-        encoding=ChunkEncoding.c_order("<f4", (1, 16)),
-        fill=Fill.from_value(np.nan, "f4"),
-    )
-    array = ManifestArray(
-        manifest=manifest,
-        grid=ChunkGrid.regular((FILES, CHUNKS * 16), (1, 16)),
-        dtype=np.dtype("f4"),
-        dimension_names=("t", "x"),
-    )
+    places = {
+        "urls": Location((folder / "data.bin").as_uri(), values.nbytes),
+        "offsets": np.broadcast_to(np.arange(CHUNKS) * 64, (FILES, CHUNKS)),
+        "lengths": 64,
+    }
+    array = referenced_array((FILES, CHUNKS * 16), (1, 16), **places, fill=np.nan, dimension_names=("t", "x"))
     return ManifestGroup(arrays={"v": array, "t": inline_array(np.arange(FILES), name="t", dims=("t",), attributes={})})
 
 

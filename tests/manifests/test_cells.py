@@ -6,10 +6,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from tests.data.references import referenced_array
 from virtualstack.errors import ChunkAlignmentError, ManifestError
 from virtualstack.manifests import (
     ABSENT,
-    ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
     Fill,
@@ -24,15 +24,7 @@ from virtualstack.testing.strategies import model_read, store_array
 
 
 def array(shape=(100, 40, 60), chunks=(10, 20, 20), url="file:///a.nc"):
-    grid = ChunkGrid.regular(shape, chunks)
-    manifest = ChunkManifest.from_arrays(
-        np.arange(np.prod(grid.shape)).reshape(grid.shape) * 1000,
-        np.full(grid.shape, 900),
-        location=url,
-        encoding=ChunkEncoding.c_order("<i2", chunks),
-        fill=Fill.from_value(0, "<i2"),
-    )
-    return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("i2"), name="/v")
+    return referenced_array(shape, chunks, "<i2", urls=url)
 
 
 def test_runs_inside_a_chunk_are_one_cell():
