@@ -6,33 +6,27 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
+from tests.joins import MINIMAL
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, ReaderError
 
 
 def write(path, *, start, n=2, groups=("fine", "fine/inner", "about"), scale=None, labels_in_root=True):
     """Times in the root, values in groups that see them, and a group without times."""
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", None)
-        file.title = "t"
-        if labels_in_root:
-            time = file.createVariable("time", "f8", ("time",))
-            time.units = "days since 2000-01-01"
-            time[:] = np.arange(start, start + n)
-        for name in groups:
-            group = file.createGroup(name)
-            if name == "about":
-                group.createDimension("band", 3)
-                group.createVariable("width", "f4", ("band",))[:] = [1, 2, 3]
-                continue
-            group.createDimension("x", 4)
-            group.createVariable("x", "i4", ("x",))[:] = np.arange(4)
-            v = group.createVariable("v", "i2", ("time", "x"), zlib=True, chunksizes=(1, 2), fill_value=-1)
-            if scale is not None:
-                v.scale_factor = scale
-                v.set_auto_maskandscale(False)
-            v[:] = np.arange(n * 4).reshape(n, 4) + start * 10 + len(name)
-    return path
+    time = ("f8", "time", np.arange(start, start + n), {"units": "days since 2000-01-01"})
+    sizes, variables = {"time": None}, {"time": time} if labels_in_root else {}
+    packing = {"_FillValue": -1} | ({} if scale is None else {"scale_factor": scale})
+    for name in groups:
+        if name == "about":
+            sizes["about/band"] = 3
+            variables["about/width"] = ("f4", "band", [1, 2, 3])
+            continue
+        sizes[f"{name}/x"] = 4
+        values = np.arange(n * 4).reshape(n, 4) + start * 10 + len(name)
+        variables[f"{name}/x"] = ("i4", "x", np.arange(4))
+        variables[f"{name}/v"] = ("i2", "time x", values, packing, {"zlib": True, "chunksizes": (1, 2)})
+    return netcdf4_file(path, sizes, variables, title="t")
 
 
 def check(tree, paths, dim="time"):
@@ -42,10 +36,7 @@ def check(tree, paths, dim="time"):
     assert [node.path for node in found.subtree] == [node.path for node in trees[0].subtree]
     for node in found.subtree:
         opened = [one[node.path].to_dataset(inherit=True) for one in trees]
-        if dim in opened[0].dims:
-            expected = xr.concat(opened, dim, data_vars="minimal", coords="minimal", compat="override", join="exact")
-        else:
-            expected = opened[0]
+        expected = xr.concat(opened, dim, join="exact", **MINIMAL) if dim in opened[0].dims else opened[0]
         xr.testing.assert_equal(node.to_dataset(inherit=True).load(), expected)
     for one in trees:
         one.close()

@@ -1,14 +1,16 @@
 """Joining datasets along a dimension: everything else must be the same, and is checked."""
 
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file, opened
+from tests.data.references import referenced_array
+from tests.joins import MINIMAL
 from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, inline_array
+from virtualstack.manifests import ManifestArray, inline_array
 
 
 def joined(parts):
@@ -17,23 +19,16 @@ def joined(parts):
 
 
 def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None):
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", None)
-        file.createDimension("y", 3)
-        file.createVariable("time", "f8", ("time",))[:] = np.arange(start, start + n)
-        file["time"].units = "days since 2000-01-01"
-        lat = file.createVariable("lat", "f8", ("y",), zlib=True)
-        if scale is not None:
-            lat.scale_factor = scale
-            lat.set_auto_maskandscale(False)
-        lat[:] = np.arange(3) + lat_shift
-        file.createVariable("mask", "i1", ("y",))[:] = [1, 0, mask]
-        file.createVariable("name", "S1", ())[...] = b"a"
-        v = file.createVariable("v", "f4", ("time", "y"))
-        v[:] = np.arange(n * 3).reshape(n, 3) + start
-        if extra:
-            file.createVariable(extra, "i4", ("y",))[:] = 1
-    return vs.open_virtual_dataset(path)
+    scaled = {} if scale is None else {"scale_factor": scale}
+    variables = {
+        "time": ("f8", "time", np.arange(start, start + n), {"units": "days since 2000-01-01"}),
+        "lat": ("f8", "y", np.arange(3) + lat_shift, scaled, {"zlib": True}),
+        "mask": ("i1", "y", [1, 0, mask]),
+        "name": ("S1", "", b"a"),
+        "v": ("f4", "time y", np.arange(n * 3).reshape(n, 3) + start),
+    }
+    more = {extra: ("i4", "y", 1)} if extra else {}
+    return vs.open_virtual_dataset(netcdf4_file(path, {"time": None, "y": 3}, variables | more))
 
 
 def test_constant_variables_are_compared_by_value_and_kept_virtual(tmp_path):
@@ -43,17 +38,8 @@ def test_constant_variables_are_compared_by_value_and_kept_virtual(tmp_path):
     assert isinstance(cube.lat.variable._data, ManifestArray)
     assert cube.lat.dims == ("y",)
     assert cube.v.sizes == {"time": 6, "y": 3}
-    with xr.open_mfdataset(
-        [tmp_path / f"{i}.nc" for i in range(3)],
-        engine="netcdf4",
-        combine="nested",
-        concat_dim="time",
-        data_vars="minimal",
-        coords="minimal",
-        compat="override",
-        join="exact",
-    ) as expected:
-        xr.testing.assert_equal(cube.virtual.open().load(), expected.load())
+    expected = xr.concat([opened(tmp_path / f"{i}.nc") for i in range(3)], "time", join="exact", **MINIMAL)
+    xr.testing.assert_equal(cube.virtual.open().load(), expected)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +94,7 @@ def test_what_is_too_large_to_be_compared_is_named():
     """Constant fields of gigabytes are not read from all files unasked."""
 
     def part(i):
-        grid = ChunkGrid.regular((40_000, 40_000), (1000, 1000))
-        offsets = np.arange(1600).reshape(40, 40)
-        manifest = ChunkManifest.from_arrays(
-            offsets,
-            np.full((40, 40), 9),
-            location=f"s3://bucket/{i}.nc",
-            encoding=ChunkEncoding.c_order("f4", (1000, 1000)),
-            fill=Fill.from_value(0, "f4"),
-        )
-        array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="depth")
+        array = referenced_array((40_000, 40_000), (1000, 1000), urls=f"s3://bucket/{i}.nc", name="depth")
         return xr.Dataset({"depth": (("y", "x"), array), "v": ("time", [i])}, coords={"time": [i]})
 
     with pytest.raises(CombineError, match=r"6\.4 GB from each of 3 files\. .*'compat': 'override'"):
@@ -132,15 +109,7 @@ def test_large_variables_of_an_outer_join_stand_side_by_side_unread():
     """What only one group of files has is compared with nothing, whatever labels its files lack."""
 
     def part(name, t, first):
-        grid = ChunkGrid.regular((1, 40_000, 40_000), (1, 1000, 1000))
-        manifest = ChunkManifest.from_arrays(
-            np.arange(1600).reshape(1, 40, 40),
-            np.full((1, 40, 40), 9),
-            location=f"s3://bucket/{name}{t}.nc",
-            encoding=ChunkEncoding.c_order("f4", (1, 1000, 1000)),
-            fill=Fill.from_value(0, "f4"),
-        )
-        array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name=name)
+        array = referenced_array((1, 40_000, 40_000), (1, 1000, 1000), urls=f"s3://bucket/{name}{t}.nc", name=name)
         return xr.Dataset({name: (("t", "y", "x"), array)}, {"t": [t], "y": np.arange(first, first + 40_000)})
 
     parts = [part(name, t, 1000 * t) for name in ("u", "v") for t in (0, 1)]
@@ -153,15 +122,7 @@ def test_labels_of_many_files_that_alternate_are_refused_before_memory_is_full()
 
     def part(i, first):
         n = 1 << 14
-        grid = ChunkGrid.regular((1, 1 << 12, n), (1, 64, n))
-        manifest = ChunkManifest.from_arrays(
-            np.arange(64).reshape(1, 64, 1),
-            np.full((1, 64, 1), 9),
-            location=f"s3://bucket/{i}.nc",
-            encoding=ChunkEncoding.c_order("f4", (1, 64, n)),
-            fill=Fill.from_value(0, "f4"),
-        )
-        array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="v")
+        array = referenced_array((1, 1 << 12, n), (1, 64, n), urls=f"s3://bucket/{i}.nc")
         made = xr.Dataset({"v": (("t", "y", "x"), array)}, {"t": [i], "x": first + np.arange(float(n))})
         made.encoding["source"] = f"s3://bucket/{i}.nc"
         return made
@@ -199,7 +160,7 @@ def test_tiles_along_two_dimensions_take_common_labels_all_at_once(join, odd):
     aligned = xr.align(*flat, join=join, exclude=["t", "x"])
     nested = [list(aligned[i : i + 3]) for i in (0, 3, 6)]
     compat = "override" if join == "override" else "no_conflicts"
-    how = {"data_vars": "minimal", "coords": "minimal", "compat": compat}
+    how = MINIMAL | {"compat": compat}
     if join == "override":  # lat2 is what its file says, whatever the labels
         nested = [[x.drop_vars("lat2") for x in row] for row in nested]
         tiles = [[x.drop_vars("lat2") for x in row] for row in tiles]

@@ -1,11 +1,12 @@
 """Outer joins, reindexing and masking by plain xarray: new elements of packed integers hold what means missing."""
 
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
+from tests.joins import MINIMAL
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 
@@ -22,22 +23,15 @@ FORMS = {
 
 
 def write(path, x, t=0):
-    with netCDF4.Dataset(path, "w") as file:
-        for dim, labels in (("t", [t]), ("x", x)):
-            file.createDimension(dim, len(labels))
-            file.createVariable(dim, "i4", (dim,))[:] = labels
-        for name, (dtype, fill, attributes) in FORMS.items():
-            v = file.createVariable(name, dtype, ("t", "x"), fill_value=fill)
-            v.set_auto_maskandscale(False)
-            v.setncatts(attributes)
-            v[:] = np.arange(len(x))
-    return str(path)
+    labels = {"t": ("i4", "t", [t]), "x": ("i4", "x", x)}
+    values = np.arange(len(x))[None]
+    made = {name: (dtype, "t x", values, {"_FillValue": fill} | more) for name, (dtype, fill, more) in FORMS.items()}
+    return str(netcdf4_file(path, {"t": 1, "x": len(x)}, labels | made))
 
 
-OPTIONS = {"coords": "minimal", "compat": "override"}
 WAYS = {
-    "concat": lambda a, b: xr.concat([a, b], "t", data_vars="minimal", join="outer", **OPTIONS),
-    "combine_by_coords": lambda a, b: xr.combine_by_coords([a, b], data_vars="minimal", join="outer", **OPTIONS),
+    "concat": lambda a, b: xr.concat([a, b], "t", join="outer", **MINIMAL),
+    "combine_by_coords": lambda a, b: xr.combine_by_coords([a, b], join="outer", **MINIMAL),
     "merge": lambda a, b: xr.merge(
         [a.isel(t=0, drop=True), b.isel(t=0, drop=True).rename(scaled="other")[["other"]]], join="outer"
     ),

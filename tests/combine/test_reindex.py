@@ -2,52 +2,46 @@
 
 import tracemalloc
 
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
+from tests.data.references import referenced_array
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import EMPTY, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests import EMPTY
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multiple fill values:xarray.SerializationWarning")
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("reindex") / "a.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.set_auto_maskandscale(False)
-        for dim, n in (("time", 7), ("lat", 5), ("n", 3)):
-            file.createDimension(dim, n)
-        time = file.createVariable("time", "i4", ("time",))
-        time.units = "days since 2000-01-01"
-        time[:] = np.arange(7)
-        file.createVariable("lat", "f4", ("lat",))[:] = [50, 40, 30, 20, 10]
-
-        def make(name, kind, dims, fill=None, /, **attributes):
-            v = file.createVariable(name, kind, dims, zlib=True, chunksizes=[2] * len(dims), fill_value=fill)
-            v.setncatts(attributes)
-            v.set_auto_maskandscale(False)
-            v[:] = np.arange(np.prod(v.shape)).reshape(v.shape) % 100
-            return v
-
-        make("f", "f4", ("time", "lat"))
-        make("packed", "i2", ("lat", "time"), -9, scale_factor=0.5, add_offset=1.0)
-        make("missing", "u1", ("time",), missing_value=np.uint8(3))
-        make("both", "i2", ("time",), -9, missing_value=np.int16(3), scale_factor=np.float32(0.1))
-        make("unsigned", "i1", ("lat",), -1, _Unsigned="true", scale_factor=0.5)
-        make("plain", "i4", ("time", "n"))
-        make("short", "i2", ("lat",))
-        make("run", "i8", ("time",), -1, units="hours since 1990-01-01")
-        make("late", "f8", ("time",), units="hours since 1990-01-01")
-        make("wait", "i8", ("time",), -1, units="hours", dtype="timedelta64[ns]")
-        make("const", "f4", ("n",))
-        make("where", "f4", ("lat",))
-        file["f"].coordinates = "where"
-    return path
+    sizes = {"time": 7, "lat": 5, "n": 3}
+    variables = {
+        "f": ("f4", "time lat", {"coordinates": "where"}),
+        "packed": ("i2", "lat time", {"_FillValue": -9, "scale_factor": 0.5, "add_offset": 1.0}),
+        "missing": ("u1", "time", {"missing_value": np.uint8(3)}),
+        "both": ("i2", "time", {"_FillValue": -9, "missing_value": np.int16(3), "scale_factor": np.float32(0.1)}),
+        "unsigned": ("i1", "lat", {"_FillValue": -1, "_Unsigned": "true", "scale_factor": 0.5}),
+        "plain": ("i4", "time n", {}),
+        "short": ("i2", "lat", {}),
+        "run": ("i8", "time", {"_FillValue": -1, "units": "hours since 1990-01-01"}),
+        "late": ("f8", "time", {"units": "hours since 1990-01-01"}),
+        "wait": ("i8", "time", {"_FillValue": -1, "units": "hours", "dtype": "timedelta64[ns]"}),
+        "const": ("f4", "n", {}),
+        "where": ("f4", "lat", {}),
+    }
+    made = {
+        "time": ("i4", "time", np.arange(7), {"units": "days since 2000-01-01"}),
+        "lat": ("f4", "lat", [50, 40, 30, 20, 10]),
+    }
+    for name, (dtype, dims, attributes) in variables.items():
+        shape = [sizes[dim] for dim in dims.split()]
+        values = np.arange(np.prod(shape)).reshape(shape) % 100
+        made[name] = (dtype, dims, values, attributes, {"zlib": True, "chunksizes": [2] * len(shape)})
+    return netcdf4_file(tmp_path_factory.mktemp("reindex") / "a.nc", sizes, made)
 
 
 INDEXERS = {
@@ -109,7 +103,7 @@ def test_a_fill_value_without_a_place_is_refused(path):
         vds[["packed"]].virtual.reindex(lat=[0.0], fill_value=0.3)
     with pytest.raises(CombineError, match=r"'short' has dtype 'int16', which cannot store fill_value=100000"):
         vds[["short"]].virtual.reindex(lat=[0.0], fill_value=100000)
-    text = xr.Dataset({"t": ("lat", make_array((5,), "S3", (5,)))}, coords={"lat": np.arange(5)})
+    text = xr.Dataset({"t": ("lat", referenced_array((5,), (5,), "S3", fill=b""))}, coords={"lat": np.arange(5)})
     with pytest.raises(
         CombineError,
         match=r"'t' has elements to fill, but dtype '\|S3' has no missing value; give fill_value=",
@@ -181,21 +175,9 @@ def test_holes_are_empty_and_cells_stay_few(path):
     assert array.manifest.entries["location"].min() == EMPTY
 
 
-def make_array(shape, dtype, chunks):
-    grid = ChunkGrid.regular(shape, chunks)
-    manifest = ChunkManifest.from_arrays(
-        np.zeros(grid.shape, np.int64),
-        np.full(grid.shape, 100),
-        location="s3://bucket/a.nc",
-        encoding=ChunkEncoding.c_order(dtype, chunks),
-        fill=Fill.zero(dtype),
-    )
-    return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype(dtype), name="v")
-
-
 def test_a_trillion_elements_are_reindexed_within_a_hundred_megabytes():
     """No mask: cost is that of the cells."""
-    array = make_array((10_000, 10_000, 10_000), "f4", (100, 1000, 1000))
+    array = referenced_array((10_000, 10_000, 10_000), (100, 1000, 1000))
     vds = xr.Dataset({"v": (("time", "y", "x"), array)}, coords={"time": np.arange(10_000), "y": np.arange(10_000)})
     tracemalloc.start()
     try:
