@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.data.references import inline_chunks
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import StorageError
 from virtualstack.lazy import LazyArray, lazy_variable
 from virtualstack.location import Location
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import store_array
 
@@ -30,14 +30,8 @@ def strings(words):
 
     raw = numcodecs.VLenUTF8().encode(np.array(words, object))
     dtype = np.dtypes.StringDType()
-    encoding = ChunkEncoding.c_order(dtype, (len(words),), [Codec.from_config("vlen-utf8")])
-    return ManifestArray(
-        manifest=ChunkManifest.from_bytes([raw], shape=(1,), encoding=encoding, fill=Fill.from_value("", dtype)),
-        grid=ChunkGrid.regular((len(words),), (len(words),)),
-        dtype=dtype,
-        name="words",
-        dimension_names=("w",),
-    )
+    how = {"codecs": [Codec.from_config("vlen-utf8")], "fill": "", "dimension_names": ("w",)}
+    return inline_chunks((len(words),), dtype, raw, **how)
 
 
 def test_a_variable_reads_what_is_selected():
@@ -141,29 +135,20 @@ def test_missing_chunks_raise_where_asked():
 def test_a_sparse_table_of_locations_has_no_source():
     """Several sources are no one source."""
     array, _ = known(np.arange(3.0), (3,))
-    manifest = array.manifest
-    two = ChunkManifest(
-        entries=manifest.entries,
-        fills=manifest.fills,
-        encodings=manifest.encodings,
-        locations=(*manifest.locations, Location("memory://lazy/other")),
-    )
+    two = replace(array.manifest, locations=(*array.manifest.locations, Location("memory://lazy/other")))
     assert "source" not in lazy_variable(replace(array, manifest=two)).encoding
 
 
 def test_a_file_is_stored_again_as_it_was(tmp_path):
     """Chunks and filters come back with ``to_netcdf``, as they do from the engine of netCDF4."""
     values = xr.Dataset({"a": (("y", "x"), np.arange(20.0).reshape(4, 5))})
-    encoding = {"chunksizes": (2, 5), "zlib": True, "complevel": 7, "shuffle": True, "fletcher32": True}
+    encoding = {"chunksizes": [2, 5], "zlib": True, "complevel": 7, "shuffle": True, "fletcher32": True}
     values.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding={"a": encoding})
     with xr.open_dataset(tmp_path / "a.nc", engine="virtualstack") as opened:
         opened.to_netcdf(tmp_path / "b.nc", engine="netcdf4")
     with netCDF4.Dataset(tmp_path / "b.nc") as file:
-        filters = file["a"].filters()
-        assert file["a"].chunking() == [2, 5]
-        assert {name: filters[name] for name in ("zlib", "complevel", "shuffle", "fletcher32")} == {
-            name: encoding[name] for name in ("zlib", "complevel", "shuffle", "fletcher32")
-        }
+        assert file["a"].chunking() == encoding.pop("chunksizes") == [2, 5]
+        assert file["a"].filters().items() >= encoding.items()
 
 
 def test_records_of_netcdf3_are_no_chunk_sizes(tmp_path):

@@ -178,25 +178,27 @@ def test_equal_packing_joins_and_is_kept():
     assert joined.cf is cf
 
 
-def test_virtual_and_loaded_do_not_join():
-    """A variable that is virtual in one file and loaded in another raises a clear error."""
-    loaded = xr.Dataset({"v": (("t", "y", "x"), np.zeros((1, 10, 12), "i2"))})
-    with pytest.raises(CombineError, match="virtual in one dataset and loaded in another"):
-        xr.concat([dataset(array()), loaded], "t")
+LOADED = xr.Dataset({"v": (("t", "y", "x"), np.zeros((1, 10, 12), "i2"))})
+ODD_WIDTHS = [array((1, 5000, 5000), (1, w, w), url=f"file:///{w}") for w in (97, 101, 103, 107, 109)]
 
 
-def test_shapes_that_do_not_fit_are_named():
-    """Joining arrays of other shapes names both files."""
-    with pytest.raises(CombineError, match=r"shape \(31, 10, 12\) in 'file:///a.nc' and \(31, 10, 6\)"):
-        np.concatenate([array(), array(shape=(31, 10, 6))], 0)
-
-
-def test_concat_without_axis_is_refused():
-    """Flattening is no structural operation."""
-    with pytest.raises(CombineError, match="axis=None"):
-        np.concatenate([array(), array()], None)
-    with pytest.raises(CombineError, match="neither 'out' nor 'dtype'"):
-        np.concatenate([array()], 0, dtype="f8")
+@pytest.mark.parametrize(
+    ("join", "message"),
+    [
+        (lambda: xr.concat([dataset(array()), LOADED], "t"), "virtual in one dataset and loaded in another"),
+        (
+            lambda: np.concatenate([array(), array((31, 10, 6))], 0),
+            r"shape \(31, 10, 12\) in 'file:///a.nc' and \(31, 10, 6\)",
+        ),
+        (lambda: np.concatenate([array(), array()], None), "axis=None"),
+        (lambda: np.concatenate([array()], 0, dtype="f8"), "neither 'out' nor 'dtype'"),
+        (lambda: np.concatenate(ODD_WIDTHS, 0), "more than 16 times as many"),
+    ],
+    ids=["virtual and loaded", "other shapes", "no axis", "another dtype", "too many grid lines"],
+)
+def test_arrays_that_do_not_join_are_refused(join, message):
+    with pytest.raises(CombineError, match=message):
+        join()
 
 
 def test_a_zero_length_operand_contributes_nothing():
@@ -204,14 +206,6 @@ def test_a_zero_length_operand_contributes_nothing():
     empty = array(shape=(0, 10, 12), url="file:///empty.nc")
     joined = np.concatenate([empty, array()], 0)
     assert [x.url for x in joined.in_memory().locations] == ["file:///a.nc"]
-
-
-def test_too_many_odd_widths_exceed_the_budget():
-    """The union of grid lines is bounded; the error has the numbers."""
-    widths = (97, 101, 103, 107, 109)
-    parts = [array(shape=(1, 5000, 5000), chunks=(1, w, w), url=f"file:///{w}") for w in widths]
-    with pytest.raises(CombineError, match="more than 16 times as many"):
-        np.concatenate(parts, 0)
 
 
 def test_a_boolean_scalar_is_no_index():
@@ -282,19 +276,11 @@ def test_wrong_indices_raise_index_errors(key, message):
 @pytest.mark.parametrize(
     "key",
     [
-        ((0, 1),),
-        (range(4, 0, -2),),
-        range(2),
-        (pd.Index([1, 3]), pd.RangeIndex(2)),
-        ((),),
-        (range(0), slice(2)),
-        (xr.DataArray([2, 0], dims="p"), 1),
-        (((0, 1), (2, 3)),),
-        ((True, False, True, True, False),),
-        (pd.Series([True, False] * 2 + [True]),),
-        (np.uint8(3), np.array(2)),
+        ((0, 1),), (range(4, 0, -2),), range(2), (pd.Index([1, 3]), pd.RangeIndex(2)), ((),), (range(0), slice(2)),
+        (xr.DataArray([2, 0], dims="p"), 1), (((0, 1), (2, 3)),), ((True, False, True, True, False),),
+        (pd.Series([True, False] * 2 + [True]),), (np.uint8(3), np.array(2)),
     ],
-)
+)  # fmt: skip
 def test_whatever_numpy_takes_for_an_array_of_indices_is_one(key):
     """Tuples inside of a key, ranges, and the indices of pandas."""
     known = store_array(np.arange(60).reshape(5, 12).astype("i4"), (2, 5), url="memory://indices")
@@ -407,9 +393,8 @@ def test_rename_changes_the_table_alone():
 @pytest.mark.parametrize("new", ["", " ", "s3://bucket/folder/", None, 3, b"s3://bucket/a.nc"])
 def test_a_source_is_not_renamed_to_what_is_no_file(new):
     """Nothing could be read then."""
-    with pytest.raises(
-        ManifestError, match=r"source 'file:///a\.nc' would become .*, which is no URL or path of a file"
-    ):
+    message = r"source 'file:///a\.nc' would become .*, which is no URL or path of a file"
+    with pytest.raises(ManifestError, match=message):
         array().rename_locations(lambda url: new)
 
 

@@ -4,8 +4,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
+from tests.data.references import referenced_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests import ChunkGrid, Fill, ManifestArray
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.mosaic import Runs, Tile, place_tiles, take_runs
 from virtualstack.testing.strategies import known_arrays, model_read
@@ -74,12 +75,7 @@ def test_a_mosaic_equals_numpy(data):
 
 
 def chunked(shape, chunks) -> Chunks:
-    grid = ChunkGrid.regular(shape, chunks)
-    offsets = np.arange(np.prod(grid.shape)).reshape(grid.shape) * 8
-    manifest = ChunkManifest.from_arrays(
-        offsets, np.full(grid.shape, 8), location="memory://x", encoding=ChunkEncoding.c_order("i1", chunks), fill=FILL
-    )
-    return Chunks(manifest, grid)
+    return referenced_array(shape, chunks, "i1").as_chunks()
 
 
 FILL = Fill.zero("i1")

@@ -1,12 +1,13 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.data.references import inline_chunks
 from virtualstack.manifests import (
     ABSENT,
     EMPTY,
-    ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
     Fill,
@@ -25,38 +26,16 @@ PACKED = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": np.int16(-1), "
 
 def array_of(dtype="<i2", attributes=PACKED, *, fill=0, hole=EMPTY, codecs=()):
     """Give an array of one INLINE chunk of 0 to 3, and one hole."""
-    encoding = ChunkEncoding.c_order(dtype, (4,), codecs)
-    entries = ChunkManifest.from_bytes(
-        [np.arange(4, dtype=dtype).tobytes()], shape=(1,), encoding=encoding, fill=Fill.from_value(fill, dtype)
-    )
+    described = {"dimension_names": ("x",), "attributes": attributes, "cf": value_changing(attributes)}
+    raw = np.arange(4, dtype=dtype).tobytes()
+    chunk = inline_chunks((4,), dtype, raw, codecs=codecs, fill=fill, **described)
     holes = ChunkManifest.empty((1,), Fill.from_value(fill, dtype), code=hole)
-    arrays = [
-        ManifestArray(
-            manifest=manifest,
-            grid=ChunkGrid.regular((4,), (4,)),
-            dtype=np.dtype(dtype).newbyteorder("="),
-            name="v",
-            dimension_names=("x",),
-            attributes=attributes,
-            cf=value_changing(attributes),
-        )
-        for manifest in (entries, holes)
-    ]
-    return np.concatenate(arrays)
+    return np.concatenate([chunk, replace(chunk, manifest=holes)])
 
 
 def with_attributes(array, attributes):
-    return unpack(
-        ManifestArray(
-            manifest=array.manifest,
-            grid=array.grid,
-            dtype=array.dtype,
-            name="v",
-            dimension_names=("x",),
-            attributes=attributes,
-            cf=value_changing(attributes),
-        )
-    )
+    named = replace(array, name="v", dimension_names=("x",))
+    return unpack(replace(named, attributes=attributes, cf=value_changing(attributes)))
 
 
 @pytest.mark.parametrize("hole", [EMPTY, ABSENT])
@@ -131,13 +110,7 @@ def test_packings_of_two_byte_orders_are_one():
 def test_an_array_that_was_changed_since_is_not_repacked():
     """An attribute of the same name says something else, or a hole reads as no stored number does."""
     array = with_attributes(array_of(), PACKED).array
-    named = ManifestArray(
-        manifest=array.manifest,
-        grid=array.grid,
-        dtype=array.dtype,
-        dimension_names=("x",),
-        attributes={"scale_factor": 2.0},
-    )
+    named = replace(array, name=None, dimension_names=("x",), attributes={"scale_factor": 2.0}, cf={})
     assert repack(named) is named
     other = ChunkManifest.empty((1,), Fill.from_value(0.3, "f8"))
     odd = np.concatenate(

@@ -133,9 +133,7 @@ DIFFERENCES = [
 
 
 # Text that is missing has no dtype of one size: the variable is to be loaded.
-TEXTS = [
-    (Difference("text in one file only", {"label": 3}, {}, REFUSED, REFUSED), r"'/label' has dtype '\|S3'"),
-]
+TEXTS = [(Difference("text in one file only", {"label": 3}, {}, REFUSED, REFUSED), r"'/label' has dtype '\|S3'")]
 
 
 # -- what is compared -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.data.netcdf4 import opened
 from virtualstack.errors import WriterError
 
 DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1", str)
@@ -74,11 +75,6 @@ def write(path, spec):
                 box = tuple(slice(0, -(-n // 2)) for n in shape)
                 variable[box] = values[box]
     return path
-
-
-def opened(path, **options):
-    with xr.open_dataset(path, engine="netcdf4", **options) as dataset:
-        return dataset.load()
 
 
 RAW = {"mask_and_scale": False, "decode_times": False, "concat_characters": False}

@@ -9,17 +9,10 @@ from hypothesis import strategies as st
 from xarray import conventions
 
 from tests.amount import examples
+from tests.data.references import inline_chunks
 from virtualstack.codecs.cf_times import UnfitTimeError
 from virtualstack.codecs.pipeline import decode
-from virtualstack.manifests import (
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    unpack,
-    value_changing,
-)
+from virtualstack.manifests import unpack, value_changing
 
 DTYPES = ("i1", "u1", ">i2", "<u2", ">i4", "<u4", "<i8", ">u8", "<f4", ">f8", "<f2")
 SCALES = (np.float32(0.01), np.float64(0.1), 0.25, np.float32(-3), np.int16(2), np.float64(1e6), np.array([0.5]))
@@ -108,17 +101,8 @@ def decoded_by_xarray(stored, attributes):
 
 def array_of(stored, attributes):
     """Give an array of one chunk stored in its byte order."""
-    encoding = ChunkEncoding.c_order(stored.dtype, stored.shape)
-    fill = Fill.zero(stored.dtype)
-    manifest = ChunkManifest.from_bytes([stored.tobytes()], shape=(1,), encoding=encoding, fill=fill)
-    return ManifestArray(
-        manifest=manifest,
-        grid=ChunkGrid.regular(stored.shape, stored.shape),
-        dtype=stored.dtype.newbyteorder("="),
-        dimension_names=("x",),
-        attributes=attributes,
-        cf=value_changing(attributes),
-    )
+    described = {"attributes": attributes, "cf": value_changing(attributes), "dimension_names": ("x",)}
+    return inline_chunks(stored.shape, stored.dtype, stored.tobytes(), **described)
 
 
 def decoded_chunks(array, stored, n):

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.data.references import inline_chunks, referenced_array
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import (
     ChunkDecodeError,
@@ -49,9 +50,8 @@ def recorded(monkeypatch):
     opened = []
 
     def source(self, url, *, expected=None):
-        opened.append(
-            RecordingSource(MemorySource(MemoryTarget(url.rpartition("/")[0]).get(url.rpartition("/")[2]), url))
-        )
+        folder, _, name = url.rpartition("/")
+        opened.append(RecordingSource(MemorySource(MemoryTarget(folder).get(name), url)))
         return opened[-1]
 
     monkeypatch.setattr(Storage, "source", source)
@@ -178,14 +178,7 @@ def test_zero_and_no_axes():
     empty, _ = known(np.zeros((0, 3)), (2, 2))
     assert read_array(empty, ...).shape == (0, 3)
     assert read_array(empty, (slice(None), 1)).shape == (0,)
-    wordless = ManifestArray(
-        manifest=ChunkManifest.from_bytes(
-            [b""], shape=(1,), encoding=ChunkEncoding.c_order("S0", (2,)), fill=Fill.from_value(b"", "S0")
-        ),
-        grid=ChunkGrid.regular((2,), (2,)),
-        dtype=np.dtype("S0"),
-    )
-    assert read_array(wordless, ...).dtype == np.dtype("S0")
+    assert read_array(inline_chunks((2,), "S0", b"", fill=b""), ...).dtype == np.dtype("S0")
 
 
 def test_strings_read_through_any_view():
@@ -195,16 +188,7 @@ def test_strings_read_through_any_view():
     dtype = np.dtypes.StringDType()
     words = np.array([["a", "b", "c"], ["d", "e", "long" * 50]], dtype)
     raw = bytes(numcodecs.VLenUTF8().encode(words.astype(object)))
-    array = ManifestArray(
-        manifest=ChunkManifest.from_bytes(
-            [raw],
-            shape=(1, 1),
-            encoding=ChunkEncoding.c_order(dtype, (2, 3), [Codec("vlen-utf8")]),
-            fill=Fill.from_value("", dtype),
-        ),
-        grid=ChunkGrid.regular((2, 3), (2, 3)),
-        dtype=dtype,
-    )
+    array = inline_chunks((2, 3), dtype, raw, codecs=[Codec("vlen-utf8")], fill="")
     got = read_array(np.broadcast_to(array[::-1, ::2], (2, 2, 2)), (slice(None), [1, 0, 1]))
     assert got.dtype == dtype
     np.testing.assert_array_equal(got, np.broadcast_to(words[::-1, ::2], (2, 2, 2))[:, [1, 0, 1]])
@@ -252,9 +236,8 @@ def test_a_missing_source_names_variable_and_cell():
     """What cannot be fetched says which cell of which variable wanted it."""
     array, _ = known(np.zeros((4, 6)), (2, 2))
     gone = array.rename_locations(lambda url: "memory://reading/gone")
-    with pytest.raises(
-        SourceNotFoundError, match=r"cell \(0, 0\) of variable 'v' .* 5 more chunks.*nothing at"
-    ) as caught:
+    message = r"cell \(0, 0\) of variable 'v' .* 5 more chunks.*nothing at"
+    with pytest.raises(SourceNotFoundError, match=message) as caught:
         read_array(gone, ...)
     assert caught.value.url == "memory://reading/gone"
     assert pickle.loads(pickle.dumps(caught.value)).cell == (0, 0)
@@ -280,10 +263,8 @@ def test_a_chunk_that_does_not_decode_names_everything():
     entry = array.manifest.entries[2, 0]
     raw[entry["offset"] + 2 : entry["offset"] + 8] = b"garbag"
     publish("memory://reading/a", bytes(raw))
-    with pytest.raises(
-        ChunkDecodeError,
-        match=r"cell \(2, 0\) of variable 'v', bytes .*'memory://reading/a', does not decode: \w*[Ee]rror",
-    ) as caught:
+    message = r"cell \(2, 0\) of variable 'v', bytes .*'memory://reading/a', does not decode: \w*[Ee]rror"
+    with pytest.raises(ChunkDecodeError, match=message) as caught:
         read_array(array, ...)
     error = caught.value
     assert (error.variable, error.cell, error.url) == ("v", (2, 0), "memory://reading/a")
@@ -297,28 +278,17 @@ def test_a_checksum_that_differs_is_an_error():
 
     raw = bytearray(numcodecs.Fletcher32().encode(np.arange(4.0)))
     raw[3] ^= 1
-    encoding = ChunkEncoding.c_order("<f8", (4,), [Codec("numcodecs.fletcher32")])
-    array = ManifestArray(
-        manifest=ChunkManifest.from_bytes([bytes(raw)], shape=(1,), encoding=encoding, fill=Fill.from_value(0, "f8")),
-        grid=ChunkGrid.regular((4,), (4,)),
-        dtype=np.dtype("f8"),
-        name="v",
-    )
+    array = inline_chunks((4,), "<f8", bytes(raw), codecs=[Codec("numcodecs.fletcher32")])
     with pytest.raises(ChunkDecodeError, match=r"bytes 0 to 36 of the manifest, does not decode: .*fletcher32"):
         read_array(array, ...)
 
 
 def test_raw_chunks_of_another_length_are_errors():
     """An uncompressed chunk must have the bytes of its shape, even where only a part is read."""
-    encoding = ChunkEncoding.c_order("<f8", (4,))
     publish("memory://reading/long", bytes(100))
-    manifest = ChunkManifest.from_arrays(
-        [10], [40], location="memory://reading/long", encoding=encoding, fill=Fill.from_value(0, "f8")
-    )
-    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f8"), name="v")
-    with pytest.raises(
-        ChunkDecodeError, match=r"stored uncompressed in 40 bytes; \(4,\) of 'float64' are 32"
-    ) as caught:
+    array = referenced_array((4,), (4,), "<f8", urls="memory://reading/long", offsets=[10], lengths=40)
+    message = r"stored uncompressed in 40 bytes; \(4,\) of 'float64' are 32"
+    with pytest.raises(ChunkDecodeError, match=message) as caught:
         read_array(array, (0,))
     assert caught.value.offset == 10
     assert "cell (0,) of variable 'v', bytes 10 to 50 of 'memory://reading/long', does not decode" in str(caught.value)
@@ -327,25 +297,20 @@ def test_raw_chunks_of_another_length_are_errors():
 @pytest.mark.parametrize("key", [(0,), (...,), ([0, 5, 1],)])
 def test_a_codec_that_is_not_there_names_the_variable(key):
     """Of a hundred variables one may have it."""
-    encoding = ChunkEncoding.c_order("<f8", (4,), [Codec("numcodecs.nonsense")])
-    manifest = ChunkManifest.from_bytes([bytes(32)] * 2, shape=(2,), encoding=encoding, fill=Fill.from_value(0, "f8"))
-    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((8,), (4,)), dtype=np.dtype("f8"), name="v")
-    with pytest.raises(
-        UnsupportedFeatureError, match=r"variable 'v': codec 'numcodecs.nonsense' is known to neither"
-    ) as caught:
+    array = inline_chunks((4,), "<f8", bytes(32), bytes(32), codecs=[Codec("numcodecs.nonsense")])
+    message = r"variable 'v': codec 'numcodecs.nonsense' is known to neither"
+    with pytest.raises(UnsupportedFeatureError, match=message) as caught:
         read_array(array, key)
     assert caught.value.variable == "v"
 
 
 def test_cells_that_reach_out_of_their_chunk_are_errors():
     """A manifest that shows elements its chunk does not have is refused before memory is touched."""
-    encoding = replace(ChunkEncoding.c_order("<f8", (4,)), strides=(2,))
-    manifest = ChunkManifest.from_bytes([bytes(32)], shape=(1,), encoding=encoding, fill=Fill.from_value(0, "f8"))
-    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f8"), name="v")
-    with pytest.raises(
-        ManifestError, match=r"cell \(0,\) of variable 'v' shows elements 0 to 6 of a decoded chunk of 4"
-    ):
-        read_array(array, ...)
+    array = inline_chunks((4,), "<f8", bytes(32))
+    strided = replace(array.manifest, encodings=(replace(array.manifest.encodings[0], strides=(2,)),))
+    message = r"cell \(0,\) of variable 'v' shows elements 0 to 6 of a decoded chunk of 4"
+    with pytest.raises(ManifestError, match=message):
+        read_array(replace(array, manifest=strided), ...)
 
 
 def test_missing_chunks_raise_where_asked():
