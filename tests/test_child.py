@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import h5py
 import pytest
@@ -98,10 +99,7 @@ def test_bytes_of_a_file_are_asked_for():
 
 def test_errors_of_reading_pass():
     """What the source of the bytes raised is raised, whatever the library made of it."""
-
-    def read(offset: int, length: int) -> bytes:
-        raise StorageError("the bucket is gone")
-
+    read = Mock(side_effect=StorageError("the bucket is gone"))
     with (
         contextlib.closing(InChild("io:BufferedReader", 16, size=100, read=read)) as file,
         pytest.raises(StorageError, match="the bucket is gone"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,13 @@ def assert_same(a: ManifestGroup, b: ManifestGroup) -> None:
     assert list(a.groups) == list(b.groups)
     for x, y in zip(a.arrays.values(), b.arrays.values(), strict=True):
         _assert_same_array(x, y)
-    for x, y in zip(a.groups.values(), b.groups.values(), strict=True):
-        assert_same(x, y)
+    assert_all_same(a.groups.values(), b.groups.values())
+
+
+def assert_all_same(groups: Iterable[ManifestGroup], others: Iterable[ManifestGroup]) -> None:
+    """As many groups, each the same as the other one in its place."""
+    for a, b in zip(groups, others, strict=True):
+        assert_same(a, b)
 
 
 def _assert_same_array(a: ManifestArray, b: ManifestArray) -> None:

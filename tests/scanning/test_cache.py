@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -22,7 +23,8 @@ from obstore.store import HTTPStore, MemoryStore, S3Store
 
 import virtualstack as vs
 from tests.data import make_hdf5, make_hdf5_usual, make_netcdf3
-from tests.scanning.groups import assert_same, assert_same_values, make
+from tests.data.references import referenced_array
+from tests.scanning.groups import assert_all_same, assert_same, assert_same_values, make
 from tests.scanning.readers import Noting
 from tests.servers import RangeServer
 from virtualstack.errors import ManifestError, StorageError
@@ -68,8 +70,7 @@ def test_a_second_scan_reads_nothing_and_gives_the_same(files, reads):
     assert sorted(read) == [path.name for path in files]
     second, read = reads(files)
     assert read == []
-    for a, b in zip(first, second, strict=True):
-        assert_same(a, b)
+    assert_all_same(first, second)
 
 
 @pytest.mark.parametrize("change", ["content and size", "content", "time"])
@@ -168,8 +169,7 @@ def test_remote_files_are_asked_once_or_not_at_all(files, tmp_path, recheck):
         server.reset()
         second = vs.scan(urls, cache=tmp_path / "cache", recheck=recheck)
         assert server.n_requests == (N if recheck else 0)
-        for a, b in zip(first, second, strict=True):
-            assert_same(a, b)
+        assert_all_same(first, second)
         server.reset()
         with h5py.File(files[1], "a") as file:
             file["x"][0] = 1
@@ -315,6 +315,11 @@ def test_the_mark_of_a_store_is_the_same_in_every_process(files, tmp_path):
 # -- files that point to others -----------------------------------------------------------------------------------
 
 
+def put(path, values):
+    with h5py.File(path, "w") as file:
+        file["x"] = values
+
+
 @pytest.fixture
 def virtual(tmp_path):
     """Two sources, one of which comes later, and a virtual dataset over both."""
@@ -323,14 +328,8 @@ def virtual(tmp_path):
         layout[i] = h5py.VirtualSource(f"s{i}.h5", "x", (10,))
     with h5py.File(tmp_path / "v.h5", "w") as file:
         file.create_virtual_dataset("x", layout, fillvalue=-1)
-    with h5py.File(tmp_path / "s0.h5", "w") as file:
-        file["x"] = np.arange(10.0)
+    put(tmp_path / "s0.h5", np.arange(10.0))
     return tmp_path / "v.h5"
-
-
-def put(path, values):
-    with h5py.File(path, "w") as file:
-        file["x"] = values
 
 
 def check_virtual(path, reads, *, is_read):
@@ -397,8 +396,7 @@ def test_a_source_that_cannot_be_opened_is_tried_each_time(virtual, reads):
 
 
 def test_files_with_arrays_of_size_zero_are_kept(tmp_path, reads):
-    with h5py.File(tmp_path / "z.h5", "w") as file:
-        file["x"] = np.zeros((0, 3))
+    put(tmp_path / "z.h5", np.zeros((0, 3)))
     reads([tmp_path / "z.h5"])
     assert reads([tmp_path / "z.h5"])[1] == []
 
@@ -465,8 +463,7 @@ def test_groups_and_netcdf3_are_the_same_from_the_cache(tmp_path):
     paths += [make_netcdf3.make(name, tmp_path) for name in ("usual_1", "usual_5", "attributes_2")]
     first = vs.scan(paths, cache=tmp_path / "cache")
     assert len(entries(tmp_path / "cache")) == len(paths)
-    for a, b in zip(first, vs.scan(paths, cache=tmp_path / "cache"), strict=True):
-        assert_same(a, b)
+    assert_all_same(first, vs.scan(paths, cache=tmp_path / "cache"))
 
 
 VALUES = [
@@ -546,11 +543,8 @@ def test_a_group_without_a_plain_form_is_read_each_time(tmp_path):
 def test_rectilinear_grids_holes_starts_and_inline_chunks_come_back(tmp_path):
     """What readers of other formats may give."""
     encoding = ChunkEncoding.c_order("<f4", (4,))
-    one = ManifestArray(
-        manifest=ChunkManifest.from_arrays([8, 0, 99], [16, -1, 16], location="file:///a", encoding=encoding,
-                                           fill=Fill.from_value(np.nan, "f4")),
-        grid=ChunkGrid.regular((11,), (4,)), dtype=np.dtype("f4"), dimension_names=("x",),
-    )  # fmt: skip
+    places = {"urls": "file:///a", "offsets": [8, 0, 99], "lengths": [16, -1, 16]}
+    one = referenced_array((11,), (4,), **places, fill=np.nan, name=None, dimension_names=("x",))
     two = ManifestArray(
         manifest=ChunkManifest.from_bytes([bytes(16)], shape=(1,), encoding=encoding, fill=Fill.from_value(2, "f4")),
         grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f4"), dimension_names=("x",),
@@ -558,9 +552,12 @@ def test_rectilinear_grids_holes_starts_and_inline_chunks_come_back(tmp_path):
     joined = np.concatenate([one, two, one[1:]])
     assert not joined.grid.is_regular
     assert joined.in_memory().starts is not None
-    named = type(joined)(**{name: getattr(joined, name) for name in ("manifest", "grid", "dtype")},
-                         dimension_names=("x",))  # fmt: skip
-    group = ManifestGroup(arrays={"a": named}, coordinates=frozenset("a"), dimensions={"x": 25}, url=None)
+    group = ManifestGroup(
+        arrays={"a": replace(joined, dimension_names=("x",))},
+        coordinates=frozenset("a"),
+        dimensions={"x": 25},
+        url=None,
+    )
     cache, url, watched = watching(tmp_path)
     cache.store(url, group, watched)
     assert_same(group, cache.load(url, Storage.from_option()))
@@ -595,8 +592,7 @@ def test_damaged_and_foreign_entries_are_ignored_and_written_anew(files, reads, 
         got, read = reads(files)
         assert reads(files)[1] == []
     assert sorted(read) == [path.name for path in files]
-    for a, b in zip(wanted, got, strict=True):
-        assert_same(a, b)
+    assert_all_same(wanted, got)
     assert not marker.exists()
 
 
@@ -692,11 +688,7 @@ def test_entries_that_contradict_themselves_are_not_used(tmp_path, where, value)
 
 def test_chunks_of_all_arrays_together_are_bounded(monkeypatch):
     """Each array for itself would be small enough."""
-    encoding = ChunkEncoding.c_order("<f4", (1,))
-    manifest = ChunkManifest.from_arrays(np.arange(60), np.full(60, 4), location="a", encoding=encoding,
-                                         fill=Fill.zero("f4"))  # fmt: skip
-    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((60,), (1,)), dtype=np.dtype("f4"),
-                          dimension_names=("x",))  # fmt: skip
+    array = referenced_array((60,), (1,), dimension_names=("x",))
     group = ManifestGroup(arrays={"a": array}, groups={"g": ManifestGroup(arrays={"b": array})})
     heap = Heap()
     data = from_group(group, heap)
@@ -714,8 +706,7 @@ def test_an_entry_under_the_name_of_another_is_not_used(files, reads, tmp_path):
     paths[0].write_bytes(paths[1].read_bytes())
     result, read = reads(files)
     assert len(read) == 1
-    for path, group in zip(files, result, strict=True):
-        assert_same(vs.scan([path])[0], group)
+    assert_all_same(vs.scan(files), result)
 
 
 # -- where the cache is -------------------------------------------------------------------------------------------
@@ -734,8 +725,7 @@ def test_two_scans_at_a_time_share_a_cache(files, reads, tmp_path):
         thread.join()
     wanted = vs.scan(files * 3)
     for result in (*results, vs.scan(files * 3, cache=tmp_path / "cache")):
-        for a, b in zip(wanted, result, strict=True):
-            assert_same(a, b)
+        assert_all_same(wanted, result)
     assert len(entries(tmp_path / "cache")) == N
 
 
@@ -744,8 +734,7 @@ def test_the_cache_may_be_in_a_bucket(files, s3):
     first = vs.scan(files, cache="s3://bucket/cache", storage=storage)
     kept = [key for key in Storage.from_option(storage).target("s3://bucket/cache").list() if key.endswith(".scan")]
     assert len(kept) == N
-    for a, b in zip(first, vs.scan(files, cache="s3://bucket/cache", storage=storage), strict=True):
-        assert_same(a, b)
+    assert_all_same(first, vs.scan(files, cache="s3://bucket/cache", storage=storage))
     assert b"secret" not in b"".join(Storage.from_option(storage).target("s3://bucket/cache").get(key) for key in kept)
 
 
@@ -768,8 +757,7 @@ def test_a_cache_that_may_only_be_read_is_used(files, reads, tmp_path):
     with RangeServer(tmp_path) as server:
         again, read = reads(files[1:], cache=server.url("cache"), retries=0)
         assert read == []
-        for a, b in zip(first, again, strict=True):
-            assert_same(a, b)
+        assert_all_same(first, again)
         with pytest.warns(UserWarning, match=r"f0\.h5' was not cached for the next scan"):
             assert reads(files, cache=server.url("cache"))[1] == ["f0.h5"]
         with pytest.raises(StorageError, match="cannot be created or written"):

@@ -4,11 +4,12 @@ import os
 import sys
 import threading
 import warnings
+from unittest.mock import Mock
 
 import pytest
 
 import virtualstack as vs
-from tests.scanning.groups import assert_same, make
+from tests.scanning.groups import assert_all_same, make
 from tests.scanning.readers import Troubled
 from tests.servers import RangeServer
 from virtualstack.errors import MissingDependencyError, ReaderError
@@ -50,8 +51,7 @@ def test_a_cluster_gives_the_same_groups_in_order(client, files, executor):
         progress=lambda done, total: seen.append(done),
     )
     assert seen == list(range(1, N + 1))
-    for a, b in zip(vs.scan(files), result, strict=True):
-        assert_same(a, b)
+    assert_all_same(vs.scan(files), result)
 
 
 def test_options_of_storage_reach_the_cluster_and_go_with_the_groups(client, files):
@@ -95,8 +95,7 @@ def test_a_second_scan_uses_the_cache(client, files, tmp_path):
     first = vs.scan(files, executor=client, cache=tmp_path / "cache")
     for path in files:
         path.unlink()
-    for a, b in zip(first, vs.scan(files, executor=client, cache=tmp_path / "cache", recheck=False), strict=True):
-        assert_same(a, b)
+    assert_all_same(first, vs.scan(files, executor=client, cache=tmp_path / "cache", recheck=False))
 
 
 @pytest.mark.apart
@@ -138,8 +137,7 @@ def test_a_client_that_is_closed_during_a_scan_ends_it_and_keeps_what_was_done(f
     with small_cluster() as cluster:
         client = distributed.Client(cluster)
         result = call_within(
-            60,
-            lambda: vs.scan(files, executor=client, on_error="skip", progress=lambda done, total: client.close()),
+            60, lambda: vs.scan(files, executor=client, on_error="skip", progress=lambda done, total: client.close())
         )
     assert len(result) + len(result.errors) == N
     assert len(result) > 0
@@ -178,11 +176,8 @@ def test_a_cluster_whose_workers_are_still_to_come_is_no_matter(files, monkeypat
 
 
 def test_without_a_client_dask_says_how_to_make_one(files, monkeypatch):
-    def none():
-        raise ValueError("No clients found")
-
     module = pytest.importorskip("virtualstack.scanning.dask")
-    monkeypatch.setattr(module, "default_client", none)
+    monkeypatch.setattr(module, "default_client", Mock(side_effect=ValueError("No clients found")))
     with pytest.raises(ValueError, match=r"make one first, client = distributed\.Client\(\)"):
         vs.scan(files, executor="dask")
 

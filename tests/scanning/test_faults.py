@@ -5,6 +5,7 @@ import itertools
 import random
 import time
 from collections import Counter
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import virtualstack as vs
 from tests.latency_server import LatencyServer
-from tests.scanning.groups import assert_same, make
+from tests.scanning.groups import assert_all_same, assert_same, make
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.scanning import job
@@ -97,8 +98,7 @@ def test_a_faulty_server(folder, tmp_path):
             else:
                 assert seen.keys() == BAD.keys()
             assert again.failures.error.tolist() == result.failures.error.tolist()
-            for a, b in zip(result, again, strict=True):
-                assert_same(a, b)
+            assert_all_same(result, again)
         for url, group in zip(result.urls[:8], result, strict=False):
             assert_same(vs.scan([url])[0], group)
 
@@ -173,12 +173,8 @@ def test_pauses_grow(monkeypatch):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(job.random, "uniform", lambda low, high: (low + high) / 2)
-
-    def read():
-        raise StorageError("'a': 5 bytes were requested, but 4 came", is_short=True)
-
     with pytest.raises(StorageError, match="but 4 came"):
-        retry(read, 9)
+        retry(Mock(side_effect=StorageError("'a': 5 bytes were requested, but 4 came", is_short=True)), 9)
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -16,7 +17,7 @@ import zarr
 from obstore.store import MemoryStore
 
 import virtualstack as vs
-from tests.scanning.groups import assert_same, make
+from tests.scanning.groups import assert_all_same, make
 from tests.scanning.readers import Backwards, Noting, Troubled
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, ReaderError, StorageError, UnknownFormatError
@@ -47,6 +48,11 @@ def threads():
         yield executor
 
 
+@pytest.fixture(params=[None, "threads", "given processes"])
+def executor(request):
+    return request.getfixturevalue("pool") if request.param == "given processes" else request.param
+
+
 def names(result):
     return [url.rpartition("/")[2] for url in result.urls]
 
@@ -61,14 +67,12 @@ def test_all_workers_give_the_same_groups_in_order(files, pool, threads, executo
     result = vs.scan(files, executor=given)
     assert names(result) == [path.name for path in files]
     assert result.failures.empty
-    for a, b in zip(wanted, result, strict=True):
-        assert_same(a, b)
+    assert_all_same(wanted, result)
 
 
 @pytest.mark.slow
 def test_processes_of_our_own_give_the_same(files):
-    for a, b in zip(vs.scan(files), vs.scan(files, executor="processes"), strict=True):
-        assert_same(a, b)
+    assert_all_same(vs.scan(files), vs.scan(files, executor="processes"))
 
 
 def test_an_executor_that_is_given_stays_open(files, threads):
@@ -76,9 +80,8 @@ def test_an_executor_that_is_given_stays_open(files, threads):
     assert threads.submit(int, "3").result() == 3
 
 
-@pytest.mark.parametrize("executor", [None, "threads", "given processes"])
-def test_no_files_are_no_groups(pool, executor):
-    assert len(vs.scan([], executor=pool if executor == "given processes" else executor)) == 0
+def test_no_files_are_no_groups(executor):
+    assert len(vs.scan([], executor=executor)) == 0
 
 
 def test_one_file_is_read_in_this_thread_and_many_remote_ones_are_not(files):
@@ -130,11 +133,9 @@ WORDS_OF_PROCESSES = WORDS | {
 }
 
 
-@pytest.mark.parametrize("executor", [None, "threads", "given processes"])
-def test_whatever_goes_wrong_is_listed_under_its_file(troubled, pool, files, executor):
-    given = pool if executor == "given processes" else executor
-    result = vs.scan(troubled, reader=Troubled(), executor=given, on_error="skip")
-    words = WORDS_OF_PROCESSES if given is pool else WORDS
+def test_whatever_goes_wrong_is_listed_under_its_file(troubled, files, executor):
+    result = vs.scan(troubled, reader=Troubled(), executor=executor, on_error="skip")
+    words = WORDS_OF_PROCESSES if isinstance(executor, Executor) else WORDS
     found = {url.rpartition("/")[2]: (error, message) for url, error, message in result.failures.to_numpy()}
     assert found.keys() == words.keys()
     for name, (error, message) in words.items():
@@ -143,18 +144,12 @@ def test_whatever_goes_wrong_is_listed_under_its_file(troubled, pool, files, exe
     assert {path.name for path in files} <= set(names(result))
 
 
-@pytest.mark.parametrize("executor", [None, "threads", "given processes"])
-def test_the_first_error_in_order_is_raised_though_others_are_earlier(tmp_path, pool, executor):
+def test_the_first_error_in_order_is_raised_though_others_are_earlier(tmp_path, executor):
     paths = [make(tmp_path / f"f{i}.h5", i) for i in range(10)]
     before = threading.active_count()
     seen = []
     with pytest.raises(ValueError, match="number 2") as caught:
-        vs.scan(
-            paths,
-            reader=Backwards(seconds=0.02),
-            executor=pool if executor == "given processes" else executor,
-            progress=lambda *args: seen.append(args),
-        )
+        vs.scan(paths, reader=Backwards(seconds=0.02), executor=executor, progress=lambda *args: seen.append(args))
     assert any("f2.h5' was scanned" in note for note in caught.value.__notes__)
     assert len(seen) <= 2
     if executor == "threads":
@@ -422,14 +417,9 @@ def test_options_for_readers_reach_processes(files, pool):
 # -- progress -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", [None, "threads", "given processes"])
-def test_progress_counts_to_the_end_in_the_calling_thread(files, pool, executor):
+def test_progress_counts_to_the_end_in_the_calling_thread(files, executor):
     seen = []
-    vs.scan(
-        files,
-        executor=pool if executor == "given processes" else executor,
-        progress=lambda done, total: seen.append((done, total, threading.get_ident())),
-    )
+    vs.scan(files, executor=executor, progress=lambda *counts: seen.append((*counts, threading.get_ident())))
     assert seen == [(i + 1, N, threading.get_ident()) for i in range(N)]
 
 
@@ -458,12 +448,8 @@ def test_a_bar_says_how_long_it_takes_still(capsys, monkeypatch):
 
 def test_an_interrupt_ends_the_scan(files):
     """As Ctrl-C does while progress is shown."""
-
-    def interrupt(done, total):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        vs.scan(files * 50, executor="threads", progress=interrupt)
+        vs.scan(files * 50, executor="threads", progress=Mock(side_effect=KeyboardInterrupt))
 
 
 def test_values_can_be_read_afterwards(files, pool):
