@@ -98,8 +98,7 @@ def test_a_public_address(names, authority):
 
 
 @pytest.mark.parametrize(
-    "authority",
-    ["a.org", "A.org.:443", "xn--dt-xla.org", "under_score.org", "[::1]", "10.0.0.1:65535", "a-b.c"],
+    "authority", ["a.org", "A.org.:443", "xn--dt-xla.org", "under_score.org", "[::1]", "10.0.0.1:65535", "a-b.c"]
 )
 def test_a_plain_host(authority):
     """With a port, perhaps."""

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -158,11 +159,7 @@ def test_what_is_not_a_file(tmp_path, open_source):
 @pytest.mark.parametrize("open_source", [open_source, read_one])
 def test_errors_of_the_file_system(path, monkeypatch, error, message, open_source):
     """As root no mode forbids reading, so the errors are made."""
-
-    def fail(*args: object) -> int:
-        raise error
-
-    monkeypatch.setattr(os, "open", fail)
+    monkeypatch.setattr(os, "open", Mock(side_effect=error))
     with pytest.raises(StorageError, match=message):
         open_source(path)
 
@@ -225,11 +222,7 @@ def test_writing_is_atomic_and_leaves_nothing_behind(tmp_path, monkeypatch):
     target = LocalTarget(f"file://{tmp_path}")
     target.put("a", b"old")
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) & 0o600 == 0o600
-
-    def fail(number: int) -> None:
-        raise OSError(errno.ENOSPC, "disk is full")
-
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "disk is full")))
     with pytest.raises(StorageError, match=r"write failed: .*disk is full"):
         target.put("a", b"new")
     assert target.get("a") == b"old"
@@ -238,11 +231,7 @@ def test_writing_is_atomic_and_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_a_target_that_may_not_be_written(tmp_path, monkeypatch):
     """The error says written, not read."""
-
-    def fail(*args: object, **options: object) -> None:
-        raise PermissionError(errno.EACCES, "no")
-
-    monkeypatch.setattr(Path, "mkdir", fail)
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=PermissionError(errno.EACCES, "no")))
     with pytest.raises(StorageError, match=r"a/b' cannot be written: permission denied. Change its mode or owner"):
         LocalTarget(f"file://{tmp_path}").put("a/b", b"")
 
@@ -260,10 +249,7 @@ def test_what_is_being_written_is_not_listed(tmp_path):
 @pytest.mark.parametrize("ask", ["first", "list"])
 def test_a_folder_that_may_not_be_listed(tmp_path, monkeypatch, ask):
     """It is not taken for an empty one."""
-
-    def fail(*args: object) -> None:
-        raise PermissionError(errno.EACCES, "no")
-
+    fail = Mock(side_effect=PermissionError(errno.EACCES, "no"))
     monkeypatch.setattr(os, "listdir", fail)
     monkeypatch.setattr(os, "scandir", fail)
     with pytest.raises(StorageError, match=r"cannot be read: permission denied") as caught:
@@ -291,11 +277,7 @@ def test_of_many_writers_one_wins(tmp_path):
 def test_put_if_absent_without_hard_links(tmp_path, monkeypatch, error):
     """A file system without hard links still lets one writer win; other errors are errors."""
     target = LocalTarget(f"file://{tmp_path}")
-
-    def fail(*args: object) -> None:
-        raise error
-
-    monkeypatch.setattr(Path, "hardlink_to", fail)
+    monkeypatch.setattr(Path, "hardlink_to", Mock(side_effect=error))
     if error.errno == errno.EIO:
         with pytest.raises(StorageError, match=r"write failed: .*broken"):
             target.put_if_absent("a", b"1")
@@ -308,11 +290,7 @@ def test_put_if_absent_without_hard_links(tmp_path, monkeypatch, error):
 def test_what_writers_wait_at_is_no_link(tmp_path, monkeypatch):
     """It would make a file elsewhere, or open a device there."""
     target = LocalTarget(f"file://{tmp_path}/store")
-
-    def fail(*args: object) -> None:
-        raise PermissionError(errno.EPERM, "no links")
-
-    monkeypatch.setattr(Path, "hardlink_to", fail)
+    monkeypatch.setattr(Path, "hardlink_to", Mock(side_effect=PermissionError(errno.EPERM, "no links")))
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / ".virtualstack-lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match="write failed"):
@@ -323,11 +301,7 @@ def test_what_writers_wait_at_is_no_link(tmp_path, monkeypatch):
 def test_one_of_many_wins_without_hard_links(tmp_path, monkeypatch):
     """At any moment there is nothing, or what the winner wrote; a writer that is gone holds nobody up."""
     target = LocalTarget(f"file://{tmp_path}")
-
-    def fail(*args: object) -> None:
-        raise PermissionError(errno.EPERM, "no links")
-
-    monkeypatch.setattr(Path, "hardlink_to", fail)
+    monkeypatch.setattr(Path, "hardlink_to", Mock(side_effect=PermissionError(errno.EPERM, "no links")))
     (tmp_path / ".virtualstack-lock").touch()
     seen: set[bytes] = set()
 

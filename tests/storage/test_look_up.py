@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import fsspec
 import obstore.store
@@ -149,11 +150,7 @@ def test_few_among_many_are_asked_for_one_by_one(many, s3_server, monkeypatch):
 
 def test_where_no_list_is_given_each_is_asked_for(s3_server, monkeypatch):
     """Buckets that let everybody read, and nobody list."""
-
-    def refused(*args, **options):
-        raise PermissionError("status code: 403 Forbidden")
-
-    monkeypatch.setattr(obstore, "list", refused)
+    monkeypatch.setattr(obstore, "list", Mock(side_effect=PermissionError("status code: 403 Forbidden")))
     s3_server.put("open/a.nc", b"abc")
     storage = Storage.from_option({"s3://bucket": s3_server.options})
     there, gone = storage.look_up(["s3://bucket/open/a.nc", "s3://bucket/open/b.nc"])

@@ -1,5 +1,7 @@
 """What keeps obstore honest beside lengths: panics, stores that users bring."""
 
+from unittest.mock import Mock
+
 import obstore
 import pytest
 from obstore.store import HTTPStore, LocalStore, MemoryStore, S3Store
@@ -27,11 +29,7 @@ def test_a_panic_becomes_an_error(monkeypatch):
 
 def test_an_interrupt_stays_one(monkeypatch):
     """Ctrl-C is not taken for a failure of the server."""
-
-    def interrupt(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(obstore, "get", interrupt)
+    monkeypatch.setattr(obstore, "get", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         open_source("http://127.0.0.1:9/x")
 

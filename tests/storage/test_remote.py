@@ -98,37 +98,34 @@ def test_long_ranges_are_cut_and_put_together(server, monkeypatch):
     assert server.n_requests == 7 + 20
 
 
-CALLS = pytest.mark.parametrize("in_calls", [False, True])
-"""Whether many requests go out in calls of many, as to object stores, or each by itself, as to web servers."""
-
-
 def as_a_bucket(monkeypatch, in_calls):
     if in_calls:
         monkeypatch.setattr(Connection, "is_web", False)
 
 
-@CALLS
+@pytest.fixture(params=[False, True], ids=["each by itself", "in calls of many"])
+def requests_apart(request, monkeypatch):
+    """Ranges have a request each, sent as to a web server or as to a bucket."""
+    as_a_bucket(monkeypatch, request.param)
+    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
+
+
+@pytest.mark.parametrize("in_calls", [False, True])
 @settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), min_size=1, max_size=60), st.integers(1, 200))
 def test_any_ranges_from_many_requests(in_calls, ranges, bound):
     """Any mix of ranges comes back right, however it is merged, cut and shared out."""
     with pytest.MonkeyPatch.context() as patch, RangeServer({"x": DATA[:1300]}) as server:
         as_a_bucket(patch, in_calls)
-        for name, value in [
-            ("MAX_GAP_BYTES", 5),
-            ("ENOUGH_BYTES", bound),
-            ("MAX_REQUEST_BYTES", 2 * bound),
-            ("FIRST_BYTES", 1),
-        ]:
+        bounds = {"MAX_GAP_BYTES": 5, "ENOUGH_BYTES": bound, "MAX_REQUEST_BYTES": 2 * bound, "FIRST_BYTES": 1}
+        for name, value in bounds.items():
             patch.setattr(remote, name, value)
         assert [bytes(part) for part in open_source(server.url("x")).read_ranges(ranges)] == answers(ranges)
 
 
-@CALLS
-def test_requests_go_side_by_side(server, monkeypatch, in_calls):
+@pytest.mark.usefixtures("requests_apart")
+def test_requests_go_side_by_side(server):
     """A hundred requests of 50 ms each take far less than 5 s."""
-    as_a_bucket(monkeypatch, in_calls)
-    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     source = open_source(server.url("a/b%20c.nc"))
     server.latency = 0.05
     ranges = [(20_000 + 1000 * n, 10) for n in range(100)]
@@ -189,12 +186,10 @@ def test_a_source_that_was_replaced_by_a_shorter_one(server, mode):
         source.read(150_000, 10)
 
 
-@CALLS
+@pytest.mark.usefixtures("requests_apart")
 @pytest.mark.parametrize(("n", "n_before"), [(1, 0), (2, 1), (5, 2), (12, 11), (13, 1), (13, 12), (60, 30), (60, 59)])
-def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_before, in_calls):
+def test_a_source_that_is_replaced_while_it_is_read(server, n, n_before):
     """Whichever of the requests are answered with the new version, of the same size: values are never mixed."""
-    as_a_bucket(monkeypatch, in_calls)
-    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     url = server.url("a/b%20c.nc")
     ranges = [(20_000 + 1000 * i, 10) for i in range(n)]
     source = Storage.from_option().source(url, expected=open_source(url).location)
@@ -212,12 +207,10 @@ def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_be
         source.read_ranges(ranges)
 
 
-@CALLS
+@pytest.mark.usefixtures("requests_apart")
 @pytest.mark.parametrize("n", [1, 3, 30])
-def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n, in_calls):
+def test_bodies_that_are_longer_than_what_was_asked_for(server, n):
     """A server that says 206 and sends the whole file is no source: obstore would take its first bytes."""
-    as_a_bucket(monkeypatch, in_calls)
-    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     url = server.url("a/b%20c.nc")
     source = Storage.from_option().source(url, expected=open_source(url).location)
     server.mode = "long_body"
@@ -347,11 +340,9 @@ def test_refusals_and_failures_name_url_answer_and_remedy(server, status, kind, 
     assert type(pickle.loads(pickle.dumps(caught.value))) is type(caught.value)
 
 
-@CALLS
-def test_a_failure_in_one_of_many_requests(server, monkeypatch, in_calls):
+@pytest.mark.usefixtures("requests_apart")
+def test_a_failure_in_one_of_many_requests(server):
     """The error of one request is the error of all; nothing is made up for the rest."""
-    as_a_bucket(monkeypatch, in_calls)
-    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     source = open_source(server.url("a/b%20c.nc"), storage=QUICK)
     server.mode, server.status = "status", 500
     with pytest.raises(StorageError, match=r"the server answered 500"):

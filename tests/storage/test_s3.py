@@ -69,9 +69,8 @@ def test_a_private_object_without_credentials(s3):
 @pytest.mark.parametrize("url", ["s3://bucket/nope", "s3://nobucket/x"])
 def test_what_is_not_there(s3, url):
     """A missing key and a missing bucket are not found."""
-    with pytest.raises(
-        SourceNotFoundError, match=f"there is nothing at '{url}': the server answered 404 Not Found: NoS"
-    ):
+    message = f"there is nothing at '{url}': the server answered 404 Not Found: NoS"
+    with pytest.raises(SourceNotFoundError, match=message):
         open_source(url, storage={"s3://": s3.options})
 
 

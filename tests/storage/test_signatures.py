@@ -5,6 +5,7 @@ import os
 import stat
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -101,11 +102,7 @@ def test_where_no_key_can_be_made(key, monkeypatch, kind):
 
 def test_where_the_disk_is_full(key, monkeypatch):
     """No half of a key stays."""
-
-    def fail(number: int) -> None:
-        raise OSError("disk is full")
-
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError("disk is full")))
     assert sign(b"data") is None
     assert list(key.parent.iterdir()) == []
 
@@ -129,13 +126,9 @@ def test_where_the_key_is(tmp_path, monkeypatch):
 
 def test_without_a_home(monkeypatch):
     """Nothing is signed."""
-
-    def nowhere() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
     monkeypatch.delenv("VIRTUALSTACK_KEY_FILE")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
     assert sign(b"data") is None
     assert not is_signed(b"data", "0" * 64)
 
