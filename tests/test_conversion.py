@@ -2,13 +2,13 @@
 
 import json
 
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
 from virtualstack.errors import ChunkDecodeError, UnsupportedFeatureError, VirtualValuesError, WriterError
 from virtualstack.kerchunk.table import inline_bytes
 
@@ -18,21 +18,15 @@ def source(tmp_path):
     """A file with groups, holes, small and packed variables."""
     path = tmp_path / "data" / "a b.nc"
     path.parent.mkdir()
-    with netCDF4.Dataset(path, "w") as file:
-        file.title = "odd: ü"
-        file.createDimension("time", None)
-        file.createDimension("x", 6)
-        time = file.createVariable("time", "f8", ("time",))
-        time.units = "days since 2000-01-01"
-        time[:] = np.arange(4)
-        t = file.createVariable("t", "i2", ("time", "x"), zlib=True, chunksizes=(1, 3), fill_value=-99)
-        t.scale_factor = 0.5
-        t.long_name = "temperature"
-        t[:2] = np.arange(12).reshape(2, 6)
-        file.createVariable("big", ">f4", ("x",), endian="big")[:] = np.arange(6)
-        file.createVariable("n", "i4", ())[...] = 7
-        file.createGroup("g").createVariable("v", "f8", ("x",), shuffle=True, zlib=True)[:] = np.arange(6)
-    return str(path)
+    attributes = {"scale_factor": 0.5, "long_name": "temperature", "_FillValue": -99}
+    variables = {
+        "t": ("i2", "time x", 2 * np.arange(12).reshape(2, 6), attributes, {"zlib": True, "chunksizes": (1, 3)}),
+        "time": ("f8", "time", np.arange(4), {"units": "days since 2000-01-01"}),  # of the last two ``t`` has nothing
+        "big": (">f4", "x", np.arange(6), {}, {"endian": "big"}),
+        "n": ("i4", "", 7),
+        "g/v": ("f8", "x", np.arange(6), {}, {"shuffle": True, "zlib": True}),
+    }
+    return str(netcdf4_file(path, {"time": None, "x": 6}, variables, title="odd: ü"))
 
 
 def of_kerchunk(path):

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import h5py
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
 from tests.amount import ALL
+from tests.data.netcdf4 import netcdf4_file, opened
+from tests.joins import MINIMAL
 from virtualstack.errors import ReaderError, WriterError
 from virtualstack.manifests import ABSENT, EMPTY, INLINE
 from virtualstack.readers import ReadOptions, find_reader
@@ -24,7 +25,7 @@ from virtualstack.vstack import save
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # of files that are odd, and of zarr's data types
+    pytest.mark.filterwarnings("ignore")  # of files that are odd, and of zarr's data types
 ]
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
@@ -113,30 +114,23 @@ def cube(tmp_path_factory):
     """Files that differ as much as references of every form can hold: holes, inline chunks, groups, texts, scalars."""
     folder = tmp_path_factory.mktemp("cube")
     for i in range(3):
-        with netCDF4.Dataset(folder / f"{i} ä.nc", "w") as file:
-            for name, length in (("time", None), ("y", 7), ("x", 5)):
-                file.createDimension(name, length)
-            time = file.createVariable("time", "f8", ("time",))
-            time.units = "hours since 2000-01-01"
-            time[:] = np.arange(4) + 4 * i
-            t = file.createVariable("t", "i2", ("time", "y", "x"), zlib=True, chunksizes=(2, 3, 5), fill_value=-7)
-            t.scale_factor, t.add_offset = 0.5, 10.0
-            if i != 1:  # of the second file nothing is written
-                t[:] = np.random.default_rng(i).integers(0, 50, (4, 7, 5))
-            raw = file.createVariable("raw", ">f4", ("time", "x"), endian="big", chunksizes=(1, 5))
-            raw[:] = np.random.default_rng(i).random((4, 5))
-            half = file.createVariable("half", "f8", ("time", "y"), chunksizes=(2, 7), fill_value=np.nan)
-            half[:2] = i
-            file.createVariable("mask", "u1", ("y", "x"), zlib=True, shuffle=True)[:] = 1
-            file.createVariable("crs", "i4", ())[...] = 3
-            file.title = "one of three"
+        values = None if i == 1 else np.random.default_rng(i).integers(0, 50, (4, 7, 5))  # None: nothing is written
+        packing = {"_FillValue": -7, "scale_factor": 0.5, "add_offset": 10.0}
+        raw, half = np.random.default_rng(i).random((4, 5)), np.full((2, 7), i)
+        variables = {
+            "half": ("f8", "time y", half, {"_FillValue": np.nan}, {"chunksizes": (2, 7)}),
+            "time": ("f8", "time", np.arange(4) + 4 * i, {"units": "hours since 2000-01-01"}),
+            "t": ("i2", "time y x", values, packing, {"zlib": True, "chunksizes": (2, 3, 5)}),
+            "raw": (">f4", "time x", raw, {}, {"endian": "big", "chunksizes": (1, 5)}),
+            "mask": ("u1", "y x", 1, {}, {"zlib": True, "shuffle": True}),
+            "crs": ("i4", "", 3),
+        }
+        netcdf4_file(folder / f"{i} ä.nc", {"time": None, "y": 7, "x": 5}, variables, title="one of three")
     files = sorted(folder.glob("*.nc"))
     parts = [vs.open_virtual_dataset(file, loadable_variables=["time"]) for file in files]
-    vds = xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override")
-    expected = xr.concat(
-        [xr.open_dataset(file).load() for file in files],
-        "time", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override",
-    )  # fmt: skip
+    vds, expected = (
+        xr.concat(datasets, "time", combine_attrs="override", **MINIMAL) for datasets in (parts, map(opened, files))
+    )
     return vds, expected
 
 
@@ -179,9 +173,8 @@ def test_odd_attributes_come_back(first, second, tmp_path):
 @pytest.mark.parametrize("target", FORMS)
 def test_missing_chunks_come_back_or_are_refused(tmp_path, target):
     """Only a vstack tells ABSENT from EMPTY: the others refuse by name, or take the fill value if told to."""
-    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
-        file.createDimension("x", 6)
-        file.createVariable("t", "f4", ("x",), chunksizes=(2,), fill_value=-1.0)[:] = np.arange(6)
+    t = ("f4", "x", np.arange(6), {"_FillValue": -1.0}, {"chunksizes": (2,)})
+    netcdf4_file(tmp_path / "a.nc", {"x": 6}, {"t": t})
     group = read(tmp_path / "a.nc")
     entries = group.arrays["t"].in_memory().entries.copy()
     entries[1] = (ABSENT, 0, 0, 0)

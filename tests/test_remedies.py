@@ -12,6 +12,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
+from tests.joins import MINIMAL
 from virtualstack.cli.command import main
 from virtualstack.cli.options import with_options
 from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, WriterError
@@ -83,22 +85,16 @@ def test_a_path_drops_one_variable_of_a_tree(tmp_path):
 def test_a_path_names_the_variable_of_one_group(tmp_path, dropped):
     """``/a/x`` leaves ``/x`` and ``/b/x``, in trees and in groups opened by themselves, also of references."""
     path, references = tmp_path / "tree.nc", tmp_path / "refs.json"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("t", 2)
-        for group in (file, file.createGroup("a"), file.createGroup("b")):
-            group.createVariable("x", "f8", ("t",))[:] = [1.0, 2.0]
-            group.createVariable("y", "f8", ("t",))[:] = [3.0, 4.0]
+    names = [group + name for group in ("", "a/", "b/") for name in "xy"]
+    netcdf4_file(path, {"t": 2}, {name: ("f8", "t", [1.0, 2.0]) for name in names})
     vs.open_virtual_datatree(path).virtual.to_kerchunk(references)
     for source in (path, references):
         for tree in (
             vs.open_virtual_datatree(source, drop_variables=dropped),
             xr.open_datatree(source, engine="virtualstack", drop_variables=dropped),
         ):
-            assert {node.path: sorted(node.data_vars) for node in tree.subtree} == {
-                "/": ["x", "y"],
-                "/a": ["y"],
-                "/b": ["x", "y"],
-            }
+            found = {node.path: sorted(node.data_vars) for node in tree.subtree}
+            assert found == {"/": ["x", "y"], "/a": ["y"], "/b": ["x", "y"]}
         for group, expected in (("a", ["y"]), ("b", ["x", "y"]), (None, ["x", "y"])):
             assert sorted(vs.open_virtual_dataset(source, group=group, drop_variables=dropped)) == expected
             vds = xr.open_dataset(source, engine="virtualstack", group=group, drop_variables=dropped)
@@ -107,11 +103,7 @@ def test_a_path_names_the_variable_of_one_group(tmp_path, dropped):
 
 def test_a_name_drops_the_variable_of_every_group(tmp_path):
     """``x`` is left out of all groups, and ``/x`` of the root alone."""
-    path = tmp_path / "tree.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("t", 2)
-        for group in (file, file.createGroup("a")):
-            group.createVariable("x", "f8", ("t",))[:] = [1.0, 2.0]
+    path = netcdf4_file(tmp_path / "tree.nc", {"t": 2}, {name: ("f8", "t", [1.0, 2.0]) for name in ("x", "a/x")})
     assert [list(node) for node in vs.open_virtual_datatree(path, drop_variables="x").subtree] == [["a"], []]
     assert [list(node) for node in vs.open_virtual_datatree(path, drop_variables="/x").subtree] == [["a"], ["x"]]
 
@@ -167,10 +159,8 @@ def test_only_the_large_ones_are_said_to_need_a_larger_limit(tmp_path):
 def test_truncated_netcdf3_opens_without_all_variables_that_it_names(tmp_path):
     """All variables that are cut off are named, not the first five of them."""
     path = tmp_path / "cut.nc"
-    with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:
-        file.createDimension("x", 100)
-        for i in range(12):
-            file.createVariable(f"v{i:02}", "f8", ("x",))[:] = i
+    variables = {f"v{i:02}": ("f8", "x", i) for i in range(12)}
+    netcdf4_file(path, {"x": 100}, variables, kind="NETCDF3_CLASSIC")
     data = path.read_bytes()
     path.write_bytes(data[: len(data) - 10 * 800])
     with pytest.raises(ReaderError) as caught:
@@ -254,13 +244,9 @@ def test_a_variable_that_only_the_store_has_is_given_from_it(tmp_path):
 @pytest.mark.parametrize("how", [{"inline_limit": 100}, {"unsupported": "raise"}])
 def test_text_in_pieces_opens_with_each_remedy(tmp_path, how):
     """Characters that lie in several chunks open with the limit, the loaded name or the dropped name of the message."""
-    path = tmp_path / "text.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("x", 50)
-        file.createDimension("n", 8)
-        text = file.createVariable("text", "S1", ("x", "n"), chunksizes=(10, 4))
-        text[:] = netCDF4.stringtochar(np.array([f"text{i:04}" for i in range(50)], "S8"))
-        file.createVariable("v", "f8", ("x",))[:] = np.arange(50.0)
+    letters = netCDF4.stringtochar(np.array([f"text{i:04}" for i in range(50)], "S8"))
+    variables = {"text": ("S1", "x n", letters, {}, {"chunksizes": (10, 4)}), "v": ("f8", "x", np.arange(50.0))}
+    path = netcdf4_file(tmp_path / "text.nc", {"x": 50, "n": 8}, variables)
     with pytest.raises(UnsupportedFeatureError, match="cannot be referenced as text") as caught:
         vs.open_virtual_dataset(path, **how)
     inlining = ["inline_limit", *(["unsupported"] if "unsupported" in how else [])]
@@ -285,7 +271,7 @@ def test_coordinates_that_differ_join_with_each_remedy(tmp_path):
     np.testing.assert_array_equal(found["v"], [[0.5] * 3, [1.5] * 3])
     for join, n in (("outer", 6), ("inner", 0)):
         opened = [xr.open_dataset(path, engine="netcdf4") for path in paths]
-        expected = xr.concat(opened, "time", join=join, data_vars="minimal", coords="minimal", compat="override")
+        expected = xr.concat(opened, "time", join=join, **MINIMAL)
         found = vs.open_virtual_mfdataset(paths, join=join).virtual.open()
         assert found.sizes["x"] == n
         np.testing.assert_array_equal(found["v"], expected["v"])

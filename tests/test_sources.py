@@ -2,12 +2,12 @@
 
 import os
 
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file, opened
 from tests.servers import RangeServer
 from virtualstack.errors import (
     MalformedFileError,
@@ -20,14 +20,9 @@ from virtualstack.errors import (
 
 
 def make_bytes(path, start=0):
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", None)
-        file.createDimension("x", 50)
-        file.createVariable("time", "f8", ("time",))[:] = [start]
-        file["time"].units = "days since 2000-01-01"
-        v = file.createVariable("v", "f4", ("time", "x"), zlib=True, chunksizes=(1, 20))
-        v[:] = np.arange(50)[None] + start
-    return path.read_bytes()
+    time = ("f8", "time", [start], {"units": "days since 2000-01-01"})
+    v = ("f4", "time x", np.arange(50)[None] + start, {}, {"zlib": True, "chunksizes": (1, 20)})
+    return netcdf4_file(path, {"time": None, "x": 50}, {"time": time, "v": v}).read_bytes()
 
 
 @pytest.fixture
@@ -37,8 +32,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def expected(tmp_path, data):
-    with xr.open_dataset(tmp_path / "source.nc", engine="netcdf4") as dataset:
-        return dataset.load()
+    return opened(tmp_path / "source.nc")
 
 
 @pytest.mark.parametrize("mode", ["normal", "ignore_ranges", "no_head", "redirect", "no_total"])

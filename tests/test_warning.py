@@ -1,22 +1,19 @@
 """Warnings point to the line of the user's that led to them."""
 
 import h5py
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
 
 
 @pytest.fixture
 def long_texts(tmp_path):
     """A file with variables of text that have no byte-range form, in one piece and in several."""
-    path = tmp_path / "a.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("t", 2)
-        file.createDimension("k", 64)
-        file.createVariable("pieces", "S1", ("t", "k"), chunksizes=(1, 32))
+    pieces = ("S1", "t k", None, {}, {"chunksizes": (1, 32)})
+    path = netcdf4_file(tmp_path / "a.nc", {"t": 2, "k": 64}, {"pieces": pieces})
     with h5py.File(path, "a") as file:
         file["text"] = np.array(["x" * 40] * 4, object)
     return path

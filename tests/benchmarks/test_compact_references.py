@@ -50,11 +50,7 @@ def generator(references):
                 "url": before + "{{'%08d' % i}}" + after,
                 "offset": "{{20000 + (j * " + str(GRID[1]) + " + k) * 50000}}",
                 "length": "50000",
-                "dimensions": {
-                    "i": {"stop": max(FILES // 100, 1)},
-                    "j": {"stop": GRID[0]},
-                    "k": {"stop": GRID[1]},
-                },
+                "dimensions": {"i": {"stop": max(FILES // 100, 1)}, "j": {"stop": GRID[0]}, "k": {"stop": GRID[1]}},
             }
         ],
     }

@@ -94,10 +94,7 @@ def test_decode_made(packing):
     raw = synthetic(packing)
     found = interleaved(
         f"{packing}: {N_MESSAGES} x {N_SIDE}^2 points",
-        {
-            "eccodes": lambda: repeated(own, raw, N_MESSAGES),
-            "codec": lambda: repeated(DECODE, raw, N_MESSAGES),
-        },
+        {"eccodes": lambda: repeated(own, raw, N_MESSAGES), "codec": lambda: repeated(DECODE, raw, N_MESSAGES)},
     )
     np.testing.assert_allclose(found["codec"].result, found["eccodes"].result, rtol=1e-6)
 

@@ -7,6 +7,7 @@ import pytest
 import virtualstack as vs
 from tests.benchmarks.rivals import needs, virtualizarr
 from tests.benchmarks.timing import IS_FULL, interleaved
+from tests.data.netcdf4 import netcdf4_file
 
 N_RECORDS = 10_000 if IS_FULL else 10
 pytestmark = needs("virtualizarr", "kerchunk", "scipy")  # both read netCDF-3 by scipy
@@ -34,12 +35,8 @@ def daily(tmp_path_factory):
 def records(tmp_path_factory):
     """Thirty short variables along the record dimension."""
     path = tmp_path_factory.mktemp("records") / "records.nc"
-    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
-        file.createDimension("time", None)
-        file.createDimension("x", 5)
-        variables = [file.createVariable(f"v{i}", "f4", ("time", "x")) for i in range(30)]
-        variables[0][:] = np.zeros((N_RECORDS, 5), "f4")
-    return path
+    variables = {f"v{i}": ("f4", "time x", None if i else np.zeros((N_RECORDS, 5))) for i in range(30)}
+    return netcdf4_file(path, {"time": None, "x": 5}, variables, kind="NETCDF3_64BIT_OFFSET")
 
 
 def open_kerchunk(path):

@@ -11,13 +11,13 @@ import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import netCDF4
 import numpy as np
 import pytest
 
 import virtualstack as vs
 from tests.benchmarks.rivals import needs, virtualizarr
 from tests.benchmarks.timing import IS_FULL
+from tests.data.netcdf4 import netcdf4_file
 from tests.latency_server import LatencyServer
 from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill
 
@@ -29,19 +29,17 @@ needs_virtualizarr, quietly = needs("virtualizarr")
 def day(path, number):
     """Write one day of ten packed variables of 24 chunks each."""
     random = np.random.default_rng(number)
-    with netCDF4.Dataset(path, "w") as file:
-        for name, length in (("time", None), ("lat", 180), ("lon", 360)):
-            file.createDimension(name, length)
-            axis = file.createVariable(name, "f8" if length is None else "f4", (name,))
-            axis.units = "days since 2000-01-01" if length is None else "degrees"
-            axis[:] = [number] if length is None else np.arange(length)
-        for i in range(10):
-            how = {"zlib": True, "shuffle": True, "chunksizes": (1, 30, 90), "fill_value": -999}
-            variable = file.createVariable(f"v{i}", "i2", ("time", "lat", "lon"), **how)
-            variable.setncatts({"units": "K", "long_name": f"variable {i}", "scale_factor": 0.01, "add_offset": 273.15})
-            variable.set_auto_maskandscale(False)
-            variable[:] = random.integers(0, 1000, (1, 180, 360))
-    return path
+    how = {"zlib": True, "shuffle": True, "chunksizes": (1, 30, 90)}
+    packing = {"units": "K", "scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -999}
+    variables = {
+        "time": ("f8", "time", [number], {"units": "days since 2000-01-01"}),
+        "lat": ("f4", "lat", np.arange(180), {"units": "degrees"}),
+        "lon": ("f4", "lon", np.arange(360), {"units": "degrees"}),
+    }
+    for i in range(10):
+        values = random.integers(0, 1000, (1, 180, 360))
+        variables[f"v{i}"] = ("i2", "time lat lon", values, packing | {"long_name": f"variable {i}"}, how)
+    return netcdf4_file(path, {"time": None, "lat": 180, "lon": 360}, variables)
 
 
 @pytest.fixture(scope="module")

@@ -32,10 +32,7 @@ def test_shuffled_takes_of_a_large_chunk():
     rows, columns = rng.permutation(N_SIDE), rng.permutation(N_SIDE)
     best = interleaved(
         f"shuffle {N_ELEMENTS} observations, and {N_SIDE} rows and columns, of one chunk",
-        {
-            "sortby": lambda: dataset.sortby("time").v.variable._data,
-            "np.ix_": lambda: plane[np.ix_(rows, columns)],
-        },
+        {"sortby": lambda: dataset.sortby("time").v.variable._data, "np.ix_": lambda: plane[np.ix_(rows, columns)]},
     )
     for timing in best.values():
         assert len(timing.result.manifest.encodings) < 100
@@ -47,8 +44,7 @@ def test_shuffled_takes_of_a_large_chunk():
 def test_loops_over_parts_that_share_tables():
     """Single steps, groups and slices, joined again."""
     cube = xr.Dataset(
-        {"v": (("t", "x"), array((N_SOURCES, 10), (1, 10), N_SOURCES))},
-        {"t": pd.date_range("2000", periods=N_SOURCES)},
+        {"v": (("t", "x"), array((N_SOURCES, 10), (1, 10), N_SOURCES))}, {"t": pd.date_range("2000", periods=N_SOURCES)}
     )
     inline = inline_array(np.arange(float(N_PARTS)), name="i", dims=("t",), attributes={})
     values = xr.Dataset({"v": ("t", inline)})

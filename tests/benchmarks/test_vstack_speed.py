@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -246,8 +247,8 @@ def test_batches(tmp_path):
 
     def append(i: int) -> None:
         joined = np.concatenate([read(tmp_path / "x.vstack")["v"], sequence(BATCH, i * 1000)])
-        renamed = {"v": ManifestArray(**{**vars_of(joined), "name": "v", "dimension_names": ("time", "x")})}
-        save(ManifestGroup(arrays=renamed), tmp_path / "x.vstack", mode="w")
+        named = replace(joined, name="v", dimension_names=("time", "x"))
+        save(ManifestGroup(arrays={"v": named}), tmp_path / "x.vstack", mode="w")
 
     batches = iter(range(1, BATCHES))
     interleaved(
@@ -258,8 +259,3 @@ def test_batches(tmp_path):
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(f"  {nbytes_of(tmp_path / 'x.vstack') / 1e6:.1f} MB; memory grew by {grown / 1024:.0f} MiB")
     assert read(tmp_path / "x.vstack")["v"].shape == (BATCHES * BATCH // 1000, 10**6)
-
-
-def vars_of(array: ManifestArray) -> dict[str, object]:
-    names = ("manifest", "grid", "dtype", "name", "dimension_names", "attributes", "cf")
-    return {name: getattr(array, name) for name in names}

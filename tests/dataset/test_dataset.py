@@ -12,6 +12,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file, opened
+from tests.joins import MINIMAL
 from virtualstack.errors import (
     CombineError,
     ReaderError,
@@ -65,11 +67,6 @@ def make_file(path, *, start=0, n=5, units="days since 2000-01-01", **tos):
 @pytest.fixture
 def nc(tmp_path):
     return make_file(tmp_path / "a.nc")
-
-
-def opened(path, **options):
-    with xr.open_dataset(path, engine="netcdf4", **options) as dataset:
-        return dataset.load()
 
 
 def test_values_equal_those_of_xarray(nc):
@@ -212,7 +209,7 @@ def test_load_gives_values_to_some(nc):
 def test_files_join_along_time(tmp_path):
     """The three lines of the README give the cube that xarray gives."""
     paths = [make_file(tmp_path / f"{i}.nc", start=5 * i) for i in range(3)]
-    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+    options = MINIMAL | {"join": "exact"}
     cube = xr.combine_nested([vs.open_virtual_dataset(p) for p in paths], concat_dim="time", **options)
     expected = xr.combine_nested([opened(p) for p in paths], concat_dim="time", **options)
     xr.testing.assert_identical(cube.virtual.open().load(), expected)
@@ -225,11 +222,10 @@ def test_times_of_other_epochs_join_by_their_dates(tmp_path):
     """Loaded times are dates, so files may count from different days; bounds that would lie are refused."""
     a = make_file(tmp_path / "a.nc")
     b = make_file(tmp_path / "b.nc", units="hours since 2000-01-06")
-    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+    options = MINIMAL | {"join": "exact"}
     vdss = [vs.open_virtual_dataset(p) for p in (a, b)]
-    with pytest.raises(
-        CombineError, match=r"time_bounds.* has units = 'days since 2000-01-01' .*hours since 2000-01-06"
-    ):
+    message = r"time_bounds.* has units = 'days since 2000-01-01' .*hours since 2000-01-06"
+    with pytest.raises(CombineError, match=message):
         xr.concat(vdss, "time", **options)
     loaded = [vs.open_virtual_dataset(p, loadable_variables=["time", "x", "time_bounds"]) for p in (a, b)]
     cube = xr.concat(loaded, "time", **options).virtual.open().load()
@@ -247,7 +243,7 @@ def test_other_packing_does_not_join(tmp_path, attribute):
     ]
     (key,) = attribute
     with pytest.raises(CombineError, match=rf"'/tos' has {key} = ") as caught:
-        xr.concat(vdss, "time", data_vars="minimal", coords="minimal", compat="override", join="exact")
+        xr.concat(vdss, "time", join="exact", **MINIMAL)
     assert caught.value.left_url.endswith("a.nc")
     assert caught.value.right_url.endswith("b.nc")
 
@@ -344,23 +340,10 @@ OPERATIONS = {
     "reindex": lambda ds: ds.reindex(time=ds.time[[0, 1]]),
     "broadcast": lambda ds: ds[["height"]].broadcast_like(ds.time),
     "merge": lambda ds: xr.merge([ds[["tos"]], ds[["partly"]]], compat="no_conflicts", join="exact"),
-    "split and join": lambda ds: xr.concat(
-        [ds.isel(y=slice(0, 1)), ds.isel(y=slice(1, None))],
-        "y",
-        data_vars="minimal",
-        coords="minimal",
-        compat="override",
-        join="exact",
-    ),
-    "concat on a new dim": lambda ds: xr.concat(
-        [ds, ds], "member", data_vars="all", coords="minimal", compat="override", join="exact"
-    ),
+    "split and join": lambda ds: xr.concat([ds.isel(y=[0]), ds.isel(y=slice(1, None))], "y", join="exact", **MINIMAL),
+    "concat on a new dim": lambda ds: xr.concat([ds, ds], "member", join="exact", **MINIMAL | {"data_vars": "all"}),
     "combine_by_coords": lambda ds: xr.combine_by_coords(
-        [ds.isel(time=slice(2, None)), ds.isel(time=slice(0, 2))],
-        data_vars="minimal",
-        coords="minimal",
-        compat="override",
-        join="exact",
+        [ds.isel(time=slice(2, None)), ds.isel(time=slice(0, 2))], join="exact", **MINIMAL
     ),
     "to_dataarray": lambda ds: ds[["tos"]].to_dataarray().to_dataset(name="all"),
 }
@@ -376,12 +359,8 @@ def test_xarray_operations_commute_with_opening(nc, operation):
 
 def test_groups_open_one_by_one_and_as_a_tree(tmp_path):
     """group= selects one; open_virtual_datatree has them all."""
-    path = tmp_path / "groups.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("x", 4)
-        group = file.createGroup("science/grids")
-        group.createVariable("v", "f4", ("x",))[:] = np.arange(4)
-        file.createVariable("x", "f8", ("x",))[:] = np.arange(4)
+    variables = {"science/grids/v": ("f4", "x", np.arange(4)), "x": ("f8", "x", np.arange(4))}
+    path = netcdf4_file(tmp_path / "groups.nc", {"x": 4}, variables)
     vds = vs.open_virtual_dataset(path, group="science/grids")
     xr.testing.assert_identical(vds.virtual.open().load(), opened(path, group="science/grids"))
     tree = vs.open_virtual_datatree(path)
@@ -401,11 +380,8 @@ def test_groups_open_one_by_one_and_as_a_tree(tmp_path):
 
 def test_groups_that_form_no_tree_are_named(tmp_path):
     """Coordinates of a group that contradict its parent's are told, with the remedy."""
-    path = tmp_path / "clash.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        for group, n in ((file, 4), (file.createGroup("g"), 3)):
-            group.createDimension("x", n)
-            group.createVariable("x", "f8", ("x",))[:] = np.arange(n)
+    labels = {"x": ("f8", "x", np.arange(4)), "g/x": ("f8", "x", np.arange(3))}
+    path = netcdf4_file(tmp_path / "clash.nc", {"x": 4, "g/x": 3}, labels)
     with pytest.raises(ReaderError, match=r"(?s)do not form one tree.*group="):
         vs.open_virtual_datatree(path)
 
@@ -594,16 +570,16 @@ def test_scanning_keeps_what_failed(nc, tmp_path):
 @pytest.mark.filterwarnings("ignore:The 'fastparquet' engine")
 def test_small_series_of_long_chunks_join_for_kerchunk(tmp_path):
     """NetCDF's default chunks along time are longer than the files; what is small is written out, the rest refused."""
-    paths = []
-    for i in range(3):
-        paths.append(tmp_path / f"{i}.nc")
-        with netCDF4.Dataset(paths[-1], "w") as file:
-            file.createDimension("time", None)
-            file.createVariable("time", "f8", ("time",))[:] = np.arange(4) + 4 * i
-            file.createVariable("series", "f4", ("time",), chunksizes=(1024,), zlib=True)[:] = np.arange(4) + i
-            file["series"].scale_factor = np.float32(0.5)
-            file.createVariable("label", str, ("time",))[:] = np.array(list("abcd"), object)
-    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+    paths = [tmp_path / f"{i}.nc" for i in range(3)]
+    packing, chunks = {"scale_factor": np.float32(0.5)}, {"chunksizes": (1024,), "zlib": True}
+    for i, path in enumerate(paths):
+        variables = {
+            "time": ("f8", "time", np.arange(4) + 4 * i),
+            "series": ("f4", "time", np.arange(4) + i, packing, chunks),
+            "label": (str, "time", np.array(list("abcd"), object)),
+        }
+        netcdf4_file(path, {"time": None}, variables)
+    options = MINIMAL | {"join": "exact"}
     cube = xr.concat([vs.open_virtual_dataset(p) for p in paths], "time", **options)
     expected = xr.concat([opened(p) for p in paths], "time", **options)
     for name in ("refs.json", "refs.parq"):
@@ -661,10 +637,8 @@ def test_checksums_may_come_before_the_shuffle(tmp_path, dtype):
     """NetCDF-C puts fletcher32 first; its four bytes are shuffled with the values."""
     path = tmp_path / "a.nc"
     values = (np.arange(300_000) % 97).astype(dtype)
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("x", values.size)
-        options = {"fletcher32": True, "shuffle": True, "zlib": True, "chunksizes": (99_999,)}
-        file.createVariable("v", dtype, ("x",), **options)[:] = values
+    options = {"fletcher32": True, "shuffle": True, "zlib": True, "chunksizes": (99_999,)}
+    netcdf4_file(path, {"x": values.size}, {"v": (dtype, "x", values, {}, options)})
     vds = vs.open_virtual_dataset(path, inline_limit=0)
     assert vds.virtual.nrefs == 4
     np.testing.assert_array_equal(vds.virtual.open(mask_and_scale=False).v.values, values)
@@ -679,10 +653,7 @@ def test_checksums_may_come_before_the_shuffle(tmp_path, dtype):
 def test_absent_takes_two_words(nc):
     """A typing error does not read ABSENT chunks as fill values."""
     vds = vs.open_virtual_dataset(nc)
-    for make in (
-        lambda: vds.virtual.open(absent="rais"),
-        lambda: vs.ManifestStore(vds.virtual.to_group(), absent=""),
-    ):
+    for make in (lambda: vds.virtual.open(absent="rais"), lambda: vs.ManifestStore(vds.virtual.to_group(), absent="")):
         with pytest.raises(ValueError, match=r"absent=.*; it is 'fill' or 'raise'"):
             make()
 
@@ -702,14 +673,9 @@ def test_chunks_without_dask_name_the_extra(nc, monkeypatch):
 
 def test_bounds_of_durations_stay_numbers(tmp_path):
     """Only bounds of times take the units of their parent, as xarray has it; and what load gives is decoded alike."""
-    path = tmp_path / "steps.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("step", 3)
-        file.createDimension("nb", 2)
-        step = file.createVariable("step", "f8", ("step",))
-        step.setncatts({"units": "hours", "bounds": "step_bounds"})
-        step[:] = [0, 6, 12]
-        file.createVariable("step_bounds", "f8", ("step", "nb"))[:] = [[0, 6], [6, 12], [12, 18]]
+    step = ("f8", "step", [0, 6, 12], {"units": "hours", "bounds": "step_bounds"})
+    bounds = ("f8", "step nb", [[0, 6], [6, 12], [12, 18]])
+    path = netcdf4_file(tmp_path / "steps.nc", {"step": 3, "nb": 2}, {"step": step, "step_bounds": bounds})
     found, expected = vs.open_virtual_dataset(path).virtual.open().load(), opened(path)
     xr.testing.assert_identical(found, expected)
     assert found.step_bounds.dtype == expected.step_bounds.dtype == np.float64
@@ -728,10 +694,8 @@ def test_a_huge_coordinate_stays_virtual(tmp_path):
 def test_a_joined_coordinate_keeps_its_dtype(first, second, tmp_path):
     """The encoding of the first file holds the values, but not their dtype."""
     for i, dtype in enumerate((first, second)):
-        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
-            file.createDimension("x", 2)
-            file.createVariable("x", dtype, ("x",))[:] = [2 * i, 2 * i + 1]
-            file.createVariable("v", "i4", ("x",))[:] = 0
+        variables = {"x": (dtype, "x", [2 * i, 2 * i + 1]), "v": ("i4", "x", 0)}
+        netcdf4_file(tmp_path / f"{i}.nc", {"x": 2}, variables)
     joined = xr.concat([vs.open_virtual_dataset(tmp_path / f"{i}.nc") for i in range(2)], "x")
     assert joined.x.dtype == joined.virtual.open().x.dtype == np.dtype(second)
 

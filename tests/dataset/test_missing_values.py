@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.joins import MINIMAL
 from virtualstack.errors import CombineError
 
-OPTIONS = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+OPTIONS = MINIMAL | {"join": "exact"}
 
 
 def write(path, values, start=0, **encoding):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.data.netcdf4 import netcdf4_file
 from virtualstack.errors import CombineError, WriterError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -23,16 +24,9 @@ FORMS = {
 
 
 def write(path, dtype, start=0, **attributes):
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("t", None)
-        file.createDimension("x", 3)
-        file.createVariable("t", "i4", ("t",))[:] = [start, start + 1]
-        fill = attributes.pop("_FillValue", None)
-        v = file.createVariable("a", dtype, ("t", "x"), chunksizes=(1, 3), fill_value=fill)
-        v.set_auto_maskandscale(False)
-        v.setncatts(attributes)
-        v[:] = np.array([[1, 2, -9], [100, -1, 7]], dtype)
-    return str(path)
+    values = np.array([[1, 2, -9], [100, -1, 7]], dtype)
+    a = (dtype, "t x", values, attributes, {"chunksizes": (1, 3)})
+    return str(netcdf4_file(path, {"t": None, "x": 3}, {"t": ("i4", "t", [start, start + 1]), "a": a}))
 
 
 def said(key, value, way):

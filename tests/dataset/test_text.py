@@ -12,6 +12,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file, opened
+from tests.joins import MINIMAL
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import ManifestArray
 
@@ -47,11 +49,6 @@ def write(path, *, kind="NETCDF4", encoding=None, contents="text", n=3, first=0,
     return path
 
 
-def opened(path, **options):
-    with xr.open_dataset(path, engine="netcdf4", **options) as dataset:
-        return dataset.load()
-
-
 def check(virtual, expected):
     """The same values, dtypes, attributes, dims and coordinates."""
     found = virtual.virtual.open().load()
@@ -81,7 +78,7 @@ OPERATIONS = {
     "rows": lambda ds: ds.isel(t=[2, 0]),
     "reversed": lambda ds: ds.isel(t=slice(None, None, -1)),
     "one row": lambda ds: ds.isel(t=1),
-    "concat": lambda ds: xr.concat([ds, ds.isel(t=[0])], "t", data_vars="minimal", coords="minimal", compat="override"),
+    "concat": lambda ds: xr.concat([ds, ds.isel(t=[0])], "t", **MINIMAL),
     "concat along a new one": lambda ds: xr.concat([ds, ds], "run", data_vars="all", coords="all"),
     "construct": lambda ds: ds.drop_vars("t").coarsen(t=3).construct(t=("a", "b")),
 }
@@ -141,34 +138,27 @@ def test_files_join_as_xarray_joins_them(tmp_path, unpack, lengths, encoding):
         write(tmp_path / f"{i}.nc", kind=kind, encoding=encoding, letters=letters, first=3 * i)
         for i, (kind, letters) in enumerate(zip(FORMATS, lengths, strict=True))
     ]
-    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
-    expected = xr.concat([opened(path) for path in paths], "t", **options)
+    expected = xr.concat([opened(path) for path in paths], "t", **MINIMAL)
     joined = {"unpack": unpack, "combine_options": {"compat": "override"}}
     check(vs.open_virtual_mfdataset(paths, **joined), expected)
-    check(xr.concat([vs.open_virtual_dataset(path) for path in paths], "t", **options), expected)
+    check(xr.concat([vs.open_virtual_dataset(path) for path in paths], "t", **MINIMAL), expected)
     check(vs.open_virtual_mfdataset(paths, preprocess=lambda ds: ds.transpose(), **joined), expected.transpose())
 
 
 def test_single_letters_are_stacked_along_a_new_dimension(tmp_path):
     """Three flags stay three flags."""
     paths = [write(tmp_path / f"{i}.nc") for i in range(3)]
-    opened_all = [opened(path)[["flag"]].drop_vars("name", errors="ignore") for path in paths]
-    expected = xr.concat(opened_all, "run", data_vars="all")
-    virtual = xr.concat(
-        [vs.open_virtual_dataset(path)[["flag"]].drop_vars("name", errors="ignore") for path in paths],
-        "run",
-        data_vars="all",
+    expected, virtual = (
+        xr.concat([read(path)[["flag"]].drop_vars("name", errors="ignore") for path in paths], "run", data_vars="all")
+        for read in (opened, vs.open_virtual_dataset)
     )
     check(virtual, expected)
     for write_it in (virtual.virtual.to_group, virtual.virtual.to_kerchunk):
         with pytest.raises(WriterError, match=r"'/flag' contains letters along 'run', .*assign_coords\(run=...\), or"):
             write_it()
-    advised = virtual.assign_coords(run=[0, 1, 2])
-    with xr.open_dataset(advised.virtual.to_kerchunk(), engine="virtualstack") as found:
-        assert found.flag.values.tolist() == expected.flag.values.tolist()
-    advised = virtual.assign(flag=virtual.flag.astype("S2"))
-    with xr.open_dataset(advised.virtual.to_kerchunk(), engine="virtualstack") as found:
-        assert found.flag.values.tolist() == expected.flag.values.tolist()
+    for advised in (virtual.assign_coords(run=[0, 1, 2]), virtual.assign(flag=virtual.flag.astype("S2"))):
+        with xr.open_dataset(advised.virtual.to_kerchunk(), engine="virtualstack") as found:
+            assert found.flag.values.tolist() == expected.flag.values.tolist()
 
 
 @pytest.mark.parametrize("target", [None, "refs.json", "refs.parq"])
@@ -223,21 +213,13 @@ def test_trees_are_decided_group_by_group(tmp_path):
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_without_rows_has_text_of_its_length(tmp_path, kind):
-    path = tmp_path / "a.nc"
-    with netCDF4.Dataset(path, "w", format=kind) as file:
-        file.createDimension("t", None)
-        file.createDimension("n", 3)
-        file.createVariable("name", "S1", ("t", "n"))
+    path = netcdf4_file(tmp_path / "a.nc", {"t": None, "n": 3}, {"name": ("S1", "t n", None)}, kind=kind)
     check(vs.open_virtual_dataset(path), opened(path))
     check(vs.open_virtual_dataset(path).expand_dims(run=2), opened(path).expand_dims(run=2))
 
 
 def test_text_of_no_length_is_empty(tmp_path):
-    path = tmp_path / "a.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("t", 3)
-        file.createDimension("n", None)
-        file.createVariable("name", "S1", ("t", "n"))
+    path = netcdf4_file(tmp_path / "a.nc", {"t": 3, "n": None}, {"name": ("S1", "t n", None)})
     for change in (lambda ds: ds, lambda ds: ds.expand_dims(run=2)):
         check(change(vs.open_virtual_dataset(path)), change(opened(path)))
 
@@ -277,11 +259,8 @@ def test_texts_that_lie_in_pieces_are_read(tmp_path):
 
 
 def test_no_texts_that_lie_in_pieces_have_their_length(tmp_path):
-    path = tmp_path / "a.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("t", None)
-        file.createDimension("n", 3)
-        file.createVariable("name", "S1", ("t", "n"), chunksizes=(1, 1))
+    name = ("S1", "t n", None, {}, {"chunksizes": (1, 1)})
+    path = netcdf4_file(tmp_path / "a.nc", {"t": None, "n": 3}, {"name": name})
     vds = vs.open_virtual_dataset(path)
     assert vds["name"].dtype == opened(path)["name"].dtype == "S3"
     check(vds, opened(path))

@@ -8,6 +8,7 @@ import xarray as xr
 import zarr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file, opened
 from virtualstack.errors import ChunkDecodeError, CombineError, WriterError
 from virtualstack.manifests import ManifestArray
 from virtualstack.reading.plan import make_plan
@@ -17,20 +18,13 @@ TIMES = "days since 2000-01-01"
 
 
 def write(path, variables, sizes=None):
-    """Write variables given as (dtype, dims, stored values, attributes, options of createVariable)."""
-    with netCDF4.Dataset(path, "w") as file:
-        for dim, size in (sizes or {"t": None, "x": 4}).items():
-            file.createDimension(dim, size)
-        for name, (dtype, dims, values, attributes, *options) in variables.items():
-            chunks = [2 if dim == "t" else min(len(file.dimensions[dim]), 3) for dim in dims]
-            options = ({"chunksizes": chunks} if dims else {}) | dict(*options)
-            attributes = dict(attributes)
-            variable = file.createVariable(name, dtype, dims, fill_value=attributes.pop("_FillValue", None), **options)
-            variable.set_auto_maskandscale(False)
-            variable.setncatts(attributes)
-            if values is not None:
-                variable[...] = values
-    return path
+    """Write variables as netcdf4_file has them, in chunks of two times and three of each other dimension."""
+    made, sizes = {}, sizes or {"t": None, "x": 4}
+    for name, (dtype, dims, values, attributes, *options) in variables.items():
+        chunks = [2 if dim == "t" else min(sizes[dim], 3) for dim in dims.split()]
+        options = ({"chunksizes": chunks} if chunks else {}) | dict(*options)
+        made[name] = (dtype, dims, values, attributes, options)
+    return netcdf4_file(path, sizes, made)
 
 
 def packed_file(path, *, scale, missing, units="days since 2000-01-01", dtype="i2", first=0):
@@ -41,17 +35,12 @@ def packed_file(path, *, scale, missing, units="days since 2000-01-01", dtype="i
     return write(
         path,
         {
-            "t": ("f8", ("t",), np.arange(first, first + 3.0), {"units": TIMES}),
-            "temperature": (dtype, ("t", "x"), values, {**attributes, "units": "K"}),
-            "run": ("i4", ("t",), np.arange(first, first + 3), {"units": units}),
-            "count": ("i4", ("t", "x"), values, {"long_name": "count"}),
+            "t": ("f8", "t", np.arange(first, first + 3.0), {"units": TIMES}),
+            "temperature": (dtype, "t x", values, {**attributes, "units": "K"}),
+            "run": ("i4", "t", np.arange(first, first + 3), {"units": units}),
+            "count": ("i4", "t x", values, {"long_name": "count"}),
         },
     )
-
-
-def opened(path, **options):
-    with xr.open_dataset(path, engine="netcdf4", **options) as dataset:
-        return dataset.load()
 
 
 def assert_same_bytes(found, expected):
@@ -188,10 +177,10 @@ def test_holes_read_as_their_fill_value_decoded(tmp_path):
     path = write(
         tmp_path / "a.nc",
         {
-            "masked": ("i2", ("t", "x"), None, {"scale_factor": 0.5, "_FillValue": np.int16(-5)}),
-            "scaled": ("i2", ("t", "x"), None, {"scale_factor": 0.5, "missing_value": np.int16(-5)}),
-            "date": ("i4", ("t",), None, {"units": TIMES, "_FillValue": np.int32(-1)}),
-            "grow": ("i1", ("t",), [1, 2, 3], {}),
+            "masked": ("i2", "t x", None, {"scale_factor": 0.5, "_FillValue": np.int16(-5)}),
+            "scaled": ("i2", "t x", None, {"scale_factor": 0.5, "missing_value": np.int16(-5)}),
+            "date": ("i4", "t", None, {"units": TIMES, "_FillValue": np.int32(-1)}),
+            "grow": ("i1", "t", [1, 2, 3], {}),
         },
     )
     vds = vs.open_virtual_dataset(path, unpack=True)
@@ -201,7 +190,7 @@ def test_holes_read_as_their_fill_value_decoded(tmp_path):
 
 def test_dates_without_a_place_in_nanoseconds_raise_when_they_are_read(tmp_path):
     """The first chunk is fine; the remedy is in the message."""
-    path = write(tmp_path / "a.nc", {"run": ("i4", ("t",), [0, 1, 2, 200_000], {"units": TIMES})})
+    path = write(tmp_path / "a.nc", {"run": ("i4", "t", [0, 1, 2, 200_000], {"units": TIMES})})
     opened_virtually = vs.open_virtual_dataset(path, unpack=True).virtual.open()
     assert opened_virtually.run.dtype == "datetime64[ns]"
     assert opened_virtually.run[1] == np.datetime64("2000-01-02")
@@ -222,8 +211,8 @@ def test_what_has_no_fixed_dtype_stays_packed_and_is_reported(tmp_path):
     path = write(
         tmp_path / "a.nc",
         {
-            "leap": ("i4", ("t",), [1, 2, 3], {"units": TIMES, "calendar": "noleap"}),
-            "letters": ("S1", ("t", "x"), np.full((3, 4), b"a"), {"_FillValue": b"x"}),
+            "leap": ("i4", "t", [1, 2, 3], {"units": TIMES, "calendar": "noleap"}),
+            "letters": ("S1", "t x", np.full((3, 4), b"a"), {"_FillValue": b"x"}),
         },
     )
     vds = vs.open_virtual_dataset(path, unpack=True)
@@ -241,10 +230,10 @@ def test_bounds_are_dates_of_the_units_of_their_times(tmp_path, loadable):
     path = write(
         tmp_path / "a.nc",
         {
-            "t": ("f8", ("t",), [0, 1], {"units": TIMES, "bounds": "t_bounds", "calendar": "proleptic_gregorian"}),
-            "t_bounds": ("f8", ("t", "x"), [[0, 1], [1, 2]], {}),
-            "s": ("f8", ("t",), [0, 1], {"units": TIMES, "bounds": "s_bounds", "calendar": "noleap"}),
-            "s_bounds": ("f8", ("t", "x"), [[0, 1], [1, 2]], {"units": TIMES}),
+            "t": ("f8", "t", [0, 1], {"units": TIMES, "bounds": "t_bounds", "calendar": "proleptic_gregorian"}),
+            "t_bounds": ("f8", "t x", [[0, 1], [1, 2]], {}),
+            "s": ("f8", "t", [0, 1], {"units": TIMES, "bounds": "s_bounds", "calendar": "noleap"}),
+            "s_bounds": ("f8", "t x", [[0, 1], [1, 2]], {"units": TIMES}),
         },
         {"t": None, "x": 2},
     )
@@ -263,7 +252,7 @@ def test_variables_that_need_nothing_are_untouched(path):
 def test_a_fill_value_of_nan_needs_no_codec(tmp_path):
     """Nothing is masked, so chunks stay readable for all; the attribute is in the encoding as in xarray."""
     nan = np.float32("nan")
-    path = write(tmp_path / "a.nc", {"v": ("f4", ("t", "x"), np.ones((2, 4)), {"_FillValue": nan})})
+    path = write(tmp_path / "a.nc", {"v": ("f4", "t x", np.ones((2, 4)), {"_FillValue": nan})})
     vds = vs.open_virtual_dataset(path, unpack=True)
     assert all(x.codecs == () for x in virtual(vds, "v").in_memory().encodings)
     np.testing.assert_equal(vds["v"].encoding["_FillValue"], nan)
@@ -297,19 +286,9 @@ def test_what_was_packed_in_two_ways_has_no_packing_to_write_with(tmp_path):
 def test_packed_numbers_that_are_not_compressed_are_read_in_part(tmp_path):
     """Of a contiguous variable only what is asked for is fetched."""
     values = np.arange(4000, dtype="i2")
-    path = write(
-        tmp_path / "a.nc",
-        {
-            "v": (
-                ">i2",
-                ("y",),
-                values,
-                {"scale_factor": np.float32(0.5)},
-                {"contiguous": True, "chunksizes": None, "endian": "big"},
-            )
-        },
-        {"y": 4000},
-    )
+    options = {"contiguous": True, "chunksizes": None, "endian": "big"}
+    v = (">i2", "y", values, {"scale_factor": np.float32(0.5)}, options)
+    path = write(tmp_path / "a.nc", {"v": v}, {"y": 4000})
     vds = vs.open_virtual_dataset(path, unpack=True)
     some = slice(3990, 3000, -7)
     assert_same_bytes(vds.virtual.open().isel(y=some).load(), opened(path).isel(y=some))
@@ -322,7 +301,7 @@ def test_a_tree_is_unpacked_in_every_group(tmp_path):
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         for group in (file, file.createGroup("deep/er")):
             group.createDimension("x", 3)
-            variable = group.createVariable("v", "i2", "x")
+            variable = group.createVariable("v", "i2", ("x",))
             variable.set_auto_maskandscale(False)
             variable.setncatts({"scale_factor": 0.5})
             variable[:] = [1, 2, 3]

@@ -1,12 +1,12 @@
 """Small equal pieces of uncompressed values: many at once, and what h5py and netCDF4 read."""
 
 import h5py
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
 from virtualstack.errors import StorageError
 from virtualstack.reading import read_array, read_points
 from virtualstack.storage import LocalSource
@@ -92,14 +92,13 @@ def test_few_calls_for_many_pieces(tmp_path, calls, key):
 def test_records_are_read_together(tmp_path, calls):
     """The records of a variable of netCDF-3, which lie between those of others, are read with few calls."""
     rng = np.random.default_rng(0)
-    with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_64BIT_OFFSET") as file:
-        file.createDimension("t", None)
-        file.createDimension("x", 5)
-        file.createDimension("y", 9000)
-        file.createVariable("a", "i2", ("t", "x"))[:300] = rng.integers(0, 99, (300, 5))
-        file.createVariable("b", "f4", ("t", "y"))[:300] = rng.random((300, 9000))
-        file.createVariable("c", "f8", ("t",))[:300] = rng.random(300)
-        wanted = {name: np.asarray(file[name][:]) for name in "abc"}
+    variables = {
+        "a": ("i2", "t x", rng.integers(0, 99, (300, 5))),
+        "b": ("f4", "t y", rng.random((300, 9000))),
+        "c": ("f8", "t", rng.random(300)),
+    }
+    netcdf4_file(tmp_path / "a.nc", {"t": None, "x": 5, "y": 9000}, variables, kind="NETCDF3_64BIT_OFFSET")
+    wanted = {name: values.astype(dtype) for name, (dtype, _, values) in variables.items()}
     opened = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=[])
     times = rng.permutation(300)
     for name, values in wanted.items():

@@ -89,8 +89,7 @@ def test_a_checksum_that_differs_names_the_chunk(stored, key):
         damaged[int(entry["offset"] + entry["length"]) - 1] ^= 1
         server.files["a.h5"] = bytes(damaged)
         (group,) = vs.scan([server.url("a.h5")])
-        with pytest.raises(
-            ChunkDecodeError, match=r"cell \(3, 0\) of variable '/v', bytes .* does not decode"
-        ) as caught:
+        message = r"cell \(3, 0\) of variable '/v', bytes .* does not decode"
+        with pytest.raises(ChunkDecodeError, match=message) as caught:
             read_array(group.arrays["v"], key)
     assert (caught.value.cell, caught.value.offset) == ((3, 0), entry["offset"])

@@ -17,6 +17,7 @@ from hypothesis.extra.numpy import arrays
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.data.netcdf4 import netcdf4_file
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.formats.hdf5.reader import HDF5
 from virtualstack.storage import MemoryTarget
@@ -33,41 +34,30 @@ def write(
     start,
     n=5,
     *,
-    dtype="f4",
-    chunk=1,
-    name="tas",
+    times=None,
     units=EPOCH,
     offset=0,
     calendar=None,
-    attrs=None,
-    file_attrs=None,
-    extra=(),
     x=0,
-    times=None,
-    format="NETCDF4",
+    name="tas",
+    dtype="f4",
+    attrs=None,
+    chunk=1,
+    extra=(),
+    file_attrs=None,
+    kind="NETCDF4",
     **storage,
 ):
     """Write one file of a series, of days ``start`` to ``start + n - 1``, or of those given."""
     times = np.arange(start, start + n) if times is None else np.asarray(times)
-    n = len(times)
-    with netCDF4.Dataset(path, "w", format=format) as file:
-        file.setncatts(file_attrs or {})
-        file.createDimension("time", None)
-        file.createDimension("x", 4)
-        time = file.createVariable("time", "f8", ("time",))
-        time.units = units
-        if calendar:
-            time.calendar = calendar
-        time[:] = times - offset
-        file.createVariable("x", "f8", ("x",))[:] = np.arange(4) + x
-        options = {"chunksizes": (chunk, 4), "zlib": True, **storage} if format == "NETCDF4" else {}
-        v = file.createVariable(name, dtype, ("time", "x"), **options)
-        v.set_auto_maskandscale(False)
-        v.setncatts(attrs or {})
-        v[:] = np.arange(4 * n).reshape(n, 4) % 100
-        for other in extra:
-            file.createVariable(other, "f4", ("time", "x"))[:] = 1
-    return str(path)
+    values = np.arange(4 * len(times)).reshape(-1, 4) % 100
+    options = {"chunksizes": (chunk, 4), "zlib": True, **storage} if kind == "NETCDF4" else {}
+    variables = {
+        "time": ("f8", "time", times - offset, {"units": units} | ({"calendar": calendar} if calendar else {})),
+        "x": ("f8", "x", np.arange(4) + x),
+        name: (dtype, "time x", values, attrs or {}, options),
+    } | {other: ("f4", "time x", np.ones_like(values)) for other in extra}
+    return str(netcdf4_file(path, {"time": None, "x": 4}, variables, kind=kind, **file_attrs or {}))
 
 
 def series(folder, n, change=lambda i: {}, step=5, **common):
@@ -95,15 +85,8 @@ def test_files_that_are_alike_are_one_era(tmp_path):
     assert found.table["size"].tolist() == [Path(path).stat().st_size for path in files]
     ((_, era),) = found.eras.iterrows()
     assert (era["files"], era["first"], era["last"], era["changes"]) == (6, "2000-01-01", "2000-01-30", "")
-    for part in (
-        found.outliers,
-        found.duplicates,
-        found.interleaved,
-        found.gaps,
-        found.failures,
-        found.irregular,
-    ):
-        assert len(part) == 0
+    for part in ("outliers", "duplicates", "interleaved", "gaps", "failures", "irregular"):
+        assert len(getattr(found, part)) == 0
     assert len(found) == 6
 
 
@@ -221,7 +204,7 @@ def test_variables_that_change_together_are_one_line(tmp_path):
 
 def test_netcdf3_and_netcdf4_are_two_eras(tmp_path):
     """Another byte order, and no codecs."""
-    found = vs.survey(series(tmp_path, 6, lambda i: {"format": "NETCDF3_CLASSIC"} if i < 3 else {}))
+    found = vs.survey(series(tmp_path, 6, lambda i: {"kind": "NETCDF3_CLASSIC"} if i < 3 else {}))
     assert found.eras["files"].tolist() == [3, 3]
     assert "dtype of tas: float32 big-endian -> float32" in found.eras["changes"][1]
     assert "codecs of tas: none -> shuffle + zlib" in found.eras["changes"][1]
@@ -272,13 +255,12 @@ def test_an_outlier_is_told_with_its_least_value(tmp_path):
 def test_files_without_chunks_of_a_variable_say_nothing_of_its_codecs(tmp_path):
     """What was never written is no change."""
     files = series(tmp_path, 5)
-    with netCDF4.Dataset(tmp_path / "f002.nc", "w") as file:
-        file.createDimension("time", None)
-        file.createDimension("x", 4)
-        file.createVariable("time", "f8", ("time",)).units = EPOCH
-        file["time"][:] = np.arange(10, 15)
-        file.createVariable("x", "f8", ("x",))[:] = np.arange(4)
-        file.createVariable("tas", "f4", ("time", "x"), chunksizes=(1, 4), zlib=True)
+    variables = {
+        "time": ("f8", "time", np.arange(10, 15), {"units": EPOCH}),
+        "x": ("f8", "x", np.arange(4)),
+        "tas": ("f4", "time x", None, {}, {"chunksizes": (1, 4), "zlib": True}),
+    }
+    netcdf4_file(tmp_path / "f002.nc", {"time": None, "x": 4}, variables)
     assert vs.survey(files).eras["files"].tolist() == [5]
 
 
@@ -357,7 +339,7 @@ def test_a_copy_of_the_same_size_and_etag_is_told(tmp_path):
     """Once, and the values agree too."""
     found = vs.survey(stored_twice(tmp_path, 0, 5, 10, 0))
     assert found.duplicates.values.tolist() == [
-        ["memory://survey/a.nc", "memory://survey/d.nc", "same values, size and etag", 5],
+        ["memory://survey/a.nc", "memory://survey/d.nc", "same values, size and etag", 5]
     ]
     assert "a.nc and d.nc: same values, size and etag (5 values)" in str(found)
 
@@ -775,16 +757,12 @@ def test_files_without_a_dimension_stay_in_the_order_given(tmp_path):
 
 def archive(folder, n, dims, *, units=(), unlimited=(), name="v", others=()):
     """Write files with a data variable of dimensions; with units, those have a coordinate."""
+    sizes = {dim: None if dim in unlimited else 2 for dim in (*dims, *others)}
+    data = {name: ("f4", " ".join(dims), np.zeros((2,) * len(dims)))}
     files = []
     for i in range(n):
-        files.append(str(folder / f"{name}{i}.nc"))
-        with netCDF4.Dataset(files[-1], "w") as file:
-            for dim in (*dims, *others):
-                file.createDimension(dim, None if dim in unlimited else 2)
-            for dim, unit in dict(units).items():
-                file.createVariable(dim, "f8", (dim,)).units = unit
-                file[dim][:] = [2 * i, 2 * i + 1]
-            file.createVariable(name, "f4", dims)[:] = np.zeros((2,) * len(dims))
+        labels = {dim: ("f8", dim, [2 * i, 2 * i + 1], {"units": unit}) for dim, unit in dict(units).items()}
+        files.append(str(netcdf4_file(folder / f"{name}{i}.nc", sizes, labels | data)))
     return files
 
 
@@ -819,12 +797,10 @@ def test_the_dimension_is_that_of_most_files(tmp_path):
 
 def test_a_dimension_without_coordinate_makes_no_eras_by_its_length(tmp_path):
     """Months as models write them, with their times in text; which are in the order given."""
-    files = []
-    for i, n in enumerate([31, 28, 31, 30]):
-        files.append(tmp_path / f"{i}.nc")
-        with netCDF4.Dataset(files[-1], "w") as file:
-            file.createDimension("Time", None)
-            file.createVariable("v", "f4", ("Time",), chunksizes=(1,))[:] = np.zeros(n)
+    files = [
+        netcdf4_file(tmp_path / f"{i}.nc", {"Time": None}, {"v": ("f4", "Time", np.zeros(n), {}, {"chunksizes": (1,)})})
+        for i, n in enumerate([31, 28, 31, 30])
+    ]
     found = vs.survey(files)
     assert found.dim == "Time"
     assert found.eras["files"].tolist() == [4]
