@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import h5py
 import netCDF4
@@ -15,6 +16,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from tests.data.netcdf4 import netcdf4_file
+from tests.joins import MINIMAL
 from virtualstack import __version__
 from virtualstack.cli import build, inspect, readers
 from virtualstack.cli.build import sample_files
@@ -23,21 +26,19 @@ from virtualstack.errors import MissingDependencyError, SourceNotFoundError
 from virtualstack.verify import verify_against_files
 
 
-def write(path, start, n=2, *, dims=("time", "x"), unlimited=("time",)):
+def write(path, start, n=2, *, unlimited=("time",)):
     """Write one netCDF-4 file of a series; values differ from file to file."""
-    with netCDF4.Dataset(path, "w") as file:
-        for dim, length in zip(dims, (n, 4), strict=True):
-            file.createDimension(dim, None if dim in unlimited else length)
-        time = file.createVariable(dims[0], "f8", dims[:1])
-        time.units = "days since 2000-01-01"
-        time[:] = np.arange(start, start + n)
-        t = file.createVariable("t", "f4", dims, zlib=True, chunksizes=(1, 4))
-        t[:] = np.arange(4 * n).reshape(n, 4) + start
-        file.createVariable("mask", "i1", dims[1:])[:] = [0, 1, 1, 0]
-    return str(path)
+    variables = {
+        "time": ("f8", "time", np.arange(start, start + n), {"units": DAYS}),
+        "t": ("f4", "time x", np.arange(4 * n).reshape(n, 4) + start, {}, {"zlib": True, "chunksizes": (1, 4)}),
+        "mask": ("i1", "x", [0, 1, 1, 0]),
+    }
+    sizes = {dim: None if dim in unlimited else length for dim, length in (("time", n), ("x", 4))}
+    return str(netcdf4_file(path, sizes, variables))
 
 
-JOINED = {"combine": "nested", "concat_dim": "time", "data_vars": "minimal", "coords": "minimal", "compat": "override"}
+DAYS = "days since 2000-01-01"
+JOINED = MINIMAL | {"combine": "nested", "concat_dim": "time"}
 
 
 @pytest.fixture
@@ -110,10 +111,7 @@ def test_build_orders_files_by_their_labels(files, tmp_path, capsys):
     given, output = [files[2], files[0], files[1]], str(tmp_path / "refs.json")
     assert main(["build", *given, "-o", output, "--verify"]) == 0
     assert "3 variables equal in 3 files" in capsys.readouterr().out
-    with (
-        xr.open_dataset(output, engine="virtualstack") as cube,
-        xr.open_mfdataset(files, **JOINED) as expected,
-    ):
+    with xr.open_dataset(output, engine="virtualstack") as cube, xr.open_mfdataset(files, **JOINED) as expected:
         np.testing.assert_array_equal(cube.t, expected.t)
         assert cube.indexes["time"].is_monotonic_increasing
     assert main(["build", *given, "-o", output, "--in-order", "--overwrite", "--verify"]) == 0
@@ -151,10 +149,7 @@ def test_build_adds_to_what_is_there(name, files, tmp_path, capsys):
     output = str(tmp_path / name)
     assert main(["build", *files[:2], "-o", output]) == 0
     assert main(["build", files[2], "-o", output, "--append", "time"]) == 0
-    with (
-        xr.open_dataset(output, engine="virtualstack") as cube,
-        xr.open_mfdataset(files, **JOINED) as expected,
-    ):
+    with xr.open_dataset(output, engine="virtualstack") as cube, xr.open_mfdataset(files, **JOINED) as expected:
         np.testing.assert_array_equal(cube.t, expected.t)
     capsys.readouterr()
     assert main(["build", files[2], "-o", output, "--append", "time"]) == 1
@@ -187,38 +182,25 @@ def test_build_writes_stores_of_local_files_to_buckets(files, s3_server, monkeyp
 
 def test_build_rewrites_within_a_budget(tmp_path, capsys):
     """Files of an odd length in longer chunks, which kerchunk cannot take."""
-    files = []
-    for i in range(3):
-        files.append(tmp_path / f"{i}.nc")
-        with netCDF4.Dataset(files[-1], "w") as file:
-            file.createDimension("time", None)
-            file.createDimension("x", 4000)
-            file.createVariable("time", "f8", ("time",))[:] = np.arange(25 if i < 2 else 20) + 25 * i
-            t = file.createVariable("t", "f8", ("time", "x"), zlib=True, chunksizes=(10, 4000))
-            t[:] = np.random.default_rng(i).random((25 if i < 2 else 20, 4000))
-    build = ["build", *map(str, files), "-o", str(tmp_path / "refs.json"), "--verify"]
+    chunks = {"zlib": True, "chunksizes": (10, 4000)}
+    for i, n in enumerate((25, 25, 20)):
+        values = np.random.default_rng(i).random((n, 4000))
+        variables = {"time": ("f8", "time", np.arange(n) + 25 * i), "t": ("f8", "time x", values, {}, chunks)}
+        netcdf4_file(tmp_path / f"{i}.nc", {"time": None, "x": 4000}, variables)
+    build = ["build", str(tmp_path / "*.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]
     assert main(build) == 1
     named = re.search(r"'t' cannot be written .* 3 of 7 chunks .* allow --rewrite ([0-9]+%)", error_of(capsys))
     assert main([*build, "--rewrite", named[1]]) == 0
     assert "verified: 2 variables equal in 3 files" in capsys.readouterr().out
 
 
-def pack(path, start, scale):
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", None)
-        file.createVariable("time", "f8", ("time",))[:] = [start]
-        t = file.createVariable("t", "i2", ("time",))
-        t.scale_factor = scale
-        t.set_auto_maskandscale(False)
-        t[:] = start + 1
-    return str(path)
-
-
 @pytest.mark.parametrize("which", ["all", "differing"])
 def test_build_unpacks_what_files_pack_differently(which, tmp_path, capsys):
     """Without, it is refused with that remedy."""
-    files = [pack(tmp_path / f"{i}.nc", i, 0.5 * (i + 1)) for i in range(2)]
-    build = ["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]
+    for i in range(2):
+        t = ("i2", "time", [i + 1], {"scale_factor": 0.5 * (i + 1)})
+        netcdf4_file(tmp_path / f"{i}.nc", {"time": None}, {"time": ("f8", "time", [i]), "t": t})
+    build = ["build", str(tmp_path / "*.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]
     assert main(build) == 1
     assert "scale_factor" in error_of(capsys)
     assert main([*build, "--unpack", which]) == 0
@@ -249,10 +231,8 @@ def test_build_joins_coordinates_that_differ(tmp_path, capsys):
 def test_build_leaves_out_files_that_cannot_be_opened(files, tmp_path, capsys):
     """With a warning each, those that cannot be decoded too; where none is left, that is an error."""
     (tmp_path / "bad.nc").write_bytes(b"CDF\x01")
-    with netCDF4.Dataset(tmp_path / "odd.nc", "w") as file:
-        file.createDimension("time", None)
-        file.createVariable("time", "f8", ("time",)).setncatts({"units": "days since 2000-01-01", "calendar": "lunar"})
-        file["time"][:] = [1]
+    time = ("f8", "time", [1], {"units": DAYS, "calendar": "lunar"})
+    netcdf4_file(tmp_path / "odd.nc", {"time": None}, {"time": time})
     bad = [str(tmp_path / "bad.nc"), str(tmp_path / "odd.nc")]
     build = ["build", *bad, *files, "-o", str(tmp_path / "refs.json"), "--verify"]
     assert main(build) == 1
@@ -310,6 +290,7 @@ def test_patterns_are_in_natural_order(tmp_path, capsys):
     for i in (9, 10, 11):
         write(tmp_path / f"n{i}.nc", 2 * i)
     assert main(["build", str(tmp_path / "n*.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    assert "3 variables equal in 3 files" in capsys.readouterr().out
     with xr.open_dataset(tmp_path / "refs.json", engine="virtualstack") as cube:
         assert cube.indexes["time"].is_monotonic_increasing
 
@@ -318,12 +299,6 @@ def test_build_takes_one_file(files, tmp_path, capsys):
     """There is nothing to join then."""
     assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
     assert "3 references to 1 file\n" in capsys.readouterr().out
-
-
-def test_build_expands_globs_that_the_shell_left(files, tmp_path, capsys):
-    """In the order of names."""
-    assert main(["build", str(tmp_path / "f?.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
-    assert "3 variables equal in 3 files" in capsys.readouterr().out
 
 
 def test_build_expands_relative_globs_and_file_urls(files, tmp_path, capsys, monkeypatch):
@@ -339,22 +314,21 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
     assert main(["build", str(tmp_path / "f[0].nc"), "-o", str(tmp_path / "refs.json")]) == 0
 
 
-def test_a_glob_without_a_match_is_an_error(tmp_path, capsys):
-    """It is named."""
-    assert main(["build", str(tmp_path / "*.nc"), "-o", "refs.json"]) == 1
-    assert re.search(r"^nothing matches '.*/\*\.nc'; ", error_of(capsys))
-
-
-def test_a_file_that_is_given_twice_is_an_error(files, tmp_path, capsys):
-    """Its data would be there twice."""
-    assert main(["build", files[0], str(tmp_path / "*.nc"), "-o", "refs.json"]) == 1
-    assert re.search(r"f0\.nc' is given 2 times. Give each file once$", error_of(capsys))
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path, capsys):
-    """One line, exit status 1."""
-    assert main(["build", str(tmp_path / "gone.nc"), "-o", "refs.json"]) == 1
-    assert "gone.nc" in error_of(capsys)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
+        (["{}/f0.nc", "{}/*.nc"], r"f0\.nc' is given 2 times. Give each file once$"),
+        (["{}/gone.nc"], r"gone\.nc"),
+        (["sample:moon"], r"^there is no sample 'moon'; there are \['nemo'\]$"),
+        (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
+        (["{}/f0.nc", "--reader", "hdf6"], "there is no reader 'hdf6'; there are 'hdf5'"),
+    ],
+    ids=["a glob without a match", "a file given twice", "a file that is not there", "a sample", "a dim", "a reader"],
+)
+def test_what_is_not_there_is_named_in_one_line(arguments, message, files, tmp_path, capsys):
+    assert main(["build", *(x.format(tmp_path) for x in arguments), "-o", str(tmp_path / "refs.json")]) == 1
+    assert re.search(message, error_of(capsys))
 
 
 def test_several_files_without_an_unlimited_dimension_need_a_dim(tmp_path, capsys):
@@ -374,12 +348,6 @@ def test_several_unlimited_dimensions_are_named(tmp_path, capsys):
     assert "have 2 unlimited dimensions ['time', 'x'] in common" in error_of(capsys)
 
 
-def test_a_dim_that_is_not_there_is_an_error(files, tmp_path, capsys):
-    """Also where there is one file."""
-    assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--concat-dim", "day"]) == 1
-    assert "has no dimension 'day' to join along" in error_of(capsys)
-
-
 def test_files_that_do_not_fit_are_an_error(files, tmp_path, capsys):
     """What clashes is said in one line."""
     with netCDF4.Dataset(files[1], "a") as file:
@@ -394,10 +362,9 @@ def test_files_that_do_not_fit_are_an_error(files, tmp_path, capsys):
 def test_a_group_is_built(tmp_path, capsys):
     """The root is left out, and the comparison is with the group."""
     for i in range(2):
-        with netCDF4.Dataset(tmp_path / f"g{i}.nc", "w") as file:
-            group = file.createGroup("inner")
-            group.createDimension("n", None)
-            group.createVariable("v", "i4", ("n",), chunksizes=(1,))[:] = [i, i + 1]
+        netcdf4_file(
+            tmp_path / f"g{i}.nc", {"inner/n": None}, {"inner/v": ("i4", "n", [i, i + 1], {}, {"chunksizes": (1,)})}
+        )
     arguments = ["build", str(tmp_path / "g*.nc"), "-o", str(tmp_path / "refs.json"), "--group", "inner", "--verify"]
     assert main(arguments) == 1
     assert "has no labels along 'n' that tell its place" in error_of(capsys)
@@ -417,22 +384,15 @@ def test_a_group_without_variables_is_an_error(tmp_path, capsys):
 @pytest.mark.parametrize(("dim", "reason"), [("x", "refs.json' is written, but"), ("t", "a.nc'")])
 def test_times_that_xarray_cannot_decode_are_an_error(tmp_path, capsys, dim, reason):
     """As they would be in the source; a coordinate is decoded when it is opened."""
-    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
-        file.createDimension(dim, 2)
-        times = file.createVariable("t", "f8", (dim,))
-        times.setncatts({"units": "days since 2000-01-01", "calendar": "lunar"})
-        times[:] = [1, 2]
+    netcdf4_file(tmp_path / "a.nc", {dim: 2}, {"t": ("f8", dim, [1, 2], {"units": DAYS, "calendar": "lunar"})})
     assert main(["build", str(tmp_path / "a.nc"), "-o", str(tmp_path / "refs.json")]) == 1
     assert re.search(rf"{re.escape(reason)} cannot be decoded: .*'lunar'", error_of(capsys))
 
 
 def test_files_of_other_lengths_are_an_error(files, tmp_path, capsys):
     """Along another dimension than that which they are joined along."""
-    with netCDF4.Dataset(tmp_path / "long.nc", "w") as file:
-        file.createDimension("time", None)
-        file.createDimension("x", 5)
-        file.createVariable("time", "f8", ("time",))[:] = [9]
-        file.createVariable("t", "f4", ("time", "x"), chunksizes=(1, 4))[:] = 1
+    variables = {"time": ("f8", "time", [9]), "t": ("f4", "time x", np.ones((1, 5)), {}, {"chunksizes": (1, 4)})}
+    netcdf4_file(tmp_path / "long.nc", {"time": None, "x": 5}, variables)
     options = ["-o", str(tmp_path / "refs.json"), "--drop-variable", "mask", "--in-order"]
     assert main(["build", files[0], str(tmp_path / "long.nc"), *options]) == 1
     assert re.search(r"'x'.*4.*5", error_of(capsys))
@@ -476,24 +436,18 @@ def test_a_variable_that_cannot_be_referenced_is_an_error(large_text, tmp_path, 
 
 def test_texts_in_pieces_are_subject_to_unsupported(tmp_path, capsys):
     """As any variable that has no byte-range form."""
-    path, output = str(tmp_path / "a.nc"), str(tmp_path / "refs.json")
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("t", 2)
-        file.createDimension("k", 1 << 20)
-        file.createVariable("v", "f4", ("t",))[:] = [1, 2]
-        file.createVariable("long", "S1", ("t", "k"), chunksizes=(1, 1 << 19))
-    assert main(["build", path, "-o", output, "--overwrite"]) == 1
+    build = ["build", str(tmp_path / "a.nc"), "-o", str(tmp_path / "refs.json"), "--overwrite"]
+    long = ("S1", "t k", None, {}, {"chunksizes": (1, 1 << 19)})
+    netcdf4_file(tmp_path / "a.nc", {"t": 2, "k": 1 << 20}, {"v": ("f4", "t", [1, 2]), "long": long})
+    assert main(build) == 1
     assert "--inline-limit 2097152" in error_of(capsys)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        assert main(["build", path, "-o", output, "--overwrite", "--unsupported", "skip"]) == 0
+        assert main([*build, "--unsupported", "skip"]) == 0
     assert "left out: variable '/long'" in capsys.readouterr().err
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("t", 2)
-        file.createDimension("k", 4)
-        file.createVariable("short", "S1", ("t", "k"), chunksizes=(1, 2))
-    assert main(["build", path, "-o", output, "--overwrite"]) == 0
-    assert main(["build", path, "-o", output, "--overwrite", "--unsupported", "raise"]) == 1
+    netcdf4_file(tmp_path / "a.nc", {"t": 2, "k": 4}, {"short": ("S1", "t k", None, {}, {"chunksizes": (1, 2)})})
+    assert main(build) == 0
+    assert main([*build, "--unsupported", "raise"]) == 1
     assert "'/short'" in error_of(capsys)
 
 
@@ -507,12 +461,6 @@ def test_a_variable_can_be_skipped_with_a_warning(large_text, tmp_path, capsys):
     assert seen.err.startswith("virtualstack: warning: ")
     assert "'/text'" in seen.err
     assert "1 variable equal in 1 file" in seen.out
-
-
-def test_another_reader_can_be_asked_for(files, capsys):
-    """One that does not exist is named with those that do."""
-    assert main(["build", files[0], "-o", "refs.json", "--reader", "hdf6"]) == 1
-    assert "there is no reader 'hdf6'; there are 'hdf5'" in error_of(capsys)
 
 
 def test_a_terminal_gets_a_progress_bar(files, tmp_path, capsys, monkeypatch):
@@ -539,12 +487,6 @@ def test_the_sample_is_built_and_compared(tmp_path, capsys):
     out = capsys.readouterr().out
     assert re.search(r"time_counter: 3\b", out)
     assert "verified: 8 variables equal in 3 files" in out
-
-
-def test_an_unknown_sample_is_an_error(capsys):
-    """Those that there are, are listed."""
-    assert main(["build", "sample:moon", "-o", "refs.json"]) == 1
-    assert error_of(capsys) == "there is no sample 'moon'; there are ['nemo']"
 
 
 def test_a_sample_without_its_package_names_the_extra(monkeypatch):
@@ -767,28 +709,12 @@ def test_readers_lists_formats_and_what_they_need(capsys):
 
 def test_readers_says_what_is_not_installed(monkeypatch, capsys):
     """The extra stands beside it."""
-
-    def missing(row, **_):
-        raise MissingDependencyError("reading HDF5", extra="hdf5")
-
-    monkeypatch.setattr(readers, "load_reader", missing)
+    monkeypatch.setattr(readers, "load_reader", Mock(side_effect=MissingDependencyError("reading HDF5", extra="hdf5")))
     main(["readers"])
     assert re.search(r"^hdf5 .* no$", capsys.readouterr().out, re.MULTILINE)
 
 
 # -- what every command does ------------------------------------------------------------------------------------
-
-
-def run(*arguments, **options):
-    """Run the command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", "import sys; from virtualstack.cli.command import main; sys.exit(main())", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        **options,
-    )
 
 
 def test_the_version_is_that_of_the_package(capsys):
@@ -818,12 +744,12 @@ def test_wrong_usage_exits_with_2(arguments, reason, capsys):
     assert reason in capsys.readouterr().err
 
 
-def test_an_error_is_one_line_without_a_traceback(tmp_path):
+def test_an_error_is_one_line_without_a_traceback(tmp_path, capsys):
     """Exit status 1, nothing on stdout."""
-    found = run("inspect", str(tmp_path))
-    assert found.returncode == 1
-    assert found.stdout == ""
-    assert re.fullmatch(r"virtualstack: error: .*\n", found.stderr)
+    assert main(["inspect", str(tmp_path)]) == 1
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert re.fullmatch(r"virtualstack: error: .*\n", seen.err)
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "inspect"], ["inspect", "--debug"]])
@@ -835,11 +761,7 @@ def test_debug_shows_the_traceback(arguments, tmp_path, capsys):
 
 def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
     """Without a traceback, unless it is asked for."""
-
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(build, "scan", stop)
+    monkeypatch.setattr(build, "scan", Mock(side_effect=KeyboardInterrupt))
     assert main(["build", files[0], "-o", "refs.json"]) == 130
     assert error_of(capsys) == "interrupted"
     with pytest.raises(KeyboardInterrupt):
@@ -859,10 +781,7 @@ def test_a_reader_of_our_output_that_leaves_is_no_error():
 def test_build_says_which_groups_are_left_out(tmp_path, capsys):
     """A cube is of one group; the others are not lost silently."""
     path = tmp_path / "groups.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("x", 2)
-        file.createVariable("v", "f4", ("x",))[:] = [1, 2]
-        file.createGroup("deep").createVariable("w", "f4", ("x",))[:] = [3, 4]
+    netcdf4_file(path, {"x": 2}, {"v": ("f4", "x", [1, 2]), "deep/w": ("f4", "x", [3, 4])})
     assert main(["build", str(path), "-o", str(tmp_path / "refs.json")]) == 0
     assert "groups ['deep'] below '/' are left out; --group" in capsys.readouterr().err
 
@@ -908,9 +827,6 @@ def test_a_closed_stream_is_one_line_on_stderr_or_nothing(files):
 
 
 def test_an_error_of_the_system_elsewhere_is_not_taken_for_one_of_stdout(monkeypatch):
-    def fail(options):
-        raise OSError("elsewhere")
-
-    monkeypatch.setattr(readers, "_readers", fail)
+    monkeypatch.setattr(readers, "_readers", Mock(side_effect=OSError("elsewhere")))
     with pytest.raises(OSError, match="elsewhere"):
         main(["readers"])

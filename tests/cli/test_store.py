@@ -9,19 +9,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
 from virtualstack.cli.command import main
-
-
-def write(path, start):
-    """Write a file of two times."""
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", None)
-        file.createDimension("x", 4)
-        time = file.createVariable("time", "f8", ("time",))
-        time.units = "days since 2000-01-01"
-        time[:] = np.arange(start, start + 2)
-        t = file.createVariable("t", "f4", ("time", "x"), zlib=True, chunksizes=(1, 4))
-        t[:] = np.arange(8).reshape(2, 4) + start
 
 
 @pytest.fixture
@@ -30,7 +19,9 @@ def store(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     for i in range(2):
-        write(tmp_path / "data" / f"f{i}.nc", 2 * i)
+        time = ("f8", "time", [2 * i, 2 * i + 1], {"units": "days since 2000-01-01"})
+        t = ("f4", "time x", np.arange(8).reshape(2, 4) + 2 * i, {}, {"zlib": True, "chunksizes": (1, 4)})
+        netcdf4_file(tmp_path / "data" / f"f{i}.nc", {"time": None, "x": 4}, {"time": time, "t": t})
     assert main(["build", "data/f0.nc", "-o", "a.vstack"]) == 0
     added = vs.open_virtual_dataset("data/f1.nc")
     added.virtual.to_vstack("a.vstack", append_dim="time", message="the second")
