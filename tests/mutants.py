@@ -38,13 +38,9 @@ MAX_WALL_SECONDS = 240
 MAX_READ_BYTES = 1 << 22  # of one array; of longer ones a corner is read
 MAX_FILE_BYTES = 40_000
 SOUND = (
-    "equal",
-    "error",
-    "refused",
-    "differs, as the library reads",
-    "differs, no checksum",
+    "equal", "error", "refused", "differs, as the library reads", "differs, no checksum",
     "differs, library refuses, no checksum",
-)
+)  # fmt: skip
 CHECKED = ("kerchunk.json.gz", "vstack")  # formats in which checksums cover everything
 
 
