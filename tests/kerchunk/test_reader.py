@@ -63,6 +63,30 @@ def test_few_compressed_bytes_do_not_become_gigabytes(tmp_path):
         read(path)
 
 
+def test_work_follows_the_size_of_compressed_json(tmp_path):
+    """1.9 MB became 1.9 GB before they were refused, as each byte could become 1000."""
+    path = tmp_path / "refs.json.gz"
+    noise = np.random.default_rng(0).bytes(100_000).hex().encode()
+    path.write_bytes(gzip.compress(b'{"a":"' + noise + b'"' + b" " * (100 << 20) + b"}"))
+    size = path.stat().st_size
+    assert 300 < (100 << 20) / size < 1000
+    with pytest.raises(MalformedFileError, match=rf"refs.json.gz' has {size} bytes and holds more than 67108864 bytes"):
+        read(path)
+
+
+@pytest.mark.parametrize("level", [1, 19])
+def test_references_that_compress_best_are_read(tmp_path, monkeypatch, level):
+    """Records of a netCDF-3 file with a long URL are the most regular references that people write."""
+    monkeypatch.setattr(kerchunk, "_FREE_UNPACKED_BYTES", 0)
+    url = "https://data.example.org/" + "a_folder_with_a_long_name/" * 20 + "tas_day_ssp585_20150101-20341231.nc"
+    chunks = {f"v/{i}": [url, 20564 + 4096 * i, 4096] for i in range(50_000)}
+    text = json.dumps(references(**{"v/.zarray": json.dumps({**ZARRAY, "shape": [50_000]}), **chunks})).encode()
+    path = tmp_path / "refs.json.zst"
+    path.write_bytes(numcodecs.Zstd(level).encode(text))
+    assert len(text) > 100 * path.stat().st_size
+    assert read(path)["v"].shape == (50_000,)
+
+
 def test_compressed_json_that_is_damaged_or_endless(tmp_path, monkeypatch):
     """Both are errors that name the file, and no more memory is used than the text may have."""
     text = json.dumps(references(**{"v/0": ["/data/a.nc", 5, 4]})).encode()

@@ -202,8 +202,11 @@ _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT_BYTES = 1 << 33
 _FREE_UNPACKED_BYTES = 1 << 26
 """Unpacked bytes that are accepted for compressed references of any size."""
-_MAX_RATIO = 1000
-"""Unpacked bytes that are accepted for each stored byte of larger references; honest ones have about 100 at most."""
+_MAX_RATIO = 250
+"""Unpacked bytes that are accepted for each stored byte of larger references.
+
+References have 10 to 70, and up to 200 if URLs have 700 characters and all chunks one length.
+"""
 _PIECE_BYTES = 1 << 22
 _MIN_SPLIT_BYTES = 1 << 16  # bytes, as stored; below, the JSON library alone is quicker
 _DEFAULTS = ReadOptions()
