@@ -6,6 +6,7 @@ import pickle
 import re
 import shutil
 import struct
+import time
 import warnings
 import zipfile
 from pathlib import Path
@@ -33,6 +34,9 @@ from virtualstack.errors import (
     UnknownFormatError,
     UnsupportedFeatureError,
 )
+from virtualstack.location import absolute_url
+from virtualstack.storage import Storage
+from virtualstack.zarr.archive import ZipArchive
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
@@ -417,6 +421,24 @@ def test_documents_in_archives_are_bounded_together(tmp_path, monkeypatch):
             archive.writestr(f"{name}.zgroup", b'{"zarr_format": 2}' + text)
     with pytest.raises(MalformedFileError, match="all metadata there more than"):
         vs.open_virtual_datatree(path)
+
+
+def test_each_of_many_groups_of_an_archive_is_listed_by_itself(tmp_path):
+    """Each group looked at the names of all groups before it: 100,000 empty groups took minutes to open."""
+    path, n = tmp_path / "a.zarr.zip", 20_000
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(".zgroup", '{"zarr_format": 2}')
+        for i in range(n):
+            archive.writestr(f"g{i}/.zgroup", '{"zarr_format": 2}')
+        archive.writestr("g5-/x/.zgroup", '{"zarr_format": 2}')
+        archive.writestr("g50/y/.zgroup", '{"zarr_format": 2}')
+    archive = ZipArchive(Storage().source(absolute_url(path)))
+    assert len(archive.folders("")) == n + 1
+    begin = time.process_time()
+    found = {i: folders for i in range(n) if (folders := archive.folders(f"g{i}"))}
+    assert time.process_time() - begin < 1
+    assert found == {50: ["y"]}
+    assert archive.folders("g5-") == ["x"]
 
 
 def test_index_of_an_archive_is_bounded(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import lzma
 import zipfile
 import zlib
@@ -31,6 +30,7 @@ _END_RECORD_BYTES = 22  # bytes of the last record, in front of the comment
 _END_MAGIC = b"PK\x05\x06"
 _SEE_ZIP64 = 0xFFFF
 _MAX_INDEX_BYTES = 1 << 28  # bytes of the index (about a million members), and of all documents that are read
+_AFTER_SLASH = chr(ord("/") + 1)
 _IS_ENCRYPTED, _HAS_DESCRIPTOR, _IS_UTF8 = 0x1, 0x8, 0x800
 
 
@@ -153,8 +153,8 @@ class ZipArchive:
 
     def _below(self, path: str) -> tuple[str, list[str]]:
         start = self._root + (f"{path}/" if path else "")
-        names = itertools.islice(self._names, bisect_left(self._names, start), None)
-        return start, list(itertools.takewhile(lambda name: name.startswith(start), names))
+        end = bisect_left(self._names, start[:-1] + _AFTER_SLASH) if start else len(self._names)
+        return start, self._names[bisect_left(self._names, start) : end]
 
     def _starts(self, members: Sequence[zipfile.ZipInfo]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return where members begin, and which of these offsets are offsets of their headers.
