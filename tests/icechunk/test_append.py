@@ -91,6 +91,50 @@ def test_labels_in_files_are_read_only_where_icechunk_may_read_them(tmp_path):
     assert_values_of_sources(opened_again, paths)
 
 
+def closed_and_opened(paths, folder):
+    """A repository with references to a file: opened without a word on its container, and with."""
+    made = repository(folder, paths[0].parent)
+    session = made.writable_session("main")
+    vs.open_virtual_dataset(paths[0]).virtual.to_icechunk(session.store, inline_limit=0)
+    session.commit("references")
+    closed = icechunk.Repository.open(icechunk.local_filesystem_storage(str(folder)))
+    return closed.writable_session("main"), repository(folder, paths[0].parent, create=False).writable_session("main")
+
+
+def test_static_variables_are_read_only_where_icechunk_may_read_them(tmp_path):
+    """A repository of a stranger names a local file as a static variable, which appending compared with its own."""
+    paths = [netcdf(tmp_path / f"{i}.nc", start=4 * i) for i in range(2)]
+    closed, session = closed_and_opened(paths, tmp_path / "repo")
+    with pytest.raises(StorageError, match="authorize"):
+        append(closed, paths[1], inline_limit=0)
+    assert not closed.has_uncommitted_changes
+    append(session, paths[1], inline_limit=0)
+    assert_like_one_shot(session, paths, tmp_path, inline_limit=0)
+
+
+def test_chunks_are_rewritten_only_where_icechunk_may_read_them(tmp_path):
+    """A last chunk that is not full was read from wherever a repository of a stranger says, and stored in it."""
+    paths = [tmp_path / f"{i}.nc" for i in range(2)]
+    for path, label in zip(paths, (0, 3), strict=True):
+        xr.Dataset({"t": ("time", np.arange(3.0) + label)}, coords={"time": [label, label + 1, label + 2]}).to_netcdf(
+            path, engine="netcdf4", encoding={"t": {"chunksizes": (2,), "zlib": True}}
+        )
+    closed, session = closed_and_opened(paths, tmp_path / "repo")
+    with pytest.raises(StorageError, match="authorize"):
+        append(closed, paths[1], inline_limit=0, rewrite="100%")
+    append(session, paths[1], inline_limit=0, rewrite="100%")
+    assert opened(session)["t"].values.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_static_variable_of_a_file_that_changed_is_not_compared(tmp_path):
+    """Icechunk refuses a file that was replaced after the commit; appending read the new one."""
+    paths = [netcdf(tmp_path / f"{i}.nc", start=4 * i) for i in range(2)]
+    _, session = closed_and_opened(paths, tmp_path / "repo")
+    os.utime(paths[0], (2_000_000_000, 2_000_000_000))
+    with pytest.raises(StorageError, match=r"0\.nc|modified|changed"):
+        append(session, paths[1], inline_limit=0)
+
+
 @pytest.mark.parametrize("commits", [False, True])
 def test_appending_is_writing_at_once(tmp_path, commits):
     """In one session, or in one for each file; a last chunk that is not full may be the last one."""

@@ -15,7 +15,7 @@ import numpy as np
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.region import Region
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.icechunk.reader import read_session
+from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import (
     all_or_nothing,
     check_store,
@@ -82,8 +82,11 @@ def to_icechunk(
         The session's group has a variable that cannot be read.
     SourceNotFoundError
         The session does not have the group to add to.
+    StorageError
+        Icechunk cannot read a source of the session whose values are needed, or may not.
     """
-    reached = Storage.from_option(storage)
+    sources = SessionSources()
+    reached = Storage.from_option(storage).only(sources)
     addition = Addition.from_options(
         mode=mode,
         append_dim=append_dim,
@@ -100,14 +103,14 @@ def to_icechunk(
     form = form_options(storage=reached, absent=absent, **options)
     at = group_path(path)
     with all_or_nothing(store):
-        stored = _stored(store, at)
+        stored = _stored(store, at, sources)
         made, overlays = addition.add(stored, group)
         write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
 
 
-def _stored(store: Any, path: str) -> ManifestGroup:
+def _stored(store: Any, path: str, sources: SessionSources) -> ManifestGroup:
     """Read a group of a session; coordinates and variables of one inline chunk are in memory."""
-    stored = read_session(store, path)
+    stored = read_session(store, path, sources=sources)
     for below, node in stored.walk():
         for refusal in node.refusals:
             if refusal.kind == "refused":

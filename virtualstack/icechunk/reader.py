@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -33,7 +33,7 @@ from virtualstack.icechunk.format import (
     read_reason,
     url_from_icechunk,
 )
-from virtualstack.location import Location, local_path, split_url
+from virtualstack.location import Location, absolute_url, local_path, split_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
 from virtualstack.manifests.cells import check_count
 from virtualstack.storage import Storage
@@ -44,7 +44,7 @@ from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import build_group
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["Icechunk", "find_s3_options", "read_session", "repository_storage"]
+__all__ = ["Icechunk", "SessionSources", "find_s3_options", "read_session", "repository_storage"]
 
 _READING = "reading Icechunk"
 _BATCH_CHUNKS = 1 << 17  # chunks that Icechunk returns at a time
@@ -136,7 +136,38 @@ class Icechunk:
         return {"tag": self.tag} if self.tag is not None else {"branch": self.branch or "main"}
 
 
-def read_session(store: Any, path: str, /) -> ManifestGroup:
+@dataclass(frozen=True, slots=True, eq=False)
+class SessionSources:
+    """The sources of virtual chunks of a session, which are read only if Icechunk reads them too.
+
+    A foreign repository that a user adds to therefore cannot choose which files of this machine are read: Icechunk
+    reads only from containers that its user has authorised.
+
+    Parameters
+    ----------
+    chunks
+        Store and key of a chunk in each source that was looked up and not yet read, by URL.
+    """
+
+    chunks: dict[str, tuple[Any, str]] = field(default_factory=dict)
+
+    def note(self, manifest: ChunkManifest, store: Any, path: str, metadata: ArrayMetadata, /) -> None:
+        """Remember a chunk of each source of an array."""
+        codes, rows = np.unique(manifest.entries["location"], return_index=True)
+        cells = _cells(rows[codes >= FIRST], metadata)
+        for code, cell in zip(codes[codes >= FIRST].tolist(), cells, strict=True):
+            self.chunks[absolute_url(manifest.locations[code - FIRST].url)] = store, _key(path, cell)
+
+    def check(self, urls: Sequence[str], /) -> None:
+        """Let Icechunk read a byte of each source of the session; an error of Icechunk is raised."""
+        for url in urls:
+            if (chunk := self.chunks.get(url)) is not None:
+                store, key = chunk
+                sync(store.get(key, cpu.buffer_prototype, RangeByteRequest(0, 1)))
+                self.chunks.pop(url, None)
+
+
+def read_session(store: Any, path: str, /, *, sources: SessionSources | None = None) -> ManifestGroup:
     """Read the metadata of a group from a session, with changes that are not committed yet.
 
     Chunks of the repository are read if they are small in total. Otherwise they get locations that cannot be read,
@@ -148,6 +179,8 @@ def read_session(store: Any, path: str, /) -> ManifestGroup:
         Store of the session.
     path
         Path of the group, without slashes at its ends.
+    sources
+        Sources of the session, which are noted when chunks are looked up.
 
     Raises
     ------
@@ -157,7 +190,8 @@ def read_session(store: Any, path: str, /) -> ManifestGroup:
         The metadata contradict themselves.
     """
     where = f"icechunk session, group /{path}"
-    return replace(_group(store, path, where, None, ReadOptions(), Storage()), url=where)
+    group = _group(store, path, where, None, ReadOptions(), Storage(), sources=sources)
+    return replace(group, url=where)
 
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
@@ -265,6 +299,7 @@ def _group(
     options: ReadOptions,
     storage: Storage,
     manifests: Mapping[str, _Files] = MappingProxyType({}),
+    sources: SessionSources | None = None,
 ) -> ManifestGroup:
     documents: dict[str, bytes] = {}
     sync(_documents(store, path, "", documents))
@@ -284,6 +319,7 @@ def _group(
             url=url,
             storage=storage,
             manifests=manifests.get(at),
+            sources=sources,
         )
         return one_page(pages, described, path=at, where=where), 0
 
@@ -336,6 +372,8 @@ class ChunkPages:
     manifests
         Ids of the array and of its manifest files, for the checksums of virtual chunks; ``None`` for a session, whose
         changes are not in files yet.
+    sources
+        Sources of a session that are noted, or ``None``.
     """
 
     store: Any
@@ -345,6 +383,7 @@ class ChunkPages:
     url: str | None
     storage: Storage
     manifests: _Files | None
+    sources: SessionSources | None
 
     def read(self, page: int, /) -> ChunkManifest:
         """Look up all chunks.
@@ -369,6 +408,8 @@ class ChunkPages:
                 where=where,
             )
             self.storage.check([x.url for x in manifest.locations if not x.url.startswith(root)])
+            if self.sources is not None:
+                self.sources.note(manifest, self.store, self.path, self.metadata)
             if self.url is None:
                 return self._with_inlined_chunks(manifest)
             return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)
@@ -454,6 +495,10 @@ def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:
     return found
 
 
+def _key(path: str, cell: Sequence[int]) -> str:
+    return "/".join((path, "c", *map(str, cell)))
+
+
 async def _chunks(
     store: Any, path: str, cells: Sequence[Sequence[int]], ranges: Iterable[tuple[int, int] | None] = repeat(None)
 ) -> list[bytes]:
@@ -463,7 +508,7 @@ async def _chunks(
     async def get(cell: Sequence[int], span: tuple[int, int] | None) -> bytes:
         part = None if span is None else RangeByteRequest(span[0], span[0] + span[1])
         async with limit:
-            data = await store.get("/".join((path, "c", *map(str, cell))), cpu.buffer_prototype, part)
+            data = await store.get(_key(path, cell), cpu.buffer_prototype, part)
         return b"" if data is None else bytes(data.to_bytes())
 
     return list(await asyncio.gather(*map(get, cells, ranges)))
