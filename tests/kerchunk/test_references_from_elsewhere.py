@@ -240,6 +240,25 @@ def test_references_in_a_bucket_name_no_local_files(s3, secret):
     assert set(vds.virtual.locations["url"]) == {"s3://other/a.raw"}
 
 
+def test_local_files_that_references_in_a_bucket_name_are_allowed_when_appending(s3, tmp_path):
+    """References to local files could be written to a bucket, and never be appended to."""
+    options = {"s3://bucket/": {**s3.options, "allow_http": True, "region": "us-east-1"}}
+    url, parts = (
+        "s3://bucket/refs.json",
+        [xr.Dataset({"v": ("x", [i, 2.0])}, {"x": [2 * i, 2 * i + 1]}) for i in (0, 1)],
+    )
+    for i, part in enumerate(parts):
+        part.to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4")
+    first, second = (vs.open_virtual_dataset(tmp_path / f"{i}.nc") for i in (0, 1))
+    first.virtual.to_kerchunk(url, storage=options)
+    with pytest.raises(ForbiddenLocationError, match=r"which is a local file.*allow=") as caught:
+        second.virtual.to_kerchunk(url, storage=options, append_dim="x")
+    allow = str(caught.value).partition('allow=["')[2].partition('"]')[0]
+    second.virtual.to_kerchunk(url, storage=options, append_dim="x", allow=allow)
+    got = xr.open_dataset(url, engine="virtualstack", storage=options, allow=allow)
+    xr.testing.assert_equal(got.load(), xr.concat(parts, "x"))
+
+
 def test_an_icechunk_repository_in_a_bucket_names_no_local_files(s3, secret):
     """A container of a repository in a bucket may be a local folder; it is read here only where that is allowed."""
     at = {"region": "us-east-1", "endpoint_url": s3.endpoint, "allow_http": True, "force_path_style": True}

@@ -27,6 +27,7 @@ class Targets:
         /,
         *,
         storage: StorageLike = None,
+        allow: Allow = None,
         relative: bool = False,
         fill_budget: int = 1 << 24,
         inline_limit: int = 1 << 20,
@@ -57,6 +58,10 @@ class Targets:
         storage
             Access to the sources and the target: credentials, endpoint and retries, such as ``{"s3://bucket/":
             {...}}``. The storage that the sources were opened with is used, too.
+        allow
+            URLs or paths that existing references may refer to when appending, in addition to the default places, as
+            for :func:`virtualstack.open_virtual_dataset`. References in a bucket, which others can write to, need it
+            for local files.
         relative
             If true, locations of sources are written relative to the folder of the target, so that both can be moved
             together. Only virtualstack resolves such locations.
@@ -104,6 +109,9 @@ class Targets:
             The data do not fit the existing references. The message shows both.
         SourceNotFoundError
             ``append_dim`` is given, and there are no references to append to.
+        ForbiddenLocationError
+            The existing references name local files or private hosts without ``allow=``, and do not lie on this
+            machine.
         StorageError
             Values cannot be read, or the references cannot be written.
         ValueError
@@ -132,6 +140,7 @@ class Targets:
             join=join,
             combine_options=combine_options,
             storage=_with_access(storage, group),
+            allow=allow,
             relative=relative,
             fill_budget=fill_budget,
             inline_limit=inline_limit,

@@ -13,7 +13,7 @@ from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestGroup
-from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
 
 __all__ = ["to_kerchunk"]
 
@@ -28,6 +28,7 @@ def to_kerchunk(
     join: Literal["exact", "left", "outer"] = "exact",
     combine_options: Mapping[str, Any] | None = None,
     storage: StorageLike = None,
+    allow: Allow = None,
     **options: Any,
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, or append it to existing references along a dimension.
@@ -45,6 +46,9 @@ def to_kerchunk(
         Options of :class:`~virtualstack.combine.addition.Addition`.
     storage
         Storage options, as in :func:`virtualstack.open_virtual_dataset`.
+    allow
+        URLs or paths that existing references may refer to besides; see
+        :meth:`~virtualstack.storage.Permission.of_document`.
     options
         Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
 
@@ -60,6 +64,8 @@ def to_kerchunk(
         The existing references have a variable that would be lost.
     SourceNotFoundError
         There are no references to append to.
+    ForbiddenLocationError
+        The existing references name what may not be read.
     StorageError
         The references cannot be read or written.
     """
@@ -71,7 +77,7 @@ def to_kerchunk(
         return write_kerchunk(group, target, storage=reached, **options)
     if target is None:
         raise WriterError("append_dim= adds to references in a file: name it", feature="append_dim")
-    stored = read_permitted(Kerchunk(), absolute_url(target), reached, ReadOptions())
+    stored = read_permitted(Kerchunk(), absolute_url(target), reached, ReadOptions(allow=read_allowed_urls(allow)))
     for path, node in stored.walk():
         for refusal in node.refusals:
             if refusal.kind == "refused":
