@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import netCDF4
@@ -15,6 +17,7 @@ from tests.data.stores import concatenated
 from tests.data.watching import recorded_calls
 from tests.servers import RangeServer
 from tests.vstack.archive import copy_with_other_times, days, join, write_day
+from virtualstack.errors import SourceChangedError
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.rows import Placements
 from virtualstack.vstack.shown import _hidden
@@ -40,6 +43,24 @@ def test_nothing_has_changed(tmp_path, archive):
     assert (found.n_sources, found.problems, found.is_good) == (4, (), True)
     assert repr(found) == f"snapshot 0 of 'file://{tmp_path}/x.vstack': 4 sources, all as they were indexed"
     assert found.table.empty
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_an_archive_that_was_written_again_is_told(tmp_path, relative):
+    """Stores have no CRC-32 of members of a zip archive: the time of modification, or the digest, tells instead."""
+    source = xr.Dataset({"v": ("x", np.arange(10.0))})
+    source.to_zarr(tmp_path / "a.zarr", zarr_format=2, encoding={"v": {"chunks": (5,), "compressors": None}})
+    path = tmp_path / "a.zarr.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in filter(Path.is_file, (tmp_path / "a.zarr").rglob("*")):
+            archive.write(file, file.relative_to(tmp_path / "a.zarr"))
+    vs.open_virtual_dataset(path).virtual.to_vstack(tmp_path / "x.vstack", relative=relative)
+    assert verified(tmp_path).is_good
+    data = path.read_bytes().replace(np.arange(5.0).tobytes(), np.arange(5.0)[::-1].tobytes())
+    path.write_bytes(data)
+    assert statuses(verified(tmp_path)) == [("a.zarr.zip", "changed")]
+    with pytest.raises(SourceChangedError, match=r"a\.zarr\.zip"):
+        xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack").load()
 
 
 def test_versions_of_a_file_count_by_themselves(tmp_path, archive):
