@@ -180,6 +180,20 @@ def test_build_writes_stores_of_local_files_to_buckets(files, s3_server, monkeyp
         assert seen.err == ""
 
 
+def test_build_appends_local_files_to_references_in_buckets(files, s3_server, monkeypatch, capsys):
+    """References in a bucket name no local files on their own: those of the files that are given are allowed."""
+    for name in ("access_key_id", "secret_access_key"):
+        monkeypatch.setenv(f"AWS_{name.upper()}", s3_server.options[name])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    output = "s3://bucket/built/refs.json"
+    for given, options, n in ((files[:1], [], 2), (files[1:2], ["--append", "time"], 4)):
+        assert main(["build", *given, "-o", output, *options]) == 0
+        seen = capsys.readouterr()
+        assert f"time: {n}" in seen.out
+        assert seen.err == ""
+
+
 def test_build_rewrites_within_a_budget(tmp_path, capsys):
     """Files of an odd length in longer chunks, which kerchunk cannot take."""
     chunks = {"zlib": True, "chunksizes": (10, 4000)}

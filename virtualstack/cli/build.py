@@ -163,17 +163,16 @@ def _build(options: argparse.Namespace) -> int:
         say("note", f"groups {left_out} below '{where}' are left out; --group chooses one")
     with _said_by_xarray(CombineError, "the files cannot be joined"):
         joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
-    allowed: dict[str, Any] = {}
+    allow = sorted({*options.allow, *(f"{url.rpartition('/')[0]}/" for url in urls)})
     mode = {"append_dim": options.append} if options.append else {"mode": "w" if options.overwrite else "w-"}
     if options.output.rstrip("/").endswith(STORE):
-        allowed["allow"] = sorted({f"{url.rpartition('/')[0]}/" for url in urls})
-        joined.virtual.to_vstack(options.output, **mode, **allowed)
+        joined.virtual.to_vstack(options.output, **mode, allow=allow)
     elif options.output.rstrip("/").endswith(ICECHUNK):
         joined.virtual.to_icechunk(options.output, rewrite=options.rewrite, **mode)
     else:
-        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, append_dim=options.append)
+        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, append_dim=options.append, allow=allow)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
-        cube = xr.open_dataset(options.output, engine="virtualstack", **allowed)
+        cube = xr.open_dataset(options.output, engine="virtualstack", allow=allow)
     with cube:
         show(cube)
         sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
