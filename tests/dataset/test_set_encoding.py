@@ -116,6 +116,32 @@ def test_the_only_attribute_can_be_deleted(tmp_path):
         assert found.values[0].tolist() == [1, 2, -9]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a, b: xr.combine_nested([a, b], "t"),
+        lambda a, b: xr.combine_by_coords([a, b]),
+        lambda a, b: xr.concat([a, b], "t", combine_attrs="drop"),
+        lambda a, b: xr.concat([a, b], "t", combine_attrs="drop_conflicts"),
+        lambda a, _: a.where(a.t > 0),
+        lambda a, _: a[["a"]].to_dataarray().isel(variable=0, drop=True).to_dataset(name="a"),
+        lambda a, _: a.drop_attrs().drop_encoding(),
+    ],
+    ids=["nested", "by coords", "drop", "drop conflicts", "where", "to_dataarray", "drop_attrs"],
+)
+def test_set_encoding_holds_whatever_xarray_drops(tmp_path, change):
+    """xarray drops attributes or encodings here, and with them what was edited there; ``set_encoding`` stays."""
+    paths = [write(tmp_path / f"{i}.nc", "i2", 2 * i, **FORMS["i2"]) for i in range(2)]
+    edits = {"scale_factor": 3.0, "_FillValue": np.int16(7)}
+    decoded = []
+    for path in paths:
+        with xr.open_dataset(path, decode_cf=False) as raw:
+            raw.load().a.attrs.update(edits)
+            decoded.append(xr.decode_cf(raw))
+    found = change(*(vs.open_virtual_dataset(path).virtual.set_encoding({"a": edits}) for path in paths))
+    np.testing.assert_array_equal(found.virtual.open().a.values, change(*decoded).a.values)
+
+
 def test_files_of_which_one_has_a_wrong_attribute_join_once_it_is_mended(tmp_path):
     """The error of ``xr.concat`` names ``set_encoding``, which works; so does ``preprocess=``."""
     paths = [write(tmp_path / "0.nc", "i2", scale_factor=0.5), write(tmp_path / "1.nc", "i2", 2, scale_factor=50.0)]
