@@ -9,7 +9,7 @@ from typing import Any, Literal
 from virtualstack.errors import StorageError, WriterError
 from virtualstack.icechunk.append import to_icechunk
 from virtualstack.icechunk.format import import_icechunk, read_reason
-from virtualstack.icechunk.reader import find_s3_options, repository_storage
+from virtualstack.icechunk.places import find_s3_options, repository_storage
 from virtualstack.icechunk.writer import container_prefix
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup

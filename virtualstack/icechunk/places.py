@@ -1,0 +1,85 @@
+"""Where repositories are: the storage objects and the options that Icechunk takes for a URL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
+from virtualstack.location import local_path, split_url
+from virtualstack.storage import Storage
+from virtualstack.storage.identity import normalise
+
+__all__ = ["find_s3_options", "repository_storage"]
+
+
+def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
+    """Return the storage object of Icechunk for a repository, with the options that are known for its URL.
+
+    Parameters
+    ----------
+    icechunk
+        The module ``icechunk``.
+    url
+        Absolute URL, without a slash at its end.
+    storage
+        Storage with the options.
+    create
+        If true, the local directory need not exist.
+
+    Raises
+    ------
+    SourceNotFoundError
+        The directory does not exist.
+    UnsupportedFeatureError
+        The URL is neither a local directory nor in S3.
+    """
+    path = local_path(url)
+    if path is not None:
+        if not create and not path.is_dir():
+            raise SourceNotFoundError(f"'{url}' is no directory, and no Icechunk repository; check the URL", url=url)
+        return icechunk.local_filesystem_storage(str(path))
+    given = find_s3_options(url, storage)
+    if not given.keys() & {"access_key_id", "anonymous"}:
+        given["from_env"] = True
+    root, key = split_url(url)
+    return icechunk.s3_storage(bucket=root.partition("://")[2].rstrip("/"), prefix=key, **given)
+
+
+def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
+    """Return the options of a URL in S3 under the names that Icechunk uses.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The URL is not in S3, or it is read by a store or filesystem.
+    """
+    scheme = url.partition("://")[0]
+    _, backend = storage.find(url)
+    if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
+        what = f"'{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
+        raise UnsupportedFeatureError(
+            f"'{url}': Icechunk repositories are in local directories and in S3 with options here, not {what}; "
+            "copy it, or use icechunk itself",
+            url=url,
+            feature=what,
+        )
+    options = normalise("s3", backend or {})
+    known = {
+        "access_key_id": options.get("access_key_id"),
+        "secret_access_key": options.get("secret_access_key"),
+        "session_token": options.get("session_token", options.get("token")),
+        "region": options.get("region"),
+        "endpoint_url": options.get("endpoint"),
+        "anonymous": True if _is_true(options.get("skip_signature")) else None,
+    }
+    given = {name: value for name, value in known.items() if value is not None}
+    endpoint = str(options.get("endpoint") or "")
+    if _is_true(options.get("allow_http")) or endpoint.startswith("http://"):
+        given["allow_http"] = True
+    if endpoint and not _is_true(options.get("virtual_hosted_style_request")):
+        given["force_path_style"] = True
+    return given
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("1", "true")
