@@ -107,7 +107,7 @@ def test_options_of_adding_need_something_to_add_to(tree, tmp_path, options):
     """All targets say the same."""
     found = []
     for write in (tree.virtual.to_kerchunk, tree.virtual.to_icechunk, tree.virtual.to_vstack):
-        with pytest.raises(ValueError, match="append_dim= ") as caught:
+        with pytest.raises(ValueError, match="append_dim=") as caught:
             write(str(tmp_path / "x.json"), **options)
         found.append(str(caught.value))
     assert len(set(found)) == 1

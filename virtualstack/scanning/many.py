@@ -90,7 +90,7 @@ class ScanResult(Sequence[ManifestGroup]):
     >>> xr.Dataset({"rain": ("time", [1.0])}).to_netcdf("day.nc", engine="netcdf4")
     >>> found = vs.scan(["day.nc", "nowhere.nc"], on_error="skip")
     >>> found
-    ScanResult(1 groups, 1 failed)
+    ScanResult(1 group, 1 failed)
     >>> found.failures["error"].tolist()
     ['SourceNotFoundError']
     """
