@@ -386,13 +386,9 @@ class ChunkManifest:
         """
         rename = change if callable(change) else lambda url: change.get(url, url)
         urls = [_renamed(x.url, rename(x.url)) for x in self.locations]
-        return replace(
-            self,
-            locations=tuple(
-                x if x.url == url else Location(url, x.size, checksums=x.checksums)
-                for x, url in zip(self.locations, urls, strict=True)
-            ),
-        )
+        pairs = zip(self.locations, urls, strict=True)
+        moved = (x if x.url == url else Location(url, x.size, checksums=x.checksums) for x, url in pairs)
+        return replace(self, locations=tuple(moved))
 
     def compact(self) -> ChunkManifest:
         """Drop table rows that no entry uses, and bytes of the heap that no entry shows.

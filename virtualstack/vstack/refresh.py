@@ -21,16 +21,7 @@ from virtualstack.dataset import expand_dims, loaded_variable, to_dataset, virtu
 from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import Location
-from virtualstack.manifests import (
-    ABSENT,
-    EMPTY,
-    ENTRY,
-    INLINE,
-    ChunkAxis,
-    ChunkManifest,
-    ManifestArray,
-    ManifestGroup,
-)
+from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ChunkAxis, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.scanning import scan
