@@ -202,7 +202,7 @@ class ChunkAlignmentError(CombineError):
 
 
 class VirtualValuesError(VirtualStackError, RuntimeError):
-    """Values of a virtual array were asked for."""
+    """Values of a virtual array were requested."""
 
 
 class StorageError(VirtualStackError, OSError):

@@ -168,12 +168,12 @@ def test_chunks_of_different_lengths_are_appended(tmp_path, session):
 
 
 def test_a_last_chunk_that_is_not_full_is_refused_or_rewritten(tmp_path, session):
-    """It would stand in the middle: an error with numbers, before anything is written, or encoded anew."""
+    """It would stand in the middle: an error with numbers, before anything is written, or re-encoded."""
     paths = [netcdf(tmp_path / f"{i}.nc", start=3 * i, n=3, zlib=True) for i in range(2)]
     vs.open_virtual_dataset(paths[0]).virtual.to_icechunk(session.store, inline_limit=0)
     error = unchanged(session, lambda: append(session, paths[1], inline_limit=0), WriterError)
     assert error.variable == "t"
-    assert "would have to be encoded anew" in str(error)
+    assert "would have to be re-encoded" in str(error)
     append(session, paths[1], inline_limit=0, rewrite="100%")
     xr.testing.assert_equal(opened(session), by_h5netcdf(paths))
     kinds = {cell: int(row[0]) for cell, row in references(session, "t").items()}
@@ -367,7 +367,7 @@ def test_regions_that_cut_chunks_change_nothing(tmp_path, session):
     error = unchanged(
         session, lambda: packed.virtual.to_icechunk(session.store, region="auto", inline_limit=0), WriterError
     )
-    assert "encoded anew" in str(error)
+    assert "re-encoded" in str(error)
     unchanged(session, lambda: vds.virtual.to_icechunk(session.store, region="auto", append_dim="time"), ValueError)
     unchanged(session, lambda: vds.virtual.to_icechunk(session.store, join="left"), ValueError)
     unchanged(session, lambda: vds.virtual.to_icechunk(session.store, combine_options={}), ValueError)

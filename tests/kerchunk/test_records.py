@@ -205,7 +205,7 @@ def test_damaged_record_files_are_errors_when_they_are_read(refs):
     cases = {
         b"PAR1": "'v/refs.1.parq' of '.*refs.parq' is no parquet of references",
         good[:-20]: "is no parquet of references",
-        parquet_bytes(table.slice(0, 2)): "'v/refs.1.parq' of '.*' has 2 rows; 3 are asked for",
+        parquet_bytes(table.slice(0, 2)): "'v/refs.1.parq' of '.*' has 2 rows; expected 3",
         parquet_bytes(
             table.set_column(1, "offset", offsets)
         ): r"'v/refs.1.parq' of '.*': chunk \(0,\) .* has a negative offset",
@@ -224,7 +224,7 @@ def test_damaged_record_files_are_errors_when_they_are_read(refs):
 
 def test_another_record_size_than_the_files_have_is_an_error(refs):
     """Chunks would be taken for others: with a smaller one as with a larger one; the last file may be filled up."""
-    for size, message in ((2, "has 3 rows; 2 a file are said to be the most"), (4, "has 3 rows; 4 are asked for")):
+    for size, message in ((2, "has 3 rows; 2 a file are said to be the most"), (4, "has 3 rows; expected 4")):
         change_metadata(refs, record_size=size)
         for key in ((), (3, 1)):
             with pytest.raises(MalformedFileError, match=message):
@@ -379,7 +379,7 @@ def test_metadata_can_promise_more_than_there_is(refs):
     assert vs.reading.read_array(array, (2,)).tolist() == VALUES[2].tolist()
     with pytest.raises(ChunkAlignmentError, match="549755813888 chunks"):
         array[::2]
-    with pytest.raises(ManifestError, match=r"2199023255550 chunks of '.*refs.parq/v' are asked for"):
+    with pytest.raises(ManifestError, match=r"2199023255550 chunks of '.*refs.parq/v' are requested"):
         array[1:].in_memory()
     change_metadata(refs, metadata={"v/.zarray": zarray_of_v(refs) | {"shape": [2**62, 2**62]}})
     (refusal,) = read(refs).refusals

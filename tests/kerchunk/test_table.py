@@ -112,7 +112,7 @@ def test_what_is_no_reference_set(data, message):
 def test_what_is_no_reference(value):
     """A reference of another form is named with its key, alone and among good ones."""
     for others in ({}, {"a/0": ["u", 0, 1]}, {"a/0": "text"}):
-        with pytest.raises(MalformedFileError, match=r"'a/1' of 'r' is .*is asked for"):
+        with pytest.raises(MalformedFileError, match=r"'a/1' of 'r' is .*; expected text"):
             list(table({**others, "a/1": value}).read("a", metadata(2)))
 
 

@@ -96,8 +96,8 @@ GOOD = {"key": "v/{{i}}", "url": "u", "offset": "0", "length": "1", "dimensions"
     ("generators", "message"),
     [
         ({}, "has gen {}; a list"),
-        ([5], "'key' and 'url' are asked for"),
-        ([{"key": "a"}], "'key' and 'url' are asked for"),
+        ([5], "expected 'key' and 'url'"),
+        ([{"key": "a"}], "expected 'key' and 'url'"),
         ([{**GOOD, "dimensions": None}], "dimensions None; an object"),
         ([{**GOOD, "dimensions": {"i": 5}}], "the dimension 'i': 5"),
         ([{**GOOD, "dimensions": {"i": {}}}], "the dimension 'i'"),

@@ -183,7 +183,7 @@ def test_nothing_is_written_where_the_budget_is_too_small(series, tmp_path):
 
 @pytest.mark.parametrize(("fill", "message"), [(0, None), (None, "absent chunks whose fill value is no '_FillValue'")])
 def test_a_chunk_of_more_bytes_than_there_are(fill, message, tmp_path):
-    """The 64 MiB that chunks encoded anew have at most would be 2^36 of them."""
+    """The 64 MiB that chunks re-encoded have at most would be 2^36 of them."""
     folder = tmp_path / "a.zarr" / "v"
     folder.mkdir(parents=True)
     (folder.parent / ".zgroup").write_text('{"zarr_format": 2}')

@@ -130,7 +130,7 @@ def test_checking_takes_little_memory():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"entries": np.zeros(3), "fills": (FILL,)}, "ENTRY is asked for"),
+        ({"entries": np.zeros(3), "fills": (FILL,)}, "expected ENTRY"),
         ({"entries": np.zeros(3, ENTRY), "fills": ()}, "at least one fill"),
         ({"entries": np.zeros(3, ENTRY), "fills": (FILL,), "starts": np.zeros(2, "i8")}, r"starts have shape \(2,\)"),
     ],

@@ -377,9 +377,9 @@ def test_too_much_at_once_and_short_pages_are_errors():
     assert long[2:6].in_memory().entries.size == long[:-4][3:5].in_memory().entries.size == 2
     with pytest.raises(ChunkAlignmentError, match="variable 'v': a slice from within a chunk has 1099511627776 cells"):
         long[1:]
-    with pytest.raises(ManifestError, match=r"1099511627776 chunks of 'memory://p' are asked for"):
+    with pytest.raises(ManifestError, match=r"1099511627776 chunks of 'memory://p' are requested"):
         manifest(2**40, 4).read((slice(0, 2**40),))
-    with pytest.raises(ManifestError, match=r"1048576 pages of 'memory://p' are asked for"):
+    with pytest.raises(ManifestError, match=r"1048576 pages of 'memory://p' are requested"):
         manifest(2**20, 1).read((slice(0, 2**20),))
     with pytest.raises(ManifestError, match=r"page 0 of 'memory://p' has 4 rows; 8 are needed"):
         manifest(20, 8).read((slice(0, 8),))

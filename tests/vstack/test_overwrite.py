@@ -84,7 +84,7 @@ def test_the_manifest_stays_where_it_is(tmp_path, source):
 
 
 def test_chunks_are_stored_as_those_beside_them(tmp_path, source):
-    """With the codecs of the file, a whole chunk at the edge too, so that nothing is encoded anew."""
+    """With the codecs of the file, a whole chunk at the edge too, so that nothing is re-encoded."""
     made = virtual(source).virtual.write("t", {"time": 4}, 1.5, to=tmp_path / "new")
     manifest = made["t"].variable._data.manifest.compact()
     assert len(manifest.encodings) == 1

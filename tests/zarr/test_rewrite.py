@@ -1,4 +1,4 @@
-"""Chunks that a target cannot take are encoded anew, and only these."""
+"""Chunks that a target cannot take are re-encoded, and only these."""
 
 import re
 from dataclasses import replace
@@ -263,7 +263,7 @@ def test_plain_arrays_stay_as_they_are(known):
 
 
 def test_months_in_one_piece_become_days():
-    """Uncompressed values are cut into ranges of bytes; nothing is encoded anew."""
+    """Uncompressed values are cut into ranges of bytes; nothing is re-encoded."""
     months = [stored(np.random.default_rng(n).random((n, 50, 50)), (n, 50, 50), f"month{n}") for n in (31, 28, 30)]
     array, values = joined(*months)
     plan = plan_of(array)
@@ -285,7 +285,7 @@ def test_parts_are_as_long_as_lines_allow():
 
 
 def test_parts_are_not_too_small():
-    """Eight bytes are no chunk: the lines of the first file are kept, and the second one is encoded anew."""
+    """Eight bytes are no chunk: the lines of the first file are kept, and the second one is re-encoded."""
     array, _ = joined(stored(np.arange(365.0), (365,), "long0"), stored(np.arange(366.0), (366,), "long1"))
     plan = plan_of(array)
     assert plan.chunks == (365,)
@@ -359,7 +359,7 @@ def test_the_refusal_counts_what_would_be_written(odd):
     with pytest.raises(
         WriterError,
         match=r"'v' cannot be written .*: chunks have 2 encodings .* 3 of 15 chunks \(about 192 bytes, (\S+%) of 866 "
-        r"stored ones\) would have to be encoded anew .*: allow rewrite='\1'\.",
+        r"stored ones\) would have to be re-encoded .*: allow rewrite='\1'\.",
     ) as caught:
         written(array, None)
     np.testing.assert_array_equal(read_array(written(array, advertised(str(caught.value))), ()), values)
@@ -550,7 +550,7 @@ def test_small_arrays_are_inlined_where_encoding_takes_more_than_their_values(od
 
 
 def test_how_taken_tells_what_writing_does(odd):
-    """As it is; a part encoded anew; all inline."""
+    """As it is; a part re-encoded; all inline."""
     array, _ = odd
     assert how_taken(array[:6]) == "as it is"
     assert how_taken(array) == "inline: 960 bytes"

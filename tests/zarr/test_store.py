@@ -309,7 +309,7 @@ def test_every_dtype_of_zarr_reads_back(values, stored, fill):
 
 
 def test_strings_read_back():
-    """Strings pass through as they are stored; cut ones are encoded anew."""
+    """Strings pass through as they are stored; cut ones are re-encoded."""
     dtype = np.dtypes.StringDType()
     words = np.array(["a", "", "länger"], dtype)
     raw = VLenUTF8().encode(words.astype(object))

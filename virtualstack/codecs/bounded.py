@@ -90,7 +90,7 @@ def _drain(what: str, new: Callable[[], Any], raw: BytesLike, limit: int, *, is_
             return parts[0] if len(parts) == 1 else b"".join(parts)
     raise CodecError(
         f"{what} has {len(raw)} bytes and more than {most} parts, so that they are empty or nearly empty; "
-        "write the chunk anew as one part"
+        "write the chunk again as one part"
     )
 
 

@@ -54,7 +54,7 @@ def _to_json(name: str, value: Any) -> Any:
         return {_PYTHON: _finite(value)}
     array = np.asarray(value)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8 or array.ndim > 1:
-        raise ValueError(f"attribute '{name}' is {value!r}; text, numbers or a row of numbers are asked for")
+        raise ValueError(f"attribute '{name}' is {value!r}; expected text, numbers or a row of numbers")
     if isinstance(value, list):
         return {_PYTHON: [_finite(x) for x in array.tolist()]}
     numbers = array.tolist()
@@ -145,7 +145,7 @@ def parse_packing(codec: Codec, /) -> Packing:
         dtype = np.dtype(stored)
     except (TypeError, ValueError, SyntaxError) as error:
         raise ManifestError(
-            f"codec '{CF}' has data_type {shortened(repr(stored))}; a numpy dtype such as '<i2' is asked for"
+            f"codec '{CF}' has data_type {shortened(repr(stored))}; expected a numpy dtype such as '<i2'"
         ) from error
     try:
         return Packing.from_attributes(dtype, attributes_from_json(attributes))

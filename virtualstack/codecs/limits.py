@@ -279,7 +279,7 @@ def bounded_plugin(
     if name in _UNSOUND:
         raise UnsupportedFeatureError(
             f"codec 'numcodecs.{name}' is not decoded: {_UNSOUND[name]} where its bytes are damaged. Write the data "
-            "anew with another codec",
+            "again with another codec",
             feature=f"numcodecs.{name}",
         )
     try:
@@ -324,7 +324,7 @@ def check_bounded(name: str, /) -> None:
 def _unbounded(name: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"codec 'numcodecs.{name}' makes as many bytes as its data say, without a bound; it is not decoded. "
-        "Write the data anew with another codec",
+        "Write the data again with another codec",
         feature=f"numcodecs.{name}",
     )
 

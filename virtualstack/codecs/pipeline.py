@@ -312,7 +312,7 @@ def _transpose(codec: Codec, spec: Spec) -> Step:
     order = codec.options().get("order")
     if not isinstance(order, list) or sorted(order) != list(range(len(spec.shape))):
         raise UnsupportedFeatureError(
-            f"codec 'transpose' has order {order!r}; a permutation of {len(spec.shape)} axes is asked for",
+            f"codec 'transpose' has order {order!r}; expected a permutation of {len(spec.shape)} axes",
             feature="transpose",
         )
     inverse = [order.index(i) for i in range(len(order))]

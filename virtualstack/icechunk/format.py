@@ -336,7 +336,7 @@ def url_from_icechunk(url: str, /) -> str:
     try:
         return unquote(url, errors="strict")
     except UnicodeDecodeError as error:
-        raise MalformedFileError(f"'{url}' encodes no UTF-8; write the reference anew") from error
+        raise MalformedFileError(f"'{url}' does not encode UTF-8. Write the reference again") from error
 
 
 def choose_checksum(location: Location, /) -> str | datetime | None:
@@ -406,7 +406,7 @@ def place_batches(
     for cells, kinds, paths, offsets, lengths, inlined in batches:
         rows, kept = _rows(cells, grid, where)
         if max(int(offsets.max(initial=0)), int(lengths.max(initial=0))) >= 1 << 62:
-            raise MalformedFileError(f"'{where}' has a chunk at or of {1 << 62} bytes or more; write it anew")
+            raise MalformedFileError(f"'{where}' has a chunk at or of {1 << 62} bytes or more; write it again")
         found = np.zeros(len(kinds), ENTRY)
         found["offset"], found["length"] = offsets, lengths
         virtual, native = np.flatnonzero(kinds == _KIND_VIRTUAL), np.flatnonzero(kinds == _KIND_NATIVE)

@@ -183,7 +183,7 @@ def _inlined(array: ManifestArray, storage: StorageLike) -> tuple[ManifestArray,
 def _refused(array: ManifestArray, plan: RewritePlan, reason: str) -> WriterError:
     return WriterError(
         f"variable '{array.name}' cannot be written as references of Icechunk: {reason}. "
-        f"{plan} would have to be encoded anew and stored in the repository: {plan.remedy()}. "
+        f"{plan} would have to be re-encoded and stored in the repository: {plan.remedy()}. "
         "Or write a vstack, which takes it as it is, give its values by vds.virtual.open(), "
         "leave the variable out, or join only files that are stored alike",
         variable=array.name,

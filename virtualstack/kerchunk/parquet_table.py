@@ -228,7 +228,7 @@ def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None =
             raise MalformedFileError(f"'{where}' has {n} rows; {record_size} a file are said to be the most there are")
         table = _table(file, data, n_rows, where)
         if len(table) < n_rows:
-            raise MalformedFileError(f"'{where}' has {len(table)} rows; {n_rows} are asked for")
+            raise MalformedFileError(f"'{where}' has {len(table)} rows; expected {n_rows}")
         present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
         rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
         return _columns(rows, table if len(rows) == n_rows else table.take(pa.array(rows)), where)
@@ -248,7 +248,7 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
         unpacked = unpacked_size(data)
     except ValueError as error:
         raise MalformedFileError(
-            f"'{where}' is no parquet of references: {error}; write the references anew"
+            f"'{where}' is no parquet of references: {error}; write the references again"
         ) from error
     check_size(unpacked, where)
     _check_ratio(max(unpacked, _ROW_BYTES * min(n_rows, file.metadata.num_rows)), len(data), where)
@@ -272,7 +272,7 @@ def _check_ratio(unpacked: int, stored: int, where: str) -> None:
     if unpacked > most:
         raise MalformedFileError(
             f"'{where}' has {stored} bytes and claims to hold {unpacked}; at most {most} are decoded for its size. "
-            "Write the references anew, with fewer chunks in a file"
+            "Write the references again, with fewer chunks in a file"
         )
 
 
@@ -286,8 +286,8 @@ def check_size(nbytes: int, where: str, /) -> None:
     """
     if nbytes > _MAX_BYTES:
         raise MalformedFileError(
-            f"'{where}' has {nbytes} bytes, packed or not, and at most {_MAX_BYTES} are read: write the references "
-            "anew, with less of them in a file"
+            f"'{where}' has {nbytes} bytes, packed or not, and at most {_MAX_BYTES} are read. Write the "
+            "references again, with fewer of them in a file"
         )
 
 
@@ -300,7 +300,7 @@ def _columns(cells: NDArray[np.intp], table: pa.Table, where: str) -> References
         pc.fill_null(table[name], 0).to_numpy().astype(np.int64, copy=True) for name in ("offset", "size")
     )
     if (lengths < 0).any():  # -1 means a whole file here, but not in parquet
-        raise MalformedFileError(f"'{where}' has a negative size, {int(lengths.min())}; write the references anew")
+        raise MalformedFileError(f"'{where}' has a negative size, {int(lengths.min())}; write the references again")
     lengths[(offsets == 0) & (lengths == 0) & ~is_inline] = WHOLE  # fsspec: a path alone
     values = [inline_bytes(value, where) for value in raw.dictionary.to_pylist()]
     shown = raw.indices.drop_null().to_numpy()

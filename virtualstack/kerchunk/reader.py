@@ -419,7 +419,7 @@ def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
             left -= len(piece)
     except OSError as error:
         raise MalformedFileError(
-            f"'{url}' is damaged {packing}: {error}; write the references anew", url=url
+            f"'{url}' is damaged {packing}: {error}; write the references again", url=url
         ) from error
     if not left:
         raise MalformedFileError(

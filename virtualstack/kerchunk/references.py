@@ -186,4 +186,4 @@ def _validate(manifest: ChunkManifest, where: str) -> None:
     try:
         manifest.validate_entries()
     except ManifestError as error:
-        raise MalformedFileError(f"'{where}': {error}; write the references anew") from error
+        raise MalformedFileError(f"'{where}': {error}; write the references again") from error

@@ -119,7 +119,7 @@ class PlainReferences:
 
     def _columns(self, places: Sequence[tuple[int, int, int]], *, once: bool) -> ReferenceColumns:
         if any(i not in self.parts for i, _, _ in places):
-            raise MalformedFileError("references lie below two arrays, one within the other: write them anew")
+            raise MalformedFileError("references lie below two arrays, one within the other: write them again")
         parts = [(self.parts[i], slice(start, stop)) for i, start, stop in places]
         for i, start, stop in places if once else ():
             self.left[i] -= stop - start
@@ -193,7 +193,7 @@ class ReferenceTable:
         """
         if not isinstance(data, Mapping) or data.get("version", 0) not in (0, 1):
             raise MalformedFileError(
-                f"'{where}' is no set of kerchunk references: an object with 'version': 1 and 'refs' is asked for"
+                f"'{where}' is not a set of kerchunk references; expected an object with 'version': 1 and 'refs'"
             )
         if "version" not in data:
             references, templates = dict(data), {}
@@ -212,7 +212,7 @@ class ReferenceTable:
         try:
             "".join(references).encode()
         except (TypeError, UnicodeEncodeError) as error:
-            raise MalformedFileError(f"'{where}' has keys that are no text: {error}; write it anew") from error
+            raise MalformedFileError(f"'{where}' has keys that are no text: {error}; write it again") from error
         keys = sorted(references)
         return cls(
             references=references,
@@ -244,7 +244,7 @@ class ReferenceTable:
         if isinstance(value, (str, bytes)):
             return parse_json(inline_bytes(value, f"{key}' of '{self.where}"), where=f"{key}' of '{self.where}")
         raise MalformedFileError(
-            f"'{key}' of '{self.where}' is {value!r}; metadata must stand in the references themselves: write them anew"
+            f"'{key}' of '{self.where}' is {value!r}; metadata must be in the references themselves: write them again"
         )
 
     def strays(self, paths: Sequence[str], /) -> dict[str, int]:
@@ -359,8 +359,8 @@ class ReferenceTable:
             ((key, value) for key, value in zip(keys, values, strict=True) if not _is_reference(value)), ("?", None)
         )
         return MalformedFileError(
-            f"'{key}' of '{self.where}' is {str(value)[:200]}; text, [url] or [url, offset, length] with whole numbers "
-            "from 0 to 2^63 is asked for: write the references anew"
+            f"'{key}' of '{self.where}' is {str(value)[:200]}; expected text, [url] or [url, offset, length] with "
+            "whole numbers from 0 to 2^63. Write the references again"
         )
 
 
@@ -387,11 +387,11 @@ def inline_bytes(value: Any, where: str) -> bytes:
     if isinstance(value, Mapping):
         return json.dumps(value).encode()
     if isinstance(value, str) and not _is_text(value):
-        raise MalformedFileError(f"'{where}' is {value!r}, which is no text: write the references anew")
+        raise MalformedFileError(f"'{where}' is {value!r}, which is not text. Write the references again")
     raw = value.encode() if isinstance(value, str) else cast(bytes, value)
     if not raw.startswith(b"base64:"):
         return raw
     try:
         return base64.b64decode(raw[len(b"base64:") :], validate=True)
     except binascii.Error as error:
-        raise MalformedFileError(f"'{where}' is no base64: {error}; write the references anew") from error
+        raise MalformedFileError(f"'{where}' is not base64: {error}. Write the references again") from error

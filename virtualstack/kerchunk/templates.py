@@ -63,10 +63,10 @@ def generate(
     """
     references: dict[str, list[Any]] = {}
     if not isinstance(generators, list):
-        raise MalformedFileError(f"'{where}' has gen {generators!r}; a list is asked for")
+        raise MalformedFileError(f"'{where}' has gen {generators!r}; expected a list")
     for generator in generators:
         if not isinstance(generator, Mapping) or not all(isinstance(generator.get(x), str) for x in ("key", "url")):
-            raise MalformedFileError(f"'{where}' has the generator {generator!r}; 'key' and 'url' are asked for")
+            raise MalformedFileError(f"'{where}' has the generator {generator!r}; expected 'key' and 'url'")
         values = _dimensions(generator.get("dimensions"), where)
         n = math.prod(len(value) for value in values.values())
         most = max([n, *map(len, values.values())]) * max(1, len(values) // _USUAL_DIMENSIONS)
@@ -88,7 +88,7 @@ def generate(
 
 def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
     if not isinstance(dimensions, Mapping):
-        raise MalformedFileError(f"'{where}' has a generator with dimensions {dimensions!r}; an object is asked for")
+        raise MalformedFileError(f"'{where}' has a generator with dimensions {dimensions!r}; expected an object")
     if len(dimensions) > _MAX_DIMENSIONS:
         raise MalformedFileError(f"'{where}' has a generator of more than {_MAX_DIMENSIONS} dimensions")
     values: dict[str, Any] = {}
@@ -109,7 +109,7 @@ def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
 
 def _bad_dimension(name: object, value: object, where: str) -> MalformedFileError:
     return MalformedFileError(
-        f"'{where}' has the dimension '{name}': {value!r}; a list, or start, stop and step, are asked for"
+        f"'{where}' has the dimension '{name}': {value!r}; expected a list, or start, stop and step"
     )
 
 

@@ -220,8 +220,8 @@ def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
     plain = PlainArray.from_array(array)
     reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "it has no form there"
     return WriterError(
-        f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
-        f"anew and put into the references: {plan.remedy()}. Or write a vstack, which takes it as it is, give "
+        f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be "
+        f"re-encoded and put into the references: {plan.remedy()}. Or write a vstack, which takes it as it is, give "
         "its values by vds.virtual.open(), leave the variable out, or join only files that are stored alike",
         variable=array.name,
         feature=reason,
@@ -273,7 +273,7 @@ def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     if _is_small(array, inline_limit):
         return f"inline: {array.nbytes:,} bytes"
     if plan.n_absent:
-        return f"no: {plan} are to be encoded anew, and show {plan.n_absent} ABSENT ones"
+        return f"no: {plan} are to be re-encoded, and show {plan.n_absent} ABSENT ones"
     return f"rewrite='{plan.budget()}': {plan}" + (
         "" if plan.is_sure else ", if the packing or dtype of the others holds their values"
     )

@@ -371,7 +371,7 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     def _no_cast(self, wanted: np.dtype[Any], why: str) -> CombineError:
         return CombineError(
-            f"variable '{self.name}' has dtype '{self.dtype}', and '{wanted}' is asked for (joining arrays of two "
+            f"variable '{self.name}' has dtype '{self.dtype}', and '{wanted}' is requested (joining arrays of two "
             f"dtypes asks for their common one), {why}",
             variable=self.name,
             property="dtype",
@@ -414,7 +414,7 @@ class ManifestArray(NDArrayOperatorsMixin):
     # -- numpy protocols --------------------------------------------------------------------------------------
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NoReturn:
-        self._refuse_values("its values were asked for")
+        self._refuse_values("its values were requested")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and not kwargs:
@@ -452,16 +452,16 @@ class ManifestArray(NDArrayOperatorsMixin):
         return self._refuse_values("its values were to be formatted") if spec else str(self)
 
     def __bool__(self) -> NoReturn:
-        self._refuse_values("its truth was asked for")
+        self._refuse_values("its truth was requested")
 
     def __int__(self) -> NoReturn:
-        self._refuse_values("its value was asked for")
+        self._refuse_values("its value was requested")
 
     def __float__(self) -> NoReturn:
-        self._refuse_values("its value was asked for")
+        self._refuse_values("its value was requested")
 
     def __complex__(self) -> NoReturn:
-        self._refuse_values("its value was asked for")
+        self._refuse_values("its value was requested")
 
     def _refuse_values(self, what: str) -> NoReturn:
         raise VirtualValuesError(

@@ -108,7 +108,7 @@ def check_count(n_cells: int, url: str | None, /) -> None:
     """
     if n_cells > MAX_READ_CELLS:
         raise ManifestError(
-            f"{n_cells} chunks of '{url}' are asked for at once, and at most {MAX_READ_CELLS} are read into memory: "
+            f"{n_cells} chunks of '{url}' are requested at once, and at most {MAX_READ_CELLS} are read into memory: "
             "select a part of the variable first"
         )
 

@@ -79,7 +79,7 @@ class ChunkManifest:
     def __post_init__(self) -> None:
         entries = self.entries
         if not isinstance(entries, np.ndarray) or entries.dtype != ENTRY:
-            raise ManifestError(f"entries have dtype '{getattr(entries, 'dtype', type(entries))}'; ENTRY is asked for")
+            raise ManifestError(f"entries have dtype '{getattr(entries, 'dtype', type(entries))}'; expected ENTRY")
         if not self.fills:
             raise ManifestError("a manifest needs at least one fill: the fill value of its array")
         object.__setattr__(self, "entries", _read_only(entries))
@@ -87,7 +87,7 @@ class ChunkManifest:
             if self.starts.shape != entries.shape or self.starts.dtype != np.int64:
                 raise ManifestError(
                     f"starts have shape {self.starts.shape} and dtype '{self.starts.dtype}'; "
-                    f"{entries.shape} and 'int64' are asked for"
+                    f"expected {entries.shape} and 'int64'"
                 )
             object.__setattr__(self, "starts", _read_only(self.starts))
 
@@ -151,7 +151,7 @@ class ChunkManifest:
             if values.size and values.dtype.kind == "u" and values.max() > np.iinfo(np.int64).max:
                 raise ManifestError(f"{name} reach {int(values.max())}; 2^63 bytes and more is no place in a file")
             if values.size and values.dtype.kind not in "iu":
-                raise ManifestError(f"{name} have dtype '{values.dtype}'; whole numbers of bytes are asked for")
+                raise ManifestError(f"{name} have dtype '{values.dtype}'; expected whole numbers of bytes")
         if offsets.shape != lengths.shape:
             raise ManifestError(f"offsets have shape {offsets.shape}, lengths {lengths.shape}; they must be equal")
         entries = np.zeros(offsets.shape, ENTRY)

@@ -150,7 +150,7 @@ class PagedManifest(UnreadManifest):
         pages = page[begin].tolist()
         if len(pages) > _MAX_PAGES:
             raise ManifestError(
-                f"{len(pages)} pages of '{self.url}' are asked for at once, and at most {_MAX_PAGES} are read: select "
+                f"{len(pages)} pages of '{self.url}' are requested at once, and at most {_MAX_PAGES} are read: select "
                 "a part of the variable first"
             )
         del page

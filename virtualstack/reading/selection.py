@@ -190,8 +190,8 @@ def _index_array(item: Any, axis: int, length: int) -> NDArray[np.int64]:
     index = np.asarray(item)
     if index.ndim != 1 or (index.size and index.dtype.kind not in "iub"):
         raise IndexError(
-            f"the index of axis {axis} has {index.ndim} axes and dtype '{index.dtype}'; integers, slices and 1-D "
-            "arrays of integers or booleans are asked for"
+            f"the index of axis {axis} has {index.ndim} axes and dtype '{index.dtype}'; expected integers, slices or "
+            "1-D arrays of integers or booleans"
         )
     if index.dtype.kind == "b":
         if index.size != length:

@@ -111,10 +111,10 @@ class ZipArchive:
         except StorageError:
             raise
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, EOFError, ValueError) as error:
-            raise MalformedFileError(f"{what} cannot be read: {error}; pack the store anew") from error
+            raise MalformedFileError(f"{what} cannot be read: {error}; pack the store again") from error
         except MemoryError as error:  # LZMA allocates as much memory as its header names
             raise MalformedFileError(
-                f"{what} cannot be read: it takes more memory than there is; pack the store anew"
+                f"{what} cannot be read: it takes more memory than there is; pack the store again"
             ) from error
 
     def folders(self, path: str, /) -> list[str]:

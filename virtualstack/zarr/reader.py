@@ -127,7 +127,7 @@ class Zarr:
                 raise MalformedFileError(f"'{url}' is a set of kerchunk references: reader='kerchunk'", url=url)
             entries = consolidated.get("metadata")
             if not isinstance(entries, Mapping):
-                raise MalformedFileError(f"'{url}' has consolidated metadata without 'metadata': consolidate it anew")
+                raise MalformedFileError(f"'{url}' has consolidated metadata without 'metadata': consolidate it again")
             if root is None:
                 return dict(entries)
             return {**{f"{path}/zarr.json": value for path, value in entries.items() if path}, **found}
@@ -204,7 +204,7 @@ def _document(store: _Store, key: str, url: str) -> dict[str, Any] | None:
         return None
     value = parse_json(data, where=f"{key}' of '{url}")  # orjson refuses NaN, and rounds numbers from 2^64
     if not isinstance(value, dict):
-        raise MalformedFileError(f"'{key}' of '{url}' is {str(value)[:100]}; an object is asked for")
+        raise MalformedFileError(f"'{key}' of '{url}' is {str(value)[:100]}; expected an object")
     return value
 
 

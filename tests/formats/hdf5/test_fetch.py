@@ -164,7 +164,7 @@ def test_one_bad_block_refuses_all(addresses):
 def test_more_metadata_at_once_than_a_sane_file_has_is_refused():
     """Blocks that overlap do not make an answer of many gigabytes."""
     addresses = np.zeros(100_000, np.int64)
-    with pytest.raises(StructureError, match="40000000000 bytes of metadata are asked for at once"):
+    with pytest.raises(StructureError, match="40000000000 bytes of metadata are requested at once"):
         MetadataSource(MemorySource(DATA)).run(read_blocks(addresses, 400_000))
 
 

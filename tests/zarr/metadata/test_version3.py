@@ -107,7 +107,7 @@ def test_features_without_a_form(change, feature):
         ({"codecs": [{"name": "bytes", "configuration": {"endian": "native"}}]}, "has endian 'native'"),
         ({"zarr_format": 4}, "has zarr_format 4"),
         ({"attributes": [1]}, r"has attributes \[1\]"),
-        ({"dimension_names": ["x"]}, "2 names, or null, are asked for"),
+        ({"dimension_names": ["x"]}, "expected 2 names, or null"),
         ({"attributes": {"_FillValue": "?"}}, "has _FillValue '.', which is no base64 of a double"),
     ],
 )

@@ -83,7 +83,7 @@ def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
     """
     settings, own = Settings.from_options(options)
     if shape is not None and math.prod(shape) != math.prod(own):
-        raise UnsupportedFeatureError(f"codec '{TIFF}' makes {own}; chunks of {shape} are asked for", feature=TIFF)
+        raise UnsupportedFeatureError(f"codec '{TIFF}' makes {own}; expected chunks of {shape}", feature=TIFF)
     check_installed()
     decode = _stream_decoder(settings, own) if settings.compression in BY_STREAM else _image_decoder(settings, own)
 

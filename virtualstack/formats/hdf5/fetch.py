@@ -184,7 +184,7 @@ def _outside(address: int, size: int) -> StructureError:
 
 
 def _too_large(size: int) -> StructureError:
-    return StructureError(f"{size} bytes of metadata are asked for at once, more than {_MAX_REQUEST_BYTES}")
+    return StructureError(f"{size} bytes of metadata are requested at once, more than {_MAX_REQUEST_BYTES}")
 
 
 class _Job:

@@ -104,7 +104,7 @@ def read_dialect_series(
     if dialect == "ome" and (ome is None or ome.n_planes > _MAX_PLANES):
         raise UnsupportedFeatureError(
             f"'{structure.url}': its OME-XML cannot be read, or describes more than {_MAX_PLANES} planes; write it "
-            "anew",
+            "again",
             url=structure.url,
             feature=dialect,
         )
@@ -116,7 +116,7 @@ def read_dialect_series(
             raise _AxesError("of some series the axes are not clear, of others images have no directories")
     except _AxesError as error:
         raise UnsupportedFeatureError(
-            f"'{structure.url}': tifffile cannot make out the axes of its images: {error}; write it anew",
+            f"'{structure.url}': tifffile cannot make out the axes of its images: {error}; write it again",
             url=structure.url,
             feature=dialect,
         ) from error

@@ -166,7 +166,7 @@ def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) ->
     if not isinstance(value, list) or not all(
         isinstance(n, int) and not isinstance(n, bool) and least <= n < 1 << 63 for n in value
     ):
-        raise MalformedFileError(f"'{where}' has {key} {value!r}; a list of whole numbers from {least} is asked for")
+        raise MalformedFileError(f"'{where}' has {key} {value!r}; expected a list of whole numbers from {least}")
     if len(value) > _MAX_AXES:
         raise UnsupportedFeatureError(
             f"'{where}' has {len(value)} axes; at most {_MAX_AXES} are read", feature="number of axes"

@@ -207,4 +207,4 @@ def parse_json(text: str | bytes | bytearray, /, *, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedFileError(f"'{where}' is not JSON: {error}; write the references anew") from error
+        raise MalformedFileError(f"'{where}' is not JSON: {error}; write the references again") from error

@@ -109,7 +109,7 @@ def build_group(
             raise MalformedFileError(f"'{key[:100]}...' of '{where}' lies in more than {MAX_GROUP_DEPTH} groups")
         if _leaf(key) == "zarr.json" and _kind(metadata[key]) not in ("array", "group"):
             raise MalformedFileError(
-                f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; 'array' or 'group' is asked for"
+                f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; expected 'array' or 'group'"
             )
     arrays = dict.fromkeys(array_paths(metadata))
     for key in sorted(metadata):
@@ -158,7 +158,7 @@ def _describe(
 
 def _object(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise MalformedFileError(f"'{where}' has metadata {value!r}; an object is asked for: write the references anew")
+        raise MalformedFileError(f"'{where}' has metadata {value!r}; expected an object: write the references again")
     return value
 
 

@@ -153,7 +153,7 @@ class Shards:
 
     def _damaged(self, shard: int, where: str, reason: str) -> MalformedFileError:
         cell = tuple(int(i) for i in np.unravel_index(int(shard), self.shape)) if math.prod(self.shape) > 1 else ()
-        return MalformedFileError(f"shard {cell} of '{where}' {reason}: it is damaged; write it anew")
+        return MalformedFileError(f"shard {cell} of '{where}' {reason}: it is damaged; write it again")
 
 
 def _alike(shapes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

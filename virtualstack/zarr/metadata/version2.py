@@ -247,7 +247,7 @@ def parse_zarr2(
         The dtype is not supported.
     """
     if zarray.get("zarr_format", 2) != 2:
-        raise MalformedFileError(f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; 2 is asked for")
+        raise MalformedFileError(f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; expected 2")
     shape, chunks = (
         read_counts(zarray, "shape", least=0, where=where),
         read_counts(zarray, "chunks", least=1, where=where),
@@ -255,8 +255,8 @@ def parse_zarr2(
     order, separator = zarray.get("order", "C"), zarray.get("dimension_separator", ".")
     if len(shape) != len(chunks) or order not in ("C", "F") or separator not in (".", "/"):
         raise MalformedFileError(
-            f"'{where}' has shape {shape}, chunks {chunks}, order {order!r} and separator {separator!r}: as many "
-            "chunks as axes, order 'C' or 'F', and '.' or '/' are asked for"
+            f"'{where}' has shape {shape}, chunks {chunks}, order {order!r} and separator {separator!r}; expected as "
+            "many chunks as axes, order 'C' or 'F', and '.' or '/'"
         )
     codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where, chunks=chunks)
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
@@ -296,5 +296,5 @@ def _dimension_names(value: object, ndim: int, where: str) -> tuple[str | None, 
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
-        raise MalformedFileError(f"'{where}' has {_DIMENSIONS} {value!r}; {ndim} names are asked for")
+        raise MalformedFileError(f"'{where}' has {_DIMENSIONS} {value!r}; expected {ndim} names")
     return tuple(value)

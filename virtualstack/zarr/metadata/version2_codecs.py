@@ -134,14 +134,14 @@ def codecs_from_zarr2(
         A filter or the compressor is not an object with an ``id``.
     """
     if filters is not None and not isinstance(filters, list):
-        raise MalformedFileError(f"'{where}' has filters {filters!r}; a list or null is asked for")
+        raise MalformedFileError(f"'{where}' has filters {filters!r}; expected a list or null")
     configs = [*(filters or ()), *([] if compressor is None else [compressor])]
     return tuple(_from_zarr2(config, where, chunks) for config in configs)
 
 
 def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
     if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
-        raise MalformedFileError(f"'{where}' has the codec {config!r}; an object with an 'id' is asked for")
+        raise MalformedFileError(f"'{where}' has the codec {config!r}; expected an object with an 'id'")
     name = config["id"]
     if name in _SAME_NAME:
         return Codec(name)
@@ -205,9 +205,9 @@ def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str)
     try:
         dtype: np.dtype[Any] = np.dtype(_fields(value) if isinstance(value, list) else value)  # type: ignore[call-overload]
     except (TypeError, ValueError, SyntaxError) as error:
-        raise MalformedFileError(f"'{where}' has dtype {value!r}: {error}; write the references anew") from error
+        raise MalformedFileError(f"'{where}' has dtype {value!r}: {error}; write the references again") from error
     if value is None:
-        raise MalformedFileError(f"'{where}' has no dtype; write the references anew")
+        raise MalformedFileError(f"'{where}' has no dtype; write the references again")
     if not dtype.hasobject:
         check_itemsize(dtype, where=where)
         return dtype
@@ -281,7 +281,7 @@ def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill
     except (ManifestError, ValueError, TypeError, OverflowError, binascii.Error) as error:
         raise MalformedFileError(
             f"'{where}' has fill_value {value!r}, which does not fit dtype '{stored}': {error}; write the references "
-            "anew, or set fill_value to null"
+            "again, or set fill_value to null"
         ) from error
 
 
@@ -293,7 +293,7 @@ def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
     match stored.kind:
         case "T" | "U":
             if not isinstance(value, str):
-                raise TypeError("text is asked for")
+                raise TypeError("expected text")
             return Fill.from_value(value, stored)
         case "S":
             return Fill.from_value(
@@ -323,7 +323,7 @@ def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
             )
     number = _number(value)
     if number != int(number):
-        raise ValueError("a whole number is asked for")
+        raise ValueError("expected a whole number")
     return Fill.from_value(int(number) if stored.kind != "b" else bool(number), stored)
 
 
@@ -332,4 +332,4 @@ def _number(value: Any) -> float | int:
         return _NON_FINITE[value] if value in _NON_FINITE else float(value)
     if isinstance(value, (bool, int, float)):
         return value
-    raise TypeError("a number is asked for")
+    raise TypeError("expected a number")

@@ -77,9 +77,7 @@ def parse_zarr3(
     else:
         chunks = tuple(int(x.max(initial=1)) for x in edges)
     if len(shape) != len(chunks):
-        raise MalformedFileError(
-            f"'{where}' has shape {shape} and chunks {chunks}; as many chunks as axes are asked for"
-        )
+        raise MalformedFileError(f"'{where}' has shape {shape} and chunks {chunks}; expected as many chunks as axes")
     native, fill = _dtype_and_fill(data, where)
     listed = _listed(data.get("codecs"), where)
     shards = None
@@ -106,7 +104,7 @@ def parse_zarr3(
 def _check_members(data: Mapping[str, Any], where: str) -> None:
     """Raise an error for unknown members that may change how the array is read."""
     if data.get("zarr_format", 3) != 3:
-        raise MalformedFileError(f"'{where}' has zarr_format {data['zarr_format']!r} in zarr.json; 3 is asked for")
+        raise MalformedFileError(f"'{where}' has zarr_format {data['zarr_format']!r} in zarr.json; expected 3")
     if data.get("storage_transformers"):
         raise _unsupported(where, f"storage transformers {str(data['storage_transformers'])[:100]}")
     _refuse_unknown(data, _MEMBERS, where)
@@ -131,7 +129,7 @@ def _refuse_unknown(data: Mapping[str, Any], known: frozenset[str], where: str) 
 
 def _object(attributes: object, where: str) -> Mapping[str, Any]:
     if attributes is not None and not isinstance(attributes, Mapping):
-        raise MalformedFileError(f"'{where}' has attributes {str(attributes)[:100]}; an object is asked for")
+        raise MalformedFileError(f"'{where}' has attributes {str(attributes)[:100]}; expected an object")
     return attributes or {}
 
 
@@ -151,14 +149,14 @@ def _shards(
         edges = tuple(np.full(count, length, np.int64) for count, length in zip(counts, outer, strict=True))
     if len(chunks) != len(shape) or any((x % n).any() for x, n in zip(edges, chunks, strict=True)):
         raise MalformedFileError(
-            f"'{where}' has shards of {outer} with chunks of {chunks}; lengths that divide those are asked for"
+            f"'{where}' has shards of {outer} with chunks of {chunks}; expected lengths that divide those"
         )
     names = [(name, config.get("endian")) for name, config in _listed(options.get("index_codecs"), where)]
     if names[:1] != [("bytes", "little")] or names[1:] not in ([], [("crc32c", None)]):
         raise _unsupported(where, f"index of shards with the codecs {options.get('index_codecs')!r}")
     location = options.get("index_location", "end")
     if location not in ("start", "end"):
-        raise MalformedFileError(f"'{where}' has index_location {location!r}; 'start' or 'end' is asked for")
+        raise MalformedFileError(f"'{where}' has index_location {location!r}; expected 'start' or 'end'")
     shards = Shards(
         edges=tuple(_within(x, length) // n for x, length, n in zip(edges, shape, chunks, strict=True)),
         grid=tuple(-(-length // n) for length, n in zip(shape, chunks, strict=True)),
@@ -179,7 +177,7 @@ def _edges(grid: Mapping[str, Any], shape: Sequence[int], where: str) -> tuple[N
     if grid.get("kind") != "inline" or not isinstance(listed, list) or len(listed) != len(shape):
         raise MalformedFileError(
             f"'{where}' has a rectilinear grid of kind {grid.get('kind')!r} with chunk_shapes {str(listed)[:100]}; "
-            f"kind 'inline' and {len(shape)} items are asked for"
+            f"expected kind 'inline' and {len(shape)} items"
         )
     edges = tuple(_axis_edges(item, length, where) for item, length in zip(listed, shape, strict=True))
     if math.prod(np.unique(x).size for x in edges) > _MAX_CHUNK_SHAPES:
@@ -200,8 +198,8 @@ def _axis_edges(item: object, length: int, where: str) -> NDArray[np.int64]:
     n_items = len(item) if isinstance(item, list) else 1
     if not item or len(runs) != n_items or sum(n * count for n, count in runs) < length:
         raise MalformedFileError(
-            f"'{where}' has chunk lengths {str(item)[:100]} along an axis of {length} elements; whole numbers, or "
-            "pairs of length and count, that reach its end are asked for"
+            f"'{where}' has chunk lengths {str(item)[:100]} along an axis of {length} elements; expected whole "
+            "numbers, or pairs of length and count, that reach its end"
         )
     if sum(count for _, count in runs) > _MAX_AXIS_CHUNKS:
         raise _unsupported(where, f"rectilinear grid of more than {_MAX_AXIS_CHUNKS} chunks along one axis")
@@ -218,7 +216,7 @@ def _named(value: object, what: str, where: str) -> tuple[str, dict[str, Any]]:
         return value, {}
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return value["name"], dict(value.get("configuration") or {})
-    raise MalformedFileError(f"'{where}' has {what} {value!r}; a name, or an object with a name, is asked for")
+    raise MalformedFileError(f"'{where}' has {what} {value!r}; expected a name, or an object with a name")
 
 
 def _unsupported(where: str, feature: str) -> UnsupportedFeatureError:
@@ -248,7 +246,7 @@ def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any],
 def _listed(listed: object, where: str) -> list[tuple[str, dict[str, Any]]]:
     """Return names and configurations of codecs."""
     if not isinstance(listed, Sequence) or isinstance(listed, str):
-        raise MalformedFileError(f"'{where}' has codecs {listed!r}; a list is asked for")
+        raise MalformedFileError(f"'{where}' has codecs {listed!r}; expected a list")
     return [_named(value, "codec", where) for value in listed]
 
 
@@ -261,7 +259,7 @@ def _codecs(
             raise _unsupported(where, f"codec '{SHARDS}'")
         if name == "bytes":
             if options.get("endian") not in (None, "little", "big"):
-                raise MalformedFileError(f"'{where}' has endian {options['endian']!r}; 'little' or 'big' is asked for")
+                raise MalformedFileError(f"'{where}' has endian {options['endian']!r}; expected 'little' or 'big'")
             if native.kind != "T" and options.get("endian") == "big":
                 dtype = native.newbyteorder(">")
         elif name == "transpose" and position == 0:
@@ -289,7 +287,7 @@ def _names(value: object, ndim: int, where: str) -> tuple[str | None, ...] | Non
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != ndim or not all(isinstance(x, str | None) for x in value):
-        raise MalformedFileError(f"'{where}' has dimension_names {value!r}; {ndim} names, or null, are asked for")
+        raise MalformedFileError(f"'{where}' has dimension_names {value!r}; expected {ndim} names, or null")
     return tuple(value)
 
 

@@ -146,7 +146,7 @@ class RewritePlan:
             return said
         said += ", if the packing or dtype of the others holds their values"
         anew = plan_anew(self.array, takes=self.takes)
-        return said if anew is None else f"{said}, else rewrite='{anew.budget()}' to encode {anew} anew"
+        return said if anew is None else f"{said}, else rewrite='{anew.budget()}' to re-encode {anew}"
 
     def __str__(self) -> str:
         part = f"{self.part(self.nbytes)} of " if self.stored else ""

@@ -113,9 +113,9 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
         if anew is not None and anew.encoding != plan.encoding:
             if anew.nbytes <= limit:
                 return rewrite(anew, limit, storage)
-            remedy = f"allow rewrite='{anew.budget()}' to encode {anew} anew, or "
+            remedy = f"allow rewrite='{anew.budget()}' to re-encode {anew}, or "
         raise WriterError(
-            f"variable '{name}' has {plan} that must be encoded anew, as most of its chunks are, and {error}; {remedy}"
+            f"variable '{name}' has {plan} that must be re-encoded, as most of its chunks are, and {error}; {remedy}"
             "read it by vds.virtual.open() or ManifestStore, which take it as it is",
             variable=name,
             feature="rewrite",
@@ -133,7 +133,7 @@ def refuse_absent_parts(plan: RewritePlan, /) -> None:
     if plan.n_absent:
         name = plan.array.name or ""
         raise WriterError(
-            f"variable '{name}' has {plan} that must be encoded anew and show ABSENT ones ({plan.n_absent} parts), "
+            f"variable '{name}' has {plan} that must be re-encoded and show ABSENT ones ({plan.n_absent} parts), "
             "which could not be told from values then; restore their sources, or leave the variable out",
             variable=name,
             feature="ABSENT chunks",
@@ -188,7 +188,7 @@ def _encoded(plan: RewritePlan, cell: int, storage: Storage) -> bytes:
 def _over_budget(plan: RewritePlan, nbytes: int, remedy: str, limit: int) -> WriterError:
     name = plan.array.name or ""
     return WriterError(
-        f"variable '{name}' has {plan} that must be encoded anew; this takes about {nbytes:,} bytes, more than the "
+        f"variable '{name}' has {plan} that must be re-encoded; this takes about {nbytes:,} bytes, more than the "
         f"{limit:,} allowed: {remedy}, or read it by vds.virtual.open() or ManifestStore, which take it as it is",
         variable=name,
         feature="rewrite",
