@@ -106,7 +106,7 @@ def test_a_fill_value_without_a_place_is_refused(path):
     text = xr.Dataset({"t": ("lat", referenced_array((5,), (5,), "S3", fill=b""))}, coords={"lat": np.arange(5)})
     with pytest.raises(
         CombineError,
-        match=r"'t' has elements to fill, but dtype '\|S3' has no missing value; give fill_value=",
+        match=r"'t' has missing elements to fill, but dtype '\|S3' has no missing value. Set fill_value=",
     ):
         text.virtual.reindex(lat=[9])
     assert text.virtual.reindex(lat=[9], fill_value=b"-").t.dtype == "S3"

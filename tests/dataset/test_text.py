@@ -238,7 +238,7 @@ def test_texts_that_lie_in_pieces_are_read(tmp_path):
     check(vds.transpose(), opened(paths[0]).transpose())
     assert set(vds.virtual.report().query("state == 'inlined'")["variable"]) == {"split", "padded"}
     assert vs.open_virtual_mfdataset(paths).virtual.open()["split"].values.tolist() == [b"abc"] * 8
-    message = r"'/(split|padded)' of '.*\.nc' .* as text: characters of one text .*loadable_variables=\['\1'\]"
+    message = r"'/(split|padded)' of '.*\.nc' .* as text: the characters of one text .*loadable_variables=\['\1'\]"
     for refuse in (
         lambda: vs.open_virtual_dataset(paths[0], inline_limit=4),
         lambda: vs.open_virtual_dataset(paths[0], unsupported="raise"),

@@ -96,7 +96,7 @@ def test_uneven_lengths_are_refused_before_anything_is_written(tmp_path, target)
         (lambda x: x.assign(mask=x.mask + 1), "mask"),
         (lambda x: x.assign_coords(lat=x.lat + 1), "lat"),
         (lambda x: x.isel(time=slice(None, None, -1)), "do not ascend"),
-        (lambda x: x.assign_coords(time=x.time - np.timedelta64(99, "D")), "begin at"),
+        (lambda x: x.assign_coords(time=x.time - np.timedelta64(99, "D")), "start at"),
         (lambda x: x.assign(more=x.mask), "more"),
         (lambda x: x.isel(time=0), "time"),
         (lambda x: x.rename(time="when"), "when|time"),

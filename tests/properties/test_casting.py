@@ -87,6 +87,6 @@ def test_a_float_that_is_no_integer_of_the_dtype_is_an_error_when_it_is_read(val
 def test_holes_that_read_as_nan_have_no_place_among_integers():
     """An error at once, where there are such holes."""
     known = store_array(np.ones(4), (2,), url="memory://cast/holes", fill=np.nan, holes=np.array([0, 1], np.uint8))
-    with pytest.raises(CombineError, match="holes read as a value that has no place there: nan"):
+    with pytest.raises(CombineError, match="missing chunks read as a value that it cannot store: nan"):
         known.array.astype("i4")
     assert known.array[:2].astype("i4").in_memory().fill.value == 0

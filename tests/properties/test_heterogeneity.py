@@ -564,13 +564,13 @@ def test_merged_variables_keep_their_own_packing(archive, right, unpack):
 # What `open_virtual_mfdataset` asks to be told, where xarray takes the first or fills up.
 ASKED = {
     "attributes that change no values": "attribute 'units' of variable 'v' is 'K' in .* and 'degC' in .*preprocess=",
-    "a variable in one file only": "'only' is absent in 1; .*join='outer'",
-    "dates in one file only": "'run' is absent in 1; .*join='outer'",
-    "booleans in one file only": "'flag' is absent in 1; .*join='outer'",
+    "a variable in one file only": "'only' is missing from 1; .*join='outer'",
+    "dates in one file only": "'run' is missing from 1; .*join='outer'",
+    "booleans in one file only": "'flag' is missing from 1; .*join='outer'",
     "tiles side by side, with `join='outer'`": "coordinate 'x' differs in 1 of 2 files, by at most 6.*join='outer'",
     "tiles side by side of integers, with `join='outer'`": "coordinate 'x' differs in 1 of 2 files",
     "tiles side by side of packed integers, with `join='outer'`": "coordinate 'x' differs in 1 of 2 files",
-    "value of a scalar coordinate, with `compat='override'`": "'height' .*: 2.0 and 10.0; leave it out",
+    "value of a scalar coordinate, with `compat='override'`": "'height' .*: 2.0 and 10.0. Leave it out",
     "units of other times of the calendar `noleap`": "'run' is packed differently .*'noleap'.*loadable_variables",
     "calendars `standard` and `noleap`": "'run' is packed differently .*'noleap'.*loadable_variables",
 }

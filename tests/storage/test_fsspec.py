@@ -77,7 +77,7 @@ def test_expectations_are_compared():
     ("error", "kind", "message"),
     [
         (FileNotFoundError("gone"), SourceNotFoundError, "there is nothing at 'failing://x': gone"),
-        (PermissionError("no"), StorageError, "'failing://x' was refused: no. Give storage= a filesystem whose"),
+        (PermissionError("no"), StorageError, "'failing://x': access denied: no. Give storage= a filesystem whose"),
         (TimeoutError("slow"), StorageError, "'failing://x' cannot be reached: .*slow.*Check the filesystem"),
         (NotImplementedError("never"), StorageError, "'failing://x' cannot be reached: .*never"),
     ],

@@ -73,7 +73,7 @@ def test_https_does_not_lead_to_http(context):
 
         with served(Leads, context) as url:
             options = {"allow_invalid_certificates": True, "max_retries": 0}
-            with pytest.raises(StorageError, match=r"leads on .* http:// address.*allow_http"):
+            with pytest.raises(StorageError, match=r"lead to an http:// address.*allow_http"):
                 Storage.from_option({url: options}).source(f"{url}/a.nc").read(0, 6)
             assert not asked
             allowed = Storage.from_option({url: {**options, "allow_http": True}})

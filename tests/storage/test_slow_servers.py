@@ -90,7 +90,7 @@ def test_a_server_of_a_few_bytes_a_second_is_given_up(monkeypatch):
     monkeypatch.setattr(slow_servers, "_RATE_SECONDS", 1.0)
     with RangeServer({"a": DATA[:40], "b": DATA}, mode="trickle") as server:
         began = time.monotonic()
-        with pytest.raises(StorageError, match=r"bytes came in 1 s, fewer than 1024 a second.*\"min_rate\": 0"):
+        with pytest.raises(StorageError, match=r"bytes arrived in 1 s, fewer than 1024 per second.*\"min_rate\": 0"):
             open_source(server.url("b"))
         assert time.monotonic() - began < 8
         assert open_source(server.url("a"), storage={server.root: {"min_rate": 5}}).read(0, 40) == DATA[:40]

@@ -94,7 +94,7 @@ def test_what_never_was(url):
             Repository.open(url, at=at)
     with pytest.raises(ValueError, match="has no time zone"):
         Repository.open(url, at=datetime(2000, 1, 1))
-    with pytest.raises(SourceNotFoundError, match="is no vstack"):
+    with pytest.raises(SourceNotFoundError, match="is not a vstack"):
         Repository.open(url.parent / "none", at="2000-01-01")
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_store_is_called_so(tmp_path, at):
     """Whichever snapshot of it is asked for."""
     (tmp_path / "refs.json").write_text("{}")
     for name in ("refs.json", "nothing"):
-        with pytest.raises(SourceNotFoundError, match=f"{name}' is no vstack"):
+        with pytest.raises(SourceNotFoundError, match=f"{name}' is not a vstack"):
             Repository.open(tmp_path / name, at=at)
 
 

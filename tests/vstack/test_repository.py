@@ -53,7 +53,7 @@ def test_a_store_is_created_once(tmp_path, files):
 def test_what_is_appended_must_fit(tmp_path, files):
     """The error has both, and the store stays as it was."""
     repo = vs.Repository.create(tmp_path / "x.vstack", files[1])
-    with pytest.raises(CombineError, match=r"Repository\.update places"):
+    with pytest.raises(CombineError, match=r"Repository\.update to insert"):
         repo.append(files[0], "time")
     with pytest.raises(TypeError, match="name of the dimension"):
         repo.append(files[2], None)

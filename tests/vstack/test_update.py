@@ -249,7 +249,7 @@ def test_whole_numbers_need_something_to_read_as(tmp_path, url):
     made = dataset([0, 1])
     made["count"] = ("time", np.array([1, 2], "i4"))
     virtual(write(tmp_path / "0.nc", made)).virtual.to_vstack(url)
-    with pytest.raises(CombineError, match="'count' has elements to be filled in"):
+    with pytest.raises(CombineError, match="'count' has missing elements to fill"):
         opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]))
     options = {"fill_value": {"count": -7}}
     opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
@@ -326,7 +326,7 @@ def test_text_flags_spans_and_other_calendars_are_placed(tmp_path, url, loadable
     xr.testing.assert_equal(values(url), whole)
     assert store.update(paths, dim="time").snapshot is store.snapshot
     days = noleap(range(12))
-    with pytest.raises(CombineError, match="has elements to be filled in"):
+    with pytest.raises(CombineError, match="has missing elements to fill"):
         store.update((), dim="time", labels=days)
     fills = {"name": "", "flag": False, "code": b"zz"}
     store = store.update((), dim="time", labels=days, combine_options={"fill_value": fills})

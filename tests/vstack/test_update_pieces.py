@@ -100,7 +100,7 @@ def test_labels_from_another_source_are_refused(tmp_path, url):
     """A late original does not replace what was processed again, and nothing is written."""
     late = piece(tmp_path, 0, [3], seed=5)
     store = vs.Repository.open(url)
-    with pytest.raises(CombineError, match=r"'t' has values at time=0, step=3 from .*prefer='first'"):
+    with pytest.raises(CombineError, match=r"'t' has values at time=0, step=3 from .*'first' keeps"):
         store.update(late, dim="time", join="left")
     assert vs.Repository.open(url).snapshot.number == store.snapshot.number
 
@@ -129,7 +129,7 @@ def test_a_rule_that_does_not_tell_is_refused(tmp_path, url):
     """Both files have one key."""
     with pytest.raises(CombineError, match="the keys are 1 and 1"):
         vs.Repository.open(url).update(piece(tmp_path, 0, [3], seed=5), dim="time", join="left", prefer=lambda x: 1)
-    with pytest.raises(ValueError, match="prefer='latest'; it is 'first'"):
+    with pytest.raises(ValueError, match="prefer='latest'; it must be 'first'"):
         vs.Repository.open(url).update((), dim="time", prefer="latest")
 
 

@@ -37,7 +37,7 @@ class VirtualAccessor(Targets, AccessorFacts):
     >>> import virtualstack as vs
     >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
     >>> vs.open_virtual_dataset("day.nc").virtual
-    <virtual: 1 virtual and 1 loaded variables, 1 references>
+    <virtual: 1 virtual and 1 loaded variable, 1 references>
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:

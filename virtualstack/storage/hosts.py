@@ -56,7 +56,7 @@ def why_not_public(authority: str, /) -> str | None:
     Examples
     --------
     >>> why_not_public("169.254.169.254"), why_not_public("[::ffff:10.0.0.1]:80"), why_not_public("0x7f.1")
-    ('is link-local', 'is private', 'is no plain IPv4 address')
+    ('is link-local', 'is private', 'is not a plain IPv4 address')
     """
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
