@@ -291,14 +291,14 @@ def as_the_library(subject: Subject, path: Path) -> tuple[str, str]:
     import hdf5plugin  # noqa: F401 - filters that h5py asks for
 
     from tests.corpus.report import judge
-    from tests.formats.netcdf3.comparison import values_of
+    from tests.formats.netcdf3.comparison import netcdf4_values
     from virtualstack.testing.readers import difference
 
     if subject.format == "netcdf3":
         from virtualstack.reading import read_array
 
         try:
-            theirs = values_of(path)
+            theirs = netcdf4_values(path)
         except Exception as error:  # noqa: BLE001
             return "differs, library refuses, no checksum", f"{type(error).__name__}: {error}"
         ours = described(path).arrays

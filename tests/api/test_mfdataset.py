@@ -330,7 +330,8 @@ def test_constant_variables_must_be_equal(tmp_path):
     with netCDF4.Dataset(paths[2], "a") as file:
         file["area"][1] = 41
     refuse(
-        r"'area' does not have the dimension .* '.*2.nc': 1 of 3 values differ, by up to 1, first 40.0 and 41.0. ", paths
+        r"'area' does not have the dimension .* '.*2.nc': 1 of 3 values differ, by up to 1, first 40.0 and 41.0. ",
+        paths,
     )
     vds = vs.open_virtual_mfdataset(paths, combine_options={"compat": "override"})
     check(vds, plain(paths, combine="by_coords"))
@@ -997,7 +998,7 @@ def test_options_of_opening_without_a_file_are_an_error(daily):
     """Options that would have no effect are not swallowed; without them the same call works."""
     opened = [vs.open_virtual_dataset(path) for path in daily]
     for options in ({"drop_variables": "area"}, {"unpack": True}, {"reader": "hdf5"}):
-        with pytest.raises(TypeError, match=f"{next(iter(options))}.* are opened"):
+        with pytest.raises(TypeError, match=f"{next(iter(options))}.* only datasets are given"):
             vs.open_virtual_mfdataset(opened, **options)
     made = vs.open_virtual_mfdataset([opened[0], daily[1]], drop_variables="absent")
     assert made.sizes["time"] == 4
@@ -1007,7 +1008,7 @@ def test_options_of_opening_without_a_file_are_an_error(daily):
 def test_what_is_no_dataset_is_named_by_its_type(daily):
     """A tree, an array or a URL where datasets belong is an error that says which function takes it."""
     opened = vs.open_virtual_dataset(daily[0])
-    with pytest.raises(TypeError, match="a DataTree is not a Dataset. Use open_virtual_mfdatatree"):
+    with pytest.raises(TypeError, match=r"a DataTree is not a Dataset\. Use open_virtual_mfdatatree"):
         vs.open_virtual_mfdataset([xr.DataTree(opened)])
     with pytest.raises(StorageError, match="of type 'DataArray'"):
         vs.open_virtual_mfdataset(opened["v"])

@@ -124,7 +124,7 @@ def test_trees_that_are_open_are_joined_with_files(tmp_path):
     trees = [vs.open_virtual_datatree(path) for path in paths]
     check(vs.open_virtual_mfdatatree(trees), paths)
     check(vs.open_virtual_mfdatatree([paths[0], trees[1], paths[2]]), paths)
-    with pytest.raises(TypeError, match="a Dataset is not a DataTree. Use open_virtual_mfdataset"):
+    with pytest.raises(TypeError, match=r"a Dataset is not a DataTree\. Use open_virtual_mfdataset"):
         vs.open_virtual_mfdatatree([trees[0].to_dataset()])
     with pytest.raises(TypeError, match="only datasets are given"):
         vs.open_virtual_mfdatatree(trees, drop_variables="v")

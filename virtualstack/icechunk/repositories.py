@@ -71,17 +71,14 @@ def save_icechunk(
     place = repository_storage(icechunk, url, reached, create=True)
     is_new = False
     try:
-        if icechunk.Repository.exists(place):
-            repository = icechunk.Repository.open(place)
-        else:
+        if not icechunk.Repository.exists(place):
             _check_empty(url, reached)
             is_new = True
             config = icechunk.RepositoryConfig.default()
             for prefix, store in _containers(icechunk, _sources(group), reached).items():
                 config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
-            repository = icechunk.Repository.create(place, config)
-            repository.save_config()
-        repository = _with_inline(icechunk, repository, place, group)
+            icechunk.Repository.create(place, config).save_config()
+        repository = _open(icechunk, place, group, reached)
         session = repository.writable_session(_BRANCH)
         to_icechunk(group, session.store, mode=mode, storage=reached, **options)
         return str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
@@ -114,8 +111,12 @@ def _sources(group: ManifestGroup) -> set[Location]:
     return {x for _, node in group.walk() for array in node.arrays.values() for x in array.in_memory().locations}
 
 
-def _with_inline(icechunk: Any, repository: Any, place: Any, group: ManifestGroup) -> Any:
-    """Open a repository so that this process stores INLINE chunks in Icechunk's manifests and not in files."""
+def _open(icechunk: Any, place: Any, group: ManifestGroup, storage: Storage) -> Any:
+    """Open a repository so that a group can be added to it.
+
+    This process stores INLINE chunks in Icechunk's manifests and not in files. Chunks of the repository are read only
+    from the containers that hold sources of the group, because these are the places that the user opened.
+    """
     lengths = [
         manifest.entries["length"][manifest.entries["location"] == INLINE]
         for _, node in group.walk()
@@ -123,10 +124,31 @@ def _with_inline(icechunk: Any, repository: Any, place: Any, group: ManifestGrou
     ]
     longest = max((int(x.max(initial=0)) for x in lengths), default=0)
     config = icechunk.Repository.fetch_config(place) or icechunk.RepositoryConfig.default()
-    if longest <= (config.inline_chunk_threshold_bytes or 0):
-        return repository
-    config.inline_chunk_threshold_bytes = longest
-    return icechunk.Repository.open(place, config)
+    if longest > (config.inline_chunk_threshold_bytes or 0):
+        config.inline_chunk_threshold_bytes = longest
+    urls = {source.url for source in _sources(group)}
+    access = {
+        prefix: _credentials(icechunk, url, storage)
+        for prefix in config.virtual_chunk_containers or ()
+        for url in urls
+        if url.startswith(prefix)
+    }
+    return icechunk.Repository.open(place, config, icechunk.containers_credentials(access))
+
+
+def _credentials(icechunk: Any, url: str, storage: Storage) -> Any:
+    """Return the credentials with which Icechunk reads a source."""
+    match url.partition("://")[0]:
+        case "file":
+            return icechunk.Credentials.LocalFileSystemAccess()
+        case "http" | "https":
+            return icechunk.Credentials.HttpAccess()
+        case "s3" | "s3a":
+            known = find_s3_options(url, storage)
+            names = "access_key_id", "secret_access_key", "session_token", "anonymous"
+            given = {name: known[name] for name in names if name in known}
+            return icechunk.s3_credentials(**given or {"from_env": True})
+    return icechunk.gcs_credentials(from_env=True)
 
 
 def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) -> dict[str, Any]:
