@@ -581,7 +581,7 @@ def test_dates_of_two_calendars_are_refused_when_they_are_joined(tmp_path):
         time.attrs = {"units": "days since 2000-01-01", "calendar": path.stem}
         xr.Dataset({"v": ("time", [1.0 + i, 2 + i])}, {"time": time}).to_netcdf(path, engine="netcdf4")
     message = (
-        r"labels of 'time' are of several kinds .*: 2000-04-10 00:00:00 \(datetime64\) in '.*standard.nc', "
+        r"labels of 'time' are of several kinds.*: 2000-04-10 00:00:00 \(datetime64\) in '.*standard.nc', "
         r"2001-05-16 00:00:00 \(cftime, calendar 'noleap'\) in '.*noleap.nc'. .* ds.convert_calendar\('noleap'\)"
     )
     for options in ({}, {"combine": "nested", "concat_dim": "time"}):
@@ -694,7 +694,7 @@ def test_labels_that_are_not_there_are_named(tmp_path):
         ),
         ({"m": vs.FromAttribute("run")}, r"'.*a.nc': it has no attribute 'run', only \[\]"),
         ({"m": vs.FromName("(a)", format="%Y")}, r"label 'a' of 'm' in '.*a.nc' is not a date of format '%Y'"),
-        ({"time": vs.FromName("a")}, r"new_dim names 'time', which is a dimension of '.*a.nc' already"),
+        ({"time": vs.FromName("a")}, r"new_dim names 'time', which is already a dimension of '.*a.nc'"),
         ({"v": vs.FromName("a")}, r"new_dim names 'v', which is a variable"),
     ):
         refuse(message, [path], new_dim=new_dim)

@@ -167,7 +167,7 @@ def test_dates_of_two_calendars_are_refused_with_a_remedy_that_works(unpack, tmp
             run = file.createVariable("run", "f8", ("t",))
             run.units, run.calendar = "days since 2001-01-01", calendar
             run[:] = 1
-    refuse(r"'/?run' .*; ?.*[Ll]eave (the variable|it) out with drop_variables", paths, unpack=unpack)
+    refuse(r"'/?run' .*[Ll]eave (the variable|it) out with drop_variables", paths, unpack=unpack)
     message = r"'run' has dates of several calendars: cftime, calendar 'noleap' in '.*0.nc', datetime64 in '.*1.nc'"
     refuse(message, paths, unpack=unpack, loadable_variables=["t", "run"])
     vds = vs.open_virtual_mfdataset(paths, unpack=unpack, drop_variables=["run"])

@@ -231,7 +231,7 @@ def test_what_is_no_reference_set(tmp_path):
         (b"[" * 100_000, "is not JSON"),
         (b'{"a": 1}', "holds no zarr metadata"),
         (b"\x28\xb5\x2f\xfdxx", "is damaged zstd"),
-        (b'{"version": 9}', "is no set of kerchunk references"),
+        (b'{"version": 9}', "is not a set of kerchunk references"),
     ):
         (tmp_path / "refs.json").write_bytes(content)
         with pytest.raises(MalformedFileError, match=message):

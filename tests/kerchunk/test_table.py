@@ -70,8 +70,8 @@ def test_strays_are_counted():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "'r' is no set of kerchunk references"),
-        ({"version": 2}, "'r' is no set of kerchunk references"),
+        ([], "'r' is not a set of kerchunk references"),
+        ({"version": 2}, "'r' is not a set of kerchunk references"),
         ({"version": 1, "refs": []}, "'r' has 'refs' or 'templates' that are no objects"),
         ({"version": 1, "templates": {"u": 5}}, "or templates without text"),
         ({5: "x"}, "'r' has keys that are no text"),
@@ -118,7 +118,7 @@ def test_what_is_no_reference(value):
 
 def test_data_that_does_not_parse():
     """Broken base64, text and JSON, deep JSON and metadata in another file are named with their key."""
-    with pytest.raises(MalformedFileError, match=r"'a/0' of 'r' is '\\ud800', which is no text"):
+    with pytest.raises(MalformedFileError, match=r"'a/0' of 'r' is '\\ud800', which is not text"):
         list(table({"a/0": "\ud800"}).read("a", metadata(1)))
     with pytest.raises(MalformedFileError, match="'a/0' of 'r' is no base64"):
         list(table({"a/0": "base64:?"}).read("a", metadata(1)))

@@ -95,10 +95,10 @@ GOOD = {"key": "v/{{i}}", "url": "u", "offset": "0", "length": "1", "dimensions"
 @pytest.mark.parametrize(
     ("generators", "message"),
     [
-        ({}, "has gen {}; a list"),
+        ({}, "has gen {}; expected a list"),
         ([5], "expected 'key' and 'url'"),
         ([{"key": "a"}], "expected 'key' and 'url'"),
-        ([{**GOOD, "dimensions": None}], "dimensions None; an object"),
+        ([{**GOOD, "dimensions": None}], "dimensions None; expected an object"),
         ([{**GOOD, "dimensions": {"i": 5}}], "the dimension 'i': 5"),
         ([{**GOOD, "dimensions": {"i": {}}}], "the dimension 'i'"),
         ([{**GOOD, "dimensions": {"i": [1, "a"]}}], "the dimension 'i'"),

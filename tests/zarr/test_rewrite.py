@@ -154,7 +154,7 @@ def test_a_budget_for_a_part_does_not_do_where_all_must_be_encoded():
     second = refusal(array, advertised(first))
     assert re.search(
         r"'v' has 2 of 10 chunks .* values cannot be stored as numcodecs.astype: they would read back as others; allow "
-        r"rewrite='\d+%' to encode 10 of 10 chunks .* or read it by vds.virtual.open\(\)",
+        r"rewrite='\d+%' to re-encode 10 of 10 chunks .* or read it by vds.virtual.open\(\)",
         second,
     )
     back = written(array, advertised(second))

@@ -126,7 +126,7 @@ def test_contradictions():
     """An array inside of an array, metadata of another kind and impossible ranges are named."""
     with pytest.raises(MalformedFileError, match=r"'r' contradicts itself: \['a'\] name both an array and a group"):
         build({"a/.zarray": ZARRAY, "a/b/.zarray": ZARRAY})
-    with pytest.raises(MalformedFileError, match="'a' of 'r' has metadata 5; an object"):
+    with pytest.raises(MalformedFileError, match="'a' of 'r' has metadata 5; expected an object"):
         build({"a/.zarray": 5})
     with pytest.raises(MalformedFileError, match=r"'.zattrs' of 'r' has metadata \[\]"):
         build({".zattrs": []})

@@ -131,7 +131,7 @@ def test_fill_value_is_a_missing_value_as_xarray_reads_zarr_v2():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shape": None}, "'a' has shape None; a list of whole numbers from 0"),
+        ({"shape": None}, "'a' has shape None; expected a list of whole numbers from 0"),
         ({"shape": [-1, 2]}, "'a' has shape"),
         ({"shape": [2.5, 2]}, "'a' has shape"),
         ({"chunks": [0, 2]}, "'a' has chunks .* from 1"),
@@ -149,7 +149,7 @@ def test_malformed_metadata(change, message):
 @pytest.mark.parametrize("names", ["yx", ["y"], ["y", 1]])
 def test_malformed_dimension_names(names):
     """Dimension names are one text an axis."""
-    with pytest.raises(MalformedFileError, match=r"'a' has _ARRAY_DIMENSIONS .*; 2 names"):
+    with pytest.raises(MalformedFileError, match=r"'a' has _ARRAY_DIMENSIONS .*; expected 2 names"):
         parse_zarr2(ZARRAY, {"_ARRAY_DIMENSIONS": names}, where="a")
 
 

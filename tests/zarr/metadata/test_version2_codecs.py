@@ -76,9 +76,9 @@ def test_codec_without_zarr2_form_is_refused_by_name():
 @pytest.mark.parametrize(
     ("filters", "compressor", "message"),
     [
-        ("zlib", None, "has filters 'zlib'; a list or null"),
+        ("zlib", None, "has filters 'zlib'; expected a list or null"),
         ([{"level": 1}], None, "has the codec .*an object with an 'id'"),
-        (None, "zlib", "has the codec 'zlib'; an object"),
+        (None, "zlib", "has the codec 'zlib'; expected an object"),
         (None, {"id": "zlib", "level": float("nan")}, "has the codec .*not JSON compliant"),
     ],
 )
