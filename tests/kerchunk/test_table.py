@@ -120,7 +120,7 @@ def test_data_that_does_not_parse():
     """Broken base64, text and JSON, deep JSON and metadata in another file are named with their key."""
     with pytest.raises(MalformedFileError, match=r"'a/0' of 'r' is '\\ud800', which is not text"):
         list(table({"a/0": "\ud800"}).read("a", metadata(1)))
-    with pytest.raises(MalformedFileError, match="'a/0' of 'r' is no base64"):
+    with pytest.raises(MalformedFileError, match="'a/0' of 'r' is not base64"):
         list(table({"a/0": "base64:?"}).read("a", metadata(1)))
     with pytest.raises(MalformedFileError, match=r"'a/.zarray' of 'r' is not JSON"):
         table({"a/.zarray": "{"}).metadata()
