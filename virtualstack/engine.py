@@ -160,14 +160,15 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Snapshot of a vstack: its number, ``-1`` for the newest, or a time at which it was the newest (ISO 8601, UTC
             if it has no time zone). By default it is the newest.
         allow
-            URLs or paths of files and folders that a store or references may refer to, in addition to the default
-            places. References that come over a network may refer to local files and private hosts only if ``allow``
-            names these.
+            URLs or paths of files and folders that a store or references may refer to, besides the default places:
+            buckets, public web servers, and the own folder or server. Local references may refer to anything.
+            :meth:`virtualstack.Repository.open` has the rule for vstacks.
         absent
-            Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
+            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
+            ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
-            Treatment of a source that has changed since it was scanned: ``"error"``, ``"warn"`` or ``"ignore"``. By
-            default reading it is an error.
+            Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
+            ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
         mask_and_scale
             If false, missing values, scale and offset are not applied. By default they are. A map from names of
             variables decides for each one.
@@ -175,8 +176,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
             how, and a map from names of variables decides for each one.
         decode_timedelta
-            If true, numbers in units such as ``"days"`` become time differences. By default only those do that xarray
-            has written as time differences. A :class:`xarray.coders.CFTimedeltaCoder` or a map may decide.
+            If true, numbers in units such as ``"days"`` become time differences. By default, only variables that xarray
+            wrote as time differences do. It also takes a :class:`xarray.coders.CFTimedeltaCoder`, or a map by variable.
         use_cftime
             If true, dates are ``cftime.datetime`` objects. xarray prefers
             ``decode_times=CFDatetimeCoder(use_cftime=True)``.

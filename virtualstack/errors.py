@@ -15,7 +15,7 @@
     ├── VirtualValuesError             values of a virtual array are needed (also RuntimeError)
     ├── StorageError                   bytes could not be read (also OSError)
     │   ├── SourceNotFoundError        no file or object at this URL (also FileNotFoundError)
-    │   ├── SourceChangedError         size or etag differs from the manifest
+    │   ├── SourceChangedError         the source changed after it was scanned
     │   ├── ChunkDecodeError           stored bytes cannot be decoded (also ValueError)
     │   └── ForbiddenLocationError     outside of the allowed locations (also PermissionError)
     └── WriterError                    the target cannot store this (also ValueError)
@@ -97,7 +97,7 @@ class UnknownFormatError(ReaderError, ValueError):
 
 
 class GroupNotFoundError(ReaderError, FileNotFoundError):
-    """The source has no group of that name; an ``OSError``, as with the netCDF engines of xarray."""
+    """The source has no group of that name. This error is also an ``OSError``, as in the netCDF engines of xarray."""
 
 
 class MissingDependencyError(ReaderError, ImportError):
@@ -127,12 +127,16 @@ class MalformedFileError(ReaderError, ValueError):
 
 
 class UnsupportedFeatureError(ReaderError, NotImplementedError):
-    """Legal in the format, but has no byte-range form (yet).
+    """A source uses a feature of its format that cannot be expressed as byte ranges.
+
+    An example is an HDF5 variable of sequences of variable length. The file is valid.
 
     Attributes
     ----------
-    url, variable, feature
-        Where it is, and the feature in the format's own words.
+    url, variable
+        URL of the source, and path of the variable; ``None`` if the feature is not in a variable.
+    feature
+        The feature, in the words of the format.
     """
 
     def __init__(
@@ -144,7 +148,7 @@ class UnsupportedFeatureError(ReaderError, NotImplementedError):
 
 
 class ManifestError(VirtualStackError, ValueError):
-    """A manifest, encoding or grid contradicts itself."""
+    """A manifest, encoding, grid or fill value contradicts itself, or cannot be made from the given arguments."""
 
 
 class CombineError(VirtualStackError, ValueError):
@@ -259,7 +263,11 @@ class SourceNotFoundError(StorageError, FileNotFoundError):
 
 
 class SourceChangedError(StorageError):
-    """A source's size or etag differ from what the manifest recorded."""
+    """A source has changed after it was scanned: its size or etag differs from what the references record.
+
+    For local files, the modification time is compared, too. References of Icechunk record a time after which the source
+    must not be modified. The attributes are those of :class:`StorageError`.
+    """
 
 
 class ChunkDecodeError(StorageError, ValueError):
@@ -281,16 +289,23 @@ class ChunkDecodeError(StorageError, ValueError):
 
 
 class ForbiddenLocationError(StorageError, PermissionError):
-    """A store points outside of the allowed locations."""
+    """A store or a file refers to a location that is not allowed. If you trust it, pass the ``allow=`` of the message.
+
+    The attributes are those of :class:`StorageError`.
+    """
 
 
 class WriterError(VirtualStackError, ValueError):
-    """The target cannot express this.
+    """Data cannot be written: the target cannot express them, it exists already, or a variable cannot hold the values.
+
+    The call may also prepare a target, such as ``to_group``. The message says what to do.
 
     Attributes
     ----------
-    variable, feature
-        What cannot be expressed; the message says which target would.
+    variable
+        Name or path of the variable, or ``None`` if the error is not about one variable.
+    feature
+        What stands in the way, such as a codec or ``"existing target"``, or ``None``.
     """
 
     def __init__(self, message: str, *, variable: str | None = None, feature: str | None = None) -> None:

@@ -79,13 +79,14 @@ class VirtualAccessor(Targets, AccessorFacts):
             Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks. By
             default no dask arrays are made.
         storage
-            Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. By default
-            the storage is used that the sources were opened with.
+            Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. Other URLs
+            are read with the storage with which the sources were opened.
         absent
-            Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
+            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
+            ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
-            Treatment of a source that has changed since it was scanned: ``"error"``, ``"warn"`` or ``"ignore"``. By
-            default reading it is an error.
+            Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
+            ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
         drop_variables
             Name of a variable to leave out, or several names.
         decode_cf
@@ -97,8 +98,8 @@ class VirtualAccessor(Targets, AccessorFacts):
             If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
             how, and a map from names of variables decides for each one.
         decode_timedelta
-            If true, numbers in units such as ``"days"`` become time differences. By default only those do that xarray
-            has written as time differences. A :class:`xarray.coders.CFTimedeltaCoder` or a map may decide.
+            If true, numbers in units such as ``"days"`` become time differences. By default, only variables that xarray
+            wrote as time differences do. It also takes a :class:`xarray.coders.CFTimedeltaCoder`, or a map by variable.
         use_cftime
             If true, dates are ``cftime.datetime`` objects. xarray prefers
             ``decode_times=CFDatetimeCoder(use_cftime=True)``.
@@ -167,8 +168,8 @@ class VirtualAccessor(Targets, AccessorFacts):
         names
             Name of a variable, or several names. Variables that are already loaded stay as they are.
         storage
-            Access to the sources, such as ``{"s3://bucket/": {...}}``. By default the storage is used that the sources
-            were opened with.
+            Access to the sources, such as ``{"s3://bucket/": {...}}``. Other URLs are read with the storage with which
+            the sources were opened.
 
         Returns
         -------
@@ -206,7 +207,7 @@ class VirtualAccessor(Targets, AccessorFacts):
         return dataset.assign_coords({k: v for k, v in changed.items() if k in self._dataset.coords})
 
     def to_group(self) -> ManifestGroup:
-        """Return the dataset as a plain group.
+        """Return the dataset as the group that :class:`virtualstack.ManifestStore` serves and that writers take.
 
         Returns
         -------
@@ -216,7 +217,7 @@ class VirtualAccessor(Targets, AccessorFacts):
         Raises
         ------
         WriterError
-            A variable holds letters that xarray would join to text when it reads what is written.
+            A variable is an array of single characters that xarray would join to text when it opens what is written.
 
         Examples
         --------
@@ -287,9 +288,10 @@ class VirtualAccessor(Targets, AccessorFacts):
         tolerance: Any = None,
         **indexers_kwargs: Any,
     ) -> xr.Dataset:
-        """Return the dataset with other labels; variables stay virtual, and no mask of their elements is made.
+        """Return the dataset with other labels. Variables stay virtual, and no chunk is read.
 
-        Values equal those of :meth:`xarray.Dataset.reindex` on the dataset that :meth:`open` returns.
+        Values equal those of :meth:`xarray.Dataset.reindex` on the dataset that :meth:`open` returns. Elements with a
+        new label are EMPTY: they have no bytes, and read as a fill value (docs/explanation/chunk-states.md).
 
         Parameters
         ----------
@@ -297,7 +299,8 @@ class VirtualAccessor(Targets, AccessorFacts):
             New labels by dimension. Indexes of these dimensions must be loaded.
         fill_value
             Decoded value of elements with a new label, or a map from variable to such a value. By default they are
-            missing: packed numbers get a stored number that decodes to NaN, and plain integers become floats.
+            missing: they decode to NaN or NaT. Integers without ``_FillValue`` become floats, as in xarray. Names of
+            variables that do not exist are ignored.
         method, tolerance
             Rule for labels without an exact match, as in :meth:`xarray.Dataset.reindex`.
 
@@ -309,7 +312,8 @@ class VirtualAccessor(Targets, AccessorFacts):
         Raises
         ------
         CombineError
-            A variable has no missing value, and needs a ``fill_value``; or a coordinate to reindex is virtual.
+            A variable has no missing value and needs a ``fill_value``: text, booleans, or packed integers without
+            ``_FillValue``. Or a coordinate to reindex is virtual.
         ValueError
             xarray cannot look up the labels.
 
@@ -338,14 +342,14 @@ class VirtualAccessor(Targets, AccessorFacts):
         raw: bool = False,
         storage: StorageLike = None,
     ) -> xr.Dataset:
-        """Return the dataset with other values in a region of a virtual variable.
+        """Write new values of a region into the file ``to``, and return a dataset that refers to them.
 
-        The source files do not change. New chunks go into a file of their own. Save the returned dataset under a new
-        name; existing references keep the old values.
+        The source files do not change. Save the returned dataset under a new name; existing references keep the old
+        values. For a vstack, use :meth:`virtualstack.Repository.write`, which keeps the new chunks in the store.
 
-        New chunks have the encoding of the variable's chunks if all of these have the same one and it can hold the
-        values without loss; kerchunk can then refer to them. Otherwise new chunks are compressed with zstd. Chunks that
-        the region covers in part are read and written whole.
+        New chunks have the encoding of the variable's chunks if all of these have the same encoding, and it keeps the
+        stored numbers without loss. Kerchunk can then refer to the new chunks. Otherwise they are compressed with zstd.
+        Chunks that the region covers in part are read and written whole.
 
         Parameters
         ----------
@@ -356,15 +360,15 @@ class VirtualAccessor(Targets, AccessorFacts):
             covered in full), a tuple of slices and integers, or ``...``.
         values
             Values of the region as ``xr.open_dataset`` returns them, or one value for all. They are packed like the
-            variable: with a ``scale_factor``, numbers are rounded to the nearest number that can be stored, and floats
-            to their dtype. A value that the variable cannot store is an error.
+            variable. With a ``scale_factor``, they are rounded to the nearest value that can be stored; floats are
+            rounded to their dtype. Any other value that the variable cannot store is an error.
         to
             Local path or URL of a new file for the chunks. The file must not exist.
         raw
             If true, ``values`` are stored numbers, and are not packed.
         storage
-            Access to the sources and to the new file, such as ``{"s3://bucket/": {...}}``. By default the storage is
-            used that the sources were opened with.
+            Access to the sources and to the new file, such as ``{"s3://bucket/": {...}}``. Other URLs are reached with
+            the storage with which the sources were opened.
 
         Returns
         -------

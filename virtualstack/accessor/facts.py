@@ -116,9 +116,9 @@ class AccessorFacts:
         )
 
     def report(self) -> pd.DataFrame:
-        """Return a table with one row for each variable, and one for each variable that the reader left out.
+        """Return a table with one row for each variable, and one for everything that was left out.
 
-        No chunk is read; references that were opened lazily are.
+        Chunks are not read. References that were opened lazily are read now.
 
         Returns
         -------
@@ -129,18 +129,21 @@ class AccessorFacts:
             ``variable``
                 Name of the variable, or its path in a tree.
             ``state``
-                ``virtual``, ``loaded``, ``inlined`` (the reader put values into the manifest), or ``packed``
-                (``unpack=True`` could not decode the variable). For what the reader could not take over it is
-                ``refused`` or ``noted``, and ``variable`` is then the path in the source.
+                ``virtual`` (the chunks stay in the sources), ``loaded`` (the values are in memory), ``inlined`` (the
+                reader put the values into the manifest, as INLINE chunks), or ``packed`` (the variable has stored
+                numbers, because ``unpack=True`` could not unpack it). Two states are about something that was left out.
+                ``refused`` is a variable, or a file that ``on_error="skip"`` skipped. ``noted`` is something without
+                values, such as a link or an attribute, or a remark. ``variable`` is then the path in the source, or the
+                URL of the file.
             ``form``
-                ``plain`` if every target can express the chunks as they are. Otherwise some of ``rectilinear`` (lengths
-                differ along an axis), ``mixed encodings``, ``unaligned`` (cut, strided, reversed or repeated) and
-                ``mixed fills``.
+                How regular the chunks are. ``plain``: all have one length, encoding and fill value, so that every
+                target takes them as they are. Otherwise some of ``rectilinear`` (lengths differ along an axis),
+                ``mixed encodings``, ``unaligned`` (cut, strided, reversed or repeated) and ``mixed fills``.
             ``chunks``
                 Number of chunks.
             ``kerchunk``
-                What ``to_kerchunk`` does with the variable: ``as it is``, ``inline``, or the ``rewrite`` budget that it
-                needs and for how many chunks.
+                What ``to_kerchunk`` does with the variable: ``as it is``, ``inline`` (all values are written into the
+                references), the ``rewrite`` budget that it needs and for how many chunks, or ``no`` and the reason.
             ``detail``
                 Shape, sources and codecs, and the differences between chunks with the number of chunks concerned.
 

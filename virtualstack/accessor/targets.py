@@ -19,7 +19,7 @@ class Targets:
 
     @abstractmethod
     def to_group(self) -> ManifestGroup:
-        """Return the plain group that writers and :class:`virtualstack.ManifestStore` take."""
+        """Return the group that :class:`virtualstack.ManifestStore` serves and that writers take."""
 
     def to_kerchunk(
         self,
@@ -42,11 +42,16 @@ class Targets:
 
         ``xr.open_dataset(target, engine="virtualstack")`` opens the references, and so does ``engine="kerchunk"``.
         References point to chunks in the source files, which must stay where they are. Loaded variables are stored in
-        the references, and so are INLINE chunks, whose values a reader has put into memory.
+        the references, and so are INLINE chunks, whose bytes are in the manifest itself.
 
         EMPTY chunks were never written and read as the fill value. ABSENT chunks should exist, and no source has them.
+        docs/explanation/chunk-states.md explains these states.
 
-        When to use: other programs read kerchunk references, or you want one file that needs no other software.
+        Three limits hold for chunks to which kerchunk cannot refer, each per variable. ``fill_budget`` is for chunks
+        without bytes, ``inline_limit`` for small variables, and ``rewrite`` for some chunks of larger ones. The error
+        names the limit to raise.
+
+        When to use: other programs read kerchunk references, or somebody without virtualstack must read the data.
         Alternatives: :meth:`to_vstack` takes every chunk as it is and has a history, and :meth:`to_icechunk` writes
         into an Icechunk repository.
 
@@ -57,27 +62,28 @@ class Targets:
             ``.parq``. With ``None``, the references are returned as a dict.
         storage
             Access to the sources and the target: credentials, endpoint and retries, such as ``{"s3://bucket/":
-            {...}}``. The storage that the sources were opened with is used, too.
+            {...}}``. Other URLs are reached with the storage with which the sources were opened.
         allow
-            URLs or paths that existing references may refer to when appending, in addition to the default places, as
-            for :func:`virtualstack.open_virtual_dataset`. References in a bucket, which others can write to, need it
-            for local files.
+            URLs or paths of files and folders that existing references may refer to when appending, besides the default
+            places: buckets, public web servers, and the server or bucket of the references. Local references may refer
+            to anything.
         relative
-            If true, locations of sources are written relative to the folder of the target, so that both can be moved
-            together. Only virtualstack resolves such locations.
+            If true, locations of sources are written relative to the folder of the target, so that you can move both
+            together. Only virtualstack resolves such locations; other programs need absolute ones, the default.
         fill_budget
-            Largest size in bytes of the EMPTY and ABSENT chunks of one variable that are written as values. Kerchunk
-            cannot leave such chunks out if their fill value is not a missing value.
+            Largest number of bytes per variable of EMPTY and ABSENT chunks that are written as values. A chunk that is
+            left out reads as the fill value, and xarray shows the fill value as missing. So if the fill value is a real
+            value, such as 0, these chunks must be written.
         inline_limit
-            Largest size in bytes of a variable that kerchunk cannot express and whose values are therefore read and
-            written into the references. An example is a time series whose chunks are longer than the files.
+            Largest size in bytes of a variable that is read and written into the references as a whole, because
+            kerchunk cannot express its chunks. An example is a time series whose chunks are longer than the files.
         rewrite
-            Budget for each variable of which kerchunk can refer to only a part of the chunks. The others are read,
-            encoded like most chunks of the variable, and written into the references. Use ``"1%"`` or ``0.01`` of the
-            stored bytes, or a size such as ``"64 MiB"``. If the budget does not suffice, nothing is read or written. By
-            default nothing is re-encoded, and such a variable is refused.
+            Largest size per variable of the chunks that are encoded again, if kerchunk can refer to only some of its
+            chunks. The other chunks are read, encoded like most chunks of the variable, and written into the
+            references. Use ``"1%"`` or ``0.01`` of the stored bytes, or a size such as ``"64 MiB"``. If it is too
+            small, nothing is read or written. By default nothing is encoded again, and such a variable is an error.
         absent
-            Treatment of ABSENT chunks: ``"fill"`` leaves them out like EMPTY chunks, and ``"raise"`` refuses them.
+            Treatment of ABSENT chunks: ``"fill"`` treats them like EMPTY chunks, and ``"raise"`` raises `WriterError`.
         append_dim
             Dimension to append along. By default new references are written, and existing ones are replaced. With a
             dimension, everything is checked before anything is written: the data must fit the existing references,
@@ -86,10 +92,10 @@ class Targets:
         ordered
             If true, labels along ``append_dim`` must ascend. This is the default.
         join
-            Alignment of coordinates along other dimensions when appending. ``"exact"`` requires the labels of the
-            existing references. ``"left"`` keeps the existing labels: other labels are left out, and labels that are
-            absent here become missing values. ``"outer"`` also accepts absent labels, and variables that only one side
-            has.
+            Treatment of labels along other dimensions when appending. ``"exact"``: they must be the existing labels.
+            ``"left"``: labels that are not among the existing ones are left out, and elements at labels that the data
+            lack are EMPTY and read as missing. ``"outer"``: such elements are EMPTY, too, but a new label is an error,
+            unlike in xarray. Only with ``"outer"`` may one side lack a variable, which is then ABSENT there.
         combine_options
             Options of appending as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -104,7 +110,7 @@ class Targets:
         ------
         WriterError
             Kerchunk cannot express a variable. The message names the variable and the reason, counts the chunks and
-            bytes that would be re-encoded, and names a budget that is large enough.
+            bytes that would be encoded again, and names a limit that is large enough.
         CombineError
             The data do not fit the existing references. The message shows both.
         SourceNotFoundError
@@ -194,24 +200,28 @@ class Targets:
             Part of the existing group that the data replace: ``{"time": slice(10, 20)}``, integers or slices by
             dimension, or ``"auto"`` to find it by labels. Its chunks must begin and end where chunks of the group do.
         storage
-            Access to the sources if values are read, such as ``{"s3://bucket/": {...}}``. By default the storage is
-            used that the sources were opened with.
+            Access to the sources if values are read, such as ``{"s3://bucket/": {...}}``. Other URLs are read with the
+            storage with which the sources were opened.
         inline_limit
-            Largest size in bytes of the values of a variable that is read and stored in the repository because Icechunk
+            Largest size in bytes of a variable that is read and stored in the repository as a whole, because Icechunk
             cannot express its chunks.
         rewrite
-            Budget for each variable of which Icechunk can refer to only a part of the chunks. The others are read,
-            re-encoded and stored in the repository. Use ``"1%"`` or ``0.01`` of the stored bytes, or a size such as
-            ``"64 MiB"``. By default nothing is re-encoded, and such a variable is refused.
+            Largest size per variable of the chunks that are encoded again, if Icechunk can refer to only some of its
+            chunks. The other chunks are read, encoded like most chunks of the variable, and stored in the repository.
+            Use ``"1%"`` or ``0.01`` of the stored bytes, or a size such as ``"64 MiB"``. By default nothing is encoded
+            again, and such a variable is an error.
         absent
-            Treatment of ABSENT chunks, which Icechunk cannot tell from EMPTY ones: ``"raise"`` is an error, and
+            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md).
+            Icechunk cannot tell them from EMPTY chunks, which were never written. ``"raise"`` raises `WriterError`, and
             ``"fill"`` leaves them out, so that they read as the fill value.
         ordered
             If true, labels along ``append_dim`` must ascend. This is the default.
         join
-            Alignment of coordinates along other dimensions when appending. ``"exact"`` requires the labels of the
-            group. ``"left"`` keeps the labels of the group: other labels are left out, and labels that are absent here
-            become missing values. ``"outer"`` also accepts absent labels, and variables that only one side has.
+            Treatment of labels along other dimensions when appending. ``"exact"``: they must be the existing labels.
+            ``"left"``: labels that are not among the existing ones are left out, and elements at labels that the data
+            lack are EMPTY and read as missing. ``"outer"``: such elements are EMPTY, too, but a new label is an error,
+            unlike in xarray. Only with ``"outer"`` may one side lack a variable, which is then ABSENT there; this also
+            needs ``absent="fill"``.
         combine_options
             Options of appending as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -289,7 +299,10 @@ class Targets:
     ) -> None:
         """Write a vstack, or add a snapshot to an existing one.
 
-        ``xr.open_dataset(target, engine="virtualstack")`` opens the store.
+        Datasets and trees have this method. ``xr.open_dataset(target, engine="virtualstack")`` opens one group of the
+        store, and ``xr.open_datatree`` all groups. Without ``append_dim``, ``region`` and ``mode="w"``, the store must
+        be new. Give at most one of these three; ``ordered`` and ``join`` need ``append_dim``, and ``combine_options``
+        needs ``append_dim`` or ``region``.
 
         Parameters
         ----------
@@ -297,21 +310,21 @@ class Targets:
             Local path or URL of the store, such as ``"x.vstack"``.
         storage
             Access to the store and the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``.
-            The storage that the sources were opened with is used, too.
+            Other URLs are reached with the storage with which the sources were opened.
         allow
-            URLs or paths that an existing store may refer to, in addition to the default places, as for
-            :meth:`virtualstack.Repository.open`. A store in a bucket, which others can write to, needs it for local
-            files.
+            URLs or paths of files and folders from which chunks may be read, besides the default places: buckets,
+            public web servers, and the folder that holds the store. A store that your account wrote may read from
+            everywhere, but not from local files if it is not local itself.
         mode
-            ``"w-"`` writes a new store. ``"w"`` makes the data the newest snapshot of a store that may exist already,
-            and keeps its earlier snapshots. Chunks that are already in the store are not written again. If the data
-            were opened from the newest snapshot, commits of others since then are kept; if both changed the same
-            variables, the call raises `ConflictError`. If the data were opened with ``at=``, they replace everything
-            since that snapshot.
+            ``"w-"`` writes a new store, or adds to an existing one by ``append_dim`` or ``region``. ``"w"`` makes the
+            data the newest snapshot of a store that may exist already, and keeps its earlier snapshots. Chunks that are
+            already in the store are not written again. If the data were opened from the newest snapshot, commits of
+            others since then are kept; if both changed the same variables, the call raises `ConflictError`. If the data
+            were opened with ``at=``, they replace everything since that snapshot.
         append_dim
-            Dimension to append along, in a new snapshot. Everything is checked first. Of the store, only coordinates
-            are read or written again. Variables without the dimension must be the same, and the attributes of the store
-            are kept.
+            Dimension to append along, in a new snapshot. Everything is checked first. Of the existing store, only the
+            coordinates are read and written again. Variables without the dimension must be the same, and the attributes
+            of the store are kept.
         region
             Part of the store that the data replace, in a new snapshot: ``{"time": slice(10, 20)}``, integers or slices
             by dimension, or ``"auto"`` to find it by labels. Its chunks must begin and end where chunks of the store
@@ -320,13 +333,16 @@ class Targets:
         ordered
             If true, labels along ``append_dim`` must ascend. This is the default.
         join
-            Alignment of coordinates along other dimensions when appending. ``"exact"`` requires the labels of the
-            store. ``"left"`` keeps the labels of the store: other labels are left out, and labels that are absent here
-            become missing values. ``"outer"`` accepts absent labels, but no others; variables that only one side has
-            are ABSENT on the other side.
+            Treatment of labels along other dimensions when appending. ``"exact"``: they must be the labels of the
+            store. ``"left"``: labels that the store lacks are left out, and elements at labels that the data lack are
+            EMPTY (without bytes; they read as missing). ``"outer"``: such elements are EMPTY, too, but a new label is
+            an error, unlike in xarray; :meth:`virtualstack.Repository.update` adds new labels. Only with ``"outer"``
+            may one side lack a variable, which is then ABSENT there: its data should exist, but have no source. See
+            docs/explanation/chunk-states.md.
         combine_options
-            ``compat``, ``combine_attrs`` and ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`. With
-            ``{"compat": "override"}``, values that must be the same are not compared.
+            Options of adding as a dict: ``compat``, ``combine_attrs`` and ``fill_value``, as in
+            :func:`virtualstack.open_virtual_mfdataset`. With ``{"compat": "override"}``, values that must be the same
+            are not compared.
         message
             Message of the snapshot, for the log.
         relative
@@ -336,19 +352,21 @@ class Targets:
         Raises
         ------
         WriterError
-            The store already exists, or cannot store an attribute.
+            The store already exists, and nothing says how to add to it; or it cannot store an attribute.
         CombineError
             The data do not fit the store. The message shows both.
         ChunkAlignmentError
             The chunks end elsewhere than those of the store, along another dimension or in a region.
         ConflictError
             Another writer has changed the same variables meanwhile.
+        ForbiddenLocationError
+            The store refers to a place that is not allowed.
         SourceNotFoundError
             The store to add to does not exist.
         StorageError
             The store cannot be written.
         ValueError
-            ``mode`` is not known, or options do not go together.
+            ``mode`` is not known, or options exclude each other or need one that is not given.
 
         See Also
         --------

@@ -81,13 +81,14 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             Chunks of dask arrays, as in :func:`xarray.open_datatree`: ``{}`` for dask arrays along stored chunks. By
             default no dask arrays are made.
         storage
-            Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. By default
-            the storage is used that the sources were opened with.
+            Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. Other URLs
+            are read with the storage with which the sources were opened.
         absent
-            Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
+            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
+            ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
-            Treatment of a source that has changed since it was scanned: ``"error"``, ``"warn"`` or ``"ignore"``. By
-            default reading it is an error.
+            Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
+            ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"group/name"``.
         decode_cf
@@ -99,8 +100,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
             how, and a map from names of variables decides for each one.
         decode_timedelta
-            If true, numbers in units such as ``"days"`` become time differences. By default only those do that xarray
-            has written as time differences. A :class:`xarray.coders.CFTimedeltaCoder` or a map may decide.
+            If true, numbers in units such as ``"days"`` become time differences. By default, only variables that xarray
+            wrote as time differences do. It also takes a :class:`xarray.coders.CFTimedeltaCoder`, or a map by variable.
         use_cftime
             If true, dates are ``cftime.datetime`` objects. xarray prefers
             ``decode_times=CFDatetimeCoder(use_cftime=True)``.
@@ -168,8 +169,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         names
             Path of a variable, such as ``"group/name"``, or several paths.
         storage
-            Access to the sources, such as ``{"s3://bucket/": {...}}``. By default the storage is used that the sources
-            were opened with.
+            Access to the sources, such as ``{"s3://bucket/": {...}}``. Other URLs are read with the storage with which
+            the sources were opened.
 
         Returns
         -------
@@ -199,7 +200,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         return self._changed(groups)
 
     def to_group(self) -> ManifestGroup:
-        """Return the tree as a plain group of groups.
+        """Return the tree as the group that :class:`virtualstack.ManifestStore` serves and that writers take.
 
         Returns
         -------
@@ -209,7 +210,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         Raises
         ------
         WriterError
-            A variable holds letters that xarray would join to text when it reads what is written.
+            A variable is an array of single characters that xarray would join to text when it opens what is written.
 
         Examples
         --------
@@ -272,9 +273,10 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         tolerance: Any = None,
         **indexers_kwargs: Any,
     ) -> xr.DataTree:
-        """Return the tree with other labels in each group that has the dimensions.
+        """Return the tree with other labels in each group that has at least one of the dimensions.
 
-        Groups that inherit a coordinate get its new labels, too. Variables stay virtual.
+        Groups that inherit a coordinate get its new labels, too. Variables stay virtual, and no chunk is read. Elements
+        with a new label are EMPTY: they have no bytes, and read as a fill value (docs/explanation/chunk-states.md).
 
         Parameters
         ----------
@@ -282,7 +284,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             New labels by dimension.
         fill_value
             Decoded value of elements with a new label, or a map from the path of a variable to such a value. By default
-            they are missing.
+            they are missing: they decode to NaN or NaT. Integers without ``_FillValue`` become floats, as in xarray.
+            Names of variables that do not exist are ignored.
         method, tolerance
             Rule for labels without an exact match, as in :meth:`xarray.Dataset.reindex`.
 
@@ -294,11 +297,12 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         Raises
         ------
         CombineError
-            A variable has no missing value, and needs a ``fill_value``; or a coordinate to reindex is virtual.
+            A variable has no missing value and needs a ``fill_value``: text, booleans, or packed integers without
+            ``_FillValue``. Or a coordinate to reindex is virtual.
         KeyError
             ``fill_value`` names a group that does not exist.
         ValueError
-            No group has a dimension, or xarray cannot look up the labels.
+            A dimension exists in no group, or xarray cannot look up the labels.
 
         Examples
         --------
@@ -335,9 +339,9 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         raw: bool = False,
         storage: StorageLike = None,
     ) -> xr.DataTree:
-        """Return the tree with other values in a region of a virtual variable.
+        """Write new values of a region into the file ``to``, and return a tree that refers to them.
 
-        The source files do not change. New chunks go into a file of their own, as in :meth:`VirtualAccessor.write`.
+        The source files do not change. New chunks are encoded as in :meth:`VirtualAccessor.write`.
 
         Parameters
         ----------
@@ -354,8 +358,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         raw
             If true, ``values`` are stored numbers, and are not packed.
         storage
-            Access to the sources and to the new file, such as ``{"s3://bucket/": {...}}``. By default the storage is
-            used that the sources were opened with.
+            Access to the sources and to the new file, such as ``{"s3://bucket/": {...}}``. Other URLs are reached with
+            the storage with which the sources were opened.
 
         Returns
         -------

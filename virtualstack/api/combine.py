@@ -30,8 +30,8 @@ def combine_datasets(
 ) -> xr.Dataset:
     """Combine virtual datasets that are already open.
 
-    The rules are those of :func:`open_virtual_mfdataset`. The call reads only the values of variables that must be the
-    same in all datasets, unless their references already prove it.
+    The datasets are joined as :func:`open_virtual_mfdataset` joins files. The call reads only the values of variables
+    that must be the same in all datasets, unless their references already prove it.
 
     Parameters
     ----------
@@ -45,23 +45,25 @@ def combine_datasets(
         a level with ``None``, datasets with different variables are merged. A dimension that no dataset has is new.
     join
         Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
-        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Labels that a dataset
-        lacks are EMPTY. With ``"outer"``, variables that a dataset lacks, and tiles without a dataset, are ABSENT.
+        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
+        a dataset lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a dataset
+        lacks, and places without a dataset, are ABSENT: their data should exist, but have no source. Both states are
+        explained in docs/explanation/chunk-states.md.
     tolerance
-        Largest difference at which coordinates count as equal, and also other floats that must be the same. The values
-        of the first dataset are used. It is a number, or a timedelta for dates.
+        Coordinates that differ by at most this count as equal; so do other floats that must be the same. The values of
+        the first dataset are used. It is a number, or a timedelta for dates.
     new_dim
-        New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
-        function of the dataset.
+        New dimensions by name, each with the source of its labels: a :class:`FromName` (of
+        ``dataset.encoding["source"]``), a :class:`FromAttribute`, or a function of the dataset.
     unpack
         ``"differing"`` unpacks the variables that the datasets pack differently. ``False`` unpacks none.
     combine_options
         Options of :func:`xarray.concat` as a dict, such as ``{"compat": "override"}``: ``data_vars``, ``coords``,
         ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
-        left out, and noted in ``.virtual.report()``.
+        left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
     storage
-        Access to the sources if values must be compared, such as ``{"s3://bucket/": {...}}``. By default the storage
-        that the datasets were opened with is used.
+        Access to the sources if values must be compared, such as ``{"s3://bucket/": {...}}``. Other URLs are read with
+        the storage with which the sources were opened.
 
     Returns
     -------

@@ -68,12 +68,13 @@ def open_virtual_mfdataset(
         a level with ``None``, files with different variables are merged. A dimension that no file has is new.
     join
         Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
-        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Labels that a file
-        lacks are EMPTY: they read as the fill value. With ``"outer"``, variables that a file lacks, and places without
-        a file, are ABSENT: their data are missing.
+        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
+        a file lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a file lacks,
+        and places without a file, are ABSENT: their data should exist, but have no source. Both states are explained in
+        docs/explanation/chunk-states.md.
     tolerance
-        Largest difference at which coordinates count as equal, and also other floats that must be the same in all
-        files. The values of the first file are used. It is a number, or a timedelta for dates.
+        Coordinates that differ by at most this count as equal; so do other floats that must be the same in all files.
+        The values of the first file are used. It is a number, or a timedelta for dates.
     preprocess
         Function that is applied to the dataset of each file, and returns a dataset. The URL of the file is
         ``dataset.encoding["source"]``.
@@ -94,8 +95,8 @@ def open_virtual_mfdataset(
         ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
         and a row in ``.virtual.report()``.
     cache
-        Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Calls
-        with other options, and :func:`scan` without these, have results of their own.
+        Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Results
+        are kept separately for each set of options, and separately from those of :func:`scan` with default options.
     progress
         ``True`` for a progress bar on stderr, or a function that is called with the number of finished files and the
         number of all files.
@@ -116,13 +117,13 @@ def open_virtual_mfdataset(
         If true, loaded and unpacked times become dates. This is the default.
     unsupported
         Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
-        manifest if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the
-        variable out, and names it in one warning and in ``report()``.
+        manifest, as INLINE chunks, if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises.
+        ``"skip"`` leaves the variable out, and names it in one warning and in ``report()``.
     inline_limit
         Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that files may refer to, in addition to the default places. References that
-        come over a network may refer to local files and private hosts only if ``allow`` names these.
+        URLs or paths of files and folders that the files may refer to, besides the default places: buckets, public web
+        servers, and the server or bucket of the file. Local files may refer to anything.
 
     Returns
     -------
@@ -134,12 +135,16 @@ def open_virtual_mfdataset(
     ------
     CombineError
         The files do not fit together. The message names the files, what differs and by how much, and what to do.
+    SourceNotFoundError
+        No file matches a pattern, or a file does not exist.
+    ForbiddenLocationError
+        A file refers to a place that is not allowed.
     ReaderError, StorageError
-        A file cannot be opened and ``on_error`` is ``"raise"``, no file can be opened, or no file matches a pattern.
+        A file cannot be opened and ``on_error`` is ``"raise"``, or no file can be opened.
     KeyError
         ``loadable_variables`` names a variable that no file has.
     TypeError
-        Options are about opening files, and only open datasets are given.
+        Options for opening files are given, but all items are datasets that are already open.
 
     See Also
     --------
@@ -267,10 +272,13 @@ def open_virtual_mfdatatree(
         a level with ``None``, files with different variables are merged.
     join
         Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
-        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`.
+        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
+        a file lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a file lacks,
+        and places without a file, are ABSENT: their data should exist, but have no source. Both states are explained in
+        docs/explanation/chunk-states.md.
     tolerance
-        Largest difference at which coordinates count as equal, and also other floats that must be the same in all
-        files. It is a number, or a timedelta for dates.
+        Coordinates that differ by at most this count as equal; so do other floats that must be the same in all files.
+        The values of the first file are used. It is a number, or a timedelta for dates.
     preprocess
         Function that is applied to the tree of each file, and returns a tree. The URL of the file is
         ``tree.encoding["source"]``.
@@ -290,14 +298,15 @@ def open_virtual_mfdatatree(
         ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
         and a row in ``.virtual.report()``.
     cache
-        Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
+        Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Results
+        are kept separately for each set of options, and separately from those of :func:`scan` with default options.
     progress
         ``True`` for a progress bar on stderr, or a function that is called with the number of finished files and the
         number of all files.
     reader
         Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
     group
-        Path of the group in each file that becomes the root of the tree. By default it is the root group.
+        Path of the group in each file that becomes the root of the tree. By default: the root group.
     storage
         Access to the files: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials of
         the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
@@ -309,13 +318,13 @@ def open_virtual_mfdatatree(
         If true, loaded and unpacked times become dates. This is the default.
     unsupported
         Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
-        manifest if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the
-        variable out, and names it in one warning and in ``report()``.
+        manifest, as INLINE chunks, if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises.
+        ``"skip"`` leaves the variable out, and names it in one warning and in ``report()``.
     inline_limit
         Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that files may refer to, in addition to the default places. References that
-        come over a network may refer to local files and private hosts only if ``allow`` names these.
+        URLs or paths of files and folders that the files may refer to, besides the default places: buckets, public web
+        servers, and the server or bucket of the file. Local files may refer to anything.
 
     Returns
     -------
@@ -327,10 +336,14 @@ def open_virtual_mfdatatree(
     ------
     CombineError
         A group is absent in some files, or groups do not fit together. A note on the error names the group.
+    SourceNotFoundError
+        No file matches a pattern, or a file does not exist.
+    ForbiddenLocationError
+        A file refers to a place that is not allowed.
     ReaderError, StorageError
-        A file cannot be opened and ``on_error`` is ``"raise"``, no file can be opened, or no file matches a pattern.
+        A file cannot be opened and ``on_error`` is ``"raise"``, or no file can be opened.
     TypeError
-        Options are about opening files, and only open trees are given.
+        Options for opening files are given, but all items are trees that are already open.
 
     See Also
     --------

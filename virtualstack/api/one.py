@@ -60,18 +60,17 @@ def open_virtual_dataset(
     unpack
         If true, the chunks of virtual variables decode to exactly the values of ``xr.open_dataset``: missing values,
         scale and offset, ``_Unsigned`` and times are applied. Files that pack differently can then be joined. A
-        variable without a fixed dtype after decoding (text, dates of other calendars) stays as it is stored, and is
-        ``packed`` in ``report()``. Reading a date outside the years 1677 to 2262 then raises an error.
+        variable without a fixed dtype after decoding (text, dates of other calendars) stays packed, as it is stored,
+        and is ``packed`` in ``report()``. Reading a date outside the years 1677 to 2262 then raises an error.
     unsupported
         Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
-        manifest if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the
-        variable out, and names it in one warning and in ``report()``.
+        manifest, as INLINE chunks, if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises.
+        ``"skip"`` leaves the variable out, and names it in one warning and in ``report()``.
     inline_limit
         Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the source may refer to, in addition to the default places. By default,
-        references that come over a network may refer to their own web server or bucket, to any bucket, and to public
-        web servers. They may refer to local files and private hosts only if ``allow`` names these.
+        URLs or paths of files and folders that the source may refer to, besides the default places: buckets, public web
+        servers, and the server or bucket of the source. A local source may refer to anything.
 
     Returns
     -------
@@ -85,6 +84,10 @@ def open_virtual_dataset(
     ReaderError
         No reader knows the file, the file is damaged, or a variable cannot be referenced. The message names the
         variable and what to do.
+    GroupNotFoundError
+        The group does not exist.
+    ForbiddenLocationError
+        The source refers to a place that is not allowed.
     StorageError
         The source cannot be read.
 
@@ -144,7 +147,7 @@ def open_virtual_datatree(
     reader
         Name of a reader (see :func:`list_readers`), or a reader with options. By default the reader is detected.
     group
-        Path of the group that becomes the root of the tree. By default it is the root group of the file.
+        Path of the group that becomes the root of the tree. By default: the root group of the file.
     storage
         Access to the source: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``, or an obstore or
         fsspec object. The dataset carries it along and uses it when values are read later.
@@ -158,13 +161,13 @@ def open_virtual_datatree(
         scale and offset, ``_Unsigned`` and times are applied.
     unsupported
         Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
-        manifest if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the
-        variable out, and names it in one warning and in ``report()``.
+        manifest, as INLINE chunks, if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises.
+        ``"skip"`` leaves the variable out, and names it in one warning and in ``report()``.
     inline_limit
         Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the source may refer to, in addition to the default places. See
-        :func:`open_virtual_dataset` for these.
+        URLs or paths of files and folders that the source may refer to, besides the default places: buckets, public web
+        servers, and the server or bucket of the source. A local source may refer to anything.
 
     Returns
     -------
@@ -177,6 +180,10 @@ def open_virtual_datatree(
     ReaderError
         No reader knows the file, the file is damaged, its groups do not form one tree, or a variable cannot be
         referenced. The message says what to do.
+    GroupNotFoundError
+        The group does not exist.
+    ForbiddenLocationError
+        The source refers to a place that is not allowed.
     StorageError
         The source cannot be read.
 

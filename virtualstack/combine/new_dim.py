@@ -25,10 +25,11 @@ __all__ = ["FromAttribute", "FromName", "Labelling", "check_labellings", "make_l
 class FromName:
     r"""The label of a file from its name: the text that a regular expression matches.
 
-    If no file name has a match, the expression is applied to the whole URLs of all files.
+    The expression is searched in the names of the files; if no name has a match, in their whole URLs. A file without a
+    match is an error.
 
-    When to use: if the names of the files differ in the label. Alternatives: :class:`FromAttribute`, or a function of
-    the dataset.
+    When to use: if the label of a file, such as its date, is in the name of the file. Alternatives:
+    :class:`FromAttribute`, or a function of the dataset.
 
     Parameters
     ----------
