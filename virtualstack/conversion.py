@@ -69,18 +69,21 @@ def convert(
     unsupported
         If ``"skip"``, a variable that the reader refuses is left out and named in a warning; otherwise it is an error.
     relative
-        If true, the locations of sources are written relative to the target.
+        If true, the locations of sources are written relative to the target, so that you can move both together.
     fill_budget, inline_limit, rewrite
         Limits for kerchunk references and Icechunk if they must hold values because they cannot point to chunks: as in
         ``vds.virtual.to_kerchunk``. A vstack can point to all chunks. ``inline_limit`` also limits the values of each
         variable of the source that cannot be described by byte ranges.
     absent
-        If ``"fill"``, ABSENT chunks read as the fill value in forms that cannot distinguish them from EMPTY chunks (all
-        but vstacks); otherwise they are an error there.
+        Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md), if the
+        target cannot distinguish them from EMPTY chunks, which were never written. Only vstacks can. ``"fill"`` leaves
+        them out, so that they read as the fill value, and ``"raise"`` raises `WriterError`.
     message
         Message of the snapshot in the log of a store.
     allow
-        URLs that the source may refer to; see :func:`virtualstack.open_virtual_dataset`.
+        URLs or paths of files and folders that the source may refer to, besides the default places: buckets, public web
+        servers, and the server or bucket of the source. A local source may refer to anything; vstacks have the rule of
+        :meth:`virtualstack.Repository.open`.
 
     Returns
     -------

@@ -140,7 +140,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             URL or path of references, of a store or of a file, a dict of kerchunk references, or a
             :class:`ManifestGroup`.
         group
-            Path of the group to open. By default it is the root.
+            Path of the group to open. By default: the root group.
         reader
             Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default the reader is
             detected.
@@ -151,14 +151,14 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
         unsupported
-            Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values at once if
+            Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values now if
             they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the variable out,
             and names it in a warning.
         inline_limit
             Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
         at
-            Snapshot of a vstack: its number, ``-1`` for the newest, or a time at which it was the newest (ISO 8601, UTC
-            if it has no time zone). By default it is the newest.
+            Snapshot of a vstack: its number from 0, ``-1`` for the newest, or a time, which means the snapshot that was
+            the newest then (ISO 8601, in UTC if it has no time zone). By default: the newest snapshot.
         allow
             URLs or paths of files and folders that a store or references may refer to, besides the default places:
             buckets, public web servers, and the own folder or server. Local references may refer to anything.
@@ -269,7 +269,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         filename_or_obj
             The same as in :meth:`open_dataset`.
         group
-            Path of the group below which groups are opened. By default it is the root.
+            Path of the group below which groups are opened. By default: the root group.
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
         reader, storage, unsupported, inline_limit, at, allow, absent, stale
@@ -354,7 +354,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         filename_or_obj
             The same as in :meth:`open_dataset`.
         group
-            Path of the group that becomes the root of the tree. By default it is the root.
+            Path of the group that becomes the root of the tree. By default: the root group.
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
         reader, storage, unsupported, inline_limit, at, allow, absent, stale

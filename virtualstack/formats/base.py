@@ -39,21 +39,23 @@ class ReadOptions:
     Parameters
     ----------
     group
-        Path of the only group that is wanted, such as ``"science/grids"``; a reader may leave out arrays of other
-        groups. ``None`` means all groups.
+        Path of the only group that is opened, such as ``"science/grids"``; a reader may leave out arrays of other
+        groups. With ``None``, all groups are read, and functions that return one dataset open the root group.
     is_tree
-        If true, a tree is wanted from a format without groups, whose fields may form one dataset or a tree. ``None``
-        means a tree only if the fields do not form a dataset.
+        Form of a file without groups whose fields may be one dataset or a tree, such as GRIB. If true, a tree. If
+        false, one dataset, or an error. If ``None``, a tree only if the fields do not fit into one dataset.
     is_part
-        If true, the result of an :class:`Assembler` is a part, which is later assembled with parts of other sources.
+        If true, a reader that makes one dataset of many files (an :class:`Assembler`, such as GRIB) returns only the
+        part of each file, to be assembled later. Functions that open many files set it; you need not.
     drop_variables
         Variables that are not read: by name in any group, or by path (``"/science/winds"``) in a single group.
     inline_limit
-        Maximum bytes of values that a variable without a byte-range form may put into the manifest; 0 for no values. A
-        larger variable becomes a :class:`~virtualstack.manifests.Refusal` of the group.
+        Largest size of the inlined values of one variable that cannot be expressed as byte ranges, in bytes; 0 for no
+        values. A larger variable is refused: it becomes a :class:`~virtualstack.manifests.Refusal` of its group, for
+        which functions that open files raise an error.
     allow
-        URLs and paths that a source may refer to, in addition to those that are always allowed: see
-        :class:`~virtualstack.storage.Permission`.
+        Absolute URLs of files and folders that a source may refer to, besides the default places: buckets, public web
+        servers, and the server or bucket of the source. A local source may refer to anything.
 
     Examples
     --------

@@ -190,7 +190,7 @@ _HTML = (b"<!doctype html", b"<html", b"<?xml")
 
 
 def list_readers() -> tuple[Format, ...]:
-    """Return the known formats: the built-in formats, then the formats of installed plugins.
+    """Return the known formats, first the built-in ones, then those of plugins; ``reader=`` takes the ``name`` of each.
 
     Examples
     --------

@@ -58,10 +58,11 @@ class Icechunk:
     """Reader of an Icechunk repository: of a branch, a tag or a snapshot.
 
     Virtual chunks refer to their sources, and chunks of the repository to its own files. Chunks that Icechunk keeps in
-    its manifests become INLINE. The chunks of a variable are looked up when they are first needed.
+    its manifests become INLINE: their bytes are in the manifest itself (docs/explanation/chunk-states.md). The chunks
+    of a variable are looked up when they are first needed; the manifest files of the repository are read then.
 
-    A source that changed after it was referred to is not read, as in Icechunk: its etag or modification time is
-    compared. The manifest files of the repository are read for these checksums.
+    As in Icechunk, a source that changed after its references were made is not read: if its etag or modification time
+    differs, reading raises `SourceChangedError`.
 
     When to use: to open another branch than ``"main"``, a tag or a snapshot. Otherwise the URL is enough.
 

@@ -223,7 +223,7 @@ class Kerchunk:
     Parameters
     ----------
     masks_fill_value
-        If true, ``fill_value`` of zarr v2 metadata also is the attribute ``_FillValue``, so that equal values are
+        If true, ``fill_value`` of zarr v2 metadata is treated as ``_FillValue``: values that are equal to it are
         missing, as in xarray. Set it to false for references whose ``fill_value`` is a mere default, such as 0.
 
     Examples

@@ -224,7 +224,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         return self.shape[0]
 
     def in_memory(self) -> ChunkManifest:
-        """Return the whole manifest in memory."""
+        """Return all entries; if the references were opened lazily, read them now. No chunk is read."""
         if isinstance(self.manifest, ChunkManifest):
             return self.manifest
         return self.manifest.read(tuple(slice(0, n) for n in self.manifest.shape))
@@ -324,7 +324,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         return reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
     def copy(self, order: str = "C") -> ManifestArray:
-        """Return the array itself, which cannot change."""
+        """Return the array itself, which cannot change; ``order`` has no effect."""
         return self
 
     def astype(
@@ -332,19 +332,19 @@ class ManifestArray(NDArrayOperatorsMixin):
     ) -> ManifestArray:
         """Cast to another dtype: chunks are cast when they are read.
 
-        Values are cast as in numpy: integers wrap, and fractions are cut off. A float that no integer can hold (NaN,
-        infinity) is an error when it is read. ``order``, ``subok`` and ``copy`` have no effect.
+        Values are cast as in numpy: integers wrap, and fractions are cut off. Unlike in numpy, a float that no integer
+        can hold (NaN, infinity) is an error when it is read. ``order``, ``subok`` and ``copy`` have no effect.
 
         Raises
         ------
         CombineError
-            One of these holds:
+            One of these holds, also with ``casting="unsafe"``:
 
             - ``casting`` does not allow the cast (see :func:`numpy.can_cast`).
-            - The dtypes are neither both numbers nor both text that gets longer, or complex numbers would lose a part.
+            - The cast is not from numbers to numbers or from text to longer text, or it is from complex to real.
             - The array is packed: stored numbers have no meaning in another dtype. Floats whose attributes only mark
               missing values or name units can be cast to wider floats.
-            - A cell without a chunk reads as a value that the dtype cannot hold.
+            - The fill value of an EMPTY or ABSENT cell does not fit into the dtype.
         """
         wanted = np.dtype(dtype)
         if wanted.metadata and "virtualstack" in wanted.metadata:

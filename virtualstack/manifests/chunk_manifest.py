@@ -27,7 +27,7 @@ An EMPTY or ABSENT entry has the row of its fill value in ``encoding``.
 """
 
 EMPTY, ABSENT, INLINE, FIRST = 0, 1, 2, 3
-"""Codes in ``location``: never written; expected but missing; in the heap; first row of the locations."""
+"""Codes in ``location``: never written; expected, but no source has it; bytes in ``inline``; row 0 of the sources."""
 
 MAX_SPARE_ROWS = 16
 """Number of table rows that are kept although no chunk uses them."""
@@ -35,30 +35,31 @@ MAX_SPARE_ROWS = 16
 
 @dataclass(frozen=True, eq=False)
 class ChunkManifest:
-    """Entries of a chunk grid, with the tables that their codes point into.
+    """One entry for each cell of a chunk grid, and the tables to which the entries refer.
 
-    When to use: in a reader, to list where each chunk is.
+    When to use: in a reader, to list where each chunk is. :meth:`from_arrays`, :meth:`from_dict` and :meth:`from_bytes`
+    make one, and :class:`ManifestArray` takes it. docs/explanation/chunk-states.md explains EMPTY, ABSENT and INLINE.
 
     Parameters
     ----------
     entries
-        Entries of dtype :data:`ENTRY`, with the shape of the chunk grid. They become read-only.
+        Array of dtype :data:`ENTRY` in the shape of the chunk grid, read-only from now on. The field ``location`` is 0
+        (EMPTY), 1 (ABSENT), 2 (INLINE), or for a byte range 3 (:data:`FIRST`) plus the row of its source.
+    fills
+        Table of fill values; row 0 is that of the array. For EMPTY and ABSENT entries, ``encoding`` is a row of it.
+    encodings
+        Table of encodings. For INLINE entries and byte ranges, the field ``encoding`` is a row of it.
+    locations
+        Table of sources.
     starts
         Element of the decoded chunk where each cell begins: int64, same shape. ``None`` if all are 0.
-    locations
-        Table of sources; row i has code ``i + FIRST``.
-    encodings
-        Table of encodings; row i has code i.
-    fills
-        Table of fill values. Row 0 is the fill value of the array. EMPTY and ABSENT entries have their row in
-        ``encoding``.
     inline
-        Heap of bytes; offset and length of an INLINE entry point into it.
+        Bytes of all INLINE chunks. Offset and length of an INLINE entry are a range of it.
 
     Raises
     ------
     ManifestError
-        Shapes or dtypes do not match, or there is no fill. :meth:`validate` checks the entries.
+        Shapes or dtypes do not match, or there is no fill. Only :meth:`validate` checks the entries.
 
     Examples
     --------
@@ -121,12 +122,12 @@ class ChunkManifest:
         starts: ArrayLike | None = None,
         inline: bytes = b"",
     ) -> ChunkManifest:
-        """Make a manifest from whole arrays; a negative length marks an EMPTY chunk.
+        """Make a manifest from arrays of offsets and lengths.
 
         Parameters
         ----------
         offsets, lengths
-            Offsets and lengths in bytes; their common shape is the shape of the chunk grid.
+            Offsets and lengths in bytes, in the shape of the chunk grid. A negative length makes an EMPTY entry.
         location
             The source of all chunks, or the table of sources.
         encoding
@@ -134,12 +135,10 @@ class ChunkManifest:
         fill
             Fill value of the array.
         location_codes, encoding_codes
-            Codes as in ``location`` of :data:`ENTRY`, and rows of the table of encodings. By default, the first of
-            each.
-        starts
-            First element of each cell in its decoded chunk; see :class:`ChunkManifest`.
-        inline
-            Heap of INLINE entries.
+            For each cell: the code of its source, ``FIRST`` plus its row, or EMPTY, ABSENT or INLINE; and the row of
+            its encoding. By default all cells have the first source and the first encoding.
+        starts, inline
+            The same as in :class:`ChunkManifest`.
 
         Raises
         ------
@@ -194,7 +193,7 @@ class ChunkManifest:
             Mapping of keys to chunks. A key is an index in the grid joined by ``separator``; for a scalar it is
             ``"0"`` or ``""``.
         shape
-            Shape of the chunk grid, in cells.
+            Number of cells along each axis of the chunk grid.
         encoding, fill
             Encoding of all chunks, and fill value of the array.
         separator
@@ -221,7 +220,7 @@ class ChunkManifest:
 
     @classmethod
     def empty(cls, shape: Iterable[int], fill: Fill, /, *, code: int = EMPTY) -> ChunkManifest:
-        """Make a manifest without chunks; ``shape`` in cells, ``code`` EMPTY or ABSENT."""
+        """Make a manifest without chunks; ``shape`` is that of the chunk grid, and ``code`` is EMPTY or ABSENT."""
         entries = np.zeros(tuple(shape), ENTRY)
         entries["location"] = code
         return cls(entries=entries, fills=(fill,))
@@ -230,7 +229,7 @@ class ChunkManifest:
     def from_bytes(
         cls, chunks: Sequence[bytes], *, shape: Sequence[int], encoding: ChunkEncoding, fill: Fill
     ) -> ChunkManifest:
-        """Make a manifest of INLINE chunks; ``chunks`` in C order of the grid, ``shape`` in cells."""
+        """Make a manifest of INLINE chunks from their encoded bytes in C order; ``shape`` is that of the chunk grid."""
         lengths = np.array([len(chunk) for chunk in chunks], np.int64).reshape(tuple(shape))
         offsets = (np.cumsum(lengths.reshape(-1)) - lengths.reshape(-1)).reshape(tuple(shape))
         return cls.from_arrays(
@@ -314,7 +313,7 @@ class ChunkManifest:
         )
 
     def validate(self) -> None:
-        """Check entries against tables and encodings against the grid; for manifests from outside.
+        """Check the entries, and also the encodings against the grid; for manifests from outside.
 
         :class:`ManifestArray` checks cells against chunks, because it knows the grid.
 
@@ -331,13 +330,13 @@ class ChunkManifest:
                 )
 
     def validate_entries(self) -> None:
-        """Check every entry against its tables.
+        """Check every entry against the tables; :meth:`validate` also checks the encodings.
 
         Raises
         ------
         ManifestError
-            A code is beyond its table, an offset or length is negative, a range ends past its source or the heap, or an
-            EMPTY or ABSENT entry has an offset, length or start.
+            A code is beyond its table, an offset or length is negative, a byte range ends after the end of its source
+            or of ``inline``, or an EMPTY or ABSENT entry has an offset, length or start.
         """
         unknown = np.iinfo(np.int64).max
         sizes = [0, 0, len(self.inline)] + [unknown if x.size is None else x.size for x in self.locations]
@@ -377,7 +376,7 @@ class ChunkManifest:
     def rename(self, change: Mapping[str, str] | Callable[[str], str], /) -> ChunkManifest:
         """Rename sources by a mapping from old URL to new, or by a function of the URL; entries do not change.
 
-        A renamed source is a copy: its size must be the same, but its etag and modification time may differ.
+        The new file must be a copy. When it is read, its size is compared, but not its etag and modification time.
 
         Raises
         ------
@@ -391,7 +390,7 @@ class ChunkManifest:
         return replace(self, locations=tuple(moved))
 
     def compact(self) -> ChunkManifest:
-        """Drop table rows that no entry uses, and bytes of the heap that no entry shows.
+        """Drop rows of all tables that no entry uses, and inline bytes as :meth:`compact_heap` does.
 
         The first fill stays: it is the fill value of the array. Rows keep their order.
         """
@@ -418,7 +417,7 @@ class ChunkManifest:
         )
 
     def compact_heap(self) -> ChunkManifest:
-        """Drop bytes of the heap that no entry shows; equal chunks are kept once."""
+        """Drop inline bytes that no entry uses; if there are any, equal INLINE chunks are also stored only once."""
         entries = self.entries.copy()
         return replace(self, entries=entries, inline=self._compact_heap(entries))
 

@@ -99,7 +99,8 @@ class ChunkEncoding:
 class Fill:
     """A fill value, compared by its bytes: NaN equals NaN, and -0.0 is not 0.0.
 
-    When to use: in a reader, for the value of cells that have no bytes.
+    When to use: in a reader, for the value of EMPTY and ABSENT chunks, which have no bytes. Make it by
+    :meth:`from_value` or :meth:`zero`.
 
     Parameters
     ----------
@@ -122,10 +123,10 @@ class Fill:
 
     @classmethod
     def from_value(cls, value: object, dtype: np.dtype[Any] | str | type, /) -> Fill:
-        """Return a value as a fill of a dtype, without a change of the value.
+        """Return a value as a fill of a dtype. Only a float dtype may round it.
 
-        Numbers among floats are rounded, as numpy rounds Python's floats. Text among bytes must be ASCII.
-        Bytes among text are UTF-8. An integer among text becomes its digits, as in numpy.
+        If the dtype is a float, a number is rounded to it, as in numpy. If it is bytes, text must be ASCII. If it is
+        text, bytes are decoded as UTF-8, and an integer becomes its digits, as in numpy.
 
         >>> import virtualstack as vs
         >>> vs.Fill.from_value(-1, "int16").value
@@ -134,7 +135,7 @@ class Fill:
         Raises
         ------
         ManifestError
-            The dtype cannot hold the value without a change.
+            The dtype cannot hold the value. For example, it would become another integer or infinity.
         """
         dtype = native(np.dtype(dtype))
         try:

@@ -18,7 +18,7 @@ __all__ = ["ManifestGroup", "ManifestNode", "Refusal", "text_arrays", "unnamed_c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A variable, link or attribute that a reader could not take over, and why.
+    """A variable, link or attribute that a reader could not take over as it is, and why.
 
     Parameters
     ----------

@@ -75,9 +75,9 @@ class ScanResult(Sequence[ManifestGroup]):
     Parameters
     ----------
     groups
-        One group for each source that could be described.
+        One group of references for each file that could be read.
     errors
-        Pairs of URL and error for sources that could not be described.
+        Pairs of URL and error for files that could not be read. :attr:`failures` shows them as a table.
     urls
         Absolute URL of the source of each group.
     reader, storage, options
@@ -130,8 +130,8 @@ class ScanResult(Sequence[ManifestGroup]):
         """Open the groups as virtual datasets, which :func:`virtualstack.combine_datasets` joins.
 
         Only the values of loadable variables are read. Each dataset names its source in ``dataset.encoding["source"]``.
-        The option ``options=`` of the scan has decided which group is opened, which variables are dropped and how much
-        may be inlined.
+        The option ``options=`` of the scan has decided which group of each file is opened (by default the root group),
+        which variables are dropped, and which values are INLINE: those that fit in its ``inline_limit``.
 
         Parameters
         ----------
@@ -143,8 +143,9 @@ class ScanResult(Sequence[ManifestGroup]):
             If true, virtual variables are decoded as ``xr.open_dataset`` decodes them: missing values, scale and
             offset, and times.
         unsupported
-            Treatment of variables that the reader refused. ``"skip"`` leaves them out with a warning; any other value
-            raises.
+            Treatment of variables that the reader refused: it found no byte ranges for them, and their values did not
+            fit in ``inline_limit`` of the scan or cannot be INLINE. ``"skip"`` leaves them out with a warning. Both
+            ``"inline"`` and ``"raise"`` raise `UnsupportedFeatureError`, because nothing is inlined after the scan.
         on_error
             Treatment of a group that cannot be opened: ``"raise"`` raises its error, and ``"skip"`` leaves it out with
             a warning that names it.
@@ -152,16 +153,16 @@ class ScanResult(Sequence[ManifestGroup]):
         Returns
         -------
         list of xarray.Dataset
-            One dataset for each group, in the same order. If the groups :attr:`are_parts_of_one`, the list has one
-            dataset of all.
+            One dataset for each file, in the same order. If the files are parts of one dataset (see
+            :attr:`are_parts_of_one`), the list has only this dataset.
 
         Raises
         ------
         ValueError
             ``unsupported`` or ``on_error`` has an unknown value.
         ReaderError, StorageError
-            A variable was refused, or values cannot be read or decoded. With ``on_error="skip"``, this holds for all
-            groups.
+            A variable was refused, or values cannot be read or decoded. With ``on_error="skip"``, this error is raised
+            only if no group can be opened.
 
         Examples
         --------

@@ -124,21 +124,22 @@ def survey(
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
         ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
     cache
-        Directory or URL that keeps scan results. A later call reads only files that are new or have changed.
+        Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Results
+        are kept separately from those of :func:`virtualstack.open_virtual_mfdataset`, whose options differ.
     progress
         ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
     dim
-        Dimension along which the files follow each other. By default it is the first of these that the data variables
-        of most files have: an unlimited dimension with times, an unlimited one with a coordinate, any dimension with
-        times, an unlimited one without a coordinate.
+        Dimension along which the files follow each other. By default it is chosen among the dimensions that the data
+        variables of most files have, in this order: an unlimited one with times, an unlimited one with another
+        coordinate, any one with times, any unlimited one. If there is none, a scalar time of most files is chosen.
     allow
-        URLs or paths that the files may refer to, in addition to the default places of
-        :func:`virtualstack.open_virtual_dataset`.
+        URLs or paths of files and folders that the files may refer to, besides the default places: buckets, public web
+        servers, and the server or bucket of the file. Local files may refer to anything.
 
     Returns
     -------
     Survey
-        Tables of eras, outliers, duplicates, gaps and failures. Print it for a summary.
+        Tables of files, eras, variables, outliers, duplicates, gaps, failures and more. Print it for a summary.
 
     Raises
     ------

@@ -30,47 +30,48 @@ class Survey:
         Dimension along which files follow each other. If no dimension was found, it is ``None``, and files are in the
         given order.
     table
-        One row for each file: ``url``, ``series``, ``era``, ``is_outlier``, ``steps`` (length along ``dim``), ``first``
-        and ``last`` (first and last coordinate value as text), ``size`` (bytes, if known), and ``variables`` (their
-        number).
+        One row for each file: ``url``, ``series``, ``era``, ``is_outlier``, ``steps`` (its length along ``dim``),
+        ``first`` and ``last`` (its first and last coordinate value, in the order of the file), ``size`` (its bytes, if
+        known), and ``variables`` (the number of its variables). Coordinate values are text in all tables.
     eras
-        One row for each era: ``series``, ``era``, ``first`` and ``last`` (least and greatest coordinate value),
-        ``files`` and ``outliers`` (their numbers), ``first_url``, ``last_url``, and ``changes`` since the era before.
-        For text coordinates, ``first`` is from the first file, and ``last`` from the last file.
+        One row for each era: ``series``, ``era``, ``first`` and ``last`` (least and greatest coordinate value of its
+        files), ``files`` and ``outliers`` (number of each), ``first_url``, ``last_url``, and ``changes`` since the era
+        before. If the coordinate is text, ``first`` is from the first file, and ``last`` from the last file.
     variables
         One row for each ``property`` of a ``variable`` (empty for the file itself): ``values`` (number of different
-        values), ``most`` (the most frequent value), ``files`` (number of files with that value), ``changes`` (how often
-        neighbours differ), ``varies`` (if true, there are too many changes to make eras), and ``first_url`` (the first
-        file with another value).
+        values of the property), ``most`` (the most frequent one), ``files`` (number of files that have it), ``changes``
+        (how often neighbours differ), ``varies`` (if true, there are too many changes to make eras), and ``first_url``
+        (the first file that has another value).
     outliers
         One row for each file that differs from its neighbours: ``url``, ``first`` (its least coordinate value), and
         ``differs`` (the differences).
     duplicates
-        One row for each pair of files with common values: ``url``, ``other``, ``kind``, and ``values`` (the number of
-        common values). ``kind`` is one of:
+        One row for each pair of files with common coordinate values: ``url``, ``other``, ``kind``, and ``values`` (the
+        number of common values). ``kind`` is one of:
 
-        - ``"same values"``: all values of the coordinate are the same. A file is paired with the first file that has
-          its values, and is in no other pair. ``"same values, size and etag"`` is most probably a copy.
+        - ``"same values"``: all coordinate values are the same. A file is paired with the first file that has its
+          values, and is in no other pair. ``"same values, size and etag"`` is most probably a copy.
         - ``"overlap"``: the files share some values.
-        - ``"repeats"``: the file, which is also ``other``, has values more than once.
-        - ``"same size and etag"``: neither file has values, so that only size and etag are known.
+        - ``"repeats"``: one file has some values more than once; ``other`` is the same file as ``url``.
+        - ``"same size and etag"``: neither file has coordinate values, so that only size and etag are known.
 
         ``", other place"`` is added if another coordinate differs (tiles, members), and ``", place unknown"`` if a
         coordinate that may differ could not be read.
     has_all_pairs
-        If true, ``duplicates`` has all pairs of files that overlap. If these are very many, each file is only paired
-        with the nearest file before it, and the nearest file after it, that it overlaps.
+        If true, ``duplicates`` has all pairs of files that overlap. It is false if there are too many. Each file is
+        then paired only with the nearest overlapping file before it, and the nearest one after it.
     interleaved
-        One row for each pair of files, ``url`` and ``other``, whose ranges overlap without a common value (even days,
-        odd days). The second file begins before the first has ended. The first is the file that ends last among all
-        earlier files.
+        One row for each file that begins before an earlier file has ended, and has no value in common with it, such as
+        even days and odd days. ``other`` is this file. ``url`` is the file that ends last among all files that begin
+        earlier.
     gaps
-        One row for each gap in regular steps: ``series``, ``after``, ``before``, and ``steps`` (how many are missing).
+        One row for each gap in regular steps, ``missing`` in the printed text: ``series``, ``after`` and ``before``
+        (the coordinate values around the gap), and ``steps`` (the number of missing steps).
     irregular
         One row for each reason why the gaps of a series are not known, or not all known: ``series``, ``reason``.
     failures
-        One row for each file that could not be described, or whose coordinate could not be read: ``url``, ``error``,
-        ``message``.
+        One row for each file that could not be read, or whose coordinate could not be read: ``url``, ``error`` (class
+        of the error), ``message``.
 
     Examples
     --------

@@ -50,12 +50,13 @@ class VStack:
     Parameters
     ----------
     at
-        Number of the snapshot (``-1`` is the newest, ``-2`` the one before it), or a time at which it was the newest:
-        ISO 8601 or `numpy.datetime64`, in UTC if it has no time zone, or a `datetime` with a time zone. The default is
-        the newest.
+        Number of the snapshot, or a time. Numbers begin at 0; ``-1`` is the newest snapshot, ``-2`` the one before it.
+        A time means the snapshot that was the newest then: a text in ISO 8601 or a `numpy.datetime64`, in UTC if it has
+        no time zone, or a `datetime` with a time zone. The default is the newest snapshot.
     allow
-        URLs of folders and files that chunks may be read from, in addition to the locations that every store may name:
-        see :mod:`~virtualstack.storage.permission`.
+        URLs or paths of files and folders from which chunks may be read, besides the default places: buckets, public
+        web servers, and the folder that holds the store. A store that your account wrote may read from everywhere, but
+        not from local files if it is not local itself.
 
     Examples
     --------
@@ -101,7 +102,7 @@ def snapshot_group(
     snapshot
         The snapshot.
     allow
-        Locations that the store may read, in addition to the locations that every store may name.
+        URLs or paths of files and folders from which chunks may be read, besides the default places.
     options
         Options of the reader, including the variables to drop.
     is_chosen

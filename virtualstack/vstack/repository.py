@@ -47,7 +47,7 @@ class Repository(Maintenance):
     snapshot
         The snapshot that is read, and that changes are based on.
     allow
-        Folders and files that chunks may be read from, beyond those that every store may name.
+        URLs or paths of files and folders from which chunks may be read, besides the default places; see :meth:`open`.
     is_chosen
         If true, the snapshot was chosen with ``at=``.
 
@@ -81,16 +81,20 @@ class Repository(Maintenance):
         message: str | None = None,
         relative: bool = False,
     ) -> Repository:
-        """Write a new store, whose first snapshot is a dataset or tree; everything that is added later must fit it.
+        """Write a new store, whose first snapshot is a dataset or tree.
+
+        Data that are added later must have the same variables, dtypes and dimensions.
 
         Parameters
         ----------
         url
             Local path or URL of the store, such as ``"x.vstack"``.
         part
-            A virtual dataset or tree, or the URL of a file, which is opened.
+            A dataset or tree, virtual or with values in memory, or the URL of a file, which is opened.
         allow
-            URLs or paths of folders and files that chunks may be read from, beyond those that every store may name.
+            URLs or paths of files and folders from which chunks may be read, besides the default places: buckets,
+            public web servers, and the folder that holds the store. A store that your account wrote may read from
+            everywhere, but not from local files if it is not local itself.
         storage
             Access to the store and its sources: credentials, endpoint and retries, such as
             ``{"s3://bucket/": {...}}``.
@@ -109,6 +113,8 @@ class Repository(Maintenance):
         ------
         WriterError
             The store exists already, or it cannot hold an attribute.
+        ForbiddenLocationError
+            The file refers to a place that is not allowed.
         StorageError
             The file cannot be read, or the store cannot be written.
 
@@ -146,10 +152,14 @@ class Repository(Maintenance):
         url
             Local path or URL of the store.
         at
-            Number of the snapshot (``-1`` is the newest, ``-2`` the one before it), or a time at which it was the
-            newest: ISO 8601 or `numpy.datetime64`, in UTC if it has no time zone, or a `datetime` with a time zone.
+            Number of the snapshot, or a time. Numbers begin at 0; ``-1`` is the newest snapshot, ``-2`` the one before
+            it. A time means the snapshot that was the newest then: a text in ISO 8601 or a `numpy.datetime64`, in UTC
+            if it has no time zone, or a `datetime` with a time zone. A change of a repository at an earlier snapshot
+            raises `ConflictError` if later snapshots changed the same data.
         allow
-            URLs or paths of folders and files that chunks may be read from, beyond those that every store may name.
+            URLs or paths of files and folders from which chunks may be read, besides the default places: buckets,
+            public web servers, and the folder that holds the store. A store that your account wrote may read from
+            everywhere, but not from local files if it is not local itself.
         storage
             Access to the store and its sources: credentials, endpoint and retries, such as
             ``{"s3://bucket/": {...}}``.
@@ -157,7 +167,8 @@ class Repository(Maintenance):
         Returns
         -------
         Repository
-            The repository at the snapshot. Read it with :meth:`open_dataset`, or change it with :meth:`update`.
+            The repository at the snapshot. Read it with :meth:`open_dataset`, or add data with :meth:`update`, which
+            returns a repository at the new snapshot.
 
         Raises
         ------
@@ -200,16 +211,17 @@ class Repository(Maintenance):
         Parameters
         ----------
         part
-            A virtual dataset or tree, or the URL of a file, which is opened.
+            A dataset or tree, virtual or with values in memory, or the URL of a file, which is opened.
         dim
             Dimension to append along. Variables without it must be the same, and the store keeps its attributes.
         ordered
             If true, labels along ``dim`` must ascend.
         join
-            Alignment of coordinates along other dimensions. ``"exact"`` requires the labels of the store. ``"left"``
-            keeps the labels of the store: other labels are left out, and labels that are absent in the part become
-            missing values. ``"outer"`` accepts absent labels, but no others; variables that only one side has are
-            ABSENT on the other side.
+            Treatment of labels along other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
+            labels that the store lacks are left out, and elements at labels that the part lacks are EMPTY (without
+            bytes; they read as missing). ``"outer"``: such elements are EMPTY, too, but a new label is an error, unlike
+            in xarray and :meth:`update`. Only with ``"outer"`` may one side lack a variable, which is then ABSENT
+            there: its data should exist, but have no source. See docs/explanation/chunk-states.md.
         combine_options
             Options of joining as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -227,11 +239,11 @@ class Repository(Maintenance):
         Raises
         ------
         CombineError
-            The part does not fit what the store holds; the message names both.
+            The part does not fit the store. The message names both.
         ChunkAlignmentError
             Chunks of the part end in other places along another dimension.
         ConflictError
-            Another writer has changed the same part of the store since this snapshot.
+            Another writer has changed the same variables since this snapshot.
         StorageError
             The file cannot be read, or the store cannot be written.
 
@@ -333,15 +345,16 @@ class Repository(Maintenance):
         Use it if files come late, come twice or are processed again. :meth:`append` is for files that come in order.
 
         The labels of a file, such as its times, decide its place along all dimensions that have labels. New labels go
-        between the labels of the store, in ascending order. Variables and labels that a file lacks stay unchanged. To
-        replace values by missing values, use :meth:`write`.
+        between the labels of the store, in ascending order. Elements at labels that the store has stay unchanged if the
+        file lacks them. New elements that no file has are ABSENT: their data should exist, but have no source
+        (docs/explanation/chunk-states.md). To replace values by missing values, use :meth:`write`.
 
-        If the store already has a label, the source that it has the label from decides:
+        If the store already has a label, the result depends on the file that the label came from:
 
-        - The same source: the label is left alone. URL, size and etag must be the same. For local files the
+        - The same version of the same file: nothing changes. URL, size and etag must be the same. For local files the
           modification time must be the same too, unless they were relocated or are written relative to the store.
-        - An earlier version of the same source: the new version replaces it.
-        - Another source: ``prefer`` decides.
+        - Another version of the same file: the new version replaces the old one.
+        - Another file: ``prefer`` decides.
 
         Values written by :meth:`write` stay if the file is the one that they were written over. References that the
         store has are not written again.
@@ -349,22 +362,21 @@ class Repository(Maintenance):
         Parameters
         ----------
         parts
-            Virtual datasets or trees, or URLs of files, which are opened.
+            Datasets or trees, virtual or with values in memory, or URLs of files, which are opened. One or several.
         dim
             Dimension whose labels are added. These labels ascend in the store, and must ascend in each part.
         labels
             More labels that the store should have along ``dim``, for example the times of files that are still to come.
-            Elements that no part has are ABSENT. So are variables that a part lacks, at its new labels; at labels that
-            the store has, such variables stay unchanged.
+            Elements at these labels are ABSENT until a part has them.
         join
-            Treatment of labels along other dimensions that the store does not have. They are an error (``"exact"``),
-            are left out (``"left"``), or are added to the store (``"outer"``). Combinations of labels that no file has
-            are ABSENT.
+            Treatment of labels along other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
+            labels that the store lacks are left out. ``"outer"``: such labels are added to the store. With ``"left"``
+            and ``"outer"``, new elements that no file has are ABSENT, and elements that the store has stay unchanged.
         prefer
-            The source that is shown if two have the same labels: the one in the store (``"first"``), the one that
-            comes later (``"last"``), or the file that was modified last (``"newest"``). A function gets each file,
-            with ``url``, ``last_modified`` and ``attributes``; the file with the greater key is shown. By default this
-            is an error, so that a late original does not replace a reprocessed file.
+            The file that is shown if two have the same labels. ``"first"``: the one in the store, or the first of
+            ``parts``. ``"last"``: the last of ``parts``. ``"newest"``: the one that was modified last. A function gets
+            each file, with ``url``, ``last_modified`` and ``attributes``, and returns a key: the file with the greater
+            key is shown. By default this is an error, so that a late original does not replace a reprocessed file.
         combine_options
             Options of joining as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -382,9 +394,9 @@ class Repository(Maintenance):
         Raises
         ------
         CombineError
-            A part does not fit what the store holds, or has labels that the store has from another source.
+            A part does not fit the store, or the store has its labels from another file and there is no ``prefer``.
         ConflictError
-            Another writer has changed the same part of the store since this snapshot.
+            Another writer has changed the same variables since this snapshot.
         StorageError
             A file cannot be read, or the store cannot be written.
 

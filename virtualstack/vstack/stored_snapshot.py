@@ -57,7 +57,7 @@ class StoredSnapshot:
     snapshot
         The snapshot that is read.
     allow
-        Folders and files that chunks may be read from, in addition to the locations that every store may name.
+        URLs or paths of files and folders from which chunks may be read, besides the default places.
     is_chosen
         If true, the snapshot was chosen with ``at=``.
     """
@@ -105,15 +105,16 @@ class StoredSnapshot:
         Parameters
         ----------
         group
-            Path of the group to open. By default it is the root.
+            Path of the group to open. By default: the root group of the store.
         chunks
             Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks. By
             default no dask arrays are made.
         absent
-            Treatment of ABSENT chunks: ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
+            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
+            ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
-            Treatment of a source that has changed since it was scanned: ``"error"``, ``"warn"`` or ``"ignore"``. By
-            default reading it is an error.
+            Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
+            ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
         drop_variables
             Name of a variable to leave out, or several names.
         decode_cf
@@ -125,8 +126,8 @@ class StoredSnapshot:
             If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
             how, and a map from names of variables decides for each one.
         decode_timedelta
-            If true, numbers in units such as ``"days"`` become time differences. By default only those do that xarray
-            has written as time differences. A :class:`xarray.coders.CFTimedeltaCoder` or a map may decide.
+            If true, numbers in units such as ``"days"`` become time differences. By default, only variables that xarray
+            wrote as time differences do. It also takes a :class:`xarray.coders.CFTimedeltaCoder`, or a map by variable.
         use_cftime
             If true, dates are ``cftime.datetime`` objects. xarray prefers
             ``decode_times=CFDatetimeCoder(use_cftime=True)``.
@@ -150,6 +151,8 @@ class StoredSnapshot:
         ------
         GroupNotFoundError
             The group does not exist.
+        ForbiddenLocationError
+            The store refers to a place that is not allowed.
 
         Examples
         --------
@@ -207,7 +210,7 @@ class StoredSnapshot:
         Parameters
         ----------
         group
-            Path of the group that becomes the root of the tree. By default it is the root.
+            Path of the group that becomes the root of the tree. By default: the root group of the store.
         chunks, absent, stale
             Options of reading, the same as in :meth:`open_dataset`.
         drop_variables
@@ -226,6 +229,8 @@ class StoredSnapshot:
         ------
         GroupNotFoundError
             The group does not exist.
+        ForbiddenLocationError
+            The store refers to a place that is not allowed.
 
         Examples
         --------
@@ -273,7 +278,7 @@ class StoredSnapshot:
         Parameters
         ----------
         group
-            Path of the group to open. By default it is the root.
+            Path of the group to open. By default: the root group of the store.
         loadable_variables
             Names of variables to load and decode. By default the dimension coordinates are loaded.
         drop_variables
@@ -285,15 +290,17 @@ class StoredSnapshot:
             If true, the chunks of virtual variables decode to the values of ``xr.open_dataset``: missing values, scale
             and offset, and times are applied.
         unsupported
-            Treatment of a variable that cannot be expressed as byte ranges: ``"inline"``, ``"raise"`` or ``"skip"``.
+            Treatment of a variable that cannot be expressed as byte ranges, such as text of which a chunk holds only a
+            part. ``"inline"`` reads its values into the manifest, as INLINE chunks, if they fit in ``inline_limit``,
+            and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the variable out.
         inline_limit
             Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
 
         Returns
         -------
         xarray.Dataset
-            A virtual dataset. Change it with ``.virtual``, or write it with ``.virtual.to_kerchunk()`` or
-            ``.virtual.to_icechunk()``.
+            A virtual dataset. Change it with ``.virtual``, or write it with ``.virtual.to_kerchunk()``,
+            ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
 
         Examples
         --------
@@ -331,25 +338,18 @@ class StoredSnapshot:
         Parameters
         ----------
         group
-            Path of the group that becomes the root of the tree. By default it is the root.
+            Path of the group that becomes the root of the tree. By default: the root group of the store.
         drop_variables
             Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
             one variable.
-        decode_times
-            If true, loaded and unpacked times become dates. This is the default.
-        unpack
-            If true, the chunks of virtual variables decode to the values of ``xr.open_dataset``: missing values, scale
-            and offset, and times are applied.
-        unsupported
-            Treatment of a variable that cannot be expressed as byte ranges: ``"inline"``, ``"raise"`` or ``"skip"``.
-        inline_limit
-            Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
+        decode_times, unpack, unsupported, inline_limit
+            Options of opening, the same as in :meth:`open_virtual_dataset`.
 
         Returns
         -------
         xarray.DataTree
-            A tree of virtual datasets. Change it with ``.virtual``, or write it with ``.virtual.to_kerchunk()`` or
-            ``.virtual.to_icechunk()``.
+            A tree of virtual datasets. Change it with ``.virtual``, or write it with ``.virtual.to_kerchunk()``,
+            ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
 
         Examples
         --------
@@ -459,7 +459,7 @@ class StoredSnapshot:
         is read. Sources that later changes of the store hide are not part of the snapshot, and are not reported.
         References are read only for segments that have both sources with problems and hidden references.
 
-        A source has changed if its size or etag differs. Local files have no etag, so their modification time counts,
+        A source has changed if its size or etag differs. Local files have no etag; their modification time counts,
         unless they were relocated or are written relative to the store. Then a digest counts if the time differs.
 
         Parameters

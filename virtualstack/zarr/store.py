@@ -45,7 +45,8 @@ class ManifestStore(Store):
 
     Chunks of plain arrays are served in stored form, with their codecs in the metadata. All other arrays (several
     codecs, cut chunks, other lengths) are served decoded, as one array of equal chunks; decoded chunks are kept in a
-    cache. EMPTY chunks have no key, as in zarr. The store works in any thread and event loop, and can be pickled.
+    cache. EMPTY chunks, which were never written, have no key, as in zarr. In references that were opened lazily, every
+    chunk has a key. The store works in any thread and event loop, and can be pickled.
 
     Arrays with a dtype that zarr does not have are in `refused` and are not listed; opening one raises an error.
 
@@ -59,7 +60,8 @@ class ManifestStore(Store):
     storage
         Access to the sources; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
-        If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as its fill value.
+        Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
+        ``"raise"`` raises `StorageError`, and ``"fill"`` leaves them out, so that they read as the fill value.
 
     Examples
     --------
@@ -109,12 +111,12 @@ class ManifestStore(Store):
         return found
 
     def with_read_only(self, read_only: bool = False) -> ManifestStore:
-        """Return the same store.
+        """Return a copy of the store if ``read_only`` is true. The default is false, as in zarr, and raises an error.
 
         Raises
         ------
         ValueError
-            A writeable store is requested.
+            ``read_only`` is false: this store cannot be written.
         """
         if not read_only:
             raise ValueError("a ManifestStore is read-only: open it with mode='r'")
@@ -158,7 +160,7 @@ class ManifestStore(Store):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Return values of keys, or ranges of values, in the requested order."""
+        """Return the bytes, or a range of them, of each key in order; ``None`` for a key that does not exist."""
         return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
 
     async def exists(self, key: str) -> bool:
@@ -171,7 +173,7 @@ class ManifestStore(Store):
         Raises
         ------
         FileNotFoundError
-            The key does not exist.
+            The key does not exist, for example because the chunk is EMPTY.
         """
         size = await asyncio.to_thread(self._size, key)
         if size is None:
@@ -282,12 +284,12 @@ class ManifestStore(Store):
     # -- listing ----------------------------------------------------------------------------------------------
 
     async def list(self) -> AsyncIterator[str]:
-        """Yield all keys that have a value."""
+        """Yield all keys. EMPTY chunks have none, and ABSENT chunks have one only with ``absent="raise"``."""
         async for key in self.list_prefix(""):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Yield all keys that have a value and begin with ``prefix``."""
+        """Yield all keys that begin with ``prefix``; the keys are those of :meth:`list`."""
         for path, node in self._nodes():
             root = f"{path}/" if path else ""
             if not root.startswith(prefix) and not prefix.startswith(root):
@@ -339,11 +341,11 @@ class ManifestStore(Store):
     # -- writing, which is not supported ------------------------------------------------------------------------
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Raise an error: the store is read-only."""
+        """Raise `ValueError`: the store is read-only."""
         self._refuse()
 
     async def delete(self, key: str) -> None:
-        """Raise an error: the store is read-only."""
+        """Raise `ValueError`: the store is read-only."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:
