@@ -299,8 +299,8 @@ class VirtualAccessor(Targets, AccessorFacts):
             New labels by dimension. Indexes of these dimensions must be loaded.
         fill_value
             Decoded value of elements with a new label, or a map from variable to such a value. By default they are
-            missing: they decode to NaN or NaT. Integers without ``_FillValue`` become floats, as in xarray. Names of
-            variables that do not exist are ignored.
+            missing: they decode to NaN or NaT. Integers that are not packed and have no ``_FillValue`` become floats,
+            as in xarray. Names of variables that do not exist are ignored.
         method, tolerance
             Rule for labels without an exact match, as in :meth:`xarray.Dataset.reindex`.
 
@@ -312,8 +312,8 @@ class VirtualAccessor(Targets, AccessorFacts):
         Raises
         ------
         CombineError
-            A variable has no missing value and needs a ``fill_value``: text, booleans, or packed integers without
-            ``_FillValue``. Or a coordinate to reindex is virtual.
+            A variable has no missing value and needs a ``fill_value``, such as text, booleans, and packed integers
+            without ``_FillValue``. Or a coordinate to reindex is virtual.
         ValueError
             xarray cannot look up the labels.
 

@@ -190,7 +190,7 @@ class Targets:
             sources. Or the store of a session, ``session.store``, with ``session = repo.writable_session("main")``. An
             existing repository needs the containers. The error names those that are missing.
         group
-            Path of the group in the repository. By default it is the root.
+            Path of the group in the repository. By default: the root group.
         mode
             ``"w-"`` writes a new group. ``"w"`` replaces a group and everything below it.
         append_dim

@@ -284,8 +284,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             New labels by dimension.
         fill_value
             Decoded value of elements with a new label, or a map from the path of a variable to such a value. By default
-            they are missing: they decode to NaN or NaT. Integers without ``_FillValue`` become floats, as in xarray.
-            Names of variables that do not exist are ignored.
+            they are missing: they decode to NaN or NaT. Integers that are not packed and have no ``_FillValue`` become
+            floats, as in xarray. Names of variables that do not exist are ignored.
         method, tolerance
             Rule for labels without an exact match, as in :meth:`xarray.Dataset.reindex`.
 
@@ -297,8 +297,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         Raises
         ------
         CombineError
-            A variable has no missing value and needs a ``fill_value``: text, booleans, or packed integers without
-            ``_FillValue``. Or a coordinate to reindex is virtual.
+            A variable has no missing value and needs a ``fill_value``, such as text, booleans, and packed integers
+            without ``_FillValue``. Or a coordinate to reindex is virtual.
         KeyError
             ``fill_value`` names a group that does not exist.
         ValueError
@@ -352,7 +352,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             covered in full), a tuple of slices and integers, or ``...``.
         values
             Values of the region as ``xr.open_datatree`` returns them, or one value for all. They are packed like the
-            variable, and a value that the variable cannot store is an error.
+            variable. With a ``scale_factor``, they are rounded to the nearest value that can be stored; floats are
+            rounded to their dtype. Any other value that the variable cannot store is an error.
         to
             Local path or URL of a new file for the chunks. The file must not exist.
         raw

@@ -107,7 +107,7 @@ def open_virtual_mfdataset(
     storage
         Access to the files: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials of
         the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
-        obstore or fsspec object. This process remembers it for the URL prefix and uses it when values are read later.
+        obstore or fsspec object. The dataset carries it along and uses it when values are read later.
     loadable_variables
         Names of variables to load and decode. By default the dimension coordinates are loaded.
     drop_variables
@@ -310,7 +310,7 @@ def open_virtual_mfdatatree(
     storage
         Access to the files: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials of
         the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
-        obstore or fsspec object. This process remembers it for the URL prefix and uses it when values are read later.
+        obstore or fsspec object. The tree carries it along and uses it when values are read later.
     drop_variables
         Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
         variable.

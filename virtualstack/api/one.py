@@ -150,7 +150,7 @@ def open_virtual_datatree(
         Path of the group that becomes the root of the tree. By default: the root group of the file.
     storage
         Access to the source: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``, or an obstore or
-        fsspec object. The dataset carries it along and uses it when values are read later.
+        fsspec object. The tree carries it along and uses it when values are read later.
     drop_variables
         Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
         variable.

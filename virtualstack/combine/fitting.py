@@ -36,9 +36,9 @@ class Fitting:
     Parameters
     ----------
     join
-        Treatment of labels along the other dimensions. With ``"exact"``, they must be the store's labels. ``"left"``
-        drops labels that the store lacks, and fills labels that the part lacks with missing values. ``"outer"`` only
-        fills such labels, and allows variables that the store or the part lacks.
+        Treatment of labels along the other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
+        labels that the store lacks are left out, and elements at labels that the part lacks are EMPTY. ``"outer"``:
+        such elements are EMPTY, too, but a new label is an error. Only with ``"outer"`` may one side lack a variable.
     rules
         Rules with ``compat``, ``combine_attrs`` and ``fill_value``.
     storage

@@ -47,7 +47,7 @@ def to_kerchunk(
     storage
         Storage options, as in :func:`virtualstack.open_virtual_dataset`.
     allow
-        URLs or paths that existing references may refer to besides; see
+        URLs or paths of files and folders that existing references may refer to, besides the default places; see
         :meth:`~virtualstack.storage.Permission.of_document`.
     options
         Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.

@@ -83,7 +83,7 @@ class Repository(Maintenance):
     ) -> Repository:
         """Write a new store, whose first snapshot is a dataset or tree.
 
-        Data that are added later must have the same variables, dtypes and dimensions.
+        Data that are added later must fit it: each variable needs the same dtype and dimensions.
 
         Parameters
         ----------
@@ -277,22 +277,24 @@ class Repository(Maintenance):
         raw: bool = False,
         message: str | None = None,
     ) -> Repository:
-        """Overwrite values of a variable; source files and earlier snapshots stay unchanged.
+        """Write new values of a region into the store; source files and earlier snapshots stay unchanged.
 
-        New chunks go into the store, compressed. Chunks that the region covers in part are read and written whole.
+        New chunks are compressed. Chunks that the region covers in part are read and written whole. For references that
+        are not in a vstack, use ``vds.virtual.write``, which writes new chunks into a file.
 
         Parameters
         ----------
         name
             Path of the variable, ``"group/name"`` in a tree.
         region
-            The region to overwrite: ``{"time": slice(10, 20), "lat": 3}`` (other dimensions are covered whole), a tuple
-            of slices and integers, or ``...``.
+            Part of the variable to overwrite: ``{"time": slice(10, 20), "lat": 3}`` (dimensions that are not named are
+            covered in full), a tuple of slices and integers, or ``...``.
         values
-            Values of the region, decoded as by ``xr.open_dataset``, or one value. They are packed like the variable:
-            with a ``scale_factor`` they are rounded to the nearest number, and floats to the dtype.
+            Values of the region as ``xr.open_dataset`` returns them, or one value for all. They are packed like the
+            variable. With a ``scale_factor``, they are rounded to the nearest value that can be stored; floats are
+            rounded to their dtype. Any other value that the variable cannot store is an error.
         raw
-            If true, the values are stored numbers, and are not packed.
+            If true, ``values`` are stored numbers, and are not packed.
         message
             Message of the snapshot, for the log.
 
