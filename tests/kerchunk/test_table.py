@@ -124,7 +124,7 @@ def test_data_that_does_not_parse():
         list(table({"a/0": "base64:?"}).read("a", metadata(1)))
     with pytest.raises(MalformedFileError, match=r"'a/.zarray' of 'r' is not JSON"):
         table({"a/.zarray": "{"}).metadata()
-    with pytest.raises(MalformedFileError, match=r"'a/.zarray' of 'r' is .*metadata must stand in the references"):
+    with pytest.raises(MalformedFileError, match=r"'a/.zarray' of 'r' is .*metadata must be in the references"):
         table({"a/.zarray": ["u", 0, 5]}).metadata()
     with pytest.raises(MalformedFileError, match="'deep' is not JSON"):
         parse_json("[" * 10**6, where="deep")
