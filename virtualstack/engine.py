@@ -197,6 +197,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         ------
         ReaderError
             No reader knows the input, or a variable was refused.
+        ForbiddenLocationError
+            The store or the references refer to a place that is not allowed.
         StorageError
             The references cannot be read.
 

@@ -315,4 +315,4 @@ class WriterError(VirtualStackError, ValueError):
 
 
 class ConflictError(WriterError):
-    """Another writer committed the same region."""
+    """Another writer has meanwhile changed the same variables or chunks of a store."""

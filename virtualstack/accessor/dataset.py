@@ -414,6 +414,9 @@ class VirtualAccessor(Targets, AccessorFacts):
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.Dataset:
         """Return the dataset with other URLs of its sources. No chunk is read.
 
+        The new files must be copies. When they are read, their size is compared, but not their etag and modification
+        time.
+
         Parameters
         ----------
         change

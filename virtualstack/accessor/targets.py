@@ -41,8 +41,9 @@ class Targets:
         """Write kerchunk references, or append to existing ones.
 
         ``xr.open_dataset(target, engine="virtualstack")`` opens the references, and so does ``engine="kerchunk"``.
-        References point to chunks in the source files, which must stay where they are. Loaded variables are stored in
-        the references, and so are INLINE chunks, whose bytes are in the manifest itself.
+        References point to chunks in the source files, which must stay where they are, or move with the references if
+        ``relative`` is true. Loaded variables are stored in the references, and so are INLINE chunks, whose bytes are
+        in the manifest itself.
 
         EMPTY chunks were never written and read as the fill value. ABSENT chunks should exist, and no source has them.
         docs/explanation/chunk-states.md explains these states.

@@ -397,6 +397,9 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.DataTree:
         """Return the tree with other URLs of its sources. No chunk is read.
 
+        The new files must be copies. When they are read, their size is compared, but not their etag and modification
+        time.
+
         Parameters
         ----------
         change

@@ -61,8 +61,8 @@ class Icechunk:
     its manifests become INLINE: their bytes are in the manifest itself (docs/explanation/chunk-states.md). The chunks
     of a variable are looked up when they are first needed; the manifest files of the repository are read then.
 
-    As in Icechunk, a source that changed after its references were made is not read: if its etag or modification time
-    differs, reading raises `SourceChangedError`.
+    As in Icechunk, a source that changed after its references were made is not read: if its etag differs, or it was
+    modified later, reading raises `SourceChangedError`.
 
     When to use: to open another branch than ``"main"``, a tag or a snapshot. Otherwise the URL is enough.
 

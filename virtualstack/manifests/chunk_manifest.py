@@ -127,7 +127,7 @@ class ChunkManifest:
         Parameters
         ----------
         offsets, lengths
-            Offsets and lengths in bytes, in the shape of the chunk grid. A negative length makes an EMPTY entry.
+            Offsets and lengths in bytes, in the shape of the chunk grid; 0 for ABSENT. A negative length means EMPTY.
         location
             The source of all chunks, or the table of sources.
         encoding
