@@ -208,8 +208,9 @@ class Maintenance(StoredSnapshot):
         Parameters
         ----------
         missing
-            Treatment of missing sources: they are left (``"keep"``), or their chunks become ABSENT (``"mask"``). Such
-            chunks read as missing values, or as fill values if the variable has no missing value.
+            Treatment of missing sources. ``"keep"``: the references stay. ``"mask"``: their chunks become ABSENT: the
+            data should exist, but have no source (docs/explanation/chunk-states.md). Such chunks read as missing
+            values, or as fill values if the variable has no missing value.
         reader
             Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default it is
             detected for each source.
