@@ -81,8 +81,8 @@ def convert(
     message
         Message of the snapshot in the log of a store.
     allow
-        URLs or paths of files and folders that the source may refer to, besides the default places: buckets, public web
-        servers, and the server or bucket of the source. A local source may refer to anything; vstacks have the rule of
+        URLs or paths of files and folders that the source may refer to. Buckets, public web servers, and the server or
+        bucket of the source are always allowed. A local source may refer to anything; vstacks have the rule of
         :meth:`virtualstack.Repository.open`.
 
     Returns

@@ -65,9 +65,9 @@ class Targets:
             Access to the sources and the target: credentials, endpoint and retries, such as ``{"s3://bucket/":
             {...}}``. Other URLs are reached with the storage with which the sources were opened.
         allow
-            URLs or paths of files and folders that existing references may refer to when appending, besides the default
-            places: buckets, public web servers, and the server or bucket of the references. Local references may refer
-            to anything.
+            URLs or paths of files and folders that existing references may refer to when appending. Buckets, public web
+            servers, and the server or bucket of the references are always allowed. Local references may refer to
+            anything.
         relative
             If true, locations of sources are written relative to the folder of the target, so that you can move both
             together. Only virtualstack resolves such locations; other programs need absolute ones, the default.
@@ -313,9 +313,9 @@ class Targets:
             Access to the store and the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``.
             Other URLs are reached with the storage with which the sources were opened.
         allow
-            URLs or paths of files and folders from which chunks may be read, besides the default places: buckets,
-            public web servers, and the folder that holds the store. A store that your account wrote may read from
-            everywhere, but not from local files if it is not local itself.
+            URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
+            folder that holds the store are always allowed. A store that your account wrote may read from everywhere,
+            but not from local files if it is not local itself.
         mode
             ``"w-"`` writes a new store, or adds to an existing one by ``append_dim`` or ``region``. ``"w"`` makes the
             data the newest snapshot of a store that may exist already, and keeps its earlier snapshots. Chunks that are

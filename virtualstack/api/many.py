@@ -122,8 +122,8 @@ def open_virtual_mfdataset(
     inline_limit
         Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the files may refer to, besides the default places: buckets, public web
-        servers, and the server or bucket of the file. Local files may refer to anything.
+        URLs or paths of files and folders that the files may refer to. Buckets, public web servers, and the server or
+        bucket of the file are always allowed. Local files may refer to anything.
 
     Returns
     -------
@@ -323,8 +323,8 @@ def open_virtual_mfdatatree(
     inline_limit
         Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the files may refer to, besides the default places: buckets, public web
-        servers, and the server or bucket of the file. Local files may refer to anything.
+        URLs or paths of files and folders that the files may refer to. Buckets, public web servers, and the server or
+        bucket of the file are always allowed. Local files may refer to anything.
 
     Returns
     -------

@@ -69,8 +69,8 @@ def open_virtual_dataset(
     inline_limit
         Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the source may refer to, besides the default places: buckets, public web
-        servers, and the server or bucket of the source. A local source may refer to anything.
+        URLs or paths of files and folders that the source may refer to. Buckets, public web servers, and the server or
+        bucket of the source are always allowed. A local source may refer to anything.
 
     Returns
     -------
@@ -166,8 +166,8 @@ def open_virtual_datatree(
     inline_limit
         Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the source may refer to, besides the default places: buckets, public web
-        servers, and the server or bucket of the source. A local source may refer to anything.
+        URLs or paths of files and folders that the source may refer to. Buckets, public web servers, and the server or
+        bucket of the source are always allowed. A local source may refer to anything.
 
     Returns
     -------

@@ -54,8 +54,8 @@ class ReadOptions:
         values. A larger variable is refused: it becomes a :class:`~virtualstack.manifests.Refusal` of its group, for
         which functions that open files raise an error.
     allow
-        Absolute URLs of files and folders that a source may refer to, besides the default places: buckets, public web
-        servers, and the server or bucket of the source. A local source may refer to anything.
+        Absolute URLs of files and folders that a source may refer to. Buckets, public web servers, and the server or
+        bucket of the source are always allowed. A local source may refer to anything.
 
     Examples
     --------

@@ -47,8 +47,8 @@ def to_kerchunk(
     storage
         Storage options, as in :func:`virtualstack.open_virtual_dataset`.
     allow
-        URLs or paths of files and folders that existing references may refer to, besides the default places; see
-        :meth:`~virtualstack.storage.Permission.of_document`.
+        URLs or paths of files and folders that existing references may refer to, besides those that are always allowed;
+        see :meth:`~virtualstack.storage.Permission.of_document`.
     options
         Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
 

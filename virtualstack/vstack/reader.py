@@ -54,9 +54,9 @@ class VStack:
         A time means the snapshot that was the newest then: a text in ISO 8601 or a `numpy.datetime64`, in UTC if it has
         no time zone, or a `datetime` with a time zone. The default is the newest snapshot.
     allow
-        URLs or paths of files and folders from which chunks may be read, besides the default places: buckets, public
-        web servers, and the folder that holds the store. A store that your account wrote may read from everywhere, but
-        not from local files if it is not local itself.
+        URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the folder
+        that holds the store are always allowed. A store that your account wrote may read from everywhere, but not from
+        local files if it is not local itself.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def snapshot_group(
     snapshot
         The snapshot.
     allow
-        URLs or paths of files and folders from which chunks may be read, besides the default places.
+        URLs or paths of files and folders from which chunks may be read, besides those that are always allowed.
     options
         Options of the reader, including the variables to drop.
     is_chosen

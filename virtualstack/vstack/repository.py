@@ -47,7 +47,8 @@ class Repository(Maintenance):
     snapshot
         The snapshot that is read, and that changes are based on.
     allow
-        URLs or paths of files and folders from which chunks may be read, besides the default places; see :meth:`open`.
+        URLs or paths of files and folders from which chunks may be read, besides those that are always allowed; see
+        :meth:`open`.
     is_chosen
         If true, the snapshot was chosen with ``at=``.
 
@@ -92,9 +93,9 @@ class Repository(Maintenance):
         part
             A dataset or tree, virtual or with values in memory, or the URL of a file, which is opened.
         allow
-            URLs or paths of files and folders from which chunks may be read, besides the default places: buckets,
-            public web servers, and the folder that holds the store. A store that your account wrote may read from
-            everywhere, but not from local files if it is not local itself.
+            URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
+            folder that holds the store are always allowed. A store that your account wrote may read from everywhere,
+            but not from local files if it is not local itself.
         storage
             Access to the store and its sources: credentials, endpoint and retries, such as
             ``{"s3://bucket/": {...}}``.
@@ -157,9 +158,9 @@ class Repository(Maintenance):
             if it has no time zone, or a `datetime` with a time zone. A change of a repository at an earlier snapshot
             raises `ConflictError` if later snapshots changed the same data.
         allow
-            URLs or paths of files and folders from which chunks may be read, besides the default places: buckets,
-            public web servers, and the folder that holds the store. A store that your account wrote may read from
-            everywhere, but not from local files if it is not local itself.
+            URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
+            folder that holds the store are always allowed. A store that your account wrote may read from everywhere,
+            but not from local files if it is not local itself.
         storage
             Access to the store and its sources: credentials, endpoint and retries, such as
             ``{"s3://bucket/": {...}}``.

@@ -57,7 +57,7 @@ class StoredSnapshot:
     snapshot
         The snapshot that is read.
     allow
-        URLs or paths of files and folders from which chunks may be read, besides the default places.
+        URLs or paths of files and folders from which chunks may be read, besides those that are always allowed.
     is_chosen
         If true, the snapshot was chosen with ``at=``.
     """
