@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.data.references import inline_chunks
+from tests.data.arrays import inline_chunks
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import StorageError
 from virtualstack.lazy import LazyArray, lazy_variable

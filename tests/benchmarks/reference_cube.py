@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.codecs.codec import Codec
 from virtualstack.manifests import ManifestGroup
 

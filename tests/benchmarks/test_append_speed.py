@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.codecs.codec import Codec
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import ChunkAxis, ManifestGroup, inline_array

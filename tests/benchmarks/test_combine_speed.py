@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tests.benchmarks.timing import IS_FULL, interleaved
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.combine import CombineOptions, combine_datasets
 
 N_DATASETS, N_CHUNKS = (10_000, 100) if IS_FULL else (8, 5)

@@ -12,7 +12,7 @@ import pytest
 import virtualstack as vs
 from tests.benchmarks.rivals import needs
 from tests.benchmarks.timing import IS_FULL, interleaved
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.codecs.codec import Codec
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.manifests import ManifestGroup

@@ -6,7 +6,7 @@ import xarray as xr
 
 from tests.benchmarks.rivals import needs, virtualizarr_array
 from tests.benchmarks.timing import IS_FULL, interleaved
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 
 N_PARTS, N_CHUNKS = (1000, 1000) if IS_FULL else (5, 7)
 pytestmark = needs("virtualizarr")

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from tests.benchmarks.timing import IS_FULL, interleaved
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.manifests import inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget

@@ -13,7 +13,7 @@ import xarray as xr
 
 from tests.benchmarks.icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk
 from tests.benchmarks.timing import IS_FULL, interleaved
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.formats.base import ReadOptions
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk

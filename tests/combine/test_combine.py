@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.arrays import referenced_array
 from tests.data.netcdf4 import netcdf4_file, opened
-from tests.data.references import referenced_array
 from tests.joins import MINIMAL
 from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.errors import CombineError

@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.arrays import referenced_array
 from tests.data.netcdf4 import netcdf4_file
-from tests.data.references import referenced_array
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import EMPTY

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.location import Location
 from virtualstack.manifests import (

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.errors import ChunkAlignmentError, ManifestError
 from virtualstack.manifests import (
     ABSENT,

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ChunkGrid, Fill, ManifestArray
 from virtualstack.manifests.indexing import Chunks

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.data.references import inline_chunks
+from tests.data.arrays import inline_chunks
 from virtualstack.manifests import (
     ABSENT,
     EMPTY,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from xarray import conventions
 
 from tests.amount import examples
-from tests.data.references import inline_chunks
+from tests.data.arrays import inline_chunks
 from virtualstack.codecs.cf_times import UnfitTimeError
 from virtualstack.codecs.pipeline import decode
 from virtualstack.manifests import unpack, value_changing

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.data.references import inline_chunks, referenced_array
+from tests.data.arrays import inline_chunks, referenced_array
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import (
     ChunkDecodeError,

@@ -23,7 +23,7 @@ from obstore.store import HTTPStore, MemoryStore, S3Store
 
 import virtualstack as vs
 from tests.data import make_hdf5, make_hdf5_usual, make_netcdf3
-from tests.data.references import referenced_array
+from tests.data.arrays import referenced_array
 from tests.scanning.groups import assert_all_same, assert_same, assert_same_values, make
 from tests.scanning.readers import Noting
 from tests.servers import RangeServer
