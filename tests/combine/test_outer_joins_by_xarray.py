@@ -66,6 +66,14 @@ def test_new_elements_are_missing_as_with_xarray(tmp_path, way):
         xr.testing.assert_equal(found.load(), expected)
 
 
+def test_an_array_of_missing_values_joins_the_array_that_it_is_like(tmp_path):
+    """It is packed by the same attributes."""
+    path = write(tmp_path / "a.nc", [0, 1, 2])
+    vds, plain = vs.open_virtual_dataset(path)["scaled"], xr.load_dataset(path)["scaled"]
+    joined, expected = (xr.concat([x, xr.full_like(x, np.nan)], "t") for x in (vds, plain))
+    np.testing.assert_array_equal(joined.to_dataset(name="scaled").virtual.open()["scaled"], expected)
+
+
 def test_packed_integers_without_a_missing_value_name_what_gives_one(tmp_path):
     """Both remedies of the message work."""
     path = tmp_path / "a.nc"

@@ -167,6 +167,17 @@ def test_holes_by_the_hundred_million_take_no_memory():
     assert not copied.entries.flags.writeable
 
 
+@pytest.mark.parametrize("shape", [(3, 1), (1, 3), (5,), (1, 1, 4)])
+def test_an_entry_that_is_repeated_comes_back(shape):
+    """Also along axes of one cell."""
+    one = np.zeros((), ENTRY)
+    one["offset"], one["length"] = 8, 4
+    entries = np.broadcast_to(one, shape)
+    got, starts = unpack(pack(entries, None), shape, ENTRY)
+    assert starts is None
+    np.testing.assert_array_equal(got, entries)
+
+
 def test_entries_take_the_memory_of_their_table_alone():
     made = as_chunks("contiguous", 1_000_000)
     data = pack(made.entries, None)
