@@ -207,17 +207,17 @@ class VirtualAccessor(Targets, AccessorFacts):
         return dataset.assign_coords({k: v for k, v in changed.items() if k in self._dataset.coords})
 
     def to_group(self) -> ManifestGroup:
-        """Return the dataset as the group that :class:`virtualstack.ManifestStore` serves and that writers take.
+        """Return the dataset as a :class:`virtualstack.ManifestGroup`, which :class:`virtualstack.ManifestStore` serves.
 
         Returns
         -------
         ManifestGroup
-            A group for :class:`virtualstack.ManifestStore` and for writers.
+            The group. To write the data, use ``to_vstack``, ``to_kerchunk`` or ``to_icechunk`` instead.
 
         Raises
         ------
         WriterError
-            A variable is an array of single characters that xarray would join to text when it opens what is written.
+            A variable is an array of single characters that xarray would open as text. Leave the variable out.
 
         Examples
         --------

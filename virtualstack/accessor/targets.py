@@ -314,14 +314,14 @@ class Targets:
             Other URLs are reached with the storage with which the sources were opened.
         allow
             URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
-            folder that holds the store are always allowed. A store that your account wrote may read from everywhere,
-            but not from local files if it is not local itself.
+            folder that holds the store are always allowed. You need ``allow`` for other places if another user wrote
+            the store, if it was copied from another place, or if a remote store refers to local files.
         mode
             ``"w-"`` writes a new store, or adds to an existing one by ``append_dim`` or ``region``. ``"w"`` makes the
             data the newest snapshot of a store that may exist already, and keeps its earlier snapshots. Chunks that are
             already in the store are not written again. If the data were opened from the newest snapshot, commits of
             others since then are kept; if both changed the same variables, the call raises `ConflictError`. If the data
-            were opened with ``at=``, they replace everything since that snapshot.
+            were opened from an earlier snapshot (``at=``), they replace everything that was committed after it.
         append_dim
             Dimension to append along, in a new snapshot. Everything is checked first. Of the existing store, only the
             coordinates are read and written again. Variables without the dimension must be the same, and the attributes

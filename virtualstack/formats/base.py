@@ -196,12 +196,12 @@ class Reader(Protocol):
 
 @runtime_checkable
 class Assembler(Reader, Protocol):
-    """A reader of a format whose arrays are spread over many sources: it makes one group of all sources.
+    """Protocol of a reader that makes one group of many sources, such as GRIB files.
 
-    With ``is_part`` in its options, `read` returns a group that holds the intermediate result, with the attribute
-    `PARTS`.
+    With ``is_part`` in its options, `read` returns an unfinished group of one source, marked by the attribute `PARTS`.
+    `assemble` makes one group of all these groups.
 
-    When to use: as the model of a reader whose sources, such as GRIB files, form one index together.
+    When to use: implement it if the sources of your format form one index together. Otherwise `Reader` is enough.
 
     Examples
     --------

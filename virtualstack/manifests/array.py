@@ -234,7 +234,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         return Chunks(self.in_memory(), self.grid)
 
     def with_chunks(self, chunks: Chunks, /) -> ManifestArray:
-        """Return the array with other chunks and without dimension names; the rest stays."""
+        """Return the array with another manifest and grid, without dimension names; this does not rechunk values."""
         return replace(self, manifest=chunks.manifest, grid=chunks.grid, dimension_names=None)
 
     def a_url(self) -> str | None:
@@ -250,7 +250,9 @@ class ManifestArray(NDArrayOperatorsMixin):
         return replace(self, manifest=counted(self.manifest))
 
     def validate(self) -> None:
-        """Check entries against tables and every cell against its stored chunk; for arrays from outside.
+        """Check that references are consistent and that each cell lies in its decoded chunk; no chunk is read.
+
+        Call it for arrays of your own reader.
 
         Raises
         ------

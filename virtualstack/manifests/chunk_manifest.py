@@ -127,7 +127,8 @@ class ChunkManifest:
         Parameters
         ----------
         offsets, lengths
-            Offsets and lengths in bytes, in the shape of the chunk grid; 0 for ABSENT. A negative length means EMPTY.
+            Offsets and lengths in bytes, in the shape of the chunk grid. A negative length makes a cell EMPTY. Both are
+            0 for cells whose code in ``location_codes`` is EMPTY or ABSENT.
         location
             The source of all chunks, or the table of sources.
         encoding
@@ -135,8 +136,9 @@ class ChunkManifest:
         fill
             Fill value of the array.
         location_codes, encoding_codes
-            For each cell: the code of its source, ``FIRST`` plus its row, or EMPTY, ABSENT or INLINE; and the row of
-            its encoding. By default all cells have the first source and the first encoding.
+            A location code for each cell: 3 plus the row of its source in ``location``, or 0 (EMPTY), 1 (ABSENT) or 2
+            (INLINE). An encoding code for each cell: its row in ``encoding``. By default all cells have the first source
+            and the first encoding.
         starts, inline
             The same as in :class:`ChunkManifest`.
 
@@ -279,17 +281,17 @@ class ChunkManifest:
         return True
 
     def read(self, box: CellBox, /) -> ChunkManifest:
-        """Return the entries of a box of the grid, with all tables; nothing is copied."""
+        """Return the references of a box of cells (one slice for each axis) as a view; no chunk is read."""
         view: Any = (*box, ...)  # the dots keep an array without axes an array
         return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
 
     def pick(self, cells: CellNumbers, /) -> ChunkManifest:
-        """Return a copy of the entries of some cells, with all tables."""
+        """Return the references of some cells; index arrays for each axis are broadcast together, as in numpy."""
         at: Any = (*cells, ...)
         return replace(self, entries=self.entries[at], starts=None if self.starts is None else self.starts[at])
 
     def reshape(self, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Return the cells, in C order, with another shape; the encodings stay, whatever the number of axes."""
+        """Return the cells in another grid shape; strides of encodings stay, and may no longer fit its axes."""
         starts = None if self.starts is None else self.starts.reshape(shape)
         return replace(self, entries=self.entries.reshape(shape), starts=starts)
 
@@ -390,7 +392,7 @@ class ChunkManifest:
         return replace(self, locations=tuple(moved))
 
     def compact(self) -> ChunkManifest:
-        """Drop rows of all tables that no entry uses, and inline bytes as :meth:`compact_heap` does.
+        """Return a manifest without unused rows in its tables and without unused bytes of INLINE chunks.
 
         The first fill stays: it is the fill value of the array. Rows keep their order.
         """
@@ -417,7 +419,7 @@ class ChunkManifest:
         )
 
     def compact_heap(self) -> ChunkManifest:
-        """Drop inline bytes that no entry uses; if there are any, equal INLINE chunks are also stored only once."""
+        """Drop unused bytes of INLINE chunks; if there are any, equal INLINE chunks are also stored only once."""
         entries = self.entries.copy()
         return replace(self, entries=entries, inline=self._compact_heap(entries))
 

@@ -40,7 +40,9 @@ def native(dtype: np.dtype[Any], /) -> np.dtype[Any]:
 class ChunkEncoding:
     """How the stored bytes of one chunk become values.
 
-    A grid cell is a strided view of the decoded chunk, as a numpy view is of its buffer.
+    An array is divided into cells. A cell shows one decoded chunk, or a part of it. The cell begins at the element that
+    ``starts`` of the manifest names, and ``strides`` are the steps to its next element along each axis. For chunks in C
+    order use :meth:`c_order`.
 
     When to use: in a reader, to describe chunks. Equal encodings are stored once in a manifest.
 

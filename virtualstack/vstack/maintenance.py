@@ -197,13 +197,13 @@ class Maintenance(StoredSnapshot):
         """Scan changed sources again, and replace their chunks, all in one snapshot.
 
         A source that does not fit is left unchanged and reported in ``left``: its shape, chunk boundaries, dtype,
-        attributes that decode values, or values that the store holds itself (such as coordinates) differ. Overwritten
-        chunks stay, and so do earlier snapshots. Only segments that hold changed sources are read.
+        attributes that decode values, or values that the store holds itself (such as coordinates) differ. Values
+        that you wrote with ``write`` stay, and so do earlier snapshots.
 
         Variables are matched by name, and elements by label, or by position along dimensions without labels. A source
-        is left if its chunks were reversed or reordered along such a dimension. Do not use ``refresh`` if a variable
-        was renamed to another variable's name, or shifted along such a dimension, before writing: this cannot be
-        detected. Write the store again instead.
+        is left if its chunks were reversed or reordered along such a dimension. Do not use ``refresh`` if, before
+        you wrote the data to the store, you gave a variable the name of another one, or shifted data along such a
+        dimension. It cannot detect this. Write the store again instead.
 
         Parameters
         ----------

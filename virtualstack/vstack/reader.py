@@ -55,8 +55,8 @@ class VStack:
         no time zone, or a `datetime` with a time zone. The default is the newest snapshot.
     allow
         URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the folder
-        that holds the store are always allowed. A store that your account wrote may read from everywhere, but not from
-        local files if it is not local itself.
+        that holds the store are always allowed. You need ``allow`` for other places if another user wrote the store, if
+        it was copied from another place, or if a remote store refers to local files.
 
     Examples
     --------

@@ -94,8 +94,8 @@ class Repository(Maintenance):
             A dataset or tree, virtual or with values in memory, or the URL of a file, which is opened.
         allow
             URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
-            folder that holds the store are always allowed. A store that your account wrote may read from everywhere,
-            but not from local files if it is not local itself.
+            folder that holds the store are always allowed. You need ``allow`` for other places if another user wrote
+            the store, if it was copied from another place, or if a remote store refers to local files.
         storage
             Access to the store and its sources: credentials, endpoint and retries, such as
             ``{"s3://bucket/": {...}}``.
@@ -159,8 +159,8 @@ class Repository(Maintenance):
             raises `ConflictError` if later snapshots changed the same data.
         allow
             URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
-            folder that holds the store are always allowed. A store that your account wrote may read from everywhere,
-            but not from local files if it is not local itself.
+            folder that holds the store are always allowed. You need ``allow`` for other places if another user wrote
+            the store, if it was copied from another place, or if a remote store refers to local files.
         storage
             Access to the store and its sources: credentials, endpoint and retries, such as
             ``{"s3://bucket/": {...}}``.

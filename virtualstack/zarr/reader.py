@@ -42,8 +42,8 @@ class Zarr:
     """Reader of zarr stores of version 2 or 3, in a folder or in a zip archive whose members are not compressed.
 
     The chunks of a variable, and the indexes of its shards, are looked up on demand. The inner chunks of shards are the
-    chunks here. Web servers cannot list objects: chunks, or shards, are requested one by one. All of them are requested
-    at once only if an array has few.
+    chunks here. A web server cannot list chunks. If an array has at most 64 chunks (or shards), all of them are looked
+    up together. In a larger array, each is looked up when it is needed.
 
     When to use: the reader is chosen by the metadata of a store. Name it to set an option. Alternatives:
     ``xr.open_zarr`` reads values of one store, and :class:`~virtualstack.readers.Icechunk` reads repositories.
