@@ -207,7 +207,9 @@ class VirtualAccessor(Targets, AccessorFacts):
         return dataset.assign_coords({k: v for k, v in changed.items() if k in self._dataset.coords})
 
     def to_group(self) -> ManifestGroup:
-        """Return the dataset as a :class:`virtualstack.ManifestGroup`, which :class:`virtualstack.ManifestStore` serves.
+        """Return the dataset as a group of manifests.
+
+        When to use: to serve the dataset by :class:`virtualstack.ManifestStore`.
 
         Returns
         -------

@@ -200,7 +200,9 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         return self._changed(groups)
 
     def to_group(self) -> ManifestGroup:
-        """Return the tree as a :class:`virtualstack.ManifestGroup`, which :class:`virtualstack.ManifestStore` serves.
+        """Return the tree as a group of manifests.
+
+        When to use: to serve the tree by :class:`virtualstack.ManifestStore`.
 
         Returns
         -------

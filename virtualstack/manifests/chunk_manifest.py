@@ -137,8 +137,8 @@ class ChunkManifest:
             Fill value of the array.
         location_codes, encoding_codes
             A location code for each cell: 3 plus the row of its source in ``location``, or 0 (EMPTY), 1 (ABSENT) or 2
-            (INLINE). An encoding code for each cell: its row in ``encoding``. By default all cells have the first source
-            and the first encoding.
+            (INLINE). An encoding code for each cell: its row in ``encoding``. By default all cells have the first
+            source and the first encoding.
         starts, inline
             The same as in :class:`ChunkManifest`.
 

@@ -124,7 +124,7 @@ class ManifestGroup:
         )
 
     def with_access(self, access: Access | None, /) -> ManifestGroup:
-        """Return the group with an access (storage and options) for all its arrays; ``None`` changes nothing."""
+        """Return the group whose arrays, also in subgroups, are read with an access; ``None`` changes nothing."""
         return self if access is None else self.map_arrays(lambda array: replace(array, access=access))
 
     def accesses(self) -> list[Access]:

@@ -268,9 +268,9 @@ def scan(
         error in ``failures``, whatever the error is.
     cache
         Directory or URL that keeps scan results. A later scan reads only sources that are new or have changed, which it
-        checks with one request for each file. Workers must be able to reach it, too. Other options have entries of
-        their own, because readers may make other groups with them. :func:`open_virtual_mfdataset` asks for datasets
-        and parts: a scan with ``ReadOptions(is_tree=False, is_part=True)`` fills the cache for it.
+        checks with one request for each file. Workers must be able to reach it, too. The cache has one
+        result for each source and each set of ``options``. To fill the cache for :func:`open_virtual_mfdataset`, scan
+        with its options: ``ReadOptions(is_tree=False, is_part=True)``.
     recheck
         If true, the size, etag and times of files in the cache are checked, and the inode of local files. If false, no
         request is made for them; use this for archives that do not change.

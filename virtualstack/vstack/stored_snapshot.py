@@ -455,12 +455,12 @@ class StoredSnapshot:
     def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
         """Find the sources that have changed since they were indexed, are missing, or cannot be reached.
 
-        Object stores are listed, a thousand sources for each request. Web servers are asked for each source. No source
-        is read. Sources that later changes of the store hide are not part of the snapshot, and are not reported.
-        References are read only for segments that have both sources with problems and hidden references.
+        Object stores are listed, a thousand sources for each request. Web servers are asked for each source. No chunk
+        is read unless you give ``sample``. Sources whose chunks were all replaced later are not reported.
 
         A source has changed if its size or etag differs. Local files have no etag; their modification time counts,
-        unless they were relocated or are written relative to the store. Then a digest counts if the time differs.
+        unless they were relocated or are written relative to the store. If the time of such a file differs, a digest of
+        parts of the file is compared.
 
         Parameters
         ----------
