@@ -47,8 +47,8 @@ class Ours:
 
 class OurFiles(Ours):
     def test_open_group(self) -> None:
-        """A group that is no string is a TypeError here, and a ValueError in xarray."""
-        with pytest.raises(TypeError, match="no path of a group"):
+        """A group that is not a string is a TypeError here, and a ValueError in xarray."""
+        with pytest.raises(TypeError, match="not a path of a group"):
             super().test_open_group()
 
     @pytest.mark.parametrize("create_default_indexes", [True, False])

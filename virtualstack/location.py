@@ -177,7 +177,7 @@ def _absolute_url(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise StorageError(f"{text!r} is no UTF-8, which references and URLs are: rename the file") from error
+        raise StorageError(f"{text!r} is not UTF-8, as references and URLs must be: rename the file") from error
     match = _SCHEME.match(text)
     if match is None:
         return None
@@ -273,9 +273,9 @@ def way_out(url: str, /) -> str | None:
     """
     scheme = _SCHEME.match(url)
     if scheme is None or scheme.group(1).lower() == "local":
-        return "is no absolute URL"
+        return "is not an absolute URL"
     if scheme.group(1).lower() == "file" and not url[scheme.end() :].startswith("/"):
-        return "is no absolute path"
+        return "is not an absolute path"
     return "has a segment '.' or '..'" if _DOTS.search(url) else None
 
 

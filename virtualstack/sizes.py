@@ -26,7 +26,7 @@ def byte_count(size: int | str, /, *, option: str) -> int:
     else:
         match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", size) if isinstance(size, str) else None
         if match is None or match.group(2).upper() not in _UNITS or match.group(1).count(".") > 1:
-            raise ValueError(f"{option}={size!r} is no number of bytes, such as 65536 or '1 MiB'")
+            raise ValueError(f"{option}={size!r} is not a number of bytes, such as 65536 or '1 MiB'")
         number, unit = float(match.group(1)), match.group(2).upper()
     if number < 0:
         raise ValueError(f"{option}={size!r} is negative")

@@ -153,10 +153,10 @@ BRAIN = {"kind": "float", "size": 2, "dtype": "<f4", "bits": [15, 7, 8, 0, 7, 12
     ("options", "reason"),
     [
         ({}, "'itemsize'"),
-        ({"itemsize": 0, "members": []}, "0 is no number of bits or bytes"),
+        ({"itemsize": 0, "members": []}, "0 is not a number of bits or bytes"),
         ({"itemsize": 2, "members": [{"kind": "nullterm", "size": 3}]}, "bytes 0 to 3 are not in elements of 2"),
         ({"itemsize": 2, "members": [{"kind": "nullterm", "size": 1, "count": 3}]}, "bytes 0 to 3 are not in"),
-        ({"itemsize": 2, "members": [{"kind": "nullterm", "size": 1, "offset": -1}]}, "-1 is no number"),
+        ({"itemsize": 2, "members": [{"kind": "nullterm", "size": 1, "offset": -1}]}, "-1 is not a number"),
         ({"itemsize": 2, "members": [{"kind": "x", "size": 2, "dtype": "<f4", "bits": []}]}, "'x' of dtype"),
         ({"itemsize": 2, "members": [BRAIN | {"dtype": "O"}]}, "'float' of dtype 'O' is not known"),
         ({"itemsize": 4, "members": [BRAIN]}, "a member of 2 bytes cannot become '<f4'"),

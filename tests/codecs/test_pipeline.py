@@ -132,7 +132,7 @@ def test_plain_bytes_of_any_dtype(dtype):
     else:
         values.view("u1").reshape(-1)[::5] = 1
     np.testing.assert_array_equal(decode(values.tobytes(), (), dtype, (2, 3)), values)
-    with pytest.raises(CodecError, match="which is no character"):
+    with pytest.raises(CodecError, match="which is not a character"):
         decode(b"\0\0\x11\0", (), np.dtype("<U1"), ())
     padded = np.dtype({"names": ["a", "b"], "formats": ["u1", "<f8"], "offsets": [2, 8], "itemsize": 20})
     raw = bytes(range(40))

@@ -72,7 +72,7 @@ def test_a_dimension_that_is_not_there_is_named(tmp_path):
 
 
 def test_other_shapes_are_named(tmp_path):
-    """A constant variable of another shape is no match."""
+    """A constant variable of another shape is not a match."""
     a = make_file(tmp_path / "a.nc", 0)
     b = make_file(tmp_path / "b.nc", 2).isel(y=slice(0, 2))
     with pytest.raises(CombineError, match=r"\('y',\) \(3,\).*\(2,\)"):
@@ -184,7 +184,7 @@ def test_tiles_along_two_dimensions_take_common_labels_all_at_once(join, odd):
 
 
 def test_a_coordinate_that_rows_of_tiles_contradict_is_named_with_their_files():
-    """What a tile lacks is no value; what two rows have must be the same."""
+    """What a tile lacks is not a value; what two rows have must be the same."""
 
     def tile(t, x, lat, shift=0.0):
         lat = np.array(lat)
@@ -203,7 +203,7 @@ def test_a_coordinate_that_rows_of_tiles_contradict_is_named_with_their_files():
 
 
 def test_a_variable_that_one_tile_lacks_is_taken_from_the_other_row():
-    """A hole in place of a variable is no value that contradicts."""
+    """A hole in place of a variable is not a value that contradicts."""
 
     def tile(t, x):
         made = xr.Dataset({"v": (("t", "x"), [[1.0]])}, {"t": [t], "x": [x], "area": ("x", [x + 0.5])})

@@ -660,7 +660,7 @@ def test_absent_takes_two_words(nc):
 
 def test_names_that_are_no_utf8_are_refused(tmp_path):
     """References are text."""
-    with pytest.raises(vs.errors.StorageError, match="no UTF-8"):
+    with pytest.raises(vs.errors.StorageError, match="not UTF-8"):
         vs.open_virtual_dataset(tmp_path / "bad\udcff.nc")
 
 

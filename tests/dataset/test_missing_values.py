@@ -56,7 +56,7 @@ def test_floats_of_other_dtypes_and_missing_values_join_as_with_xarray(tmp_path_
 
 @pytest.mark.parametrize("dtypes", [("f4", "f8"), ("f8", "f4"), ("f4", "i4"), ("i2", "f8")])
 def test_xarray_joins_virtual_floats_of_two_dtypes(tmp_path, dtypes):
-    """The NaN that xarray writes as the _FillValue of every float is no packing."""
+    """The NaN that xarray writes as the _FillValue of every float is not a packing."""
     paths = [write(tmp_path / f"{x}.nc", np.array([1, 2, 3], x) / np.array(3, x), 3 * i) for i, x in enumerate(dtypes)]
     expected = xr.concat([xr.load_dataset(path) for path in paths], "t", **OPTIONS)
     check(xr.concat([vs.open_virtual_dataset(path) for path in paths], "t", **OPTIONS), expected)

@@ -250,7 +250,7 @@ def test_elements_that_were_filled_in_do_not_become_values(tmp_path):
 
 @pytest.mark.parametrize("combine_attrs", ["drop", "drop_conflicts", "override"])
 def test_units_that_differ_in_spelling_are_not_taken_away(tmp_path, combine_attrs):
-    """xarray drops what files spell otherwise, which is no word of the user's."""
+    """xarray drops what files spell otherwise, which is not a word of the user's."""
     units = ["days since 2000-01-01", "days since 2000-01-01 00:00:00"]
     paths = [write(tmp_path / f"{i}.nc", "i4", 2 * i, units=x, long_name="x") for i, x in enumerate(units)]
     vds = xr.concat([vs.open_virtual_dataset(path) for path in paths], "t", combine_attrs=combine_attrs)

@@ -173,7 +173,7 @@ def test_dates_of_two_units_are_written_out_for_kerchunk(tmp_path):
 
 
 def test_holes_read_as_their_fill_value_decoded(tmp_path):
-    """The fill value of the file is no missing value: never written numbers are scaled as all others."""
+    """The fill value of the file is not a missing value: never written numbers are scaled as all others."""
     path = write(
         tmp_path / "a.nc",
         {

@@ -48,7 +48,9 @@ class Block:
         for command in self.text.replace("\\\n", " ").splitlines():
             program, *arguments = shlex.split(command)
             if program != "virtualstack":
-                raise ValueError(f"'{command}' is no virtualstack command; blocks that do not run are 'bash' or 'text'")
+                raise ValueError(
+                    f"'{command}' is not a virtualstack command; blocks that do not run are 'bash' or 'text'"
+                )
             status = main(arguments)
             if status:
                 raise RuntimeError(f"'{command}' exits with {status}")

@@ -71,7 +71,7 @@ def test_a_wrong_block_fails(tmp_path):
         Block("python", "1 / 0\n", 1).run({}, tmp_path)
     with pytest.raises(RuntimeError, match=r"'virtualstack inspect gone\.nc' exits with 1"):
         Block("sh", "virtualstack inspect gone.nc\n", 1).run({}, tmp_path)
-    with pytest.raises(ValueError, match="'rm refs' is no virtualstack command"):
+    with pytest.raises(ValueError, match="'rm refs' is not a virtualstack command"):
         Block("sh", "rm refs\n", 1).run({}, tmp_path)
 
 

@@ -338,5 +338,5 @@ def test_an_installed_plugin(tmp_path):
 
 def test_a_group_that_is_no_path_is_refused():
     """Before a file is opened."""
-    with pytest.raises(TypeError, match="group=5 is no path of a group"):
+    with pytest.raises(TypeError, match="group=5 is not a path of a group"):
         ReadOptions(group=5)

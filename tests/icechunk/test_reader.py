@@ -82,7 +82,7 @@ def test_what_is_no_repository_or_empty(repo, tmp_path):
     assert not vs.open_virtual_dataset(tmp_path / "repo", reader=vs.readers.Icechunk(branch="empty")).variables
     (tmp_path / "folder").mkdir()
     for name in ("folder", "nothing", "1.nc"):
-        with pytest.raises(SourceNotFoundError, match="no Icechunk repository"):
+        with pytest.raises(SourceNotFoundError, match="n Icechunk repository"):
             vs.open_virtual_dataset(tmp_path / name, reader="icechunk")
     with pytest.raises(ValueError, match="branch and tag"):
         vs.readers.Icechunk(branch="main", tag="one")
@@ -227,7 +227,7 @@ def test_metadata_that_are_no_json(tmp_path):
 
 
 def test_names_of_places():
-    """What is no part of a URL by itself is percent-encoded, and back; at web servers it is already."""
+    """What is not a part of a URL by itself is percent-encoded, and back; at web servers it is already."""
     odd = "s3://bucket/a b%20c?d#e/ü(1)^'[x]~.nc"
     assert url_to_icechunk(odd) == "s3://bucket/a%20b%2520c%3Fd%23e/%C3%BC(1)^'[x]~.nc"
     assert url_from_icechunk(url_to_icechunk(odd)) == odd

@@ -183,7 +183,7 @@ def test_a_path_names_a_repository_which_is_created_or_opened(tmp_path):
 def test_a_path_of_other_files_is_no_repository(tmp_path):
     """A folder of files is not made a repository, and stays as it is."""
     vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc"))
-    with pytest.raises(WriterError, match="is no Icechunk repository"):
+    with pytest.raises(WriterError, match="is not an Icechunk repository"):
         vds.virtual.to_icechunk(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["a.nc"]
 

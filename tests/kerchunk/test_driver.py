@@ -117,7 +117,7 @@ def fails(url, storage_options=None):
         (KerchunkDriver("kerchunk.fits:BITPIX2DTYPE"), ReaderError, "cannot be called"),
         (KerchunkDriver(fails), MalformedFileError, "file.raw': the driver 'fails' cannot .*AssertionError: no magic"),
         (KerchunkDriver(lambda url, storage_options: 5), MalformedFileError, "gives a int, no references"),
-        (KerchunkDriver(lambda url, storage_options: {}), MalformedFileError, "no set of kerchunk references"),
+        (KerchunkDriver(lambda url, storage_options: {}), MalformedFileError, "not a set of kerchunk references"),
         (KerchunkDriver(raw_references, {"n": 1}), MalformedFileError, "unexpected keyword argument 'n'"),
         (HDF4, MalformedFileError, "cannot translate it"),
     ],

@@ -153,9 +153,9 @@ def test_files_that_contradict_the_metadata():
     """Too few rows, no parquet and impossible columns are named with the file."""
     with pytest.raises(MalformedFileError, match=r"'r' has 1 rows; expected 2"):
         read_record(record_of([("a", 0, 1, None)]), 2, where="r")
-    with pytest.raises(MalformedFileError, match=r"'r' is no parquet of references"):
+    with pytest.raises(MalformedFileError, match=r"'r' is not a parquet table of references"):
         read_record(b"PAR1", 2, where="r")
-    with pytest.raises(MalformedFileError, match="is no parquet of references"):
+    with pytest.raises(MalformedFileError, match="is not a parquet table of references"):
         read_record(record_of(columns={"offset": pa.array(["x", "y"])}), 2, where="r")
 
 
@@ -163,9 +163,9 @@ def test_files_that_contradict_the_metadata():
     ("columns", "message"),
     [
         ({"url": pa.array(["a", "b"]), "size": pa.array([1, 2])}, r"none of its columns \['url', 'size'\] is 'path'"),
-        ({"path": pa.array([b"a", b"\xff"])}, "is no parquet of references: .*UTF8"),
-        ({"path": pa.array([["a"], ["b"]])}, "is no parquet of references"),
-        ({"path": pa.array([1, 2])}, "is no parquet of references"),
+        ({"path": pa.array([b"a", b"\xff"])}, "is not a parquet table of references: .*UTF8"),
+        ({"path": pa.array([["a"], ["b"]])}, "is not a parquet table of references"),
+        ({"path": pa.array([1, 2])}, "is not a parquet table of references"),
         ({"path": pa.array(["a", "b"]), "size": pa.array([-1, 5])}, "has a negative size, -1"),
     ],
 )
@@ -178,7 +178,7 @@ def test_files_of_something_else_are_no_absent_chunks(columns, message):
 def test_a_name_that_is_no_text_is_an_error():
     """Damage in the names of columns, which pyarrow decodes when they are asked for."""
     data = record_of([("a", 0, 1, None)])
-    with pytest.raises(MalformedFileError, match="is no parquet of references"):
+    with pytest.raises(MalformedFileError, match="is not a parquet table of references"):
         read_record(data.replace(b"offset", b"off\xffet"), 1, where="r")
 
 

@@ -203,8 +203,8 @@ def test_damaged_record_files_are_errors_when_they_are_read(refs):
     table = pq.read_table(refs / "v/refs.1.parq")
     offsets = pa.array([-5, 1, 1], pa.int64())
     cases = {
-        b"PAR1": "'v/refs.1.parq' of '.*refs.parq' is no parquet of references",
-        good[:-20]: "is no parquet of references",
+        b"PAR1": "'v/refs.1.parq' of '.*refs.parq' is not a parquet table of references",
+        good[:-20]: "is not a parquet table of references",
         parquet_bytes(table.slice(0, 2)): "'v/refs.1.parq' of '.*' has 2 rows; expected 3",
         parquet_bytes(
             table.set_column(1, "offset", offsets)

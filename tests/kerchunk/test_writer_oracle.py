@@ -34,7 +34,7 @@ def netcdf(path, dtype, *, fill=None, attrs=None, written=slice(None), **options
 
 
 def hdf5(path, dtype, *, fill, attrs=None, written=slice(None), **options):
-    """Write one variable by h5py: the fill value of the dataset is no attribute."""
+    """Write one variable by h5py: the fill value of the dataset is not an attribute."""
     with h5py.File(path, "w") as file:
         for name, n in (("y", 4), ("x", 6)):
             file[name] = np.arange(n)

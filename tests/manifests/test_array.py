@@ -261,10 +261,10 @@ def packed_array(number):
         ((np.array([True, False]),), "boolean index of 2 elements"),
         ((np.array([0.5]),), "integers or booleans"),
         (([0.5],), "integers or booleans"),
-        (("t",), "no index"),
-        ((1.0,), "no index"),
+        (("t",), "not an index"),
+        ((1.0,), "not an index"),
         ((2**70,), "out of bounds"),
-        (([[1], [1, 2]],), "no array of indices"),
+        (([[1], [1, 2]],), "not an array of indices"),
     ],
 )
 def test_wrong_indices_raise_index_errors(key, message):
@@ -292,10 +292,10 @@ def test_whatever_numpy_takes_for_an_array_of_indices_is_one(key):
 @pytest.mark.parametrize(
     ("indexers", "message"),
     [
-        ({3: [0]}, "3 is no axis"),
-        ({-4: [0]}, "-4 is no axis"),
-        ({"t": [0]}, "'t' is no axis"),
-        ({True: [0]}, "True is no axis"),
+        ({3: [0]}, "3 is not an axis"),
+        ({-4: [0]}, "-4 is not an axis"),
+        ({"t": [0]}, "'t' is not an axis"),
+        ({True: [0]}, "True is not an axis"),
         ({0: [0], -3: [0]}, "axis 0 .* two indexers"),
         ({0: [[0, 1]]}, r"'int64' of shape \(1, 2\)"),
         ({0: 1}, r"of shape \(\)"),
@@ -393,7 +393,7 @@ def test_rename_changes_the_table_alone():
 @pytest.mark.parametrize("new", ["", " ", "s3://bucket/folder/", None, 3, b"s3://bucket/a.nc"])
 def test_a_source_is_not_renamed_to_what_is_no_file(new):
     """Nothing could be read then."""
-    message = r"source 'file:///a\.nc' would become .*, which is no URL or path of a file"
+    message = r"source 'file:///a\.nc' would become .*, which is not a URL or path of a file"
     with pytest.raises(ManifestError, match=message):
         array().rename_locations(lambda url: new)
 

@@ -60,7 +60,7 @@ def test_a_negative_length_is_an_empty_chunk():
         ({"encoding": ChunkEncoding.c_order("<i4", (2,))}, "an encoding has 1 strides; the grid has 2 axes"),
         ({"offsets": ((0, 16, 1), (32, 48, 1))}, "offsets have shape"),
         ({"offsets": ((0.0, 16.5), (32, 48))}, "whole numbers of bytes"),
-        ({"offsets": np.array([[2**63, 0], [0, 0]], "u8")}, "2\\^63 bytes and more"),
+        ({"offsets": np.array([[2**63, 0], [0, 0]], "u8")}, "below 2"),
         ({"offsets": ((2**62, 16), (32, 48)), "lengths": ((2**62, 1), (1, 1))}, "ends at 2\\^63"),
         ({"location": (), "location_codes": INLINE, "inline": b"short"}, "reaches past the end of its source"),
         ({"location_codes": [[ABSENT] * 2] * 2}, "is a hole with an offset or a length"),
@@ -157,7 +157,7 @@ def test_from_dict_takes_keys_of_any_rank():
 @pytest.mark.parametrize("key", ["0", "0.2", "0.-1", "a.b", "0.1.0", "٠.٠"])
 def test_keys_outside_of_the_grid_are_refused(key):
     """A key is an index of the grid or an error."""
-    with pytest.raises(ManifestError, match=r"is no index of a grid of shape \(2, 2\)"):
+    with pytest.raises(ManifestError, match=r"is not an index of a grid of shape \(2, 2\)"):
         ChunkManifest.from_dict(
             {key: {"path": "file:///b", "offset": 1, "length": 16}}, shape=(2, 2), encoding=ENCODING, fill=FILL
         )

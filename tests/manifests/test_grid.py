@@ -82,7 +82,7 @@ def test_a_grid_knows_its_cells():
 
 
 def test_pieces_reach_the_end_of_the_longest_axis():
-    """Where the last chunk would end is no number of 64 bits."""
+    """Where the last chunk would end is not a number of 64 bits."""
     axis = ChunkAxis.regular(2**63 - 1, 2**61 + 1)
     picked = range(2**62, 2**63 - 1, 2**61)
     cells, first, count, at = axis.pieces(picked)
@@ -132,7 +132,7 @@ def test_cells_of_elements_and_elements_of_cells_agree(axis):
 
 
 def test_the_last_cell_of_the_longest_axis_ends_with_it():
-    """Where the last chunk would end is no number of 64 bits."""
+    """Where the last chunk would end is not a number of 64 bits."""
     axis = ChunkAxis.regular(2**63 - 1, 2**61 + 1)
     assert axis.lines().tolist() == [*(i * (2**61 + 1) for i in range(4)), 2**63 - 1]
     assert axis.span(3) == slice(3 * (2**61 + 1), 2**63 - 1)

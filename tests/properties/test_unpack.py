@@ -20,7 +20,7 @@ OFFSETS = (np.float32(273.15), np.float64(-0.1), 10, np.float32(0), np.array([1.
 EPOCHS = ("2000-01-01", "1970-01-01T00:00:00Z", "1700-01-01", "0001-01-01", "1-1-1", "1900-01-01 06:30:00.5")
 STEPS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds", "day", "hrs")
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "Standard")
-DEPENDS_ON_VALUES = "no stored number is a date", "are rounded depending", "another dtype", "is no single number"
+DEPENDS_ON_VALUES = "no stored number is a date", "are rounded depending", "another dtype", "is not a single number"
 """Why something stays packed that xarray decodes to one dtype or another."""
 
 

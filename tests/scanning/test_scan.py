@@ -323,7 +323,7 @@ def test_a_script_that_cannot_be_imported_is_told_so(files, tmp_path):
 
 def test_names_that_are_no_url_fail_alone(files):
     bad = os.fsdecode(b"/data/\xff.nc")
-    with pytest.raises(StorageError, match="is no UTF-8"):
+    with pytest.raises(StorageError, match="is not UTF-8"):
         vs.scan([files[0], bad])
     result = vs.scan([files[0], bad, files[1]], on_error="skip")
     assert names(result) == ["f0.h5", "f1.h5"]

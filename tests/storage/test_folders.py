@@ -1,4 +1,4 @@
-"""Local folders: what may not be read, or is no path, is an error that names it."""
+"""Local folders: what may not be read, or is not a path, is an error that names it."""
 
 import re
 import subprocess

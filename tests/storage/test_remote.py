@@ -210,7 +210,7 @@ def test_a_source_that_is_replaced_while_it_is_read(server, n, n_before):
 @pytest.mark.usefixtures("requests_apart")
 @pytest.mark.parametrize("n", [1, 3, 30])
 def test_bodies_that_are_longer_than_what_was_asked_for(server, n):
-    """A server that says 206 and sends the whole file is no source: obstore would take its first bytes."""
+    """A server that says 206 and sends the whole file is not a source: obstore would take its first bytes."""
     url = server.url("a/b%20c.nc")
     source = Storage.from_option().source(url, expected=open_source(url).location)
     server.mode = "long_body"

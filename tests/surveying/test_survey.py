@@ -253,7 +253,7 @@ def test_an_outlier_is_told_with_its_least_value(tmp_path):
 
 
 def test_files_without_chunks_of_a_variable_say_nothing_of_its_codecs(tmp_path):
-    """What was never written is no change."""
+    """What was never written is not a change."""
     files = series(tmp_path, 5)
     variables = {
         "time": ("f8", "time", np.arange(10, 15), {"units": EPOCH}),

@@ -83,7 +83,7 @@ def test_the_engine_opens_a_store_as_it_was(url):
 
 
 def test_what_never_was(url):
-    """Numbers and times that the store does not have are typed errors; what is no time is another."""
+    """Numbers and times that the store does not have are typed errors; what is not a time is another."""
     for at in (10, -11, "1999-12-31"):
         with pytest.raises(SourceNotFoundError, match="has no snapshot"):
             Repository.open(url, at=at)
@@ -170,7 +170,7 @@ def test_what_else_lies_among_snapshots(url):
 
 
 def test_moments_are_texts_and_back():
-    """To the microsecond, and never before; what is no moment is shown as it is."""
+    """To the microsecond, and never before; what is not a moment is shown as it is."""
     assert count_seconds(format_time(1234567890.125)) == 1234567890.125
     for seconds in np.random.default_rng(0).uniform(0, 4e9, 10_000).tolist():
         assert seconds <= count_seconds(format_time(seconds)) < seconds + 2e-6

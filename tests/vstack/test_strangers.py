@@ -192,7 +192,7 @@ TRAPS = {
     "strings": (with_attribute({"strings": [[1 << 40, 0], []]}), NO_BYTES),
     "field": (with_attribute({"scalar": [[["a", "<f8", [1 << 20, 0]]], [], [0, 0]]}), NO_BYTES),
     "fields": (with_attribute({"scalar": [[["a", [["b", "<f8", [1 << 20, 0]]], [2]]], [], [0, 0]]}), NO_BYTES),
-    "text": (with_heap, "which is no character"),
+    "text": (with_heap, "which is not a character"),
 }
 
 
@@ -547,7 +547,7 @@ def twice(document):
 
 
 def test_what_strangers_say_moves_no_cursor(strangers, capsys):
-    """Text of a store is shown, and is no command for the terminal, nor a line of the log that is not there."""
+    """Text of a store is shown, and is not a command for the terminal, nor a line of the log that is not there."""
     many = ["\x1b[31mred"] * 5000
     change(strangers, lambda x: x.update(message="\x1b]0;title\x07a\n     9  2020", changes=many))
     assert main(["log", str(strangers)]) == 0
@@ -694,8 +694,8 @@ def retype(store, path, dtype, *, encoded):
         ("<i4", "<f4", "byte order and padding alone"),  # else numpy casts, without a word
         ("|S4", "<f4", "byte order and padding alone"),
         ("<U1", "<f4", "byte order and padding alone"),
-        ("<U1", "<U1", "which is no character"),  # numpy raises SystemError, and Python may crash
-        ([["a", "<U1"]], [["a", ">U1"]], "which is no character"),
+        ("<U1", "<U1", "which is not a character"),  # numpy raises SystemError, and Python may crash
+        ([["a", "<U1"]], [["a", ">U1"]], "which is not a character"),
     ],
 )
 def test_values_are_of_the_dtype_that_they_are_said_to_have(strangers, dtype, encoded, message):

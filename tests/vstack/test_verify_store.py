@@ -123,7 +123,7 @@ def test_what_is_hidden_is_not_told(tmp_path, archive, rows_read):
 
 
 def test_what_was_removed_is_not_told(tmp_path):
-    """A variable that is no part of the store any more, with the files that only it was in."""
+    """A variable that is not a part of the store any more, with the files that only it was in."""
     first = write_day(tmp_path / "a.nc", 0)
     second = write_day(tmp_path / "b.nc", 0, seed=3)
     both = vs.open_virtual_dataset(first).assign(u=vs.open_virtual_dataset(second)["t"])

@@ -341,7 +341,7 @@ def test_a_part_of_a_damaged_member_is_an_error(tmp_path, select):
 
 
 def test_shards_in_archives_are_read_in_parts(tmp_path):
-    """A chunk in a shard is no member of the archive, and is read alone."""
+    """A chunk in a shard is not a member of the archive, and is read alone."""
     source = xr.Dataset({"v": ("x", np.arange(64.0))})
     path = archived(source, tmp_path, encoding={"v": {"chunks": (8,), "shards": (32,), "compressors": None}})
     (start,) = [start for name, start, _ in spans(path) if name == "v/c/1"]
@@ -562,7 +562,7 @@ def test_what_is_no_store(tmp_path, dataset):
     vds.virtual.to_vstack(tmp_path / "a.vstack")
     for name, reader, error, match in (
         ("empty.zarr", None, UnknownFormatError, None),
-        ("empty.zarr", "zarr", SourceNotFoundError, "no zarr store"),
+        ("empty.zarr", "zarr", SourceNotFoundError, "not a zarr store"),
         ("nothing.zarr", None, SourceNotFoundError, None),
         ("a.parq", "zarr", MalformedFileError, "kerchunk"),
         ("a.vstack", "zarr", MalformedFileError, "vstack"),

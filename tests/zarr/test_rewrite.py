@@ -299,7 +299,7 @@ def test_compressed_chunks_are_not_cut():
 
 
 def test_chunks_that_cannot_be_cut_stay_beside_those_that_are(monkeypatch):
-    """Of wider chunks a column is no run of bytes; they keep their lines, and their lengths."""
+    """Of wider chunks a column is not a run of bytes; they keep their lines, and their lengths."""
     monkeypatch.setattr(splitting, "_MIN_PART_BYTES", 1)
     wide = stored(np.arange(4.0).reshape(4, 1), (2, 2), "wide")
     narrow = [stored(np.arange(float(n)).reshape(n, 1), (n, 1), f"narrow{n}") for n in (3, 5)]
@@ -596,7 +596,7 @@ def test_values_packed_otherwise_are_packed_as_most_are(main, odd):
 
 
 def test_values_without_a_packed_number_are_written_unpacked():
-    """A quarter is no half."""
+    """A quarter is not a half."""
     parts = [packed(np.arange(4, dtype="i2"), f"q{i}", scale_factor=0.5) for i in range(3)]
     array, values = joined(*parts, packed(np.arange(4, dtype="i2"), "q9", scale_factor=0.25))
     assert "read back as others" in refusal(array, Budget(nbytes=20))

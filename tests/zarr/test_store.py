@@ -153,7 +153,7 @@ def test_decoded_chunks_have_ranges_too():
     assert run(store.getsize("cut/c/0/0")) == len(whole)
     with pytest.raises(FileNotFoundError, match="cut/c/9/9"):
         run(store.getsize("cut/c/9/9"))
-    with pytest.raises(ValueError, match="no byte range"):
+    with pytest.raises(ValueError, match="not a byte range"):
         get(store, "cut/zarr.json", (0, 3))
 
 
@@ -161,7 +161,7 @@ def test_decoded_chunks_have_ranges_too():
 @pytest.mark.parametrize("key", ["plain/c/0/1", "cut/c/0/0", "zarr.json"])
 def test_no_range_reaches_before_a_value(key, part):
     """What lies before a stored chunk in its source is not handed on."""
-    with pytest.raises(ValueError, match="not below zero"):
+    with pytest.raises(ValueError, match="not negative"):
         get(ManifestStore(a_group()[0]), key, part)
 
 

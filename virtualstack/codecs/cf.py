@@ -104,7 +104,7 @@ def _number_from_json(value: Any) -> Any:
     if isinstance(value, str):
         return _NON_FINITE[value]
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return value
 
 
@@ -328,7 +328,7 @@ def _float_dtype(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtyp
     if offset is not None:
         return floats[1]
     if scale_dtype.kind not in "iuf":
-        raise ValueError(f"scale_factor {scale!r} is no single number")
+        raise ValueError(f"scale_factor {scale!r} is not a single number")
     return scale_dtype
 
 

@@ -63,7 +63,7 @@ class Codec:
         except ValueError as error:  # JSON may contain 1e400, which is infinite
             raise ManifestError(
                 f"codec '{shortened(name)}' has the configuration {shortened(repr(configuration))}, "
-                f"which is no JSON: {error}"
+                f"which is not JSON: {error}"
             ) from error
         return cls(name, text)
 
@@ -158,5 +158,5 @@ def check_text(values: NDArray[Any], /) -> NDArray[Any]:
     elif dtype.kind == "U" and dtype.itemsize and values.size:
         numbers = np.ascontiguousarray(values).reshape(-1).view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if (largest := int(numbers.max())) > _LAST_CHARACTER:
-            raise CodecError(f"text of dtype '{dtype}' holds the number {largest:#x}, which is no character")
+            raise CodecError(f"text of dtype '{dtype}' holds the number {largest:#x}, which is not a character")
     return values

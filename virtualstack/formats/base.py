@@ -78,7 +78,7 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str | None):
-            raise TypeError(f"group={self.group!r} is no path of a group, such as 'science/grids'")
+            raise TypeError(f"group={self.group!r} is not a path of a group, such as 'science/grids'")
 
     @classmethod
     def from_options(

@@ -410,7 +410,7 @@ def _refuse_known(head: bytes, text: bytes, url: str) -> None:
     if text[:64].lower().startswith(_HTML):
         hint = "it is a web page: the server answered with a login or error page; check the URL and credentials"
     if hint is not None:
-        raise UnknownFormatError(f"'{url}' is no file of data: {hint}", url=url)
+        raise UnknownFormatError(f"'{url}' is not a data file: {hint}", url=url)
 
 
 def _by_suffix(source: Source) -> Format:

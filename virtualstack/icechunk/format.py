@@ -111,7 +111,7 @@ def node_id(text: str, /) -> bytes:
             number = number * 32 + _CROCKFORD[character]
         return (number >> 1).to_bytes(8)
     except (KeyError, OverflowError) as error:
-        raise MalformedFileError(f"'{text}' is no id of a node in Icechunk; update virtualstack") from error
+        raise MalformedFileError(f"'{text}' is not an id of a node in Icechunk; update virtualstack") from error
 
 
 def read_checksums(data: bytes, node: bytes, n_axes: int, /, *, where: str) -> Checksums:
@@ -151,7 +151,7 @@ def _unpacked(data: bytes, where: str) -> bytes:
     """Return the flatbuffer of a manifest file."""
     header = data[:_HEADER_BYTES]
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC) or header[37] != _MANIFEST:
-        raise MalformedFileError(f"'{where}' is no manifest file of Icechunk; restore it")
+        raise MalformedFileError(f"'{where}' is not a manifest file of Icechunk; restore it")
     if header[36] not in _VERSIONS or header[38] not in (_PLAIN, _ZSTD):
         raise MalformedFileError(
             f"'{where}' has version {header[36]} of the specification and compression {header[38]}; versions "
@@ -250,7 +250,7 @@ def _checksum(key: bytes | int, where: str) -> Checksum:
     try:
         return key.decode(), None
     except UnicodeDecodeError as error:
-        raise MalformedFileError(f"'{where}' has the etag {key!r}, which is no UTF-8; restore it") from error
+        raise MalformedFileError(f"'{where}' has the etag {key!r}, which is not UTF-8; restore it") from error
 
 
 def _texts(buffer: _Flatbuffer, at: NDArray[np.int64]) -> NDArray[np.object_]:

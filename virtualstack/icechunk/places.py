@@ -36,7 +36,9 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
     path = local_path(url)
     if path is not None:
         if not create and not path.is_dir():
-            raise SourceNotFoundError(f"'{url}' is no directory, and no Icechunk repository; check the URL", url=url)
+            raise SourceNotFoundError(
+                f"'{url}' is neither a directory nor an Icechunk repository; check the URL", url=url
+            )
         return icechunk.local_filesystem_storage(str(path))
     given = find_s3_options(url, storage)
     if not given.keys() & {"access_key_id", "anonymous"}:

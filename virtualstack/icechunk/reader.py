@@ -111,7 +111,7 @@ class Icechunk:
         place = repository_storage(icechunk, url, storage)
         try:
             if not icechunk.Repository.exists(place):
-                raise SourceNotFoundError(f"'{url}' is no Icechunk repository; check the URL", url=url)
+                raise SourceNotFoundError(f"'{url}' is not an Icechunk repository; check the URL", url=url)
             repository = icechunk.Repository.open(place)
         except icechunk.IcechunkError as error:
             raise StorageError(f"'{url}' cannot be opened by Icechunk: {read_reason(error)}", url=url) from error

@@ -94,7 +94,7 @@ def _check_empty(url: str, storage: Storage) -> None:
     first = storage.target(url).first()
     if first is not None:
         raise WriterError(
-            f"'{url}' holds '{first}', and is no Icechunk repository: give another place, or delete what is there",
+            f"'{url}' holds '{first}', and is not an Icechunk repository: give another place, or delete what is there",
             feature="existing files",
         )
 

@@ -233,7 +233,7 @@ def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None =
         rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
         return _columns(rows, table if len(rows) == n_rows else table.take(pa.array(rows)), where)
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:  # KeyError: nested columns
-        raise MalformedFileError(f"'{where}' is no parquet of references: {error}") from error
+        raise MalformedFileError(f"'{where}' is not a parquet table of references: {error}") from error
 
 
 def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: str) -> pa.Table:
@@ -242,13 +242,13 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
     if not {"path", "raw"} & set(names):
         found = file.schema_arrow.names[:9]
         raise MalformedFileError(
-            f"'{where}' is no parquet of references: none of its columns {found} is 'path' or 'raw'"
+            f"'{where}' is not a parquet table of references: none of its columns {found} is 'path' or 'raw'"
         )
     try:
         unpacked = unpacked_size(data)
     except ValueError as error:
         raise MalformedFileError(
-            f"'{where}' is no parquet of references: {error}; write the references again"
+            f"'{where}' is not a parquet table of references: {error}; write the references again"
         ) from error
     check_size(unpacked, where)
     _check_ratio(max(unpacked, _ROW_BYTES * min(n_rows, file.metadata.num_rows)), len(data), where)

@@ -297,7 +297,7 @@ class Kerchunk:
         metadata = table.metadata()
         if not metadata:
             raise MalformedFileError(
-                f"'{table.where}' holds no zarr metadata ('.zgroup', '.zarray' or 'zarr.json'): it is no set of "
+                f"'{table.where}' holds no zarr metadata ('.zgroup', '.zarray' or 'zarr.json'): it is not a set of "
                 "kerchunk references",
                 url=url,
             )

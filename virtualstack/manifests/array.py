@@ -363,7 +363,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             )
             raise self._no_cast(wanted, why)
         if not can_cast(self.dtype, wanted):
-            raise self._no_cast(wanted, "which is no cast between numbers, nor to longer text: use .virtual.open()")
+            raise self._no_cast(wanted, "which is not a cast between numbers, nor to longer text: use .virtual.open()")
         try:
             return replace(self, manifest=cast(self.in_memory(), native(wanted)), dtype=native(wanted))
         except ValueError as error:

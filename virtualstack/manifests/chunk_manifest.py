@@ -150,7 +150,7 @@ class ChunkManifest:
         offsets, lengths = np.asarray(offsets), np.asarray(lengths)
         for name, values in (("offsets", offsets), ("lengths", lengths)):
             if values.size and values.dtype.kind == "u" and values.max() > np.iinfo(np.int64).max:
-                raise ManifestError(f"{name} reach {int(values.max())}; 2^63 bytes and more is no place in a file")
+                raise ManifestError(f"{name} reach {int(values.max())} bytes; a place in a file must be below 2^63")
             if values.size and values.dtype.kind not in "iu":
                 raise ManifestError(f"{name} have dtype '{values.dtype}'; expected whole numbers of bytes")
         if offsets.shape != lengths.shape:
@@ -494,5 +494,5 @@ def _picked[T](table: tuple[T, ...], used: NDArray[np.bool_]) -> tuple[T, ...]:
 def _renamed(old: str, new: Any) -> str:
     text = os.fsdecode(new) if isinstance(new, str | os.PathLike) else ""
     if not text.strip() or text.endswith("/"):
-        raise ManifestError(f"source '{old}' would become {new!r}, which is no URL or path of a file: name one")
+        raise ManifestError(f"source '{old}' would become {new!r}, which is not a URL or path of a file: name one")
     return absolute_url(text)

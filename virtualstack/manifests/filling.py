@@ -251,7 +251,7 @@ def _by_axis(array: ManifestArray, indexers: Mapping[int, Any]) -> dict[int, NDA
     found: dict[int, NDArray[Any]] = {}
     for key, indexer in indexers.items():
         if not isinstance(key, int | np.integer) or isinstance(key, bool) or not -array.ndim <= key < array.ndim:
-            raise ManifestError(f"{key!r} is no axis of variable '{array.name}', which has {array.ndim}")
+            raise ManifestError(f"{key!r} is not an axis of variable '{array.name}', which has {array.ndim}")
         axis = int(key) % array.ndim
         if axis in found:
             raise ManifestError(f"axis {axis} of variable '{array.name}' has two indexers")

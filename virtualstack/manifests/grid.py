@@ -321,4 +321,4 @@ def cell_of_key(key: str, shape: tuple[int, ...], separator: str, /) -> tuple[in
         cell = tuple(int(part) for part in parts)
         if all(i < n for i, n in zip(cell, shape, strict=True)):
             return cell
-    raise ManifestError(f"chunk key '{key}' is no index of a grid of shape {shape}")
+    raise ManifestError(f"chunk key '{key}' is not an index of a grid of shape {shape}")

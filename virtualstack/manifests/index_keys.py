@@ -408,15 +408,15 @@ def _item(item: object) -> int | slice | NDArray[Any] | EllipsisType | None:
     try:
         array = np.asarray(item)
     except ValueError:  # lists of different lengths
-        raise IndexError(f"{item!r} is no array of indices") from None
+        raise IndexError(f"{item!r} is not an array of indices") from None
     if not array.size and array.ndim and not isinstance(item, np.ndarray):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iub":
         if array.ndim:
             raise IndexError(f"arrays used as indices must be of integers or booleans, not '{array.dtype}'")
-        raise IndexError(f"{item!r} is no index of a virtual array; use integers, slices, None, '...' and arrays")
+        raise IndexError(f"{item!r} is not an index of a virtual array; use integers, slices, None, '...' and arrays")
     if array.ndim == 0 and array.dtype.kind == "b":
-        raise ChunkAlignmentError("a boolean scalar is no index of a virtual array; use None or 0:0")
+        raise ChunkAlignmentError("a boolean scalar is not an index of a virtual array; use None or 0:0")
     return int(array) if array.ndim == 0 else array
 
 

@@ -59,7 +59,7 @@ class ZipArchive:
         except MalformedFileError:
             raise
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise MalformedFileError(f"'{url}' is no zip archive: {error}; fetch it again", url=url) from error
+            raise MalformedFileError(f"'{url}' is not a zip archive: {error}; fetch it again", url=url) from error
         listed = self._zip.infolist()
         if any(max(x.header_offset, x.compress_size) > source.size or x.header_offset < 0 for x in listed):
             raise MalformedFileError(f"'{url}' lists members beyond its end: it is damaged; fetch it again", url=url)

@@ -382,7 +382,7 @@ def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
             return min(offset, length), length
         case SuffixByteRequest(suffix) if suffix >= 0:
             return max(length - suffix, 0), length
-    raise ValueError(f"{byte_range!r} is no byte range of zarr, which are not below zero")
+    raise ValueError(f"{byte_range!r} is not a byte range of zarr: offsets and lengths are not negative")
 
 
 def _cut(value: bytes, byte_range: ByteRequest | None) -> Bytes:

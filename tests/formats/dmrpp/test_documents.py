@@ -104,7 +104,7 @@ def test_enumerations(read, constants, dtype):
     assert values(read(enum + never)).tolist() == [0, 0]
     with pytest.raises(MalformedFileError, match=r"'/v': there is no Enumeration 'other'"):
         read(enum + never.replace('enum="e"', 'enum="other"'))
-    with pytest.raises(MalformedFileError, match="Enumeration has the type 'Float32', which is no integer"):
+    with pytest.raises(MalformedFileError, match="Enumeration has the type 'Float32', which is not an integer"):
         read(enum.replace("Int8", "Float32") + never)
 
 
@@ -144,7 +144,7 @@ def test_structures_of_two_floats_are_complex_numbers(read):
         ('structOffset="4"', "structOffset has 1 numbers for the fields"),
         ('structOffset="4 5"', "do not follow each other"),
         ('structOffset="1 16"', "do not follow each other"),
-        ('structOffset="x 16"', "structOffset is 'x', which is no whole number"),
+        ('structOffset="x 16"', "structOffset is 'x', which is not a whole number"),
         ('structOffset="4 8" byteOrder="ME"', "byteOrder is 'ME', neither 'LE' nor 'BE'"),
         ('structOffset="4 8" fillValue="1"', "fillValue '1' has less numbers than the fields"),
         ('structOffset="4 8" fillValue="1 2 3"', "fillValue '1 2 3' has more numbers than the fields"),
@@ -289,22 +289,22 @@ def test_blocks_one_after_the_other(read):
         (TWO_CHUNKS.replace("[2]", "[0,2]"), "chunkPositionInArray is not a list of 1 numbers"),
         (TWO_CHUNKS.replace("[0]", "[0,0]").replace("[2]", "[0,2]"), "chunkPositionInArray has 2 numbers for an array"),
         (TWO_CHUNKS.replace("[2]", "2"), "chunkPositionInArray is not a list"),
-        (TWO_CHUNKS.replace("[2]", "[-2]"), "chunkPositionInArray is '-2', which is no whole number"),
-        (TWO_CHUNKS.replace("[2]", "[]"), "chunkPositionInArray is '', which is no whole number"),
+        (TWO_CHUNKS.replace("[2]", "[-2]"), "chunkPositionInArray is '-2', which is not a whole number"),
+        (TWO_CHUNKS.replace("[2]", "[]"), "chunkPositionInArray is '', which is not a whole number"),
         (TWO_CHUNKS.replace('chunkPositionInArray="[2]"', ""), "dmrpp:chunk has no attribute 'chunkPositionInArray'"),
         (FOUR.replace('offset="0"', ""), "a dmrpp:chunk has no attribute 'offset'"),
-        (FOUR.replace('"0"', '"-1"'), "offset is '-1', which is no whole number"),
-        (FOUR.replace('"0"', '""'), "offset is '', which is no whole number"),
-        (FOUR.replace('"0"', '"1 2"'), "offset is '1 2', which is no whole number"),
-        (FOUR.replace('"0"', '"1,2"'), "offset is '1,2', which is no whole number"),
-        (FOUR.replace('"0"', '"1e3"'), "offset is '1e3', which is no whole number"),
-        (FOUR.replace('"0"', '"٣"'), "offset is '٣', which is no whole number"),
+        (FOUR.replace('"0"', '"-1"'), "offset is '-1', which is not a whole number"),
+        (FOUR.replace('"0"', '""'), "offset is '', which is not a whole number"),
+        (FOUR.replace('"0"', '"1 2"'), "offset is '1 2', which is not a whole number"),
+        (FOUR.replace('"0"', '"1,2"'), "offset is '1,2', which is not a whole number"),
+        (FOUR.replace('"0"', '"1e3"'), "offset is '1e3', which is not a whole number"),
+        (FOUR.replace('"0"', '"٣"'), "offset is '٣', which is not a whole number"),
         (FOUR.replace('"0"', '"9223372036854775808"'), "offset has a number of 2.63 or more"),
         (FOUR.replace('"0"', '"9223372036854775800"'), "ends at 2.63 bytes or more"),
-        (FOUR.replace("/>", ' fm="x"/>'), "fm is 'x', which is no whole number"),
+        (FOUR.replace("/>", ' fm="x"/>'), "fm is 'x', which is not a whole number"),
         (SIZES.replace("2", "0"), r"chunkDimensionSizes is \(0,\) for an array of shape \(4,\)"),
         (SIZES.replace("2", "2 2"), r"chunkDimensionSizes is \(2, 2\) for an array of shape \(4,\)"),
-        (SIZES.replace("2", "two"), "chunkDimensionSizes is 'two', which is no whole number"),
+        (SIZES.replace("2", "two"), "chunkDimensionSizes is 'two', which is not a whole number"),
         (SIZES + SIZES.replace("2", "1"), "it has several chunkDimensionSizes"),
         (FOUR + '<dmrpp:block offset="0" nBytes="16"/>', "chunks and blocks stand in one element"),
     ],
@@ -370,7 +370,7 @@ def test_fill_values_that_lost_digits_are_refused_where_they_are_read(read, text
     ("kind", "text"), [("Int8", "200"), ("Int32", "1.5"), ("Int32", "1_0"), ("Float32", "x"), ("Float32", "1e39")]
 )
 def test_fill_values_that_are_none(read, kind, text):
-    """A fill value that is no value of its type is an error."""
+    """A fill value that is not a value of its type is an error."""
     with pytest.raises(MalformedFileError, match=f"'/v': fillValue has the values .*{text}"):
         read(variable("", kind, chunks=f'fillValue="{text}"'))
 
@@ -465,7 +465,7 @@ def test_compact_and_missing_data(read):
     ("part", "reason"),
     [
         (f"<dmrpp:compact>{encoded(bytes(15))}</dmrpp:compact>", "not those of its shape"),
-        ("<dmrpp:compact>!</dmrpp:compact>", "dmrpp:compact is no base64"),
+        ("<dmrpp:compact>!</dmrpp:compact>", "dmrpp:compact is not base64"),
         (f"<dmrpp:missingdata>{encoded(bytes(16))}</dmrpp:missingdata>", "are no zlib"),
         (f"<dmrpp:missingdata>{encoded(zlib.compress(bytes(17)))}</dmrpp:missingdata>", "are not 16 bytes"),
         (f"<dmrpp:missingdata>{encoded(zlib.compress(bytes(10**7)))}</dmrpp:missingdata>", "are not 16 bytes"),
@@ -519,7 +519,7 @@ def test_attributes_of_every_type(read):
 
 
 def test_attributes_that_change_values_are_read_or_fail(read):
-    """A scale that is no number is an error, as leaving it out would change values."""
+    """A scale that is not a number is an error, as leaving it out would change values."""
     bad = '<Dim size="1"/><Attribute name="scale_factor" type="Float32"><Value>x</Value></Attribute>'
     with pytest.raises(MalformedFileError, match="'/v': the attribute 'scale_factor' has the values"):
         read(variable("", dims=bad))
@@ -586,13 +586,13 @@ ENTITY = '<!DOCTYPE Dataset [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;
         ("\x89HDF\r\n\x1a\n", "dmrpp", "", "not well-formed"),
         ("<html>", "", "</html>", "its root is 'html', not 'Dataset'"),
         (HEAD.replace("\n", ENTITY), "&b;", "</Dataset>", "has a document type declaration"),
-        (HEAD.replace("ISO-8859-1", "no-such"), "", "</Dataset>", "is no DMR"),
-        (HEAD.replace("ISO-8859-1", "utf-7"), "", "</Dataset>", "is no DMR"),
+        (HEAD.replace("ISO-8859-1", "no-such"), "", "</Dataset>", "is not a DMR"),
+        (HEAD.replace("ISO-8859-1", "utf-7"), "", "</Dataset>", "is not a DMR"),
         (HEAD, '<Group name="g">' * 200, "</Group>" * 200 + "</Dataset>", "more than 100 in each other"),
     ],
 )
 def test_documents_that_are_none(read, head, body, end, reason):
-    """What is no XML, no DMR++, too deep, or has entities, is an error that names the document."""
+    """What is not XML, no DMR++, too deep, or has entities, is an error that names the document."""
     with pytest.raises(MalformedFileError, match=reason) as caught:
         read(body, head=head, end=end)
     assert caught.value.url.endswith("data.dmrpp")
@@ -610,7 +610,7 @@ def test_documents_in_other_encodings_and_prefixes(read, tmp_path):
 
 
 def test_many_variables_are_read_in_time_that_grows_with_their_number(read):
-    """A document of very many variables and dimensions is no hang."""
+    """A document of very many variables and dimensions is not a hang."""
     n = 20_000
     body = "".join(
         f'<Dimension name="d{i}" size="{i}"/><Int8 name="v{i}"><Dim size="{n + i}"/></Int8>' for i in range(n)

@@ -272,7 +272,7 @@ def test_order_and_repeats_do_not_matter(files, tmp_path):
 
 @pytest.mark.parametrize(("status", "n_notes"), [(404, 0), (403, 0), (400, 3)])
 def test_an_index_that_cannot_be_had_costs_a_request_for_each_name(status, n_notes, files, tmp_path):
-    """Whether there is none, or one may not look, is no news; other errors are."""
+    """Whether there is none, or one may not look, is not news; other errors are."""
     data = files("plain")
     with RangeServer({NAME: data}, fault=lambda path: None if path == NAME else status) as server:
         found, notes = scanned(server.url(NAME))

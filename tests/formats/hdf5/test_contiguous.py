@@ -149,11 +149,11 @@ def test_the_option_of_the_reader(shape, size, tmp_path):
 
 def test_a_size_that_is_none():
     """Said when the reader is made."""
-    with pytest.raises(ValueError, match="contiguous_chunk_size=0 is no size"):
+    with pytest.raises(ValueError, match="contiguous_chunk_size=0 is not a size"):
         HDF5(contiguous_chunk_size=0)
-    with pytest.raises(ValueError, match="contiguous_chunk_size='big' is no number of bytes"):
+    with pytest.raises(ValueError, match="contiguous_chunk_size='big' is not a number of bytes"):
         HDF5(contiguous_chunk_size="big")
-    with pytest.raises(ValueError, match=r"contiguous_chunk_size=1\.5 is no number of bytes"):
+    with pytest.raises(ValueError, match=r"contiguous_chunk_size=1\.5 is not a number of bytes"):
         HDF5(contiguous_chunk_size=1.5)
 
 

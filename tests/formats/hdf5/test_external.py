@@ -128,7 +128,7 @@ def test_remote_files_name_no_local_ones(tmp_path):
         ([], "hold 0 bytes of 96"),
         ([(b"x", -1, 96)], "from byte -1 on"),
         ([(b"x", 1 << 63, UNLIMITED)], "from byte 9223372036854775808 on"),
-        ([(b"\xff\x00", 0, 96)], "no UTF-8"),
+        ([(b"\xff\x00", 0, 96)], "not UTF-8"),
         ([(b"s3://bucket/x", 0, 96)], "'s3://bucket/x' is not there"),
     ],
 )

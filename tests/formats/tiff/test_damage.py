@@ -55,7 +55,7 @@ def image(*more, height=1, width=1, following=0):
 )
 def test_what_contradicts_itself_is_malformed(data, message, tmp_path):
     path = file_of(tmp_path / "a.tif", data)
-    with pytest.raises(MalformedFileError, match=rf"a\.tif' is no whole TIFF file: .*({message})"):
+    with pytest.raises(MalformedFileError, match=rf"a\.tif' is not a whole TIFF file: .*({message})"):
         vs.open_virtual_dataset(path)
 
 

@@ -106,7 +106,7 @@ def with_tags(path, tags):
 def test_strips_beyond_the_end_are_malformed(tmp_path):
     path = tiff(GRAY, tile=TILE, compression="zlib")(tmp_path / "a.tif")
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(MalformedFileError, match=r"a\.tif' is no whole TIFF file: of image 0, strip or tile 11"):
+    with pytest.raises(MalformedFileError, match=r"a\.tif' is not a whole TIFF file: of image 0, strip or tile 11"):
         vs.open_virtual_dataset(path)
 
 

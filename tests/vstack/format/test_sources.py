@@ -57,7 +57,7 @@ def test_a_relative_location_cannot_leave_the_folder_of_the_store(store, begin, 
 @MANY
 @given(STORES, ODD, st.lists(st.tuples(ODD, st.sampled_from(["./", "../", ""]), ODD), max_size=3), ODD)
 def test_relocations_lead_to_urls_or_below(store, prefix, moves, suffix):
-    """What a relocation makes relative is held to the same; what is no URL is refused."""
+    """What a relocation makes relative is held to the same; what is not a URL is refused."""
     moved = tuple((old, begin + new, 1) for old, begin, new in moves)
     prefixes = Prefixes(store=store, table=(prefix,), moved=moved)
     try:

@@ -35,13 +35,13 @@ def test_cells_of_keys(keys, described, cells):
     ],
 )
 def test_keys_that_are_no_index(index):
-    """A key that is no index is named with the number of axes, wherever it stands among others."""
+    """A key that is not an index is named with the number of axes, wherever it stands among others."""
     keys = [f"a/{i}.0" for i in range(5)]
     for at in (0, 1, 4, 5):
         names = pa.array([*keys[:at], f"a/{index}", *keys[at:]], pa.large_string())
         with pytest.raises(MalformedFileError) as caught:
             cells_of_keys(names, "a", metadata(2, 3), where="r")
-        assert str(caught.value).startswith(f"'a/{printable(index)}' of 'r' is no chunk of an array of 2 axes")
+        assert str(caught.value).startswith(f"'a/{printable(index)}' of 'r' is not a chunk of an array of 2 axes")
 
 
 def test_many_keys():
@@ -50,5 +50,5 @@ def test_many_keys():
     cells = cells_of_keys(pa.array(keys, pa.large_string()), "a", metadata(150_000, 3), where="r")
     assert cells.tolist() == [*(3 * i + i % 3 for i in range(150_000)), *[-1] * 50_000]
     keys[170_000] = "a/170000.02"
-    with pytest.raises(MalformedFileError, match=r"'a/170000.02' of 'r' is no chunk"):
+    with pytest.raises(MalformedFileError, match=r"'a/170000.02' of 'r' is not a chunk"):
         cells_of_keys(pa.array(keys, pa.large_string()), "a", metadata(150_000, 3), where="r")

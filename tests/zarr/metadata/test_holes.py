@@ -43,7 +43,7 @@ def test_fill_value_masks_only_what_the_source_masks(dtype, fill, holes, attribu
 
 
 def test_text_fill_is_exact_only_for_text():
-    """A number is no fill value of strings."""
+    """A number is not a fill value of strings."""
     strings = np.dtypes.StringDType()
     own = Fill.zero(strings)
     assert choose_fill(own, {"_FillValue": ""}, strings, has_holes=True) == (own, False)

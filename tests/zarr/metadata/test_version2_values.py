@@ -126,7 +126,7 @@ def test_dtypes_without_zarr2_form_are_refused(dtype, what):
 
 @pytest.mark.parametrize("value", ["<q9", [["a"]], 5, {"a": 1}, [["a", "<f4", "x"]]])
 def test_malformed_dtypes(value):
-    """What is no dtype is named."""
+    """What is not a dtype is named."""
     with pytest.raises(MalformedFileError, match="'w' has dtype"):
         dtype_from_zarr2(value, (), where="w")
 

@@ -103,12 +103,12 @@ def test_features_without_a_form(change, feature):
         ({"data_type": "int16", "fill_value": 2**62}, "fill value 4611686018427387904"),
         ({"codecs": "bytes"}, "has codecs 'bytes'"),
         ({"codecs": [{}]}, "has codec {}"),
-        ({"codecs": [{"name": "transpose", "configuration": {"order": [0, 0]}}]}, "no permutation of 2 axes"),
+        ({"codecs": [{"name": "transpose", "configuration": {"order": [0, 0]}}]}, "not a permutation of 2 axes"),
         ({"codecs": [{"name": "bytes", "configuration": {"endian": "native"}}]}, "has endian 'native'"),
         ({"zarr_format": 4}, "has zarr_format 4"),
         ({"attributes": [1]}, r"has attributes \[1\]"),
         ({"dimension_names": ["x"]}, "expected 2 names, or null"),
-        ({"attributes": {"_FillValue": "?"}}, "has _FillValue '.', which is no base64 of a double"),
+        ({"attributes": {"_FillValue": "?"}}, "has _FillValue '.', which is not base64 of a double"),
     ],
 )
 def test_malformed_metadata(change, message):
@@ -126,5 +126,5 @@ def test_members_that_need_not_be_understood():
 def test_numbers_of_codecs_that_have_no_text():
     """JSON may say 1e400, which is an infinity."""
     codecs = [{"name": "bytes"}, {"name": "zstd", "configuration": {"level": float("inf")}}]
-    with pytest.raises(ManifestError, match=r"codec '.*zstd' has the configuration .*, which is no JSON"):
+    with pytest.raises(ManifestError, match=r"codec '.*zstd' has the configuration .*, which is not JSON"):
         parse_zarr3({**METADATA, "codecs": codecs}, where="w")

@@ -108,7 +108,7 @@ def _member(itemsize: int, member: Mapping[str, Any]) -> tuple[slice, _Turn]:
 
 def _whole(value: Any, least: int) -> int:
     if not isinstance(value, int) or not least <= value < 1 << 31:
-        raise ValueError(f"{value!r} is no number of bits or bytes")
+        raise ValueError(f"{value!r} is not a number of bits or bytes")
     return value
 
 

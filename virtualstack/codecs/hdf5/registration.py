@@ -92,7 +92,7 @@ def _codec_from_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
 def _decode(codec: Codec, raw: Any, limit: int) -> Any:
     decoder = bounded_decoder(codec)
     if decoder is None:
-        raise CodecError(f"'{codec.name}' is no filter of HDF5")
+        raise CodecError(f"'{codec.name}' is not a filter of HDF5")
     return decoder(raw_bytes(raw), None, limit)
 
 

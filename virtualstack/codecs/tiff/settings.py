@@ -198,7 +198,7 @@ class Settings:
     def _check(self) -> None:
         numbers = (getattr(self, name) for name in self.__slots__ if name not in ("big", "tables", "edge"))
         if not all(type(n) is int and n >= 0 for n in numbers):
-            raise ValueError("a setting is no whole number")
+            raise ValueError("a setting is not a whole number")
         self.jpeg_tables()
         if self.edge is not None and (len(self.edge) != 2 or not all(type(n) is int and n > 0 for n in self.edge)):
             raise ValueError(f"edge is {self.edge}")

@@ -55,7 +55,7 @@ def read_number(text: str | None, what: str, /) -> int:
     if text is None:
         raise BadValueError(f"it has no {what}")
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) >= 1 << 63:
-        raise BadValueError(f"{what} is '{text[:40]}', which is no whole number below 2^63")
+        raise BadValueError(f"{what} is '{text[:40]}', which is not a whole number below 2^63")
     return int(text)
 
 
@@ -128,7 +128,7 @@ def text_elements(length: int, pad: str, /) -> tuple[np.dtype[Any], tuple[Codec,
 def _enum_dtype(definition: Element, order: str) -> np.dtype[Any]:
     base = definition.attributes.get("basetype", "")
     if base not in _NUMBERS or _NUMBERS[base].startswith("f"):
-        raise BadValueError(f"its Enumeration has the type '{base}', which is no integer")
+        raise BadValueError(f"its Enumeration has the type '{base}', which is not an integer")
     dtype = np.dtype(order + _NUMBERS[base])
     constants = {x.attributes.get("name"): x.attributes.get("value") for x in definition.named("EnumConst")}
     # h5py's rule for bool: an enum of FALSE = 0 and TRUE = 1 in one byte

@@ -209,7 +209,7 @@ def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
     is_empty = is_comma[1:] & is_comma[:-1]
     if not (is_comma | is_digit).all() or is_empty.any() or np.count_nonzero(is_comma) != n + 1:
         bad = next((x for x in text.split(",") if not (x.isascii() and x.isdigit())), text)
-        raise BadValueError(f"{what} is '{bad[:40]}', which is no whole number")
+        raise BadValueError(f"{what} is '{bad[:40]}', which is not a whole number")
     numbers = np.fromstring(text, np.int64, sep=",")
     if numbers.size != n or (numbers == _MAX_NUMBER).any():  # numbers beyond the largest are read as the largest
         raise BadValueError(f"{what} has a number of 2^63 or more")
@@ -436,5 +436,5 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
 
 def _malformed(where: str, reason: str, *, offset: int | None = None) -> MalformedFileError:
     return MalformedFileError(
-        f"'{where}' is no DMR++ document, is cut off or damaged: {reason}; fetch it again", url=where, offset=offset
+        f"'{where}' is not a DMR++ document, is cut off or damaged: {reason}; fetch it again", url=where, offset=offset
     )

@@ -128,14 +128,14 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise BadValueError(f"its text is no UTF-8: {error}") from error
+        raise BadValueError(f"its text is not UTF-8: {error}") from error
 
 
 def _decoded(element: Element) -> bytes:
     try:
         return base64.b64decode("".join(element.text.split()), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadValueError(f"its {element.name} is no base64: {error}") from error
+        raise BadValueError(f"its {element.name} is not base64: {error}") from error
 
 
 def _inflated(raw: bytes, length: int) -> bytes:

@@ -460,7 +460,7 @@ class Walk:
         if longer and not wrong:
             words.append(f"{len(longer)} of its lengths are not those of the messages, the first at byte {longer[0]}")
         return (
-            f"'{self.sidecar.url}' is no index of the file as it is, and not relied on: {'; '.join(words)}"
+            f"'{self.sidecar.url}' is not an index of this version of the file, so it is not used: {'; '.join(words)}"
             if words
             else None
         )

@@ -155,7 +155,7 @@ class HDF5:
 
     def __post_init__(self) -> None:
         if self._chunk_size() == 0:
-            raise ValueError("contiguous_chunk_size=0 is no size of a chunk; None leaves contiguous values in one")
+            raise ValueError("contiguous_chunk_size=0 is not a size of a chunk; None leaves contiguous values in one")
         if self.metadata not in ("auto", "own", "library", "check"):
             raise ValueError(f"metadata={self.metadata!r}; it is 'auto', 'own', 'library' or 'check'")
 

@@ -149,7 +149,7 @@ def read_metadata(structure: TiffStructure, directory: Directory, /) -> ImageMet
     try:
         root = ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
-        return ImageMetadata(tags=tags, note=f"GDAL's metadata (tag 42112), which is no XML: {error}")
+        return ImageMetadata(tags=tags, note=f"GDAL's metadata (tag 42112), which is not XML: {error}")
     return _from_items(root, tags)
 
 

@@ -202,7 +202,7 @@ class TiffStructure:
     def malformed(self, what: str, offset: int | None = None, /) -> MalformedFileError:
         """Make the error for a file that contradicts itself."""
         return MalformedFileError(
-            f"'{self.url}' is no whole TIFF file: {what}. It is damaged or cut short; fetch or write it again",
+            f"'{self.url}' is not a whole TIFF file: {what}. It is damaged or cut short; fetch or write it again",
             url=self.url,
             offset=offset,
         )
@@ -338,7 +338,7 @@ class TiffStructure:
         if values is None or not values.size:
             return default
         if values.dtype.kind not in "iu":
-            raise self.malformed(f"tag {code} of directory {directory.number} is no whole number", directory.offset)
+            raise self.malformed(f"tag {code} of directory {directory.number} is not a whole number", directory.offset)
         return int(values[0])
 
     def text(self, directory: Directory, code: int, /) -> str | None:

@@ -277,7 +277,7 @@ def to_text(data: Json, /) -> str:
         The data are not a text.
     """
     if not isinstance(data, str):
-        raise ManifestError(f"{data!r} is no text")
+        raise ManifestError(f"{data!r} is not text")
     return data
 
 

@@ -64,7 +64,7 @@ def to_integer(data: Json, /) -> int:
         The data are not an integer.
     """
     if type(data) is not int:
-        raise ManifestError(f"{data!r} is no integer")
+        raise ManifestError(f"{data!r} is not an integer")
     return data
 
 
@@ -90,7 +90,7 @@ def to_mapping(data: Json, /) -> Mapping[str, Json]:
         The data are not a JSON object.
     """
     if not isinstance(data, dict):
-        raise ManifestError(f"{data!r} is no JSON object")
+        raise ManifestError(f"{data!r} is not a JSON object")
     return data
 
 

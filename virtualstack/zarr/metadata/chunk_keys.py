@@ -89,7 +89,7 @@ def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, wher
         if index is None:
             key = _first_bad(block, start, metadata)
             raise MalformedFileError(
-                f"'{key}' of '{where}' is no chunk of an array of {len(metadata.shape)} axes: write the "
+                f"'{key}' of '{where}' is not a chunk of an array of {len(metadata.shape)} axes: write the "
                 f"references again"
             )
         cells.append(_ravel(index, metadata.object_grid))

@@ -271,7 +271,7 @@ def _codecs(
 
 def _transpose(order: object, ndim: int, where: str) -> tuple[int, ...]:
     if not isinstance(order, list) or sorted(order) != list(range(ndim)):
-        raise MalformedFileError(f"'{where}' has transpose order {order!r}, which is no permutation of {ndim} axes")
+        raise MalformedFileError(f"'{where}' has transpose order {order!r}, which is not a permutation of {ndim} axes")
     return tuple(order)
 
 
@@ -305,7 +305,7 @@ def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str)
             parts = [_double(x) for x in (value if isinstance(value, list) else [value])]
             decoded = complex(*parts) if dtype.kind == "c" else parts[0]
     except (binascii.Error, struct.error, TypeError, ValueError, IndexError) as error:
-        raise MalformedFileError(f"'{where}' has _FillValue {value!r}, which is no base64 of a double") from error
+        raise MalformedFileError(f"'{where}' has _FillValue {value!r}, which is not base64 of a double") from error
     return {**attributes, "_FillValue": decoded if dtype.kind == "S" else _typed(decoded, dtype)}
 
 

@@ -33,7 +33,7 @@ _CHUNKS = 1  # the type of a tree
 _LEVEL_AT, _COUNT_AT = 5, 6  # offsets in a node of its level and of its number of entries
 _FEW_NODES = 8  # up to this number of chunks or nodes, Python's numbers are faster than arrays
 _NODES = "nodes of a B-tree"
-_NO_PLACE = "a key of a B-tree of chunks is no place of a chunk"
+_NO_PLACE = "a key of a B-tree of chunks is not a place of a chunk"
 _LEAF, _ABOVE_LEAVES = b"TREE" + bytes([_CHUNKS, 0]), b"TREE" + bytes([_CHUNKS, 1])
 
 
@@ -174,7 +174,7 @@ class _Nodes:
     def children(self, raw: NDArray[np.uint8], level: int, bounds: _Bounds | None) -> tuple[NDArray[np.int64], _Bounds]:
         """Return the addresses of the nodes below some nodes, and the keys beside them."""
         entries, counts = self._entries(raw, level)
-        check(int(counts.min()) > 0, "a node of a B-tree that is no leaf has no entries")
+        check(int(counts.min()) > 0, "a node of a B-tree that is not a leaf has no entries")
         for _ in self._places(entries):
             pass  # the iteration checks the keys
         left = self._keys(entries)
