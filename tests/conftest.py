@@ -79,5 +79,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
             monkeypatch.delenv(name)
     nowhere = tmp_path_factory.getbasetemp() / "nowhere"
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(nowhere))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(nowhere))
     monkeypatch.setenv("VIRTUALSTACK_CONFIG", str(nowhere))

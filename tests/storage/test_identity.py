@@ -9,7 +9,12 @@ def names(service, options=(), environ=()):
         for identity in identities(
             service,
             dict(options),
-            {"AWS_SHARED_CREDENTIALS_FILE": "/nope", "CLOUDSDK_CONFIG": "/nope", **dict(environ)},
+            {
+                "AWS_SHARED_CREDENTIALS_FILE": "/nope",
+                "AWS_EC2_METADATA_DISABLED": "true",
+                "CLOUDSDK_CONFIG": "/nope",
+                **dict(environ),
+            },
         )
     ]
 
@@ -64,7 +69,11 @@ def test_profiles(tmp_path):
     file.write_text(
         "[default]\naws_access_key_id=a%b\naws_secret_access_key=s\naws_session_token=t\n[half]\naws_access_key_id=a\n"
     )
-    environ = {"AWS_SHARED_CREDENTIALS_FILE": str(file)}
+    environ = {
+        "AWS_SHARED_CREDENTIALS_FILE": str(file),
+        "AWS_CONFIG_FILE": "/nope",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
     found = identities("s3", {"region": "r"}, environ)
     assert [identity.name for identity in found] == ["profile 'default' of the AWS credentials file", "anonymous"]
     assert found[0].config == {"region": "r", "access_key_id": "a%b", "secret_access_key": "s", "session_token": "t"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import configparser
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from virtualstack.errors import StorageError
+from virtualstack.storage import aws
 
 __all__ = ["CLIENT_OPTIONS", "OWN_OPTIONS", "Identity", "identities", "normalise", "split"]
 
@@ -42,18 +44,22 @@ class Identity:
         Name of the identity in error messages.
     config
         Options of the store. They contain secrets, so they are never part of a repr.
+    provider
+        Function that makes a credential provider of obstore, which refreshes credentials; ``None``: the credentials are
+        in the options. It may take long, so it is called when the first credentials are needed.
     """
 
     name: str
     config: Mapping[str, Any] = field(repr=False)
+    provider: Callable[[], Callable[[], Any]] | None = field(default=None, repr=False)
 
 
 def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, str], /) -> tuple[Identity, ...]:
     """Return the identities to try, in order.
 
-    If the options hold credentials, only these are tried. Otherwise: credentials in the environment, credentials in the
-    AWS credentials file or from gcloud, and anonymous access. Instance metadata services are not asked, since this
-    takes long if there are none.
+    If the options hold or name credentials, only these are tried. Otherwise: credentials in the environment, those of
+    the AWS profile or of gcloud, anonymous access, and the role of this machine. The role comes last, as the metadata
+    service that knows it is slow to ask where there is none, and public buckets never need it.
 
     Parameters
     ----------
@@ -68,39 +74,62 @@ def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, s
         return (Identity("the headers in storage=" if "default_headers" in options else "no credentials", options),)
     if str(options.get("skip_signature", "")).lower() in ("1", "true"):
         return (Identity("anonymous", options),)
+    if service == "s3" and _names_aws(options):
+        return (_named_by_options(options, environ),)
     if _CREDENTIALS[service] & options.keys():
         return (Identity("the credentials in storage=", options),)
     options = {key: value for key, value in options.items() if key != "skip_signature"}
+    anonymous = Identity("anonymous", {**options, "skip_signature": True})
     found: list[Identity] = []
     variables = [name for name in _ENVIRONMENT[service] if environ.get(name)]
     if not environ.get("AWS_SECRET_ACCESS_KEY") and "AWS_ACCESS_KEY_ID" in variables:
         variables.remove("AWS_ACCESS_KEY_ID")  # half a key: obstore would ask the metadata service
     if variables:
         found.append(Identity(f"the environment's credentials ({variables[0]})", options))
-    if service == "s3" and (profile := _profile(environ)) is not None:
-        found.append(Identity(profile.name, {**options, **profile.config}))
+    if service == "s3" and (profile := aws.profile(environ)) is not None and (profile.keys or profile.asked):
+        found.append(_of_profile(profile, options))
     if service == "gs" and not variables and _gcloud(environ).is_file():
         found.append(Identity("gcloud's default credentials", options))
     if environ.get(f"{_PREFIXES[service]}SKIP_SIGNATURE", "").lower() in ("1", "true"):
-        found.clear()
-    return *found, Identity("anonymous", {**options, "skip_signature": True})
+        return (anonymous,)
+    last: list[Identity] = []
+    if service == "s3" and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true" and aws.has_boto3():
+        last.append(Identity("the role of this machine", options, aws.machine_role))
+    return *found, anonymous, *last
 
 
-def _profile(environ: Mapping[str, str]) -> Identity | None:
-    path = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read(path, encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        return None
-    name = environ.get("AWS_PROFILE", "default")
-    if not parser.has_option(name, "aws_access_key_id") or not parser.has_option(name, "aws_secret_access_key"):
-        return None
-    section = parser[name]
-    config = {"access_key_id": section["aws_access_key_id"], "secret_access_key": section["aws_secret_access_key"]}
-    if token := section.get("aws_session_token"):
-        config["session_token"] = token
-    return Identity(f"profile '{name}' of the AWS credentials file", config)
+def _named_by_options(options: Mapping[str, Any], environ: Mapping[str, str]) -> Identity:
+    """Return the identity of ``profile=`` or ``role_arn=``."""
+    rest = {key: value for key, value in options.items() if key not in _AWS_NAMES}
+    if "role_arn" in options:
+        return Identity(f"the role '{options['role_arn']}' in storage=", rest, lambda: aws.assume_role(options))
+    found = aws.profile(environ, options["profile"])
+    if found is None:
+        raise StorageError(
+            f"there is no profile {options['profile']!r} in the files of AWS, which storage= names. They have: "
+            f"{', '.join(aws.profile_names(environ)) or 'none'}. Name one of these, or add it with `aws configure`"
+        )
+    if "region" in found.settings:
+        rest.setdefault("region", found.settings["region"])
+    return _of_profile(found, rest)
+
+
+def _of_profile(found: aws.Profile, options: Mapping[str, Any]) -> Identity:
+    if found.asked is None and found.keys:
+        return Identity(f"profile '{found.name}' of the AWS {found.file} file", {**options, **found.keys})
+    reason = found.asked or "no keys"
+    name = f"profile '{found.name}' of the AWS {found.file} file ({reason})"
+    return Identity(name, options, lambda: aws.ask_boto3(found.name))
+
+
+_AWS_NAMES = {"profile", "role_arn", "role_session_name", "external_id"}
+
+
+def _names_aws(options: Mapping[str, Any]) -> bool:
+    """Return whether options name AWS credentials for which a file or boto3 is asked."""
+    if {"access_key_id", "web_identity_token_file"} & options.keys():  # obstore assumes roles with web identities
+        return False
+    return bool({"profile", "role_arn"} & options.keys())
 
 
 def _gcloud(environ: Mapping[str, str]) -> Path:
@@ -122,6 +151,8 @@ _ALIASES = {  # names of fsspec (s3fs, gcsfs, adlfs) that have one plain meaning
     "secret": "secret_access_key",
     "endpoint_url": "endpoint",
     "region_name": "region",
+    "profile_name": "profile",
+    "requester_pays": "request_payer",
     "headers": "default_headers",
 }
 _OPTION_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_", "http": ""}

@@ -11,8 +11,7 @@ Behaviour of obstore 0.12, and how this module and `remote` handle it:
   servers.
 - obstore's own merging of ranges past the end panics, which ``except Exception`` does not catch: merging is switched
   off, and a panic becomes a `StorageError`.
-- Without credentials obstore waits for instance metadata services: each store gets an explicit identity.
-- obstore mixes explicit keys with the environment's session token: keys are passed by a credential provider.
+- Without credentials obstore waits for instance metadata services: each store gets an explicit identity, see `stores`.
 - After a fork obstore's threads are gone, and every request waits for ever: see `connect`.
 """
 
@@ -23,7 +22,7 @@ import posixpath
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import obstore
@@ -32,7 +31,8 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 from virtualstack.errors import StorageError
 from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
-from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS, Identity, identities, normalise, split
+from virtualstack.storage import aws
+from virtualstack.storage.identity import Identity, identities, normalise
 from virtualstack.storage.obstore_errors import (
     RequestRefusedError,
     UnsatisfiableError,
@@ -42,6 +42,7 @@ from virtualstack.storage.obstore_errors import (
     what_was_answered,
 )
 from virtualstack.storage.slow_servers import Busy, Patience, find_region
+from virtualstack.storage.stores import make_store
 from virtualstack.storage.target import UnlistableError
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ class Connection:
         for _ in range(_MAX_REGIONS):
             used = self._region
             try:
-                return call_obstore(url, lambda: ask(self._store(identity, url)))
+                return self._ask_once(identity, url, ask)
             except WrongRegionError as error:
                 wrong = error
             region = wrong.region or (find_region(self.root, self._endpoint()) if self._service == "s3" else None)
@@ -299,18 +300,27 @@ class Connection:
             url=url,
         ) from wrong
 
+    def _ask_once[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
+        """Send a request; if credentials of a provider have expired earlier than it said, ask for new ones once."""
+        try:
+            return call_obstore(url, lambda: ask(self._store(identity, url)))
+        except RequestRefusedError as error:
+            if identity.provider is None or not error.is_expired:
+                raise
+        with self._lock:
+            self._stores.pop(identity.name, None)
+        return call_obstore(url, lambda: ask(self._store(identity, url)))
+
     def _endpoint(self) -> str | None:
-        environ = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
-        return self._options.get("endpoint") or next(filter(None, environ), None)
+        return aws.endpoint(self._options, os.environ) if self._service == "s3" else self._options.get("endpoint")
 
     def _store(self, identity: Identity, url: str) -> ObjectStore:
         with self._lock:
             store = self._stores.get(identity.name)
             if store is None:
                 region = {} if self._region is None else {"region": self._region}
-                endpoint = self._endpoint() if self._service == "s3" else self._options.get("endpoint")
                 try:
-                    store = _make_store(self.root, self._service, {**identity.config, **region}, endpoint, url)
+                    store = make_store(self.root, self._service, identity, region, self._endpoint(), url)
                 except obstore.exceptions.BaseError as error:
                     if is_option_error(error):
                         raise
@@ -380,52 +390,6 @@ def _key(store: Any, url: str, prefix: str) -> str:
         key, own = split_url(url)[1], (store.prefix or "").strip("/")
         return key[len(own) + 1 :] if own and key.startswith(own + "/") else key
     return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
-
-
-def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: str | None, url: str) -> ObjectStore:
-    options, client, retry = split(config)
-    if service == "http":
-        client.setdefault("allow_http", not root.startswith("https://"))  # also applies to redirects
-        if options:
-            raise StorageError(
-                f"'{url}': {', '.join(sorted(options))} have no effect on a web server; the known ones are "
-                f"{', '.join(sorted(CLIENT_OPTIONS | OWN_OPTIONS))}",
-                url=url,
-            )
-        return HTTPStore(root, client_options=cast(Any, client), retry_config=retry)
-    if endpoint is not None:
-        options["endpoint"] = endpoint
-        if endpoint.startswith("http://"):
-            client.setdefault("allow_http", True)
-    halves = {"access_key_id", "secret_access_key"} - options.keys() if service == "s3" else set()
-    if len(halves) == 1:  # obstore would ask the instance metadata service instead
-        raise StorageError(f"'{url}': {halves.pop()} is missing in storage=. Give both parts of the key", url=url)
-    made: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[service]
-    extra: dict[str, Any] = {}
-    if service == "s3" and not halves:
-        extra["credential_provider"] = _StaticKeys(
-            options.pop("access_key_id"),
-            options.pop("secret_access_key"),
-            options.pop("session_token", options.pop("token", None)),
-        )
-    root = root.replace("gcs://", "gs://")
-    store: ObjectStore = made.from_url(root, config=options, client_options=client, retry_config=retry, **extra)
-    return store
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class _StaticKeys:
-    access_key_id: str
-    secret_access_key: str
-    token: str | None
-
-    def __call__(self) -> dict[str, Any]:
-        return {
-            "access_key_id": self.access_key_id,
-            "secret_access_key": self.secret_access_key,
-            "token": self.token,
-            "expires_at": None,
-        }
 
 
 def _location(url: str, meta: Any) -> Location:

@@ -47,6 +47,9 @@ class UnsatisfiableError(StorageError):
 class RequestRefusedError(StorageError):
     """Status 401 or 403: another identity may be accepted."""
 
+    is_expired = False
+    """If true, the server said that the credentials were valid earlier."""
+
 
 class WrongRegionError(StorageError):
     """S3 answered that the bucket is in another region; the answer may name it."""
@@ -64,6 +67,9 @@ def what_was_answered(text: str, /) -> str:
     head = text.partition("\n\nDebug source")[0]
     retries = re.search(r"after (\d+) retries", head)
     suffix = f" (after {retries.group(1)} retries)" if retries else ""
+    provider = re.search(r"External \w+ credential provider: (?:StorageError: )?(.*)", head)
+    if provider is not None:
+        return f"no credentials were found: {provider.group(1).rstrip('.')[:300]}"
     status = re.search(r"status code: (\d+ [^:\n]*)(?:: (.*))?", head, re.DOTALL)
     if status is not None:
         body = status.group(2) or ""
@@ -131,8 +137,11 @@ def _translate(error: Exception, url: str) -> NoReturn:
         ) from error
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
     is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # refusals of listings
-    if isinstance(error, refusals) or is_refused or any(f"<Code>{code}<" in text for code in _EXPIRED):
-        raise RequestRefusedError(answer, url=url) from error
+    is_expired = any(f"<Code>{code}<" in text for code in _EXPIRED)
+    if isinstance(error, refusals) or is_refused or is_expired:
+        refused = RequestRefusedError(answer, url=url)
+        refused.is_expired = is_expired
+        raise refused from error
     if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):
         raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
     if "status: 416" in text:
