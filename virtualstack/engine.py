@@ -107,7 +107,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
 
     description = "Open virtual references and archive files with virtualstack"
     joins_characters: ClassVar[bool] = True
-    """If true, characters are joined to text if ``concat_characters`` asks for it."""
+    """True if characters are joined to text when ``concat_characters`` asks for it."""
 
     def open_dataset(
         self,

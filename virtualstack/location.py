@@ -117,7 +117,10 @@ class Location:
 
 
 class Access(Protocol):
-    """Options, obstore stores or fsspec filesystems by URL prefix: a :class:`~virtualstack.storage.Storage`."""
+    """How sources are reached: options, obstore stores or fsspec filesystems by URL prefix.
+
+    It is made of ``storage=`` and is a :class:`~virtualstack.storage.Storage`. It is not a permission (``allow=``).
+    """
 
     @property
     def given(self) -> tuple[tuple[str, object], ...]:

@@ -49,7 +49,7 @@ class ReindexTarget:
 
     @property
     def is_identity(self) -> bool:
-        """Return whether all elements keep their positions."""
+        """True if all elements keep their positions."""
         return len(self.positions) == self.n and bool((self.positions == np.arange(self.n)).all())
 
 

@@ -78,7 +78,7 @@ class Fitting:
 
     @property
     def keeping_attributes(self) -> Rules:
-        """Return the rules with which the attributes of the store are kept, unless the user chose otherwise."""
+        """The rules with which the attributes of the store are kept, unless the user chose otherwise."""
         return replace(self.rules, combine_attrs=self.rules.combine_attrs or "override")
 
 

@@ -175,7 +175,7 @@ class Distinct:
 
     @property
     def n_differing(self) -> int:
-        """Return the number of files whose labels differ from the labels of the first file."""
+        """Number of files whose labels differ from the labels of the first file."""
         return int(np.count_nonzero(self.which))
 
 

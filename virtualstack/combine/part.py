@@ -127,7 +127,7 @@ class Part:
 
     @property
     def called(self) -> str:
-        """Return the source of the part in quotes, for messages."""
+        """The source of the part in quotes, for messages."""
         name = f"'{self.source or 'a dataset'}'"
         return name if self.n_files < 2 else f"{name} (joined with {self.n_files - 1:,} more)"
 

@@ -86,7 +86,7 @@ class StoreAxis:
 
     @property
     def is_same(self) -> bool:
-        """Return whether the result has no labels that the store lacks."""
+        """True if the result has no labels that the store lacks."""
         return len(self.labels) == len(self.at[0])
 
     def span(self, segment: int) -> tuple[int, int]:

@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Return the global attributes of the file, which is opened to read them."""
+        """The global attributes of the file, which is opened to read them."""
         return self._read(self.url)
 
 

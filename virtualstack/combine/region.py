@@ -48,12 +48,12 @@ class Side:
 
     @property
     def length(self) -> int:
-        """Return the number of elements."""
+        """Number of elements."""
         return self.stop - self.start
 
     @property
     def slice(self) -> slice:
-        """Return the elements as a slice."""
+        """The elements as a slice."""
         return slice(self.start, self.stop)
 
 

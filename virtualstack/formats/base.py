@@ -45,8 +45,8 @@ class ReadOptions:
         Form of a file without groups whose fields may be one dataset or a tree, such as GRIB. If true, a tree. If
         false, one dataset, or an error. If ``None``, a tree only if the fields do not fit into one dataset.
     is_part
-        If true, a reader that makes one dataset of many files (an :class:`Assembler`, such as GRIB) returns only the
-        part of each file, to be assembled later. Functions that open many files set it; you need not.
+        If true, a reader that makes one dataset of many files (an :class:`Assembler`, such as GRIB) returns an
+        unfinished group for each file, to be assembled later. Functions that open many files set it; you need not.
     drop_variables
         Variables that are not read: by name in any group, or by path (``"/science/winds"``) in a single group.
     inline_limit
@@ -147,8 +147,8 @@ class Reader(Protocol):
     """A reader that turns a source into a group; the fields of its dataclass are options of the format.
 
     Equal readers return equal groups. A reader can be pickled, keeps no file open, and reads no chunk bytes. If its
-    options name other URLs, it has these URLs as a tuple ``places``. The user has named them, so sources may refer to
-    them.
+    options contain other URLs, such as ``data_url`` of :class:`~virtualstack.readers.DMRPP`, its property ``places`` is
+    a tuple of these URLs. The user has named them, so sources may refer to them.
 
     When to use: to read a format of your own; pass it as ``reader=``, or name it in a :class:`Format`. Alternatives:
     :class:`~virtualstack.readers.KerchunkDriver` takes a function that returns kerchunk references.
@@ -198,10 +198,17 @@ class Reader(Protocol):
 class Assembler(Reader, Protocol):
     """Protocol of a reader that makes one group of many sources, such as GRIB files.
 
-    With ``is_part`` in its options, `read` returns an unfinished group of one source, marked by the attribute `PARTS`.
-    `assemble` makes one group of all these groups.
+    A function that opens many files works in two steps:
 
-    When to use: implement it if the sources of your format form one index together. Otherwise `Reader` is enough.
+    1. It calls `read` for each source, with ``options.is_part`` true. `read` then returns the part of this source: a
+       group that lists its fields but does not arrange them yet. The group has the attribute `PARTS`, whose value is
+       the name of the reader.
+    2. It calls `assemble` with all parts. The result is the group of the whole.
+
+    If ``options.is_part`` is false, `read` returns the finished group of one source, as any `Reader` does.
+
+    When to use: implement it if the dimensions of the result are known only when all sources have been read, because
+    one source has few of its fields. Otherwise implement `Reader`: the groups are then joined as datasets.
 
     Examples
     --------
@@ -211,7 +218,7 @@ class Assembler(Reader, Protocol):
     """
 
     def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:
-        """Make one group of parts.
+        """Make one group of the parts that `read` returned for all sources, in the order of the sources.
 
         Raises
         ------

@@ -355,9 +355,15 @@ def _is_spelled_alike(a: object, b: object) -> bool:
 
 
 def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
-    """Return an attribute that changes the meaning of the stored numbers of two arrays, or ``None`` if there is none.
+    """Return the name of an attribute by which equal stored numbers mean different values in two arrays.
 
-    Meanings are compared, not spellings; see :func:`differing_key`.
+    Return ``None`` if equal numbers mean the same in both. Meanings are compared, not spellings: ``units`` that lead to
+    the same dates are the same. See :func:`differing_key`.
+
+    Returns
+    -------
+    str or None
+        For example ``"scale_factor"`` if the arrays have different ones.
     """
     if left.cf is right.cf:
         return None

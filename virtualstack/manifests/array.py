@@ -146,8 +146,8 @@ class ManifestArray(NDArrayOperatorsMixin):
         The attributes of the source that change values: ``scale_factor``, ``add_offset``, ``_FillValue``,
         ``missing_value``, ``_Unsigned``, and ``units`` and ``calendar`` of times. Joining compares them.
     access
-        What the sources were opened with (``storage=``), or ``None`` for the defaults. It is used when values are
-        read, it is pickled with the array, and no format of references stores it.
+        How the sources are reached: credentials and other options of ``storage=``, or ``None`` for the defaults. It is
+        used when values are read, and pickled with the array. No format of references stores it.
 
     Raises
     ------
@@ -230,11 +230,14 @@ class ManifestArray(NDArrayOperatorsMixin):
         return self.manifest.read(tuple(slice(0, n) for n in self.manifest.shape))
 
     def as_chunks(self) -> Chunks:
-        """Return manifest and grid as the pair that operations work on."""
+        """Return manifest and grid as the pair :class:`Chunks`, on which structural operations work."""
         return Chunks(self.in_memory(), self.grid)
 
     def with_chunks(self, chunks: Chunks, /) -> ManifestArray:
-        """Return the array with another manifest and grid, without dimension names; this does not rechunk values."""
+        """Return the array with another manifest and grid: ``chunks`` is the pair, as `as_chunks` returns it.
+
+        No chunk is read or rechunked. The result has no dimension names, because its axes may be different ones.
+        """
         return replace(self, manifest=chunks.manifest, grid=chunks.grid, dimension_names=None)
 
     def a_url(self) -> str | None:
@@ -242,11 +245,11 @@ class ManifestArray(NDArrayOperatorsMixin):
         return self.manifest.url
 
     def whole(self) -> ManifestArray:
-        """Return the array with its whole manifest in memory, for callers that read all entries more than once."""
+        """Return the array with its whole manifest in memory: call it before you read all entries more than once."""
         return self if isinstance(self.manifest, ChunkManifest) else replace(self, manifest=self.in_memory())
 
     def counted(self) -> ManifestArray:
-        """Return the array with all entries counted once; the manifest is not copied into memory."""
+        """Return the array with the counts of its chunks known: all entries are read once, but not kept in memory."""
         return replace(self, manifest=counted(self.manifest))
 
     def validate(self) -> None:
@@ -321,7 +324,10 @@ class ManifestArray(NDArrayOperatorsMixin):
         return self.transpose(*range(self.ndim - 2), -1, -2)
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> ManifestArray:
-        """Split and merge axes, as :func:`numpy.reshape`; ``copy`` has no effect."""
+        """Split and merge axes, as :func:`numpy.reshape` does. Cells are cut if chunks do not hold whole rows.
+
+        Too many cells, or an ``order`` other than ``"C"``, raise ``ChunkAlignmentError``. ``copy`` has no effect.
+        """
         reshape: Callable[..., ManifestArray] = _FUNCTIONS[np.reshape]
         return reshape(self, shape[0] if len(shape) == 1 else shape, order)
 

@@ -38,7 +38,7 @@ def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
 
 
 def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.dtype[Any], /) -> str | None:
-    """Return an attribute that changes the meaning of stored numbers, or ``None`` if both sides mean the same.
+    """Return the name of an attribute by which stored numbers mean different values on two sides, or ``None``.
 
     Meanings are compared, not spellings: the dates of units and calendars, and the set of missing values.
     For packing attributes the dtypes count too, because xarray chooses the dtype of the result by them.

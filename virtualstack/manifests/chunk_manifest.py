@@ -258,7 +258,7 @@ class ChunkManifest:
 
     @property
     def url(self) -> str | None:
-        """URL of the first source, or ``None`` if there are no sources."""
+        """URL of the first source, to name in messages; ``None`` if there are no sources."""
         return self.locations[0].url if self.locations else None
 
     @cached_property
@@ -267,7 +267,7 @@ class ChunkManifest:
         return np.asarray(self.entries["location"] < INLINE)
 
     def inline_nbytes(self) -> int:
-        """Count the bytes of INLINE chunks; a chunk counts once for each cell that shows it."""
+        """Return the number of bytes of all INLINE chunks; a chunk counts once for each cell that shows it."""
         return int(self.entries["length"][self.entries["location"] == INLINE].sum())
 
     def inline_fits(self) -> bool:
@@ -281,17 +281,17 @@ class ChunkManifest:
         return True
 
     def read(self, box: CellBox, /) -> ChunkManifest:
-        """Return the references of a box of cells (one slice for each axis) as a view; no chunk is read."""
+        """Return the entries of a box of cells (one slice for each axis) as a view; no chunk is read."""
         view: Any = (*box, ...)  # the dots keep an array without axes an array
         return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
 
     def pick(self, cells: CellNumbers, /) -> ChunkManifest:
-        """Return the references of some cells; index arrays for each axis are broadcast together, as in numpy."""
+        """Return the entries of some cells; index arrays for each axis are broadcast together, as in numpy."""
         at: Any = (*cells, ...)
         return replace(self, entries=self.entries[at], starts=None if self.starts is None else self.starts[at])
 
     def reshape(self, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Return the cells in another grid shape; strides of encodings stay, and may no longer fit its axes."""
+        """Return the same entries in another grid shape. Encodings stay: change their strides to fit the new axes."""
         starts = None if self.starts is None else self.starts.reshape(shape)
         return replace(self, entries=self.entries.reshape(shape), starts=starts)
 

@@ -106,7 +106,9 @@ class ChunkAxis:
         return int(np.diff(self.edges).max()) if self.edges is not None else self.chunk or 1
 
     def lines(self, begin: int = 0, stop: int | None = None, /) -> NDArray[np.int64]:
-        """Return the beginnings of the cells from ``begin`` to before ``stop``, and the end of the last cell.
+        """Return the borders of the cells from number ``begin`` to before number ``stop``, by default of all cells.
+
+        The borders are the first element of each of these cells, followed by the end of the last one.
 
         >>> ChunkAxis.regular(10, 4).lines().tolist(), ChunkAxis.regular(10, 4).lines(1, 2).tolist()
         ([0, 4, 8, 10], [4, 8])

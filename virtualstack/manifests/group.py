@@ -63,12 +63,13 @@ class ManifestGroup:
     unlimited
         Names of the unlimited dimensions.
     loaded
-        Names of arrays that are loaded by default, because they were loaded when they were written.
+        Names of arrays that opening a dataset loads by default, because they were loaded when they were written.
     refusals
         Objects that the reader could not take over from this group; child groups have separate lists.
     not_text
-        Names of dimensions that are not the length of a text, although all arrays in the group suggest it: an array
-        that was left out has them in another position.
+        Names of dimensions whose characters must not be joined to text. xarray joins arrays of characters along their
+        last dimension, unless another variable has this dimension in another position. If that variable was left out,
+        the arrays that remain do not show it, so the dimension is listed here.
     url
         URL of the source, or ``None`` if there are several sources.
     version
@@ -116,7 +117,7 @@ class ManifestGroup:
             yield from group.walk(f"{path}/{name}")
 
     def map_arrays(self, change: Callable[[ManifestArray], ManifestArray], /) -> ManifestGroup:
-        """Return the group, and all groups below it, with every array changed by a function."""
+        """Return a new group in which every array, also in subgroups, is replaced by the result of the function."""
         return replace(
             self,
             arrays={name: change(array) for name, array in self.arrays.items()},
@@ -124,11 +125,20 @@ class ManifestGroup:
         )
 
     def with_access(self, access: Access | None, /) -> ManifestGroup:
-        """Return the group whose arrays, also in subgroups, are read with an access; ``None`` changes nothing."""
+        """Return the group with one access for all its arrays, also in subgroups; ``None`` changes nothing.
+
+        An *access* says how the chunks of an array are reached: the credentials, endpoints and other options of
+        ``storage=``. It is not a permission (``allow=``).
+
+        Parameters
+        ----------
+        access
+            A :class:`~virtualstack.storage.Storage`, such as `Storage.from_option` makes of ``storage=``.
+        """
         return self if access is None else self.map_arrays(lambda array: replace(array, access=access))
 
     def accesses(self) -> list[Access]:
-        """Return what the arrays carry along to be read (see :class:`ManifestArray`), each access once."""
+        """Return the accesses (see `with_access`) of all arrays, each once; arrays with the defaults have none."""
         found = (array.access for _, node in self.walk() for array in node.arrays.values())
         return list({id(access): access for access in found if access is not None}.values())
 

@@ -45,7 +45,7 @@ _MAX_GRID_LINES = 1 << 28
 
 
 class Chunks(NamedTuple):
-    """A manifest in memory with the grid of its cells."""
+    """A manifest in memory together with its chunk grid: the pair on which structural operations work."""
 
     manifest: ChunkManifest
     grid: ChunkGrid

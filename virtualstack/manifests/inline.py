@@ -68,7 +68,15 @@ def inline_array(
 
 
 def inlined(array: ManifestArray, values: NDArray[Any], /) -> ManifestArray:
-    """Make an array of one INLINE chunk in place of another array, whose values are given."""
+    """Return an array like another one, but with its values in the manifest, as one INLINE chunk.
+
+    Parameters
+    ----------
+    array
+        The array to replace. Name, dimensions, attributes and fill value are taken from it.
+    values
+        Its stored values, which the caller has read.
+    """
     return inline_array(
         values,
         name=array.name or "",

@@ -36,7 +36,7 @@ class Tables(Protocol):
 
     @property
     def locations(self) -> tuple[Location, ...]:
-        """Sources of the chunks; sources that only pages name are not among them."""
+        """Sources of the chunks. Sources that are named only in pages, which were not read yet, are not included."""
 
 
 @runtime_checkable
@@ -49,17 +49,28 @@ class Manifest(Protocol):
 
     @property
     def url(self) -> str | None:
-        """URL of a source, for messages; URL of the references if no source is known without reading them."""
+        """URL to name in messages: that of the first source, or of the references if they were not read yet.
+
+        The references are the object that lists the entries, such as a folder of kerchunk parquet. ``None`` if the
+        manifest has no sources.
+        """
 
     def read(self, box: CellBox, /) -> ChunkManifest:
         """Return the entries of a box of the grid, in memory; a paged manifest reads the pages that hold them."""
 
     def pick(self, cells: CellNumbers, /) -> ChunkManifest:
-        """Return the entries of some cells, in memory; the shape is the broadcast of their indexes."""
+        """Return the entries of some cells, in memory.
+
+        Parameters
+        ----------
+        cells
+            Cell numbers: one array of indexes for each axis of the grid. They are broadcast together, as in numpy, and
+            the result has the shape of the broadcast.
+        """
 
     @property
     def tables(self) -> Tables:
-        """All fills and encodings that chunks may have, and the known sources; no page is read."""
+        """Tables of all fills and encodings that chunks may have, and of the known sources; no page is read."""
 
     def summary(self) -> ManifestSummary | None:
         """Count the cells in each state; return ``None`` if this would require reading pages."""
@@ -83,7 +94,7 @@ class Overlay:
 
 class _ByCells(Manifest, Protocol):
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Return the entries of at least one cell; see :class:`UnreadManifest`."""
+        """Return the entries of at least one cell, as a manifest of the given shape; see :class:`UnreadManifest`."""
 
 
 class UnreadManifest:
@@ -91,6 +102,8 @@ class UnreadManifest:
 
     A selection without cells reads nothing.
     Subclasses have ``read_entries(cells, shape)``, which returns the entries of at least one and at most 2^28 cells.
+    ``cells`` has one array of indexes for each axis of the grid. ``shape`` is the shape to which these arrays
+    broadcast, and so the shape of the result.
     """
 
     def __deepcopy__(self, memo: object) -> Self:

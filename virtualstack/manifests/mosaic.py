@@ -67,7 +67,13 @@ class Runs:
     @classmethod
     @lru_cache(maxsize=1 << 12)
     def one(cls, start: int, length: int) -> Runs:
-        """Return one run, or no run if the length is 0; equal runs, which tiles often have, are one object."""
+        """Make `Runs` of one run of elements, or of none if the length is 0.
+
+        The result is cached, so that many tiles that cover the same elements share one object.
+
+        >>> Runs.one(3, 2)
+        Runs(3:5)
+        """
         return cls.from_starts([start], [length])
 
     @property
@@ -92,14 +98,30 @@ class Runs:
 
 
 class Tile(NamedTuple):
-    """An array, and the elements of the larger array that it provides along each axis."""
+    """An array, and where it is placed in a larger array: the input of :func:`place_tiles`.
+
+    Parameters
+    ----------
+    chunks
+        Manifest and chunk grid of the array.
+    runs
+        For each axis: the elements of the larger array that are the elements of this array, in order.
+    """
 
     chunks: Chunks
     runs: tuple[Runs, ...]
 
 
 class Mosaic(NamedTuple):
-    """The array that tiles make, and the number of its elements that at least one tile covers."""
+    """The larger array that :func:`place_tiles` returns.
+
+    Parameters
+    ----------
+    chunks
+        Manifest and chunk grid of the array.
+    n_covered
+        Number of its elements that at least one tile covers.
+    """
 
     chunks: Chunks
     n_covered: int

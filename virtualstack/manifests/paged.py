@@ -42,26 +42,41 @@ _PAGES: ByteCache[ChunkManifest] = ByteCache(256 << 20, _nbytes)
 
 
 class PageSource(Protocol):
-    """Source of pages; it can be pickled, and many threads use it."""
+    """What a :class:`PagedManifest` reads its pages from, such as the record files of kerchunk parquet.
+
+    The entries of an array form one table, with a row for each cell. A page is a part of this table that is read
+    together. A page source can be pickled, and many threads use it.
+    """
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Read the rows of a page. The result is cached and must not change.
+        """Read one page, by its number. The result is cached and must not change.
 
         Returns
         -------
         ChunkManifest
-            Manifest of one axis. Its encodings have the axes of the array. Its first fill is the array's own.
+            The entries of the page as a manifest with one axis: entry ``i`` is row ``i`` of the page. Each encoding has
+            a stride for every axis of the array, although this manifest has one axis. The first fill is the fill value
+            of the array.
         """
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
-        """Add to some entries everything that was too costly to determine for all entries.
+        """Return entries with the details that `read` left out, because they cost a request for each entry.
+
+        `PagedManifest` calls it after `read`, only with the entries that a caller asked for. For example, the pages of
+        kerchunk parquet name some files without a length, and this method looks up the sizes of these files. Return
+        ``entries`` unchanged if `read` leaves out nothing.
 
         Parameters
         ----------
         entries
-            Entries in the form in which the pages hold them.
+            Entries as `read` returned them.
         rows
-            Row numbers of the entries in the table of all pages; same shape.
+            For each entry its row in the table of all pages. It has the shape of ``entries``.
+
+        Returns
+        -------
+        ChunkManifest
+            The completed entries, in the same shape.
         """
 
 
@@ -124,7 +139,19 @@ class PagedManifest(UnreadManifest):
         return self.counts
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Read the pages that hold some cells, several pages in parallel.
+        """Return the entries of some cells. The pages that hold them are read, several at a time.
+
+        Parameters
+        ----------
+        cells
+            Cell numbers: one array of indexes for each axis of the chunk grid. They are broadcast together.
+        shape
+            Shape of the broadcast, and so of the result.
+
+        Returns
+        -------
+        ChunkManifest
+            One entry for each cell that was asked for, and none of the other entries of the pages.
 
         Raises
         ------

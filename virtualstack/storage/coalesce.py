@@ -16,7 +16,9 @@ __all__ = ["Requests", "coalesce", "gather", "read_blocks"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Requests:
-    """Requests that cover byte ranges, sorted by offset.
+    """The plan of :func:`coalesce`: which requests to send for some byte ranges. Requests are sorted by offset.
+
+    Send the requests, and pass the answers to `cut` to get the bytes of each range.
 
     Parameters
     ----------
@@ -35,14 +37,28 @@ class Requests:
     within: NDArray[np.int64]
 
     def cut(self, answers: Sequence[bytes | memoryview], lengths: NDArray[np.int64], /) -> list[bytes | memoryview]:
-        """Return the ranges, cut out of the answers to the requests. Only a range that spans several answers is copied.
+        """Return the bytes of each range, cut out of the answers to the requests.
+
+        Only a range that spans several answers is copied.
 
         Parameters
         ----------
         answers
-            Bytes of each request.
+            The bytes that each request returned, in the order of ``offsets``.
         lengths
-            Shape ``(n,)``, bytes: the lengths that `coalesce` got.
+            Shape ``(n,)``, bytes: the lengths of the ranges, the same that were passed to :func:`coalesce`.
+
+        Returns
+        -------
+        list of bytes-like
+            One item for each range, in the order in which the ranges were passed to :func:`coalesce`.
+
+        >>> lengths = np.array([2, 2, 2])
+        >>> plan = coalesce(np.array([0, 2, 90]), lengths)
+        >>> list(zip(plan.offsets.tolist(), plan.lengths.tolist()))
+        [(0, 4), (90, 2)]
+        >>> [bytes(x) for x in plan.cut([b"abcd", b"yz"], lengths)]
+        [b'ab', b'cd', b'yz']
         """
         views = [memoryview(answer) for answer in answers]
         ranges: list[bytes | memoryview] = []
@@ -67,7 +83,9 @@ def coalesce(
     enough: int | None = None,
     max_length: int | None = None,
 ) -> Requests:
-    """Merge ranges that overlap, touch, or are at most ``max_gap`` bytes apart.
+    """Plan few requests for many byte ranges: merge ranges that overlap, touch, or are near each other.
+
+    Ranges are near each other if at most ``max_gap`` bytes are between them.
 
     An empty range needs no request: its ``request`` is 0 (which need not exist) and its ``within`` is 0.
 
@@ -86,6 +104,7 @@ def coalesce(
     Returns
     -------
     Requests
+        The requests, and where each range is in them.
 
     Examples
     --------

@@ -91,7 +91,7 @@ class FsspecTarget:
 
     @property
     def is_listed(self) -> bool:
-        """If true, the keys can be listed; web servers have no list."""
+        """True if the keys can be listed. False for web servers, which cannot list their files."""
         return not _is_web(self._filesystem)
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:

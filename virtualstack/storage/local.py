@@ -325,7 +325,7 @@ class LocalTarget:
 
     @property
     def is_listed(self) -> bool:
-        """If true, the keys can be listed."""
+        """Always true: the keys can be listed."""
         return True
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:

@@ -77,7 +77,7 @@ class MemoryTarget:
 
     @property
     def is_listed(self) -> bool:
-        """If true, the keys can be listed."""
+        """Always true: the keys can be listed."""
         return True
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:

@@ -195,7 +195,7 @@ class Connection:
 
     @property
     def is_web(self) -> bool:
-        """If true, this is a web server, which cannot list its keys."""
+        """True if this is a web server, which cannot list its keys."""
         stores = list(self._stores.values()) if self._service == "store" else []
         return self._service == "http" or any(isinstance(store, HTTPStore) for store in stores)
 

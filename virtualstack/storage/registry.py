@@ -152,7 +152,9 @@ class Storage:
         return cls((("", _backend(storage, "")),))
 
     def access(self, url: str, /) -> Storage | None:
-        """Return what arrays of a source carry along to be read later, or ``None`` if the defaults serve them.
+        """Return the *access* of a source, or ``None`` if the defaults serve it.
+
+        Arrays of the source carry it along, so that their chunks can be read later in the same way.
 
         A store or filesystem for every URL becomes that of the bucket or host of the source. If it does not serve the
         source itself, such as a bucket for local references, it stays for every URL.
@@ -175,7 +177,7 @@ class Storage:
         return Storage(_sorted(entries))
 
     def with_access(self, *accesses: Access | None) -> Self:
-        """Return the same storage that also has what arrays carry along; see `access`."""
+        """Return the same storage that also has the accesses that arrays carry along; see `access`."""
         found = [access for access in accesses if access is not None]
         return replace(self, carried=Storage(self.carried).joined(found).given) if found else self
 

@@ -275,7 +275,7 @@ class RemoteTarget:
 
     @property
     def is_listed(self) -> bool:
-        """If true, the keys can be listed; web servers have no list."""
+        """True if the keys can be listed. False for web servers, which cannot list their files."""
         return not self._connect(self.url)[0].is_web
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:

@@ -141,11 +141,15 @@ class DirectSource(Source, Protocol):
 
 @runtime_checkable
 class WatchfulSource(Source, Protocol):
-    """A source that compares size and etag with every answer, so that it may be kept and used for long."""
+    """A source that notices with every read if the file or object has changed since the source was opened.
+
+    A read then raises `SourceChangedError`. So the source may be kept open and used for a long time. Other sources
+    check the version only when they are opened.
+    """
 
     @property
     def is_watchful(self) -> bool:
-        """If true, answers are compared with the expected size and etag, as far as these are known."""
+        """True if each answer is compared with the size and etag that the source was opened with, if they are known."""
 
 
 def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str, size: int) -> NDArray[np.int64]:

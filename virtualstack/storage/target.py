@@ -39,7 +39,7 @@ class Target(Protocol):
 
     @property
     def is_listed(self) -> bool:
-        """If true, the keys can be listed; web servers have no list."""
+        """True if the keys can be listed. False for web servers, which cannot list their files."""
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object; `SourceNotFoundError` if it does not exist.

@@ -56,7 +56,7 @@ class Members(Protocol):
 
     @property
     def is_listed(self) -> bool:
-        """If true, the objects can be listed; otherwise each object is requested."""
+        """True if the objects can be listed; otherwise each object is requested."""
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
         """Return the objects that exist.
@@ -260,7 +260,7 @@ class Folder:
 
     @property
     def is_listed(self) -> bool:
-        """If true, the objects in the folder can be listed."""
+        """True if the objects in the folder can be listed."""
         return self.storage.target(self.url).is_listed
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:

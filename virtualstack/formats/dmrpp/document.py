@@ -179,7 +179,7 @@ class Rows:
 
     @property
     def is_linked(self) -> bool:
-        """Return whether several elements make up one chunk, as in HDF4."""
+        """True if several elements make up one chunk, as in HDF4."""
         return _LINKED in self.unknown
 
 

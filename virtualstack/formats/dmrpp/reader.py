@@ -98,8 +98,9 @@ class DMRPP:
     The file itself is opened only for text whose padding must be removed. If a URL does not end in ``.dmrpp``, the
     document beside it is read: ``file.nc.dmrpp`` for ``file.nc``.
 
-    When to use: a DMR++ document exists for a file, because its byte ranges are then known without reading the file. It
-    is also the way to HDF4 files. Alternatives: :class:`~virtualstack.readers.HDF5` reads the HDF5 file itself, and
+    When to use: a DMR++ document exists for a file, because its byte ranges are then known without reading the file.
+    Alternatives: :class:`~virtualstack.readers.HDF5` reads the HDF5 file itself,
+    ``KerchunkDriver("kerchunk.hdf4:HDF4ToZarr")`` reads an HDF4 file without a document, and
     :class:`~virtualstack.readers.Kerchunk` reads references.
 
     Parameters
@@ -131,7 +132,7 @@ class DMRPP:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Locations that the user has named, to which a document may refer."""
+        """The URL of ``data_url``, if it was given. A document may refer to it, because the user has named it."""
         return () if self.data_url is None else (absolute_url(self.data_url),)
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:

@@ -77,7 +77,7 @@ class GribHeader(NamedTuple):
 
     @property
     def has_dates(self) -> bool:
-        """If true, dates are part of the key."""
+        """True if dates are part of the key."""
         return self.key[1] == 1
 
 

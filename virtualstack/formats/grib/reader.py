@@ -97,7 +97,7 @@ class GRIB:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """URLs that the user has named and that are read in addition to the file."""
+        """The URL of ``index``, if it names an index. It may be read, because the user has named it."""
         return () if self.index is None or self.index == "auto" else (absolute_url(self.index),)
 
     def __post_init__(self) -> None:

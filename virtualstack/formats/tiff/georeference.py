@@ -63,7 +63,7 @@ class Transform:
 
     @property
     def is_rotated(self) -> bool:
-        """Return whether x changes along columns, or y along rows."""
+        """True if x changes along columns, or y along rows."""
         return self.xj != 0 or self.yi != 0
 
     def text(self) -> str:

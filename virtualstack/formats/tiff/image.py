@@ -89,7 +89,7 @@ class ImageLayout:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether stored bytes are the values without decoding."""
+        """True if stored bytes are the values without decoding."""
         own = self.settings
         is_whole = not own.is_packed and self.obstacle is None
         return is_whole and own.compression == 1 and own.predictor == 1 and own.fill_order == 1

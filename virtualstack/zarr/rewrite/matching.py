@@ -52,7 +52,7 @@ class _AxisMatch:
 
     @property
     def is_cut(self) -> bool:
-        """If true, a chunk has several cells."""
+        """True if a chunk has several cells."""
         return self.cells.size != self.first.size
 
     @property

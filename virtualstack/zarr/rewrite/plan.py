@@ -127,7 +127,7 @@ class RewritePlan:
 
     @property
     def most_bytes(self) -> int:
-        """Return the largest size of one encoded chunk in bytes; for strings it is unknown, and the mean is used."""
+        """Largest size of one encoded chunk in bytes; for strings it is unknown, and the mean is used."""
         front = split_elementwise(self.encoding.codecs, self.encoding.dtype)
         if front.stored.kind == "T":
             return -(-self.nbytes // max(len(self.cells), 1))

@@ -52,12 +52,12 @@ class HyperslabAxis:
 
     @property
     def is_unlimited(self) -> bool:
-        """If true, the selection extends as far as the dataset does."""
+        """True if the selection extends as far as the dataset does."""
         return self.count is None or self.block is None
 
     @property
     def is_one_run(self) -> bool:
-        """If true, the elements of the selection follow one another."""
+        """True if the elements of the selection follow one another."""
         return self.block is None or self.count == 1 or self.block == self.stride
 
     def n_below(self, extent: int) -> int:
