@@ -26,7 +26,7 @@ from tests.data.processes import run_python
 from tests.formats.groups import group_of
 from virtualstack.codecs.codec import Codec, CodecError
 from virtualstack.codecs.grib.codec import grib_decoder
-from virtualstack.codecs.grib.fields import has_harmonics
+from virtualstack.codecs.grib.fields import has_harmonics, is_safe, last_field
 from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 from virtualstack.formats.grib.walk import _Window
@@ -750,15 +750,42 @@ def test_groups_that_end_behind_the_message_are_damage(packing):
         grib_decoder({}, None)(changed(data, 5, at, (1 << 16).to_bytes(4, "big")))
 
 
-USUAL = ["grid_simple", "grid_ccsds", "grid_jpeg", "grid_complex", "grid_complex_spatial_differencing"]
+USUAL = ["grid_simple", "grid_ccsds", "grid_jpeg", "grid_png", "grid_complex", "grid_complex_spatial_differencing"]
+LARGER = {"Ni": 60, "Nj": 40, "bitsPerValue": 8}  # eccodes has too little room for a PNG image of few points
 
 
 @pytest.mark.parametrize("packing", USUAL)
 def test_usual_packings_are_decoded_in_this_process(packing, monkeypatch):
     """A child process would take as long again for its answer."""
     monkeypatch.setattr("virtualstack.codecs.grib.codec.run_in_child", None)
-    data = message({"shortName": "t"}, after={"packingType": packing})
+    data = message({"shortName": "t", **LARGER}, values=np.arange(2400.0), after={"packingType": packing})
     np.testing.assert_array_equal(grib_decoder({}, None)(data), values_of_message(data))
+
+
+@pytest.mark.parametrize(
+    ("at", "octets"),
+    [
+        (5, b"?"),
+        (16, b"\0"),
+        (17, b"i"),
+        (24, b"\0"),
+        (28, b"\0"),
+        (29, b"\x10"),
+        (29, b"\x04"),
+        (30, b"\2"),
+        (30, b"\3"),
+        (33, b"\1"),
+        (38, b"\xff"),
+        (-12, b"\0\0\0\1"),
+        (-8, b"i"),
+    ],
+)
+def test_png_images_that_eccodes_might_read_beyond_their_end_are_decoded_in_a_child(at, octets):
+    """Signature, IHDR (ISO 15948, 11.2.2) or chunks that do not fit: the values are never of the memory behind them."""
+    data = message({"shortName": "t", **LARGER}, values=np.arange(2400.0), after={"packingType": "grid_png"})
+    assert is_safe(last_field(data))
+    length = int.from_bytes(data[section(data, 7) :][:4], "big")
+    assert not is_safe(last_field(changed(data, 7, at % length, octets)))
 
 
 def test_what_damaged_messages_say_is_not_taken_for_others(tmp_path):

@@ -160,12 +160,20 @@ def check_packing_2(packing: bytes, /) -> None:
 
 
 # WMO FM 92 GRIB2, code table 5.0
-_SIMPLE, _CCSDS, _JPEG_2000 = 0, 42, (40, 40000)
+_SIMPLE, _CCSDS, _JPEG_2000, _PNG = 0, 42, (40, 40000), (41, 40010)
 _COMPLEX_SECTION_BYTES = {2: 47, 3: 49}
 """Complex packing without and with differences, and the bytes that section 5 has then."""
 _SIZ = Struct(">4s4x4I16xHBBB")
 """The beginning of a codestream (ITU T.800, A.5.1): size and offset of the image, components, and the first component.
 """
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_CHUNK = Struct(">I4s")
+_IHDR = Struct(">I4sIIBBBBB")
+_SAMPLES = {0: 1, 2: 3, 6: 4}
+"""Samples of a pixel by the colour type of a PNG image (ISO 15948, 11.2.2). eccodes reads whole bytes of a pixel."""
+_MAX_DEFLATE_RATIO = 1032
+"""Largest ratio of bytes to compressed bytes (RFC 1951): 258 bytes in two bits."""
 
 _MAX_SCALE = 500
 """Maximum binary and decimal scale, up or down. eccodes treats larger ones specially, or they overflow."""
@@ -205,6 +213,8 @@ def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) 
         return len(packing) >= 25
     if template in _JPEG_2000:
         return not n_bits or _is_plain_image(n_values, n_bits, data)
+    if template in _PNG:
+        return not n_bits or _is_plain_png(n_values, n_bits, data)
     return len(packing) >= _COMPLEX_SECTION_BYTES.get(template, 256) and _are_safe_groups(n_values, packing, data)
 
 
@@ -224,6 +234,26 @@ def _is_plain_image(n_values: int, n_bits: int, data: bytes) -> bool:
         and (rows - top) * (columns - left) == n_values
         and (n_components, depth, dx, dy) == (1, n_bits - 1, 1, 1)
     )
+
+
+def _is_plain_png(n_values: int, n_bits: int, data: bytes) -> bool:
+    """Return whether a PNG image ends within the data and has one pixel for each value, as eccodes expects."""
+    at = len(_PNG_SIGNATURE)
+    if data[:at] != _PNG_SIGNATURE or len(data) < at + _IHDR.size:
+        return False
+    length, kind, columns, rows, depth, colour, *methods = _IHDR.unpack_from(data, at)
+    pixel_bits = depth * _SAMPLES.get(colour, 0)
+    is_plain = (
+        (length, kind, methods) == (13, b"IHDR", [0, 0, 0])
+        and columns * rows == n_values
+        and depth >= 8
+        and pixel_bits == 8 * -(-n_bits // 8)
+        and n_values * n_bits <= 8 * _MAX_DEFLATE_RATIO * len(data)
+    )
+    while is_plain and kind != b"IEND" and at + 8 <= len(data):
+        length, kind = _PNG_CHUNK.unpack_from(data, at)
+        at += 12 + length
+    return is_plain and kind == b"IEND" and at <= len(data)
 
 
 def _are_safe_groups(n_values: int, packing: bytes, data: bytes) -> bool:
