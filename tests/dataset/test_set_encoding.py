@@ -200,6 +200,23 @@ def test_set_encoding_changes_what_chunks_were_unpacked_by(tmp_path):
         both.virtual.set_encoding({"a": {"scale_factor": 2.0}})
 
 
+@pytest.mark.parametrize("edit", [{"scale_factor": 2.0}, {"_FillValue": np.int16(1)}, {"missing_value": 0.5}])
+def test_the_encoding_of_an_unpacked_variable_only_describes_it(tmp_path, edit):
+    """A part of joined files may have the encoding of another file, which must not decode its chunks."""
+    paths = [write(tmp_path / f"{i}.nc", "i2", 2 * i, scale_factor=x) for i, x in enumerate((0.5, 0.25))]
+    part = xr.concat([vs.open_virtual_dataset(path, unpack=True) for path in paths], "t").isel(t=[2, 3])
+    assert part.a.encoding["scale_factor"] == 0.5
+    xr.testing.assert_equal(part.virtual.open().load(), xr.load_dataset(paths[1]))
+    part.a.encoding.update(edit)
+    xr.testing.assert_equal(part.virtual.open().load(), xr.load_dataset(paths[1]))
+
+
+def test_an_edited_encoding_counts_if_nothing_was_unpacked(tmp_path):
+    vds = vs.open_virtual_dataset(write(tmp_path / "a.nc", "f4"), unpack=True)
+    vds.a.encoding["_FillValue"] = vds.virtual.open().a.values[0, 0]
+    assert np.isnan(vds.virtual.open().a.values[0]).tolist() == [True, False, False]
+
+
 def test_set_encoding_of_a_tree_takes_paths(tmp_path):
     path = write(tmp_path / "a.nc", "i2", scale_factor=0.5)
     tree = xr.DataTree.from_dict({"/g": vs.open_virtual_dataset(path)})

@@ -18,6 +18,7 @@ from virtualstack.codecs.cf import CF
 from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
 from virtualstack.manifests import (
+    CF_KEYS,
     ManifestArray,
     Unpacked,
     is_nan,
@@ -28,20 +29,7 @@ from virtualstack.manifests import (
     value_changing,
 )
 
-__all__ = ["CF_KEYS", "copy_times_to_bounds", "declared_dataset", "is_same_word", "is_unpacked", "with_edits"]
-
-CF_KEYS = (
-    "_FillValue",
-    "missing_value",
-    "scale_factor",
-    "add_offset",
-    "_Unsigned",
-    "_Encoding",
-    "units",
-    "calendar",
-    "dtype",
-)
-"""Attributes that may define how stored numbers become values."""
+__all__ = ["copy_times_to_bounds", "declared_dataset", "is_same_word", "is_unpacked", "with_edits"]
 
 _KNOWN = frozenset(CF_KEYS)
 _MISSING = ("_FillValue", "missing_value")
@@ -222,7 +210,8 @@ def _edited_encoding(
 ) -> dict[str, Any]:
     """Return the edits in the encoding of a variable whose numbers are packed by attributes.
 
-    If chunks unpack their numbers themselves, the encoding only describes how they were packed, and there are no edits.
+    If chunks unpack their numbers themselves, the encoding only describes how they were packed, and there are no edits:
+    a part of joined files may have the encoding of another file. If ``unpack=True`` had nothing to unpack, edits count.
     """
     if is_unpacked(array) or not array.manifest.tables.encodings:
         return {}

@@ -17,7 +17,6 @@ from xarray import conventions
 
 from virtualstack.codecs.cf_times import CODING_ERRORS, datetime_units
 from virtualstack.dataset.declared import (
-    CF_KEYS,
     copy_times_to_bounds,
     declared_dataset,
     is_same_word,
@@ -27,7 +26,7 @@ from virtualstack.dataset.declared import (
 from virtualstack.dataset.decode import get_refusals, get_unlimited_dims, get_version
 from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
-from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, same_value, value_changing
+from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, inline_array, same_value, value_changing
 from virtualstack.printable import first_names
 
 __all__ = ["encoded_variable", "set_encoding", "to_group"]

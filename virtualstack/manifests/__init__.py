@@ -4,7 +4,15 @@ import virtualstack.manifests.functions  # noqa: F401 - registers what numpy fun
 from virtualstack.manifests.agreement import other_meaning, reads_as, stored_number
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, ManifestSummary
-from virtualstack.manifests.cf import can_cast_floats, differing_key, is_nan, same_dates_in, same_value, value_changing
+from virtualstack.manifests.cf import (
+    CF_KEYS,
+    can_cast_floats,
+    differing_key,
+    is_nan,
+    same_dates_in,
+    same_value,
+    value_changing,
+)
 from virtualstack.manifests.characters import join_characters
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
@@ -22,6 +30,7 @@ from virtualstack.manifests.unpacking import Unpacked, packed_encoding, packed_e
 
 __all__ = [
     "ABSENT",
+    "CF_KEYS",
     "EMPTY",
     "ENTRY",
     "FIRST",

@@ -9,12 +9,14 @@ import numpy as np
 
 from virtualstack.codecs.cf_times import same_dates
 
-__all__ = ["can_cast_floats", "differing_key", "is_nan", "same_dates_in", "same_value", "value_changing"]
+__all__ = ["CF_KEYS", "can_cast_floats", "differing_key", "is_nan", "same_dates_in", "same_value", "value_changing"]
 
 _PACKING = ("scale_factor", "add_offset")
 _MISSING = frozenset({"_FillValue", "missing_value"})
 _TIMES = frozenset({"units", "calendar"})
 _ALWAYS = (*_PACKING, "_FillValue", "missing_value", "_Unsigned", "_Encoding", "dtype")
+CF_KEYS = (*_ALWAYS, "units", "calendar")
+"""Attributes that may define how stored numbers become values."""
 
 # xarray reads these units as durations (CF conventions 4.4, units of time without an epoch).
 _DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"})

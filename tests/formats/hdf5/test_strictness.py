@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
+import virtualstack as vs
 from tests.data.files import overwrite, replace_once
 from tests.data.hdf5_parts import dataset_of, reduced
 from tests.formats.groups import CHECKED, group_of, reasons, refusals
@@ -109,3 +110,48 @@ def test_the_library_view_reads_headers_of_any_widths(widths, tmp_path):
     group = group_of(path, CHECKED)
     assert list(group.arrays) == ["x"]
     assert not group.refusals
+
+
+def write_many_attributes(path):
+    """Write a packed dataset and a group with so many attributes that these are in heaps with checksums."""
+    with h5py.File(path, "w", libver="latest") as file:
+        file["x"] = np.arange(4, dtype="i2")
+        for made in (file["x"], file.create_group("g")):
+            made.attrs["scale_factor"] = 0.5
+            made.attrs["units"] = "K"
+            made.attrs.update({f"a{i}": i for i in range(12)})
+
+
+@pytest.mark.parametrize("metadata", ["auto", "library"])
+@pytest.mark.parametrize("which", [0, 1], ids=["dataset", "group"])
+def test_attributes_that_cannot_be_listed_are_not_left_out(which, metadata, tmp_path):
+    """Without ``scale_factor``, the stored numbers would be the values."""
+    path = tmp_path / "x.h5"
+    write_many_attributes(path)
+    data = path.read_bytes()
+    index = [i for i in range(len(data)) if data.startswith(b"BTLF", i)][which]
+    overwrite(path, index + 8, bytes([data[index + 8] ^ 1]))
+    with h5py.File(path) as file, pytest.raises(RuntimeError, match="checksum"):
+        list(file["xg"[which]].attrs)
+    ((name, (kind, reason)),) = refusals(group_of(path, vs.readers.HDF5(metadata=metadata))).items()
+    assert (name, kind) == (("/x", "/g")[which], "refused")
+    assert "incorrect metadata checksum" in reason
+    with pytest.raises(vs.errors.UnsupportedFeatureError, match=r"cannot be opened: .* checksum"):
+        vs.open_virtual_datatree(path)
+
+
+@pytest.mark.parametrize("metadata", ["auto", "library"])
+@pytest.mark.parametrize(("name", "is_refused"), [("units", True), ("long_name", False)])
+def test_a_damaged_attribute_that_decodes_values_is_not_left_out(name, is_refused, metadata, tmp_path):
+    """Without their units, times would be numbers; other attributes are noted."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(4)
+        file["x"].attrs.create(name, "days since 2000-01-01", dtype=h5py.string_dtype())
+    data = path.read_bytes()
+    pointer = struct.pack("<IQ", 21, data.index(b"GCOL"))
+    overwrite(path, data.index(pointer), b"\x63")  # the text in the heap is shorter
+    group = group_of(path, vs.readers.HDF5(metadata=metadata))
+    assert list(group.arrays) == ([] if is_refused else ["x"])
+    kinds = {path: kind for path, (kind, _) in refusals(group).items()}
+    assert kinds == {f"/x@{name}": "noted", **({"/x": "refused"} if is_refused else {})}

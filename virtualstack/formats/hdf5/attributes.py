@@ -105,6 +105,7 @@ class AttributeReader:
         values: dict[str, Any] = {}
         notes: list[Refusal] = []
         references: dict[str, NDArray[np.uint64]] = {}
+        damaged: dict[str, str] = {}
         for attribute in stored:
             name = decode_text(attribute.name)
             if name in HIDDEN:
@@ -122,11 +123,12 @@ class AttributeReader:
             except (UnreadAttributeError, StructureError) as error:
                 reason = f"the attribute cannot be read: {error}"
                 notes.append(Refusal(path=f"{path}@{name}", reason=reason, kind="noted"))
+                damaged[name] = str(error)
             else:
                 if name == "_FillValue" and isinstance(value, str) and is_of_characters:
                     value = value.encode()  # netCDF4 returns bytes for the fill value of characters
                 values[name] = value
-        return Attributes(values=values, notes=tuple(notes), references=references)
+        return Attributes(values=values, notes=tuple(notes), references=references, damaged=damaged)
 
     def _value(self, attribute: AttributeMessage) -> Any:
         """Return the value of an attribute; ``None`` if only the HDF5 library can decode it."""

@@ -320,12 +320,17 @@ class Library:
         return self.attributes_at(raw_path, path)
 
     def attributes_at(self, raw_path: bytes, path: str, /) -> Attributes:
-        """Return the attributes of an object by its path."""
+        """Return the attributes of an object by its path.
+
+        Raises
+        ------
+        LostObjectError
+            The library cannot list the attributes.
+        """
         try:
             return _attributes(self._ask("attributes", raw_path), path)
         except LibraryError as error:
-            reason = f"the attributes cannot be read: {error}"
-            return Attributes(notes=(Refusal(path=path, reason=reason, kind="noted"),))
+            raise LostObjectError(f"its attributes cannot be read: {error}") from error
 
     def attribute(self, raw_path: bytes, name: bytes, /) -> Any:
         """Return the value of one attribute.
@@ -427,6 +432,7 @@ def _attributes(found: Sequence[FoundAttribute], path: str, *, is_of_characters:
     values: dict[str, Any] = {}
     notes: list[Refusal] = []
     references: dict[str, NDArray[np.uint64]] = {}
+    damaged: dict[str, str] = {}
     for attribute in found:
         name = decode_text(attribute.name)
         if name in HIDDEN:
@@ -440,11 +446,12 @@ def _attributes(found: Sequence[FoundAttribute], path: str, *, is_of_characters:
             notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
         except LibraryError as error:
             notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
+            damaged[name] = str(error)
         else:
             if name == "_FillValue" and isinstance(value, str) and is_of_characters:
                 value = value.encode()  # netCDF4 returns bytes for the fill value of characters
             values[name] = value
-    return Attributes(values=values, notes=tuple(notes), references=references)
+    return Attributes(values=values, notes=tuple(notes), references=references, damaged=damaged)
 
 
 def _value(attribute: FoundAttribute) -> Any:
@@ -454,7 +461,7 @@ def _value(attribute: FoundAttribute) -> Any:
         found = element_type(attribute.datatype)
         if attribute.kind == "unread" and not attribute.error:
             raise NoCounterpartError(found.reason or _NO_COUNTERPARTS.get(attribute.datatype[2] & 15, "such elements"))
-        if found.kind in ("refused", "text", "paths"):
+        if found.kind == "refused" or (found.kind in ("text", "paths") and not attribute.error):
             raise NoCounterpartError(found.reason)
     if attribute.error:
         raise LibraryError(attribute.error)

@@ -42,7 +42,7 @@ from virtualstack.formats.hdf5.virtual_datasets import virtual_shape
 from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets, OpenSourceFile, SourceFiles
 from virtualstack.formats.hdf5.walk import walk
 from virtualstack.location import local_path
-from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, Refusal
 from virtualstack.sizes import byte_count
 from virtualstack.storage import LocalSource, Source, Storage
 
@@ -336,6 +336,11 @@ def _array(
     variable: HDF5Variable, dims: Dimensions, context: FileContext
 ) -> tuple[ManifestArray | None, list[Refusal]]:
     refusals = list(variable.attributes.notes)
+    damaged = variable.attributes.damaged
+    name = next((key for key in CF_KEYS if key in damaged), None)
+    if name is not None:  # without this attribute, stored numbers would become other values
+        reason = f"its attribute '{name}' is damaged: {damaged[name]}"
+        return None, [*refusals, Refusal(path=variable.path, reason=reason)]
     if variable.scale.fault:
         refusals.append(Refusal(path=variable.path, reason=variable.scale.fault, kind="noted"))
     try:

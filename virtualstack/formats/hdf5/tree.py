@@ -81,11 +81,14 @@ class Attributes:
     references
         Attributes that are object references: addresses of shape ``(n,)``, with 0 for a null reference. `build_tree`
         replaces them by paths, which it adds to the values.
+    damaged
+        Names of attributes that are damaged, and the reasons; they have notes, too.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Refusal, ...] = ()
     references: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
     def with_paths(self, path: str, paths: Mapping[int, str], /) -> Attributes:
         """Replace references by the paths of objects; references to unknown objects become notes.
@@ -107,7 +110,7 @@ class Attributes:
                 notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute: {error}", kind="noted"))
             else:
                 values[name] = found[0] if len(found) == 1 else found
-        return Attributes(values=values, notes=tuple(notes))
+        return replace(self, values=values, notes=tuple(notes), references={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +250,7 @@ class FileView(Protocol):
         """Return the links of a group in netCDF-C's order: of creation if it is tracked, else of names."""
 
     def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
-        """Return the attributes of a group."""
+        """Return the attributes of a group, or raise `LostObjectError`."""
 
     def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset, or raise `LostObjectError`."""
@@ -259,7 +262,7 @@ class LostObjectError(Exception):
 
 def build_tree(view: FileView, /) -> HDF5Group:
     """Follow all links from the root, and return the tree; no chunk index is read."""
-    root = HDF5Group(path="", address=view.root.address, attributes=view.attributes(view.root, b"/", "/"))
+    root = HDF5Group(path="", address=view.root.address, attributes=_group_attributes(view, view.root, b"/", "/"))
     names = _Names({view.root.address: "/"})
     _fill(root, view.root, b"", names, view, depth=0)
     for node, path, address in names.soft:
@@ -271,6 +274,14 @@ def build_tree(view: FileView, /) -> HDF5Group:
                 attributes = variable.attributes.with_paths(variable.path, names.first)
                 group.variables[name] = replace(variable, attributes=attributes)
     return root
+
+
+def _group_attributes(view: FileView, group: LinkTarget, raw_path: bytes, path: str) -> Attributes:
+    """Return the attributes of a group; if they are damaged, return a refusal instead."""
+    try:
+        return view.attributes(group, raw_path, path)
+    except LostObjectError as error:
+        return Attributes(notes=(Refusal(path=path, reason=f"the group cannot be opened: {error}"),))
 
 
 @dataclass(slots=True)
@@ -310,7 +321,8 @@ def _fill(node: HDF5Group, target: LinkTarget, raw_path: bytes, names: _Names, v
             if depth >= _MAX_DEPTH:
                 node.notes.append(Refusal(path=path, reason=f"groups are nested more than {_MAX_DEPTH} deep"))
                 continue
-            child = HDF5Group(path=path, address=found.address, attributes=view.attributes(found, raw_child, path))
+            attributes = _group_attributes(view, found, raw_child, path)
+            child = HDF5Group(path=path, address=found.address, attributes=attributes)
             node.groups[name] = child
             children.append((child, found, raw_child))
     for child, found, raw_child in children:

@@ -46,15 +46,26 @@ def _plain_fields(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def read_attributes(oid: Any, /) -> Iterator[FoundAttribute]:
-    """Yield the attributes of an object in order of creation if the object tracks it, else in order of names."""
-    names: list[bytes] = []
-    for order in (h5py.h5.INDEX_CRT_ORDER, h5py.h5.INDEX_NAME):
-        names.clear()
-        with contextlib.suppress(LibraryError), library_errors():  # the object may not track the order of creation
-            h5a.iterate(oid, names.append, index_type=order)
-            break
-    for name in names:
+    """Yield the attributes of an object in order of creation if the object tracks it, else in order of names.
+
+    Raises
+    ------
+    LibraryError
+        The library cannot list all attributes of the object.
+    """
+    for name in _names(oid):
         yield read_attribute(oid, name)
+
+
+def _names(oid: Any) -> list[bytes]:
+    names: list[bytes] = []
+    with contextlib.suppress(LibraryError), library_errors():  # the object may not track the order of creation
+        h5a.iterate(oid, names.append, index_type=h5py.h5.INDEX_CRT_ORDER)
+        return names
+    names.clear()
+    with library_errors():
+        h5a.iterate(oid, names.append, index_type=h5py.h5.INDEX_NAME)
+    return names
 
 
 def read_attribute(oid: Any, name: bytes, /) -> FoundAttribute:
