@@ -76,6 +76,25 @@ def test_a_call_that_waits_for_ever_is_ended():
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="the memory of a process is looked up in /proc")
+@needs_posix
+@pytest.mark.parametrize("n_bytes", [0, 1 << 20], ids=["answer", "request"])
+def test_a_child_that_is_stopped_is_ended(n_bytes):
+    """It cannot end itself, and reads no long request; the next call works."""
+    process = run_in_child("os:getpid")
+    os.kill(process, signal.SIGSTOP)
+    begin = time.monotonic()
+    assert run_in_child("builtins:len", bytes(n_bytes), seconds=0.2) == n_bytes  # the cause may be other work
+    assert 2 < time.monotonic() - begin < 30
+    assert run_in_child("os:getpid") != process
+
+
+@needs_posix
+def test_a_call_that_stops_its_process_is_an_error():
+    os.kill(run_in_child("os:getpid"), signal.SIGKILL)
+    with pytest.raises(ChildDiedError, match=r"did not answer within 2\.5 seconds, as if its process was stopped"):
+        run_in_child("signal:raise_signal", signal.SIGSTOP, seconds=0.1)
+
+
 def test_memory_is_bounded():
     """A size of a damaged file is asked for in vain."""
     with pytest.raises(MemoryError):

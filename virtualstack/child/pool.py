@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from virtualstack.child.serve import receive, send
+from virtualstack.child.serve import WALL_TO_CPU, receive, send
 from virtualstack.errors import ReaderError, VirtualStackError
 from virtualstack.forks import in_forked_children
 
@@ -27,6 +28,9 @@ __all__ = ["ChildDiedError", "InChild", "run_in_child"]
 
 _MAX_SECONDS = 60
 """Seconds of computing that one call may take; the time in which the child waits for bytes of a file is not counted."""
+
+_GRACE_SECONDS = 2
+"""Seconds that a child has to end itself at its limit of elapsed time; a child that is stopped (SIGSTOP) cannot."""
 
 _MAX_CHILDREN = 8
 """Children that work at the same time; threads that need another child wait."""
@@ -240,12 +244,18 @@ class _Child:
         finally:
             os.close(theirs)
             os.close(answers)
+        if hasattr(select, "poll"):  # Windows has no time limits
+            os.set_blocking(self._requests, False)
+            os.set_blocking(self._answers, False)
         _children.add(self)
         try:
-            receive(self._answers)
+            receive(self._answers, seconds=_wait_seconds(_MAX_SECONDS))
         except EOFError as error:
             self.end()
             raise _not_started(f"it ended with status {self._process.returncode}") from error
+        except TimeoutError as error:
+            self.end()
+            raise _not_started(f"it said nothing within {_wait_seconds(_MAX_SECONDS):g} seconds") from error
         except BaseException:
             self.end()
             raise
@@ -253,11 +263,12 @@ class _Child:
     def ask(self, message: tuple[Any, ...], read: Callable[[int, int], bytes] | None = None) -> Any:
         """Send a request, and serve the child until it answers."""
         failure: VirtualStackError | None = None
+        wait = _wait_seconds(message[1])
         with self._lock:
             try:
-                send(self._requests, message)
+                send(self._requests, message, seconds=wait)
                 while True:
-                    what, value = receive(self._answers)
+                    what, value = receive(self._answers, seconds=wait)
                     if what != "read" or read is None:
                         break
                     data = None
@@ -265,7 +276,11 @@ class _Child:
                         data = read(*value)
                     except VirtualStackError as error:
                         failure = error
-                    send(self._requests, data)
+                    send(self._requests, data, seconds=wait)
+            except TimeoutError as error:
+                self.end()
+                reason = f"did not answer within {wait:g} seconds, as if its process was stopped"
+                raise ChildDiedError(reason, is_doubtful=self.n_uses > 1) from error
             except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
                 raise self._died(message[1]) from error
             except BaseException:  # an interrupt: the answer would never be read
@@ -316,6 +331,11 @@ class _Child:
         else:
             reason = f"ended its process with status {status}"
         return ChildDiedError(reason, is_doubtful=self.n_uses > 1)
+
+
+def _wait_seconds(seconds: float) -> float:
+    """Return how long to wait for a child that may compute for some seconds."""
+    return WALL_TO_CPU * seconds + _GRACE_SECONDS
 
 
 def _paths() -> list[str]:

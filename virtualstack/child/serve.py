@@ -5,64 +5,103 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import math
 import os
 import pickle
+import select
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["receive", "send", "serve"]
+__all__ = ["WALL_TO_CPU", "receive", "send", "serve"]
 
 _LENGTH_BYTES = 8
 _MAX_MEMORY_BYTES = 4 << 30
 """Address space that a child may use, in addition to what it uses at its start."""
 
-_WALL_TO_CPU = 5
+WALL_TO_CPU = 5
 """Limit of elapsed time, as a multiple of the seconds of computing: a deadlock needs no computing."""
 
 _requests, _answers = 0, 1
 """File descriptors of the pipes from and to the parent."""
 
 
-def send(descriptor: int, message: object, /) -> None:
+def send(descriptor: int, message: object, /, *, seconds: float = 0) -> None:
     """Write a message to a pipe.
+
+    Parameters
+    ----------
+    descriptor
+        File descriptor of the pipe.
+    message
+        Object to pickle.
+    seconds
+        Limit of each wait for the other side, if the pipe does not block.
 
     Raises
     ------
     BrokenPipeError
         The other side no longer reads the pipe.
+    TimeoutError
+        The other side reads nothing.
     """
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     for part in (len(data).to_bytes(_LENGTH_BYTES, "little"), data):
         view = memoryview(part)
         while view:
-            view = view[os.write(descriptor, view) :]
+            try:
+                view = view[os.write(descriptor, view) :]
+            except BlockingIOError:
+                _wait(descriptor, "POLLOUT", seconds)
 
 
-def receive(descriptor: int, /) -> Any:
+def receive(descriptor: int, /, *, seconds: float = 0) -> Any:
     """Read a message from a pipe.
+
+    Parameters
+    ----------
+    descriptor
+        File descriptor of the pipe.
+    seconds
+        Limit of each wait for the other side, if the pipe does not block.
 
     Raises
     ------
     EOFError
         The other side has ended.
+    TimeoutError
+        The other side writes nothing.
     """
-    length = int.from_bytes(_read(descriptor, _LENGTH_BYTES), "little")
-    return pickle.loads(_read(descriptor, length))
+    length = int.from_bytes(_read(descriptor, _LENGTH_BYTES, seconds), "little")
+    return pickle.loads(_read(descriptor, length, seconds))
 
 
-def _read(descriptor: int, length: int) -> bytes:
+def _read(descriptor: int, length: int, seconds: float) -> bytes:
     parts: list[bytes] = []
     while length:
-        part = os.read(descriptor, min(length, 1 << 20))
+        try:
+            part = os.read(descriptor, min(length, 1 << 20))
+        except BlockingIOError:
+            _wait(descriptor, "POLLIN", seconds)
+            continue
         if not part:
             raise EOFError("the other side of the pipe has ended")
         parts.append(part)
         length -= len(part)
     return b"".join(parts)
+
+
+def _wait(descriptor: int, event: Literal["POLLIN", "POLLOUT"], seconds: float) -> None:
+    """Wait until a pipe can be read or written; while this process is stopped, at most a second of the time passes."""
+    poll = select.poll()
+    poll.register(descriptor, getattr(select, event))
+    for _ in range(math.ceil(seconds)):
+        if poll.poll(1000):
+            return
+    raise TimeoutError
 
 
 def serve() -> None:
@@ -197,7 +236,7 @@ def _limited(seconds: float) -> Any:
         yield
         return
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    signal.setitimer(signal.ITIMER_REAL, _WALL_TO_CPU * seconds)
+    signal.setitimer(signal.ITIMER_REAL, WALL_TO_CPU * seconds)
     try:
         yield
     finally:
