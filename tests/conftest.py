@@ -75,11 +75,14 @@ def s3(s3_server: S3) -> S3:
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No credentials in the environment, and no proxies."""
     for name in os.environ:
-        if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_")) or name.lower().endswith("_proxy"):
+        if name.startswith(
+            ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_", "EARTHDATA_", "PC_SDK_", "STORAGE_EMULATOR_HOST")
+        ) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     nowhere = tmp_path_factory.getbasetemp() / "nowhere"
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(nowhere))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(nowhere))
+    monkeypatch.setenv("NETRC", str(nowhere))
     monkeypatch.setenv("VIRTUALSTACK_CONFIG", str(nowhere))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from virtualstack.errors import StorageError
-from virtualstack.storage import aws
+from virtualstack.storage import aws, earthdata
 
-__all__ = ["CLIENT_OPTIONS", "OWN_OPTIONS", "Identity", "identities", "normalise", "split"]
+__all__ = ["CLIENT_OPTIONS", "OWN_OPTIONS", "WEB_OPTIONS", "Identity", "identities", "normalise", "split"]
 
 _PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 _CREDENTIALS = {
@@ -47,14 +48,19 @@ class Identity:
     provider
         Function that makes a credential provider of obstore, which refreshes credentials; ``None``: the credentials are
         in the options. It may take long, so it is called when the first credentials are needed.
+    session
+        Login at a web server, which is done when the server asks for it; ``None``: there is no login.
     """
 
     name: str
     config: Mapping[str, Any] = field(repr=False)
     provider: Callable[[], Callable[[], Any]] | None = field(default=None, repr=False)
+    session: earthdata.Session | None = field(default=None, repr=False)
 
 
-def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, str], /) -> tuple[Identity, ...]:
+def identities(
+    service: str, options: Mapping[str, Any], environ: Mapping[str, str], root: str = "", /
+) -> tuple[Identity, ...]:
     """Return the identities to try, in order.
 
     If the options hold or name credentials, only these are tried. Otherwise: credentials in the environment, those of
@@ -69,18 +75,24 @@ def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, s
         Options as `normalise` returns them.
     environ
         Environment variables.
+    root
+        URL of the bucket or host.
     """
     if service == "http":
-        return (Identity("the headers in storage=" if "default_headers" in options else "no credentials", options),)
-    if str(options.get("skip_signature", "")).lower() in ("1", "true"):
-        return (Identity("anonymous", options),)
+        return _web(options, environ, root)
+    if _is_true(options.get("skip_signature")):
+        return (Identity("anonymous", {key: value for key, value in options.items() if key != "earthdata"}),)
+    of_nasa = _nasa_bucket(options, environ, root) if service == "s3" else ()
+    if options.get("earthdata") not in (None, False, KNOWN):
+        return of_nasa
     if service == "s3" and _names_aws(options):
         return (_named_by_options(options, environ),)
     if _CREDENTIALS[service] & options.keys():
         return (Identity("the credentials in storage=", options),)
-    options = {key: value for key, value in options.items() if key != "skip_signature"}
+    is_unknown = options.get("earthdata") == KNOWN and earthdata.credentials_url(root) is None
+    options = {key: value for key, value in options.items() if key not in ("skip_signature", "earthdata")}
     anonymous = Identity("anonymous", {**options, "skip_signature": True})
-    found: list[Identity] = []
+    found = [] if is_unknown else list(of_nasa)
     variables = [name for name in _ENVIRONMENT[service] if environ.get(name)]
     if not environ.get("AWS_SECRET_ACCESS_KEY") and "AWS_ACCESS_KEY_ID" in variables:
         variables.remove("AWS_ACCESS_KEY_ID")  # half a key: obstore would ask the metadata service
@@ -95,7 +107,7 @@ def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, s
     last: list[Identity] = []
     if service == "s3" and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true" and aws.has_boto3():
         last.append(Identity("the role of this machine", options, aws.machine_role))
-    return *found, anonymous, *last
+    return *found, anonymous, *last, *(of_nasa if is_unknown else ())
 
 
 def _named_by_options(options: Mapping[str, Any], environ: Mapping[str, str]) -> Identity:
@@ -120,6 +132,71 @@ def _of_profile(found: aws.Profile, options: Mapping[str, Any]) -> Identity:
     reason = found.asked or "no keys"
     name = f"profile '{found.name}' of the AWS {found.file} file ({reason})"
     return Identity(name, options, lambda: aws.ask_boto3(found.name))
+
+
+KNOWN = "known"
+"""Value of the option ``earthdata``: only hosts and buckets that are known as NASA's."""
+
+WEB_OPTIONS = {"username", "password", "token", "bearer_token", "earthdata", "skip_signature"}
+
+
+def _web(options: Mapping[str, Any], environ: Mapping[str, str], root: str) -> tuple[Identity, ...]:
+    rest = {key: value for key, value in options.items() if key not in WEB_OPTIONS}
+    headers = options.get("default_headers") or {}
+    if _is_true(options.get("skip_signature")):
+        return (Identity("anonymous", rest),)
+    archive, is_nasa = options.get("earthdata"), earthdata.is_archive(root)
+    if archive is not False and (is_nasa or archive not in (None, KNOWN)) and "Authorization" not in headers:
+        host = earthdata.login_host(environ)
+        found = earthdata.logins(options, environ)
+        nobody = Identity(f"no Earthdata login ({_NO_LOGIN.format(host=host)})", rest)
+        return *(Identity(each.name, rest, session=earthdata.Session(each, host)) for each in found), nobody
+    if token := options.get("token") or options.get("bearer_token"):
+        return (Identity("the token in storage=", _authorized(rest, f"Bearer {token}")),)
+    if "username" in options:
+        pair = f"{options['username']}:{options.get('password', '')}".encode()
+        name = f"the user '{options['username']}' in storage="
+        return (Identity(name, _authorized(rest, f"Basic {base64.b64encode(pair).decode()}")),)
+    return (Identity("the headers in storage=" if "default_headers" in options else "no credentials", rest),)
+
+
+_NO_LOGIN = "EARTHDATA_TOKEN, EARTHDATA_USERNAME and ~/.netrc were looked at for '{host}'"
+
+
+def _authorized(options: Mapping[str, Any], value: str) -> dict[str, Any]:
+    return {**options, "default_headers": {**options.get("default_headers", {}), "Authorization": value}}
+
+
+def _nasa_bucket(options: Mapping[str, Any], environ: Mapping[str, str], root: str) -> tuple[Identity, ...]:
+    """Return the identities that get temporary keys for a bucket of NASA, which is known by its name or option."""
+    given = options.get("earthdata")
+    url = given if isinstance(given, str) and given != KNOWN else earthdata.credentials_url(root)
+    if given is False or (given is None and url is None):
+        return ()
+    found = earthdata.logins(options if given not in (None, KNOWN) else {}, environ)
+    rest = {key: value for key, value in options.items() if key not in WEB_OPTIONS}
+    if url is None or (not found and given is not None):
+        name = "NASA Earthdata" if url is None else f"temporary keys from {url}"
+        return (Identity(name, rest, lambda: _without_earthdata(root, url)),)
+    host, rest = earthdata.login_host(environ), {"region": earthdata.REGION, **rest}
+
+    def provider(login: earthdata.Login) -> Callable[[], Callable[[], Any]]:
+        return lambda: earthdata.temporary_keys(url, earthdata.Session(login, host))
+
+    return tuple(Identity(f"temporary keys from {url} for {each.name}", rest, provider(each)) for each in found)
+
+
+def _without_earthdata(root: str, url: str | None) -> Callable[[], Any]:
+    if url is None:
+        raise StorageError(
+            f"'{root}' is not known as one of NASA's buckets. Give the URL where its archive gives keys: "
+            f'storage={{"{root}": {{"earthdata": "https://.../s3credentials"}}}}'
+        )
+    raise StorageError(f"{_NO_LOGIN.format(host=earthdata.DEFAULT_LOGIN_HOST)}, and have no login")
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("1", "true")
 
 
 _AWS_NAMES = {"profile", "role_arn", "role_session_name", "external_id"}
@@ -164,6 +241,9 @@ def normalise(service: str, options: Mapping[str, Any], /) -> dict[str, Any]:
     for key, value in options.items():
         if key == "client_kwargs" and isinstance(value, Mapping):
             plain |= normalise(service, value)
+            continue
+        if key == "auth" and service == "http":  # as requests and aiohttp have it
+            plain |= {"username": value[0], "password": value[1]}
             continue
         word = key.lower().removeprefix(_OPTION_PREFIXES[service])
         plain[_ALIASES.get(word, word)] = value

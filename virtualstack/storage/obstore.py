@@ -32,8 +32,10 @@ from virtualstack.errors import StorageError
 from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
 from virtualstack.storage import aws
+from virtualstack.storage.earthdata import is_archive
 from virtualstack.storage.identity import Identity, identities, normalise
 from virtualstack.storage.obstore_errors import (
+    RangesIgnoredError,
     RequestRefusedError,
     UnsatisfiableError,
     WrongRegionError,
@@ -91,10 +93,11 @@ class Connection:
         self._patience = Patience.from_options(options, root)
         self._busy = Busy(self._patience, headers=options.get("default_headers", {}) if service == "http" else None)
         self._region: str | None = None
+        self._may_need_login = service == "http" and (is_archive(root) or bool(options.get("earthdata")))
         self._identities: tuple[Identity, ...]
         self._stores: dict[str, ObjectStore] = {}
         if store is None:
-            self._identities = identities(service, options, os.environ)
+            self._identities = identities(service, options, os.environ, root)
         else:
             self._identities = (Identity("the store in storage=", {}),)
             self._stores[self._identities[0].name] = store
@@ -127,6 +130,8 @@ class Connection:
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = obstore.get(store, key)
+            if self._may_need_login and str(result.attributes.get("Content-Type")).startswith("text/html"):
+                raise RequestRefusedError("the server sent a page for people, as that of a login", url=url)
             found = _location(url, result.meta)
             size = found.size or 0
             check(size)
@@ -301,11 +306,16 @@ class Connection:
         ) from wrong
 
     def _ask_once[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
-        """Send a request; if credentials of a provider have expired earlier than it said, ask for new ones once."""
+        """Send a request; if credentials have expired, or the server asks for a login, renew them and send it again."""
+        n_logins = 0 if identity.session is None else identity.session.n_logins
         try:
             return call_obstore(url, lambda: ask(self._store(identity, url)))
-        except RequestRefusedError as error:
-            if identity.provider is None or not error.is_expired:
+        except (RequestRefusedError, RangesIgnoredError) as error:
+            if identity.session is not None:
+                is_renewed = identity.session.log_in(url, n_logins)
+            else:
+                is_renewed = identity.provider is not None and getattr(error, "is_expired", False)
+            if not is_renewed:
                 raise
         with self._lock:
             self._stores.pop(identity.name, None)
@@ -361,7 +371,7 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
     return _shared(name, lambda: Connection(root, service, options)), key
 
 
-_CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_")
+_CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_", "EARTHDATA_", "NETRC", "PC_SDK_", "STORAGE_EMULATOR_HOST")
 _CREDENTIALS_RAW = tuple(prefix.encode() for prefix in _CREDENTIALS)
 
 

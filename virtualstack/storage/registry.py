@@ -141,7 +141,8 @@ class Storage:
         ----------
         storage
             ``None``; a mapping of URL prefix to a mapping of options, an obstore store or an fsspec filesystem; one
-            store or filesystem for every URL (a local one serves only local files); or a `Storage`.
+            store or filesystem for every URL (a local one serves only local files); ``"earthdata"``, for NASA's
+            archives; or a `Storage`.
         """
         if isinstance(storage, cls):
             return storage
@@ -401,14 +402,19 @@ def _prefix(key: object) -> str:
     return absolute_url(key) if key else ""
 
 
+_WORDS: dict[str, dict[str, str]] = {"earthdata": {"earthdata": "known"}}  # a `storage=` that is one word
+
+
 def _backend(value: object, prefix: str) -> object:
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, str) and value in _WORDS:
+        return dict(_WORDS[value])
     if any(name.partition(".")[0] in ("obstore", "fsspec") for name in _lineage(value)):
         return value
     raise TypeError(
         f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}; "
-        "give a mapping of options, an obstore store or an fsspec filesystem"
+        f"give a mapping of options, an obstore store, an fsspec filesystem or one of the words {', '.join(_WORDS)}"
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from virtualstack.errors import StorageError
-from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS, Identity, split
+from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS, WEB_OPTIONS, Identity, split
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -52,9 +52,11 @@ def make_store(
         if options:
             raise StorageError(
                 f"'{url}': {', '.join(sorted(options))} have no effect on a web server; the known ones are "
-                f"{', '.join(sorted(CLIENT_OPTIONS | OWN_OPTIONS))}",
+                f"{', '.join(sorted(CLIENT_OPTIONS | OWN_OPTIONS | WEB_OPTIONS))}",
                 url=url,
             )
+        if identity.session is not None:
+            client["default_headers"] = {**client.get("default_headers", {}), **identity.session.headers(url)}
         return HTTPStore(root, client_options=cast(Any, client), retry_config=retry)
     if endpoint is not None:
         options["endpoint"] = endpoint
