@@ -1,10 +1,15 @@
 """Names, passwords and tokens of web servers, and where they are not sent."""
 
 import base64
+import io
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import xarray as xr
 
+import virtualstack as vs
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
 from virtualstack.storage import Storage, open_source
@@ -48,6 +53,53 @@ def test_a_redirect_to_another_host_gets_nothing(options):
         with pytest.raises(StorageError, match=r"tried: the (user 'ann'|token) in storage=: the server") as caught:
             open_source(server.url("x"), storage={server.root: options})
         assert "s3cret" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    buffer = io.BytesIO()
+    xr.Dataset({"t": ("x", np.arange(30_000.0))}).to_netcdf(buffer, engine="h5netcdf")
+    return buffer.getvalue()
+
+
+def with_user(url, user="ann:p%40ss"):
+    return url.replace("://", f"://{user}@")
+
+
+def test_a_user_in_a_url_is_kept_nowhere(dataset, tmp_path):
+    """It is sent, and is neither in references, nor in the dataset's repr, nor in messages."""
+    with RangeServer({"a.nc": dataset}, mode="refuse_anonymous") as server:
+        vds = vs.open_virtual_dataset(with_user(server.url("a.nc")))
+        np.testing.assert_array_equal(vds.virtual.open()["t"].values, np.arange(30_000.0))
+        assert {entry[3].get("authorization") for entry in server.log} == {basic("ann", "p@ss")}
+        again = pickle.loads(pickle.dumps(vds))
+        assert again.virtual.open()["t"].values[-1] == 29_999
+        vds.virtual.to_kerchunk(str(tmp_path / "refs.json"))
+        text = (tmp_path / "refs.json").read_text()
+        assert server.url("a.nc") in text
+        for shown in (text, repr(vds), repr(vds["t"].variable._data)):
+            assert "ss" + "@" not in shown
+            assert "p%40ss" not in shown
+        server.mode, server.status = "status", 403
+        with pytest.raises(StorageError, match="the user 'ann' in storage=") as caught:
+            vs.open_virtual_dataset(with_user(server.url("b.nc")))
+        assert "p%40ss" not in str(caught.value)
+        assert "p@ss" not in str(caught.value)
+
+
+def test_users_in_urls_of_sources_and_targets():
+    """Everywhere where a URL is opened."""
+    with RangeServer({"x": DATA}, mode="refuse_anonymous") as server:
+        source = open_source(with_user(server.url("x")))
+        assert source.location.url == server.url("x")
+        assert source.read(50_000, 2) == DATA[50_000:50_002]
+        assert Storage.from_option(None).target(with_user(server.root)).get("x") == DATA
+        with pytest.raises(StorageError, match="name different users"):
+            vs.scan([with_user(server.url("x")), with_user(server.url("x"), "bob:x")])
+        storage = {server.root: {"headers": {"X-Api-Key": "k"}}}
+        server.reset()
+        open_source(with_user(server.url("x")), storage=storage)
+        assert (server.log[0][3]["x-api-key"], server.log[0][3]["authorization"]) == ("k", basic("ann", "p@ss"))
 
 
 def test_two_users_in_threads():

@@ -329,7 +329,7 @@ def scan(
     if cache == "":
         raise ValueError("cache='' is not a directory; give one, or None")
     listed, bad = _absolute(urls, is_raising=on_error == "raise")
-    store = Storage.from_option(storage)
+    listed, store = Storage.from_option(storage).with_users(listed)
     options = options or ReadOptions()
     if isinstance(reader, str):
         reader = find_reader("", store, reader)

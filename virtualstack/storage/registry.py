@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, cast
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +143,7 @@ class Storage:
         storage
             ``None``; a mapping of URL prefix to a mapping of options, an obstore store or an fsspec filesystem; one
             store or filesystem for every URL (a local one serves only local files); ``"earthdata"``, for NASA's
-            archives; or a `Storage`.
+            archives, or ``"planetary_computer"``; or a `Storage`.
         """
         if isinstance(storage, cls):
             return storage
@@ -188,6 +189,35 @@ class Storage:
         Use it if several readers read one source: they see the same version, and the source is opened with one request.
         """
         return replace(self, kept=_Kept(absolute_url(url)))
+
+    def with_users(self, urls: Sequence[str], /) -> tuple[list[str], Self]:
+        """Move user names and passwords from web URLs (``https://user:password@host/``) to the options of their hosts.
+
+        So no location, no reference and no message has a password.
+
+        Raises
+        ------
+        StorageError
+            URLs of one host have different user names or passwords.
+        """
+        users: dict[str, tuple[str, str]] = {}
+        plain = []
+        for url in urls:
+            root, key = split_url(url)
+            scheme, _, authority = root.partition("://")
+            user, at, host = authority.rpartition("@")
+            if at and scheme in WEB:
+                url = f"{scheme}://{host}{key}"
+                name, _, password = user.partition(":")
+                pair = unquote(name), unquote(password)
+                if users.setdefault(self.find(url)[0] or f"{scheme}://{host}", pair) != pair:
+                    raise StorageError(f"URLs of '{host}' name different users. Open the files of each user separately")
+            plain.append(url)
+        if not users:
+            return plain, self
+        known = dict(reversed(self.entries()))
+        given = {prefix: _with_user(known.get(prefix) or known.get(""), pair) for prefix, pair in users.items()}
+        return plain, replace(self, given=_sorted({**dict(self.given), **given}))
 
     def with_stale(self, stale: Stale, /) -> Self:
         """Return the same storage with another reaction to sources that changed after they were indexed.
@@ -252,6 +282,8 @@ class Storage:
             The source cannot be reached or read.
         """
         url = absolute_url(url)
+        if "@" in url:
+            (url,), self = self.with_users([url])
         if expected is not None and self.stale != "error":
             source = self._open(url, None)
             if self.stale == "warn":
@@ -294,7 +326,7 @@ class Storage:
 
     def target(self, url: str | os.PathLike[str], /) -> Target:
         """Return the target at a root URL or local directory; nothing is written or requested yet."""
-        url = absolute_url(url)
+        (url,), self = self.with_users([absolute_url(url)])
         prefix, backend = self.find(url)
         if _is_default(backend):
             scheme = url.partition("://")[0]
@@ -402,7 +434,17 @@ def _prefix(key: object) -> str:
     return absolute_url(key) if key else ""
 
 
-_WORDS: dict[str, dict[str, str]] = {"earthdata": {"earthdata": "known"}}  # a `storage=` that is one word
+_WORDS: dict[str, dict[str, object]] = {  # a `storage=` that is one word
+    "earthdata": {"earthdata": "known"},
+    "planetary_computer": {"planetary_computer": True},
+}
+
+
+def _with_user(backend: object | None, pair: tuple[str, str]) -> object:
+    if not _is_default(backend):
+        return backend  # a store or filesystem has its own user
+    options = cast(Mapping[str, object], backend or {})
+    return {**options, "username": pair[0], "password": pair[1]}
 
 
 def _backend(value: object, prefix: str) -> object:

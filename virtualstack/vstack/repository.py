@@ -188,7 +188,8 @@ class Repository(Maintenance):
         >>> vs.Repository.open("rain.vstack", at=0).open_dataset()["rain"].values
         array([1., 2.])
         """
-        objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.from_option(storage), allow)
+        (found,), reached = Storage.from_option(storage).with_users([absolute_url(url)])
+        objects = ObjectStore(found.rstrip("/") + "/", reached, allow)
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
 
     # -- changes ----------------------------------------------------------------------------------------------
