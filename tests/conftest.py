@@ -76,7 +76,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     """No credentials in the environment, and no proxies."""
     for name in os.environ:
         if name.startswith(
-            ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_", "EARTHDATA_", "PC_SDK_", "STORAGE_EMULATOR_HOST")
+            ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_", "EARTHDATA_", "PC_SDK_", "IDENTITY_", "STORAGE_EMULATOR_HOST")
         ) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     nowhere = tmp_path_factory.getbasetemp() / "nowhere"
@@ -84,5 +84,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     monkeypatch.setenv("AWS_CONFIG_FILE", str(nowhere))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(nowhere))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("NETRC", str(nowhere))
     monkeypatch.setenv("VIRTUALSTACK_CONFIG", str(nowhere))

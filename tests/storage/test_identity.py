@@ -1,6 +1,13 @@
 import pytest
 
+from virtualstack.storage import azure
 from virtualstack.storage.identity import Identity, identities, normalise, split
+
+
+@pytest.fixture(autouse=True)
+def without_azure_identity(monkeypatch):
+    """As where azure-identity is not installed."""
+    monkeypatch.setattr(azure, "has_azure_identity", lambda: False)
 
 
 def names(service, options=(), environ=()):
@@ -13,6 +20,7 @@ def names(service, options=(), environ=()):
                 "AWS_SHARED_CREDENTIALS_FILE": "/nope",
                 "AWS_EC2_METADATA_DISABLED": "true",
                 "CLOUDSDK_CONFIG": "/nope",
+                "NO_GCE_CHECK": "true",
                 **dict(environ),
             },
         )

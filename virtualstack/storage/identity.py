@@ -6,11 +6,10 @@ import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from virtualstack.errors import StorageError
-from virtualstack.storage import aws, earthdata
+from virtualstack.storage import aws, azure, earthdata, google_cloud
 
 __all__ = ["CLIENT_OPTIONS", "OWN_OPTIONS", "WEB_OPTIONS", "Identity", "identities", "normalise", "split"]
 
@@ -80,8 +79,14 @@ def identities(
     """
     if service == "http":
         return _web(options, environ, root)
+    options = _PLAIN[service](options) if service in _PLAIN else options
     if _is_true(options.get("skip_signature")):
-        return (Identity("anonymous", {key: value for key, value in options.items() if key != "earthdata"}),)
+        rest = {key: value for key, value in options.items() if key not in _WORDS}
+        return (Identity("anonymous", {**rest, "skip_signature": True}),)
+    if service == "az" and options.get("planetary_computer"):
+        rest = {key: value for key, value in options.items() if key not in _WORDS}
+        signed = Identity("Planetary Computer", rest, lambda: azure.planetary_computer(root, options))
+        return signed, Identity("anonymous", {**rest, "skip_signature": True})
     of_nasa = _nasa_bucket(options, environ, root) if service == "s3" else ()
     if options.get("earthdata") not in (None, False, KNOWN):
         return of_nasa
@@ -90,24 +95,71 @@ def identities(
     if _CREDENTIALS[service] & options.keys():
         return (Identity("the credentials in storage=", options),)
     is_unknown = options.get("earthdata") == KNOWN and earthdata.credentials_url(root) is None
-    options = {key: value for key, value in options.items() if key not in ("skip_signature", "earthdata")}
+    options = {key: value for key, value in options.items() if key not in _WORDS}
     anonymous = Identity("anonymous", {**options, "skip_signature": True})
     found = [] if is_unknown else list(of_nasa)
     variables = [name for name in _ENVIRONMENT[service] if environ.get(name)]
     if not environ.get("AWS_SECRET_ACCESS_KEY") and "AWS_ACCESS_KEY_ID" in variables:
         variables.remove("AWS_ACCESS_KEY_ID")  # half a key: obstore would ask the metadata service
-    if variables:
+    if service == "az" and (text := environ.get("AZURE_STORAGE_CONNECTION_STRING")):
+        parts = azure.from_connection_string(text)
+        options = {**{key: parts[key] for key in ("account_name", "endpoint") if key in parts}, **options}
+        found.append(Identity("AZURE_STORAGE_CONNECTION_STRING", {**parts, **options}))
+        anonymous = Identity("anonymous", {**options, "skip_signature": True})
+    if service == "gs" and "GOOGLE_APPLICATION_CREDENTIALS" in variables:
+        found.append(_of_file("GOOGLE_APPLICATION_CREDENTIALS", environ["GOOGLE_APPLICATION_CREDENTIALS"], options))
+    elif variables:
         found.append(Identity(f"the environment's credentials ({variables[0]})", options))
     if service == "s3" and (profile := aws.profile(environ)) is not None and (profile.keys or profile.asked):
         found.append(_of_profile(profile, options))
-    if service == "gs" and not variables and _gcloud(environ).is_file():
-        found.append(Identity("gcloud's default credentials", options))
+    file = google_cloud.credentials_file(environ)
+    if service == "gs" and not variables and file.is_file():
+        found.append(_of_file(None, str(file), options))
     if environ.get(f"{_PREFIXES[service]}SKIP_SIGNATURE", "").lower() in ("1", "true"):
         return (anonymous,)
-    last: list[Identity] = []
-    if service == "s3" and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true" and aws.has_boto3():
-        last.append(Identity("the role of this machine", options, aws.machine_role))
+    last = _last(service, options, environ)
     return *found, anonymous, *last, *(of_nasa if is_unknown else ())
+
+
+def _last(service: str, options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Identity, ...]:
+    """Return the identity for which a service of this machine is asked, if a library that asks it is installed."""
+    if service == "s3" and not _is_true(environ.get("AWS_EC2_METADATA_DISABLED")) and aws.has_boto3():
+        return (Identity("the role of this machine", options, aws.machine_role),)
+    if service == "gs" and not _is_true(environ.get("NO_GCE_CHECK")) and google_cloud.has_google_auth():
+        name = "the service account of this machine"
+        return (Identity(name, options, lambda: google_cloud.machine_account(environ)),)
+    if service == "az" and azure.has_azure_identity():
+        return (Identity("DefaultAzureCredential of azure-identity", options, azure.default_credentials),)
+    return ()
+
+
+def _of_file(variable: str | None, path: str, options: Mapping[str, Any]) -> Identity:
+    """Return the identity of a file of Google Cloud."""
+    name = "gcloud's default credentials" if variable is None else f"the environment's credentials ({variable})"
+    if google_cloud.kind_of(path) is None:
+        return Identity(name, {**options, "application_credentials": path})
+    return Identity(name, options, google_cloud.default_file)
+
+
+def _plain_azure(options: Mapping[str, Any]) -> dict[str, Any]:
+    plain = dict(options)
+    if "connection_string" in plain:
+        plain = {**azure.from_connection_string(str(plain.pop("connection_string"))), **plain}
+    for name in ("sas_token", "sas_key"):
+        if isinstance(plain.get(name), str):
+            plain[name] = plain[name].removeprefix("?")
+    return plain
+
+
+def _plain_google(options: Mapping[str, Any]) -> dict[str, Any]:
+    plain = dict(options)
+    if "token" in plain:
+        plain |= google_cloud.token_options(plain.pop("token"))
+    return plain
+
+
+_PLAIN = {"az": _plain_azure, "gs": _plain_google}
+_WORDS = {"skip_signature", "earthdata", "planetary_computer"}
 
 
 def _named_by_options(options: Mapping[str, Any], environ: Mapping[str, str]) -> Identity:
@@ -137,7 +189,7 @@ def _of_profile(found: aws.Profile, options: Mapping[str, Any]) -> Identity:
 KNOWN = "known"
 """Value of the option ``earthdata``: only hosts and buckets that are known as NASA's."""
 
-WEB_OPTIONS = {"username", "password", "token", "bearer_token", "earthdata", "skip_signature"}
+WEB_OPTIONS = {"username", "password", "token", "bearer_token", "earthdata", "planetary_computer", "skip_signature"}
 
 
 def _web(options: Mapping[str, Any], environ: Mapping[str, str], root: str) -> tuple[Identity, ...]:
@@ -209,11 +261,6 @@ def _names_aws(options: Mapping[str, Any]) -> bool:
     return bool({"profile", "role_arn"} & options.keys())
 
 
-def _gcloud(environ: Mapping[str, str]) -> Path:
-    folder = environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud"
-    return Path(folder).expanduser() / "application_default_credentials.json"
-
-
 CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "http1_only",
            "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
            "proxy_excludes", "root_certificate", "read_timeout", "timeout", "user_agent"}  # fmt: skip
@@ -246,7 +293,11 @@ def normalise(service: str, options: Mapping[str, Any], /) -> dict[str, Any]:
             plain |= {"username": value[0], "password": value[1]}
             continue
         word = key.lower().removeprefix(_OPTION_PREFIXES[service])
+        if service == "az":
+            word = word.removeprefix("storage_")  # AZURE_STORAGE_ACCOUNT_KEY
         plain[_ALIASES.get(word, word)] = value
+    if service == "gs" and "endpoint" in plain:
+        plain["base_url"] = plain.pop("endpoint")
     return plain
 
 

@@ -31,7 +31,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 from virtualstack.errors import StorageError
 from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
-from virtualstack.storage import aws
+from virtualstack.storage import aws, azure
 from virtualstack.storage.earthdata import is_archive
 from virtualstack.storage.identity import Identity, identities, normalise
 from virtualstack.storage.obstore_errors import (
@@ -322,7 +322,11 @@ class Connection:
         return call_obstore(url, lambda: ask(self._store(identity, url)))
 
     def _endpoint(self) -> str | None:
-        return aws.endpoint(self._options, os.environ) if self._service == "s3" else self._options.get("endpoint")
+        if self._service == "s3":
+            return aws.endpoint(self._options, os.environ)
+        if self._service == "gs" and "base_url" not in self._options and (host := os.environ.get(_EMULATOR)):
+            return host if "://" in host else f"http://{host}"
+        return None
 
     def _store(self, identity: Identity, url: str) -> ObjectStore:
         with self._lock:
@@ -361,6 +365,10 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
         return _shared((id(store), root), lambda: Connection(root, "store", {}, store)), _key(store, url, prefix)
     service = _SERVICES[root.partition("://")[0]]
     options = normalise(service, backend or {})
+    if service == "http" and azure.account_of(root) and azure.OPTIONS & normalise("az", backend or {}).keys():
+        service, options = "az", normalise("az", backend or {})
+        container, _, key = key.partition("/")
+        root, key = f"{root}{container}/", unquote(key)
     if service == "http":
         path = unquote(key)
         if not key or any(part in ("", ".", "..") for part in path.split("/")) or quote(path, safe=_SAFE) != key:
@@ -371,7 +379,8 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
     return _shared(name, lambda: Connection(root, service, options)), key
 
 
-_CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_", "EARTHDATA_", "NETRC", "PC_SDK_", "STORAGE_EMULATOR_HOST")
+_EMULATOR = "STORAGE_EMULATOR_HOST"  # of Google's own libraries
+_CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_", "EARTHDATA_", "NETRC", "PC_SDK_", "IDENTITY_", _EMULATOR)
 _CREDENTIALS_RAW = tuple(prefix.encode() for prefix in _CREDENTIALS)
 
 

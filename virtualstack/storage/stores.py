@@ -59,9 +59,9 @@ def make_store(
             client["default_headers"] = {**client.get("default_headers", {}), **identity.session.headers(url)}
         return HTTPStore(root, client_options=cast(Any, client), retry_config=retry)
     if endpoint is not None:
-        options["endpoint"] = endpoint
-        if endpoint.startswith("http://"):
-            client.setdefault("allow_http", True)
+        options["base_url" if service == "gs" else "endpoint"] = endpoint
+    if str(options.get("endpoint", options.get("base_url"))).startswith("http://"):
+        client.setdefault("allow_http", True)
     made: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[service]
     extra: dict[str, Any] = {}
     if identity.provider is not None:
