@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
+import contextlib
 import hashlib
 import hmac
 import os
@@ -10,18 +12,20 @@ import re
 import shutil
 import subprocess
 import tempfile
+import urllib.error
 import urllib.request
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from functools import cache
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlencode
 
 import obstore
 import platformdirs
 from obstore.store import AzureStore
 
-__all__ = ["Azurite", "find_program"]
+__all__ = ["Azurite", "find_program", "sas_of_container", "shared"]
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -54,7 +58,15 @@ class Azurite:
     """A context manager with one account; `endpoint` is its URL."""
 
     def __enter__(self) -> Self:
-        options = ["--blobPort", "0", "--blobHost", "127.0.0.1", "--inMemoryPersistence", "--skipApiVersionCheck"]
+        options = [
+            "--blobPort",
+            "0",
+            "--blobHost",
+            "127.0.0.1",
+            "--inMemoryPersistence",
+            "--skipApiVersionCheck",
+            "--silent",
+        ]
         self._process = subprocess.Popen(
             [find_program(), *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=os.getcwd()
         )
@@ -79,7 +91,8 @@ class Azurite:
         digest = hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)
         headers["Authorization"] = f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}"
         url = f"{self.endpoint}/{container}?restype=container"
-        urllib.request.urlopen(urllib.request.Request(url, headers=headers, method="PUT")).close()
+        with contextlib.suppress(urllib.error.HTTPError):  # it exists
+            urllib.request.urlopen(urllib.request.Request(url, headers=headers, method="PUT")).close()
 
     def store(self, container: str) -> AzureStore:
         """Return obstore's own store of a container."""
@@ -89,3 +102,25 @@ class Azurite:
     def sas(self, container: str, key: str) -> str:
         """Return a SAS token that reads one blob for an hour."""
         return obstore.sign(self.store(container), "GET", key, timedelta(hours=1)).partition("?")[2]
+
+
+@cache
+def shared() -> Azurite:
+    """Return the one of this process, which ends with it."""
+    server = Azurite()
+    server.__enter__()
+    atexit.register(server.__exit__)
+    return server
+
+
+def sas_of_container(container: str) -> str:
+    """Return a SAS token that reads all blobs of a container for an hour."""
+    begins, ends = (formatted(datetime.now(UTC) + timedelta(hours=hours)) for hours in (-1, 1))
+    version, place = "2020-10-02", f"/blob/{ACCOUNT}/{container}"
+    text = "\n".join(["rl", begins, ends, place, "", "", "", version, "c", "", "", "", "", "", ""])
+    signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)).decode()
+    return urlencode({"sp": "rl", "st": begins, "se": ends, "sv": version, "sr": "c", "sig": signature})
+
+
+def formatted(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
