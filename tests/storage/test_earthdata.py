@@ -115,6 +115,16 @@ def test_a_wrong_password_is_told_with_its_place(of_nasa, monkeypatch, tmp_path)
     assert "wrong-pw" not in message
 
 
+def test_a_wrong_password_is_not_tried_for_each_file(of_nasa, monkeypatch, tmp_path):
+    """The login server would lock the user out."""
+    use_netrc(monkeypatch, tmp_path, of_nasa, password="wrong-pw")
+    for _ in range(5):
+        with pytest.raises(StorageError, match=r"did not accept it \(status 401\)"):
+            open_source(of_nasa.root + "d/a.nc")
+    tried = [headers for name, _, headers in of_nasa.log if name == "login" and "Authorization" in headers]
+    assert len(tried) == 1
+
+
 @pytest.mark.parametrize("options", [{"token": "tok-bob"}, {"username": "bob", "password": "pw-bob"}])
 def test_a_login_given_as_options(of_nasa, monkeypatch, tmp_path, options):
     """It is the only one, and is not in the repr of the storage."""

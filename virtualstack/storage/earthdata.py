@@ -15,9 +15,11 @@ import base64
 import http.client
 import http.cookiejar
 import json
+import math
 import netrc
 import os
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -66,6 +68,7 @@ _BUCKETS = {  # the archives' own names of buckets, and who gives credentials fo
 _MAX_HOPS = 12
 _MAX_ANSWER_BYTES = 64 * 1024
 _TIMEOUT_SECONDS = 20
+_PAUSE_SECONDS = 60.0  # seconds after a login that failed or changed nothing
 _REDIRECTS = 301, 302, 303, 307, 308
 
 
@@ -161,6 +164,8 @@ class Session:
         self._opener = opener
         self._lock = threading.Lock()
         self._n_logins = 0
+        self._failed: tuple[float, str] | None = None
+        self._quiet_until = -math.inf
 
     @property
     def n_logins(self) -> int:
@@ -176,15 +181,19 @@ class Session:
         cookie = request.get_header("Cookie")
         return found if cookie is None else {**found, "Cookie": cookie}
 
-    def log_in(self, url: str, n_logins: int, /) -> bool:
-        """Log in for a URL that was refused, and return whether requests to it now have other headers.
+    def log_in(self, url: str, n_logins: int, /, *, is_refused: bool) -> bool:
+        """Log in for a URL, and return whether requests to it now have other headers.
+
+        A login that failed is not tried again for a minute, as the login server locks users out after many failures.
 
         Parameters
         ----------
         url
             URL of an archive.
         n_logins
-            `n_logins` before the refused request: another thread may have logged in since.
+            `n_logins` before the request: another thread may have logged in since.
+        is_refused
+            If true, the request was refused. Otherwise its answer may be the page of a login.
 
         Raises
         ------
@@ -194,17 +203,35 @@ class Session:
         with self._lock:
             if self._n_logins != n_logins:
                 return True
-            before = {(cookie.domain, cookie.name, cookie.value) for cookie in self._jar}
+            now = time.monotonic()
+            if not is_refused and now < self._quiet_until:
+                return False
+            before = self._cookies()
             self._get(url, {"Range": "bytes=0-0"})
             self._n_logins += 1
-            return before != {(cookie.domain, cookie.name, cookie.value) for cookie in self._jar}
+            is_new = before != self._cookies()
+            self._quiet_until = -math.inf if is_new else now + _PAUSE_SECONDS
+            return is_new
+
+    def _cookies(self) -> set[tuple[str, str, str | None]]:
+        return {(cookie.domain, cookie.name, cookie.value) for cookie in self._jar}
 
     def fetch(self, url: str, /) -> bytes:
         """Return the answer to a URL of an archive, of at most 64 KiB, with a login if the archive asks for it."""
         with self._lock:
             return self._get(url, {})
 
-    def _get(self, first: str, headers: Mapping[str, str]) -> bytes:
+    def _get(self, url: str, headers: Mapping[str, str]) -> bytes:
+        now = time.monotonic()
+        if self._failed is not None and now < self._failed[0]:
+            raise RequestRefusedError(self._failed[1], url=url)
+        try:
+            return self._follow(url, headers)
+        except RequestRefusedError as error:
+            self._failed = now + _PAUSE_SECONDS, str(error)
+            raise
+
+    def _follow(self, first: str, headers: Mapping[str, str]) -> bytes:
         url = first
         for _ in range(_MAX_HOPS):
             status, target, body = self._ask(url, {**headers, **self._secret(url, first)})

@@ -312,7 +312,7 @@ class Connection:
             return call_obstore(url, lambda: ask(self._store(identity, url)))
         except (RequestRefusedError, RangesIgnoredError) as error:
             if identity.session is not None:
-                is_renewed = identity.session.log_in(url, n_logins)
+                is_renewed = identity.session.log_in(url, n_logins, is_refused=isinstance(error, RequestRefusedError))
             else:
                 is_renewed = identity.provider is not None and getattr(error, "is_expired", False)
             if not is_renewed:
