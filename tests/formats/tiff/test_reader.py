@@ -91,16 +91,31 @@ def test_what_cannot_be_decoded_is_refused_when_opened(tags, reason, tmp_path):
 def with_tags(path, tags):
     """Change values of tags that stand in the first directory, or put them in place of others."""
     data = bytearray(path.read_bytes())
-    at = int.from_bytes(data[4:8], "little")
-    n = int.from_bytes(data[at : at + 2], "little")
-    codes = {int.from_bytes(data[i : i + 2], "little"): i for i in range(at + 2, at + 2 + 12 * n, 12)}
+    order = "big" if data[:2] == b"MM" else "little"
+    at = int.from_bytes(data[4:8], order)
+    n = int.from_bytes(data[at : at + 2], order)
+    codes = {int.from_bytes(data[i : i + 2], order): i for i in range(at + 2, at + 2 + 12 * n, 12)}
     spare = [code for code in codes if code in (254, 270, 282, 283, 296, 305, 306)]
     for code, value in tags.items():
         i = codes[code] if code in codes else codes[spare.pop()]
-        data[i : i + 12] = (
-            code.to_bytes(2, "little") + b"\3\0" + (1).to_bytes(4, "little") + value.to_bytes(4, "little")
-        )
+        fields = [code.to_bytes(2, order), (3).to_bytes(2, order), (1).to_bytes(4, order), value.to_bytes(2, order)]
+        data[i : i + 12] = b"".join(fields) + b"\0\0"
     path.write_bytes(data)
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("dtype", "expected"), [("i2", "c8"), ("i4", "c16")])
+def test_pairs_of_integers_are_complex_numbers(dtype, expected, order, compression, tmp_path):
+    """Radar images have them in sample format 5; every integer is exact."""
+    limits = np.iinfo(dtype)
+    pairs = np.random.default_rng(5).integers(limits.min, limits.max, (100, 130, 2), endpoint=True)
+    stored = pairs.astype(f"{order}{dtype}").view(f"{order}i{2 * np.dtype(dtype).itemsize}")[..., 0]
+    path = tiff(stored, tile=TILE, byteorder=order, compression=compression)(tmp_path / "a.tif")
+    with_tags(path, {339: 5})
+    vds = vs.open_virtual_dataset(path)
+    assert vds["band_data"].dtype == expected
+    np.testing.assert_array_equal(stored_values(vds)[0], pairs[..., 0] + 1j * pairs[..., 1])
 
 
 def test_strips_beyond_the_end_are_malformed(tmp_path):
