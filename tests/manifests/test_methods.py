@@ -1,5 +1,7 @@
 """Methods and attributes of numpy's arrays on a virtual one: they work on its structure, or say what they need."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -78,6 +80,133 @@ def test_a_method_that_needs_no_values_works(operation):
     """As it does on the values."""
     check(operation(KNOWN.array), operation(VALUES))
     assert KNOWN.array.itemsize == VALUES.itemsize
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda a: np.swapaxes(a, -1, 0),
+        lambda a: np.moveaxis(a[:, None], [0, -1], [-1, 0]),
+        lambda a: np.moveaxis(a[:, None], 1, 2),
+        lambda a: np.transpose(a),
+        lambda a: a.transpose(-1, 0),
+        lambda a: np.squeeze(a[:1, :1]),
+        lambda a: np.squeeze(a[:1, :1], (0,)),
+        lambda a: np.squeeze(a[:1, :1], -1),
+        lambda a: np.expand_dims(a, (0, -1)),
+        lambda a: np.flip(a),
+        lambda a: np.flip(a, -1),
+        lambda a: np.roll(a, 2, -1),
+        lambda a: np.roll(a, (1, -7), (0, 1)),
+        lambda a: np.roll(a, -4, 0),
+        lambda a: np.roll(a[:0], 3, 0),
+        lambda a: np.roll(a, 1, (0, 1)),
+        lambda a: np.take(a, 3, 1),
+        lambda a: np.take(a, [[2, 0], [-1, 3]], axis=-2, mode="raise"),
+        lambda a: np.broadcast_to(a[:, :1], (3, 4, 5)),
+        lambda a: np.broadcast_to(a[0, 0], 3),
+        lambda a: np.stack([a, a], -1),
+        lambda a: np.concatenate([a, a[:0], a[2:]], -2),
+        lambda a: np.reshape(a[:0], (3, 0, 2)),
+        lambda a: np.reshape(a, 24),
+        lambda a: np.full_like(a, 7),
+        lambda a: np.full_like(a, 7, "i2", shape=5),
+        lambda a: np.full_like(a, 7, ">i2", shape=(0, 3)),
+        lambda a: np.full_like(a, True, bool),
+        lambda a: np.full_like(a, False, bool, shape=(2,)),
+        lambda a: np.ones_like(a),
+        lambda a: np.ones_like(a, "i8", shape=(2, 3)),
+        lambda a: np.zeros_like(a),
+        lambda a: np.where(np.arange(6) > 3, a, 9),
+        lambda a: np.where(np.arange(4)[:, None] > 1, a[:1], a),
+        lambda a: np.pad(a, 1, constant_values=[(1, 2), (3, 4)]),
+        lambda a: np.pad(a, {-1: (1, 2)}, constant_values=5),
+        lambda a: np.pad(a, ((0, 1), (2, 0)), mode="reflect"),
+        lambda a: np.pad(a[0, 0], 0),
+    ],
+)
+def test_a_function_works_as_on_values(operation):
+    found, expected = operation(KNOWN.array), operation(VALUES)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype.newbyteorder("="))
+    assert (np.shape(found), np.ndim(found)) == (np.shape(expected), np.ndim(expected))
+    check(found, expected)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda a: np.swapaxes(a, 0, 2),
+        lambda a: np.flip(a, -3),
+        lambda a: np.expand_dims(a, (0, 0)),
+        lambda a: np.squeeze(a, 0),
+        lambda a: np.broadcast_to(a, (4, 5)),
+        lambda a: np.broadcast_to(a, (6,)),
+        lambda a: a.transpose(0, 0),
+        lambda a: a[0].mT,
+        lambda a: np.reshape(a, (5, 5)),
+        lambda a: np.reshape(a, (-1, -1)),
+        lambda a: np.reshape(a, (-4, -6)),
+        lambda a: np.reshape(a, (-1, 0)),
+        lambda a: np.reshape(a),
+        lambda a: len(a[0, 0]),
+        lambda a: a[[0, 1, 2], [0, 1]],
+    ],
+)
+def test_what_numpy_refuses_is_refused(operation):
+    with pytest.raises((ValueError, TypeError, IndexError)) as expected:
+        operation(VALUES)
+    with pytest.raises((ValueError, TypeError, IndexError)) as found:
+        operation(KNOWN.array)
+    assert issubclass(expected.type, found.type)
+
+
+@pytest.mark.parametrize(
+    ("cf", "value", "dtype", "fill", "kept"),
+    [
+        ({"_FillValue": np.int16(-9)}, np.nan, None, -9, True),
+        ({"_FillValue": np.int16(-9)}, np.nan, "i2", -9, True),
+        ({"_FillValue": np.int16(-9)}, np.nan, "f8", np.nan, False),
+        ({"_FillValue": np.int16(-9)}, 3, None, 3, False),
+        ({}, 3, None, 3, False),
+    ],
+)
+def test_an_array_of_missing_values_is_packed_as_its_model(cf, value, dtype, fill, kept):
+    """Every other value reads as itself."""
+    packed = replace(KNOWN.array.astype("i2"), cf=cf)
+    made = np.full_like(packed, value, dtype)
+    np.testing.assert_equal(made.in_memory().fill.value, fill)
+    assert made.cf == (cf if kept else {})
+    assert made.dimension_names is None
+
+
+def test_lengths_are_those_of_the_first_axis():
+    assert (len(KNOWN.array), len(KNOWN.array[0])) == (4, 6)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda a: np.roll(a, 1),
+        lambda a: np.take(a, [0]),
+        lambda a: np.concatenate([a, a], None),
+        lambda a: np.take(a, [9], 1, mode="wrap"),
+        lambda a: np.take(a, [0], 1, out=np.zeros((4, 1), "f4")),
+        lambda a: np.stack([a, a], dtype="f8"),
+        lambda a: np.concatenate([a, a], out=np.zeros((8, 6), "f4")),
+        lambda a: np.reshape(a, -1, order="F"),
+        lambda a: np.where(np.ones((4, 6), bool), a, VALUES),
+        lambda a: np.concatenate([a, VALUES]),
+    ],
+)
+def test_what_a_virtual_array_cannot_do_is_refused(operation):
+    """With the name of the variable or of the function."""
+    with pytest.raises(CombineError, match=r"virtual (variable 'v'|arrays?)|variable 'v' is virtual"):
+        operation(KNOWN.array)
+
+
+def test_values_cannot_be_assigned():
+    with pytest.raises(VirtualValuesError, match="values cannot be assigned"):
+        KNOWN.array[0] = 1
 
 
 @pytest.mark.parametrize(("dtype", "casting"), [("i2", "same_kind"), ("f2", "safe"), ("f8", "equiv"), (">f4", "no")])

@@ -42,6 +42,13 @@ A, B = variable("a"), variable("b")
         lambda: A.isnull().isel(t=0),
         lambda: A.isnull().all(),
         lambda: (A == B).values,
+        lambda: (A == B).astype("i1"),
+        lambda: (A == B) ^ (A == A),
+        lambda: (A == A).variable._data[0],
+        lambda: np.logical_and(A == A, A == A),
+        lambda: bool(A.variable._data == B.variable._data),
+        lambda: bool(np.not_equal(A.variable._data, B.variable._data)),
+        lambda: np.all(A.variable._data == A.variable._data, axis=0),
         lambda: xr.concat([A.to_dataset(), B.to_dataset()], "n", data_vars="different", compat="equals"),
         lambda: xr.merge([A.to_dataset(), B.to_dataset()], compat="no_conflicts"),
     ],
@@ -55,6 +62,13 @@ def test_what_is_not_known_is_refused(question):
 def test_what_is_provably_equal_is():
     """Also where a missing value would equal itself alone: that is what xarray asks."""
     assert A.equals(A.copy(deep=True))
+    array = A.variable._data
+    assert np.equal(array, array).all()
+    assert not np.not_equal(array, array)
+    assert (array == array).transpose(1, 0).any()
+    assert (array == array).astype(bool).all()
+    assert np.all(array == array)
+    assert not np.any(~(array == array))
     assert A.identical(variable("a"))
     assert xr.merge([A.to_dataset(), variable("a").to_dataset()], compat="no_conflicts").v.identical(A)
     kept = xr.concat([A.to_dataset(), variable("a").to_dataset()], "n", data_vars="different", compat="equals")

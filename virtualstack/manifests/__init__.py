@@ -26,7 +26,7 @@ from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_
 from virtualstack.manifests.paged import PagedManifest, PageSource
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.unify import unify
-from virtualstack.manifests.unpacking import Unpacked, packed_encoding, packed_encodings, repack, unpack
+from virtualstack.manifests.unpacking import Unpacked, packed_encoding, repack, unpack
 
 __all__ = [
     "ABSENT",
@@ -64,7 +64,6 @@ __all__ = [
     "join_characters",
     "other_meaning",
     "packed_encoding",
-    "packed_encodings",
     "place_tiles",
     "reads_as",
     "reindex",

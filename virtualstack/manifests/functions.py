@@ -229,11 +229,13 @@ def roll(a: ManifestArray, shift: int | Sequence[int], axis: int | Sequence[int]
 
 
 @implements(np.take)
-def take(a: ManifestArray, indices: Any, axis: int | None = None, **unsupported: Any) -> ManifestArray:
+def take(
+    a: ManifestArray, indices: Any, axis: int | None = None, out: object = None, mode: str = "raise"
+) -> ManifestArray:
     """Take elements along an axis."""
     if axis is None:
         raise CombineError(f"taking from virtual variable '{a.name}' with axis=None would flatten it; name an axis")
-    if any(value not in (None, "raise") for value in unsupported.values()):
+    if out is not None or mode != "raise":
         raise CombineError("np.take of a virtual array takes neither 'out' nor 'mode'")
     return a[(*(slice(None),) * _axis(axis, a.ndim), np.asarray(indices))]
 

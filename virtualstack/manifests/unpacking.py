@@ -25,7 +25,7 @@ from virtualstack.manifests.cf import same_value, value_changing
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
 
-__all__ = ["Decoded", "Unpacked", "decoded_by_xarray", "packed_encoding", "packed_encodings", "repack", "unpack"]
+__all__ = ["Decoded", "Unpacked", "decoded_by_xarray", "packed_encoding", "repack", "unpack"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,19 +252,6 @@ def packed_encoding(array: ManifestArray, /) -> Mapping[str, Any]:
     """Return xarray's encoding of a variable if all chunks were packed in one way; otherwise an empty mapping."""
     packing = _shared_packing(array.manifest.tables.encodings)
     return {} if packing is None else decoded_by_xarray(cf_codec(packing.stored, packing.attributes)).encoding
-
-
-def packed_encodings(array: ManifestArray, /) -> list[Mapping[str, Any]]:
-    """Return xarray's encoding of a variable for each way in which :func:`unpack` found numbers packed.
-
-    Chunks that were not packed count as one way, unless no chunk was packed.
-    """
-    firsts = dict.fromkeys(x.codecs[0] if x.codecs else None for x in array.manifest.tables.encodings)
-    found = {codec if codec is not None and codec.name == CF else None: None for codec in firsts}
-    if not any(found):
-        return []
-    packings = [None if codec is None else parse_packing(codec) for codec in found]
-    return [{} if x is None else decoded_by_xarray(cf_codec(x.stored, x.attributes)).encoding for x in packings]
 
 
 def repack(array: ManifestArray, /) -> ManifestArray:

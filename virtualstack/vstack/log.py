@@ -84,7 +84,7 @@ def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
     if limit is None:
         numbers = _listed(objects) or numbers
     entries = _read(objects, numbers)
-    if limit is not None and len(entries) < len(numbers):  # some were expired: older ones may exist
+    if len(entries) < len(numbers):  # some were expired: older ones may exist
         entries = _read(objects, _listed(objects)[:limit]) or entries
     return Log(objects.url.rstrip("/"), entries)
 
