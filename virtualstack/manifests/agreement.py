@@ -226,7 +226,8 @@ def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = 
         The dtype cannot hold the value, no stored number reads as missing, or the value would be read as a packed
         number.
     """
-    if not (is_packed(array) and is_missing(value)) or dtype not in (None, array.dtype):
+    is_cast = dtype is not None and dtype != array.dtype  # a dtype of float64 equals None
+    if is_cast or not (is_packed(array) and is_missing(value)):
         check_unpacked(array, value)
         return make_fill(array, value, dtype)
     found = stored_number(array.dtype, array.cf)
