@@ -1,4 +1,4 @@
-"""Frames of JPEG XL: their samples are counted exactly, whatever is written in the headers before them (ISO 18181-1)."""
+"""Frames of JPEG XL: their samples are counted exactly, after any headers (ISO 18181-1)."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def crop(n):
 
 SMALL = [(1, 1), (7, 5), (1, 3)]  # 64 x 64
 NO, YES = [(0, 1)], [(1, 1)]
-EIGHT_BITS, NAME = NO + u32(0), u32(1, 3, 4) + [(0x616161, 24)]
+EIGHT_BITS, NAME = NO + u32(0), [*u32(1, 3, 4), (6381921, 24)]
 WHITE, PRIMARIES = u32(0, 1, 19) + u32(3, 2, 21), 3 * (u32(1, 3, 19) + u32(2, 4, 20))
 COLORS = {
     "default": YES,
@@ -94,8 +94,8 @@ def image(more=NO, depth=EIGHT_BITS, extra=(), colors="default", is_xyb=0, tones
 
 
 def frame(
-    *, n_extra=0, kind=0, modular=True, xyb=False, flags=(0, 2), ycbcr=NO, upsampling=0, shift=0, passes=None, size=None,
-    blending=None, more=(), last=YES, name=None, filters=YES,
+    *, n_extra=0, kind=0, modular=True, xyb=False, flags=(0, 2), ycbcr=NO, upsampling=0, shift=0, passes=None,
+    size=None, blending=None, more=(), last=YES, name=None, filters=YES,
 ):  # fmt: skip
     """The header of a frame: 20000 x 30000, and the last one, if nothing else is asked for."""
     parts = [*NO, (kind, 2), (int(modular), 1), *([flags] if isinstance(flags, tuple) else flags)]
@@ -130,8 +130,8 @@ ANIMATED = [*YES, (0, 3), *NO, *NO, *YES, *u32(2, 9, 10), *u32(3, 8, 10), *u32(1
     ("header", "n_samples", "n_extra"),
     [
         (image(), 3, 0),
-        (image(YES + [(5, 3)] + YES + SMALL + NO + NO, tones=YES), 3, 0),
-        (image(YES + [(0, 3)] + NO + NO + NO, tones=[*NO, (1 << 31, 32), (1 << 16, 17)]), 3, 0),
+        (image([*YES, (5, 3), *YES, *SMALL, *NO, *NO], tones=YES), 3, 0),
+        (image([*YES, (0, 3), *NO, *NO, *NO], tones=[*NO, (1 << 31, 32), (1 << 16, 17)]), 3, 0),
         (image(depth=YES + u32(3, 3, 6) + [(8, 4)]), 3, 0),
         (image(depth=NO + u32(3, 11, 6)), 3, 0),
         (image(colors="gray"), 1, 0),
@@ -239,7 +239,7 @@ def test_channels_are_blended_each_in_its_own_way():
         ([[*SMALL, *NO, *NO, *EIGHT_BITS, *NO, *u32(0), *NO, *NO, *YES]], "an ICC profile"),
         ([[*SMALL, *NO, *NO, *EIGHT_BITS, *NO, *u32(0), *NO, *YES, (1, 2), (0, 4)]], "extensions"),
         ([[*SMALL, *YES, *NO]], "transforms of its own"),
-        ([image(), None, frame()[:-2] + [(1, 2), (0, 4)]], "extensions"),
+        ([image(), None, [*frame()[:-2], (1, 2), (0, 4)]], "extensions"),
         ([image(), None, frame(filters=[*NO, *NO, (0, 2), (3, 2)])], "extensions"),
         ([image(), None, frame(size=NO, last=[*NO, (0, 2), *YES]), YES], "parts in another order"),
     ],

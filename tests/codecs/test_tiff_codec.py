@@ -1,0 +1,219 @@
+"""Strips and tiles beside imagecodecs: edges that writers leave out, orders of bits and bytes, and damage."""
+
+import lzma
+import sys
+
+import numpy as np
+import pytest
+import tifffile
+
+from tests.data.make_tiff import GRAY, gdal
+from virtualstack.codecs.codec import CodecError
+from virtualstack.codecs.tiff.codec import tiff_decoder
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
+
+imagecodecs = pytest.importorskip("imagecodecs")
+
+RNG = np.random.default_rng(3)
+NUMBERS = RNG.integers(0, 250, (16, 24), dtype="u1")
+PIXELS = np.dstack([NUMBERS, NUMBERS[::-1], NUMBERS[:, ::-1]])
+
+
+def decoded(raw, shape, **options):
+    return tiff_decoder({"shape": list(shape), **options})(raw)
+
+
+def padded(values, shape):
+    """The values, and zeros in the rows and columns outside of the image."""
+    whole = np.zeros(shape, values.dtype)
+    whole[: values.shape[0], : values.shape[1]] = values.reshape(*values.shape[:2], -1)
+    return whole
+
+
+ENCODED = {
+    "none": (1, lambda x: x.tobytes()),
+    "lzw": (5, lambda x: imagecodecs.lzw_encode(x.tobytes())),
+    "jpeg2k": (34712, lambda x: imagecodecs.jpeg2k_encode(x, level=0)),
+    "png": (34933, imagecodecs.png_encode),
+    "jpegxl": (50002, lambda x: imagecodecs.jpegxl_encode(x, lossless=True)),
+    "jpegxr": (34934, lambda x: imagecodecs.jpegxr_encode(x, level=1.0)),
+    "webp": (50001, lambda x: imagecodecs.webp_encode(x, lossless=True)),
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+@pytest.mark.parametrize("size", [(10, 24), (16, 20), (10, 20)])
+def test_writers_may_leave_out_what_is_outside_of_the_image(name, size):
+    """Fewer rows, fewer columns, or both; never of another size."""
+    compression, encode = ENCODED[name]
+    values = np.ascontiguousarray(PIXELS[: size[0], : size[1]])
+    options = {"compression": compression, "photometric": 2}
+    found = decoded(encode(values), (16, 24, 3), edge=[10, 20], **options)
+    np.testing.assert_array_equal(found, padded(values, (16, 24, 3)))
+    for odd in ({}, {"edge": [9, 19]}):
+        with pytest.raises((CodecError, ValueError)):
+            decoded(encode(values), (16, 24, 3), **options, **odd)
+
+
+@pytest.mark.parametrize("name", ["jpeg2k", "png", "webp"])
+def test_a_last_strip_may_be_written_as_if_it_were_whole(name):
+    compression, encode = ENCODED[name]
+    found = decoded(encode(PIXELS), (10, 24, 3), compression=compression, photometric=2)
+    np.testing.assert_array_equal(found, PIXELS[:10])
+
+
+def test_samples_that_fit_two_edges_are_damaged():
+    with pytest.raises(CodecError, match="has 192 samples"):
+        decoded(bytes(192), (16, 16, 1), edge=[12, 12])
+    with pytest.raises(CodecError, match=r"the strip or tile has 100 samples; \(16, 24, 1\) are 384"):
+        decoded(bytes(100), (16, 24, 1), edge=[10, 20])
+
+
+def test_bytes_after_the_samples_are_left_out():
+    np.testing.assert_array_equal(decoded(NUMBERS.tobytes() + b"more", (16, 24, 1))[..., 0], NUMBERS)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("fill_order", [1, 2])
+def test_bits_may_be_reversed(order, fill_order):
+    values = RNG.integers(0, 65536, (16, 24)).astype(f"{order}u2")
+    raw = values.tobytes() if fill_order == 1 else imagecodecs.bitorder_encode(values.tobytes())
+    found = decoded(raw, (16, 24, 1), bits=16, big=order == ">", fill_order=fill_order)
+    np.testing.assert_array_equal(found[..., 0], values)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("compression", [1, 8])
+def test_floats_of_24_bits(order, compression):
+    values = RNG.normal(size=(16, 24)).astype("f4")
+    raw = imagecodecs.float24_encode(values, byteorder=order)
+    expected = imagecodecs.float24_decode(raw, byteorder=order).reshape(16, 24)
+    raw = imagecodecs.deflate_encode(raw) if compression == 8 else raw
+    found = decoded(raw, (16, 24, 1), kind=3, bits=24, big=order == ">", compression=compression)
+    np.testing.assert_array_equal(found[..., 0], expected)
+    np.testing.assert_allclose(expected, values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", [lzma.FORMAT_XZ, lzma.FORMAT_ALONE])
+def test_lzma_is_decoded_up_to_the_expected_size(form):
+    raw = lzma.compress(NUMBERS.tobytes() + bytes(1 << 20), form)
+    np.testing.assert_array_equal(decoded(raw, (16, 24, 1), compression=34925)[..., 0], NUMBERS)
+
+
+@pytest.mark.parametrize("name", ["CCITTFAX4", "CCITTFAX3", "CCITTRLE"])
+@pytest.mark.parametrize("fill_order", [1, 2])
+def test_fax_of_any_order_of_bits(name, fill_order, tmp_path):
+    """As GDAL writes it, and with the bits of each byte reversed."""
+    values = (GRAY > 100).astype("u1")
+    path = gdal(values, nbits=1, compress=name, blockysize=100)(tmp_path / "a.tif")
+    with tifffile.TiffFile(path) as file:
+        page = file.pages[0]
+        raw = path.read_bytes()[page.dataoffsets[0] :][: page.databytecounts[0]]
+        options = {"compression": int(page.compression), "t4": page.tags[292].value if 292 in page.tags else 0}
+    raw = raw if fill_order == 1 else imagecodecs.bitorder_encode(raw)
+    found = decoded(raw, (100, 130, 1), bits=1, fill_order=fill_order, **options)
+    np.testing.assert_array_equal(found[..., 0], values)
+
+
+@pytest.mark.parametrize("has_alpha", [False, True])
+def test_webp_of_four_samples_may_have_no_alpha(has_alpha):
+    """A tile that is opaque everywhere is written without."""
+    opacity = np.where(NUMBERS > 100, 255, 7).astype("u1") if has_alpha else np.full_like(NUMBERS, 255)
+    values = np.dstack([PIXELS, opacity])
+    raw = imagecodecs.webp_encode(values if has_alpha else PIXELS, lossless=True)
+    found = decoded(raw, (16, 24, 4), compression=50001)
+    np.testing.assert_array_equal(found, imagecodecs.webp_decode(raw, hasalpha=True))
+    np.testing.assert_array_equal(found[..., 3], opacity)
+
+
+@pytest.mark.parametrize(
+    ("samples", "options", "expected"),
+    [
+        (3, {"photometric": 2}, {"colorspace": "rgb", "outcolorspace": "rgb"}),
+        (3, {"photometric": 6}, {"outcolorspace": "rgb"}),
+        (3, {"photometric": 1}, {"colorspace": "rgb", "outcolorspace": "rgb"}),
+        (3, {"photometric": 0}, {"colorspace": "rgb", "outcolorspace": "rgb"}),
+        (4, {"photometric": 5}, {"outcolorspace": "cmyk"}),
+        (4, {"photometric": 2, "extra": 1}, {}),
+        (1, {"photometric": 1}, {}),
+        (1, {"photometric": 2, "planar": 2}, {"outcolorspace": 1}),
+    ],
+)
+def test_colours_of_jpeg_are_those_of_imagecodecs(samples, options, expected):
+    values = np.dstack([PIXELS, 255 - NUMBERS])[..., :samples].squeeze().copy()
+    space = {3: {"colorspace": "rgb", "outcolorspace": "rgb" if options["photometric"] != 6 else "ycbcr"}}
+    raw = imagecodecs.jpeg8_encode(values, level=95, **space.get(samples, {}))
+    found = decoded(raw, (16, 24, samples), compression=7, **options)
+    np.testing.assert_array_equal(found.squeeze(), imagecodecs.jpeg8_decode(raw, **expected))
+
+
+def test_lerc_says_how_much_it_holds():
+    """A frame of more rows, columns or bands than the chunk is not decoded."""
+    values = RNG.normal(size=(16, 24)).astype("f4")
+    options = {"compression": 34887, "kind": 3, "bits": 32}
+    np.testing.assert_array_equal(decoded(imagecodecs.lerc_encode(values), (16, 24, 1), **options)[..., 0], values)
+    large = imagecodecs.lerc_encode(np.zeros((160, 240), "f4"))
+    two = imagecodecs.lerc_encode(np.stack([values, values]), planar=True)
+    wide = imagecodecs.lerc_encode(values.astype("f8"))
+    for raw, message in (
+        (large, "there are 1 LERC frames of 160 x 240 x 1 samples; 1536 bytes are expected"),
+        (two, "there are 2 LERC frames"),
+        (wide, "the LERC frame holds 3072 bytes; 1536 are expected"),
+    ):
+        with pytest.raises(CodecError, match=message):
+            decoded(raw, (16, 24, 1), **options)
+
+
+@pytest.mark.parametrize(
+    ("raw", "options", "message"),
+    [
+        (b"", {}, "there is no strip or tile: it has no bytes"),
+        (imagecodecs.png_encode(NUMBERS.astype("u2")), {"compression": 34933}, "has samples of 'uint16'; 'uint8' are"),
+        (imagecodecs.png_encode(PIXELS), {"compression": 34933}, r"samples \(16, 24, 3\); \(16, 24, 1\) are expected"),
+        (
+            imagecodecs.jpeg2k_encode(np.zeros((16, 24, 5), "u1")),
+            {"compression": 34712},
+            "says that it has 5 samples; 1 are expected",
+        ),
+        (
+            imagecodecs.png_encode(np.zeros((16, 25), "u1")),
+            {"compression": 34933},
+            r"says that it has \(16, 25\) rows and columns; \(16, 24\) are expected",
+        ),
+        (
+            imagecodecs.png_encode(np.zeros((4129, 24), "u1")),
+            {"compression": 34933},
+            r"says that it has \(4129, 24\) rows and columns",
+        ),
+        (
+            imagecodecs.png_encode(np.zeros((4128, 23), "u1")),
+            {"compression": 34933},
+            r"the png image has rows, columns and samples \(4128, 23, 1\)",
+        ),
+    ],
+)
+def test_what_is_not_the_chunk_is_damaged(raw, options, message):
+    with pytest.raises(CodecError, match=message):
+        decoded(raw, (16, 24, 1), **options)
+
+
+def test_a_chunk_of_another_size_is_refused():
+    with pytest.raises(UnsupportedFeatureError, match=r"makes \(16, 24, 1\); expected chunks of \(16, 25\)"):
+        tiff_decoder({"shape": [16, 24, 1]}, (16, 25))
+    assert tiff_decoder({"shape": [16, 24, 1]}, (1, 16, 24))(NUMBERS.tobytes()).shape == (1, 16, 24)
+
+
+def test_imagecodecs_may_be_missing(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r"virtualstack\[tiff\]"):
+        tiff_decoder({"shape": [16, 24, 1]})
+
+
+def test_a_build_without_a_compression_is_named(monkeypatch):
+    from virtualstack.codecs.tiff import codec
+
+    codec.imagecodecs.cache_clear()
+    monkeypatch.setattr(sys.modules["imagecodecs"].LERC, "available", False)
+    with pytest.raises(UnsupportedFeatureError, match="this build of imagecodecs has no lerc"):
+        codec.imagecodecs(34887)
+    codec.imagecodecs.cache_clear()
