@@ -71,6 +71,51 @@ def test_a_dimension_that_is_not_there_is_named(tmp_path):
         joined([])
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("time", r"coordinate 'time' is loaded in '.*a\.nc' and virtual in '.*b\.nc'\. Open all files with the same"),
+        ("v", r"variable 'v' is virtual in '.*b\.nc' and loaded in '.*a\.nc'\. Open all files with the same"),
+        ("lat", r"'lat' .* differs between '.*a\.nc' and '.*b\.nc': it is loaded in one and virtual in the other"),
+    ],
+)
+def test_a_variable_that_is_loaded_in_one_file_is_named(name, message, tmp_path):
+    make_file(tmp_path / "a.nc", 0)
+    make_file(tmp_path / "b.nc", 2)
+    a = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=["time", name])
+    b = vs.open_virtual_dataset(tmp_path / "b.nc", loadable_variables=["time"] if name != "time" else [])
+    with pytest.raises(CombineError, match=message) as caught:
+        joined([a, b])
+    assert {caught.value.left, caught.value.right} == {"loaded", "virtual"}
+    order = {"v": "ba"}.get(name, "ab")
+    assert caught.value.left_url.endswith(f"{order[0]}.nc")
+    assert caught.value.right_url.endswith(f"{order[1]}.nc")
+
+
+def test_lengths_of_files_side_by_side_are_compared(tmp_path):
+    """Dimensions that no file has labels of cannot be aligned."""
+    a = make_file(tmp_path / "a.nc", 0)[["v"]]
+    b = make_file(tmp_path / "b.nc", 0)[["mask"]].isel(y=slice(0, 2))
+    message = r"dimension 'y' has 3 elements in '.*a\.nc' and 2 in '.*b\.nc', but no labels"
+    with pytest.raises(CombineError, match=message) as caught:
+        combine_datasets([a, b], CombineOptions.from_options(combine="nested", concat_dim=[None]))
+    assert (caught.value.left, caught.value.right) == (3, 2)
+
+
+@pytest.mark.parametrize("change", [0, 1])
+def test_records_are_compared_by_their_bytes(change):
+    def part(i):
+        records = np.array([(1, 2.0), (3, 4.0 + change * i)], [("a", "i4"), ("b", "f8")])
+        array = inline_array(records, name="r", dims=("x",), attributes={"file": i})
+        return xr.Dataset({"r": (("x",), array), "v": ("time", [i])}, coords={"time": [i]})
+
+    if change:
+        with pytest.raises(CombineError, match=r"'r' .* stored records differ"):
+            combine_datasets([part(0), part(1)])
+    else:
+        assert combine_datasets([part(0), part(1)]).r.dims == ("x",)
+
+
 def test_other_shapes_are_named(tmp_path):
     """A constant variable of another shape is not a match."""
     a = make_file(tmp_path / "a.nc", 0)
@@ -183,21 +228,24 @@ def test_tiles_along_two_dimensions_take_common_labels_all_at_once(join, odd):
     xr.testing.assert_equal(stepwise.v.variable, kept)
 
 
-def test_a_coordinate_that_rows_of_tiles_contradict_is_named_with_their_files():
-    """What a tile lacks is not a value; what two rows have must be the same."""
+@pytest.mark.parametrize("is_virtual", [True, False])
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+def test_a_coordinate_that_rows_of_tiles_contradict_is_named_with_their_files(dtype, is_virtual):
+    """What a tile lacks is not a value, and makes floats of integers; what two rows have must be the same."""
 
-    def tile(t, x, lat, shift=0.0):
+    def tile(t, x, lat, shift=0):
         lat = np.array(lat)
-        coords = {"t": [t], "lat": lat, "x": [x], "lat2": (("lat", "x"), lat[:, None] + shift)}
-        made = virtually(xr.Dataset({"v": (("t", "lat", "x"), np.ones((1, lat.size, 1)))}, coords))
+        coords = {"t": [t], "lat": lat, "x": [x], "lat2": (("lat", "x"), (lat[:, None] + shift).astype(dtype))}
+        made = xr.Dataset({"v": (("t", "lat", "x"), np.ones((1, lat.size, 1)))}, coords)
+        made = virtually(made) if is_virtual else made
         made.encoding["source"] = f"file:///{t}{x}.nc"
         return made
 
     tiles = [tile(0, 0, [10, 20]), tile(0, 1, [15, 25]), tile(1, 0, [10, 20]), tile(1, 1, [10, 20])]
     found = combine_datasets(tiles, CombineOptions.from_options(join="outer")).virtual.open()
     np.testing.assert_array_equal(found.lat2, [[10, 10], [np.nan, 15], [20, 20], [np.nan, 25]])
-    tiles[3] = tile(1, 1, [15, 30], shift=0.5)
-    message = r"'lat2' .* differs between '.*01.nc' and '.*11.nc': 15.0 and 15.5"
+    tiles[3] = tile(1, 1, [15, 30], shift=2)
+    message = r"'lat2' .* differs between '.*01.nc' and '.*11.nc': .*15.*17"
     with pytest.raises(CombineError, match=message):
         combine_datasets(tiles, CombineOptions.from_options(join="outer"))
 
