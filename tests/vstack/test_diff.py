@@ -26,7 +26,9 @@ from tests.vstack.stores import (
 from virtualstack.combine.region import merged
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ManifestGroup, inline_array
+from virtualstack.printable import MAX_SHOWN_ITEMS
 from virtualstack.vstack import Repository
+from virtualstack.vstack.diff import Changed
 from virtualstack.vstack.format.names import snapshot_key
 
 
@@ -73,6 +75,23 @@ def test_attributes(url):
     assert changed["time"].attributes["units"] == ("days since 2000-01-01", "hours since 2000-01-01")
     assert changed["time"].attributes["n"][0] is None
     assert not changed["time"].overwritten
+    lines = list(changed["time"].lines())
+    assert "attribute units: 'days since 2000-01-01' to 'hours since 2000-01-01'" in lines
+    assert "attribute n: none to array([0, 1])" in lines
+
+
+@pytest.mark.parametrize(("n", "shown"), [(58, "'" + 58 * "a" + "'"), (59, "'" + 56 * "a" + "...")])
+def test_long_attributes_and_lists_of_boxes_are_shortened(n, shown):
+    boxes = tuple({"time": slice(i, i + 1)} for i in range(MAX_SHOWN_ITEMS + n - 58))
+    changed = Changed(attributes={"title": ("b", n * "a")}, overwritten=boxes, anew=True)
+    first, *others, last = changed.lines()
+    assert first == f"attribute title: 'b' to {shown}"
+    assert others[:2] == ["overwritten: time 0:1", "overwritten: time 1:2"]
+    assert others[MAX_SHOWN_ITEMS:] == ["overwritten: 1 boxes more"] * (n - 58)
+    assert last == "made anew"
+    for change in ({"anew": True}, {"appended": boxes}, {"properties": {"dtype": ("i4", "i8")}}):
+        assert Changed(**change)
+    assert not Changed()
 
 
 def test_an_append_and_an_overwrite(url, tmp_path):
@@ -123,6 +142,15 @@ def test_a_variable_that_is_made_anew(url, tmp_path):
     changed = Repository.open(url).diff(1).changed["v"]
     assert changed.anew
     assert changed.properties == {"chunks": ((1, 4), (3, 4))}
+    assert "      made anew" in repr(Repository.open(url).diff(1))
+
+
+def test_a_variable_of_another_dtype_is_made_anew(url):
+    for dtype in ("i4", "f8"):
+        values = inline_array(np.arange(3, dtype=dtype), name="lat", dims=("lat",), attributes={})
+        Change(url, added(lat=values)).commit()
+    changed = Repository.open(url).diff(1).changed["lat"]
+    assert (changed.anew, changed.overwritten, list(changed.properties)) == (True, (), ["dtype"])
 
 
 def test_what_was_put_together_anew(url, tmp_path):

@@ -270,6 +270,10 @@ def test_a_chunk_that_is_not_what_others_read_is_told(tmp_path, archive):
     assert {chunk.status for chunk in found.chunks} == {"different"}
     assert "values differ, the first at" in found.chunks[0].reason
     assert "  different: variable 't', cell (0, 0, 0): " in repr(found)
+    first = found.chunks[0]
+    assert list(found.chunk_table.columns) == ["variable", "cell", "url", "status", "reason"]
+    assert found.chunk_table.iloc[0].tolist() == ["t", first.cell, first.url, "different", first.reason]
+    assert len(found.chunk_table) == len(found.chunks)
 
 
 def test_a_chunk_that_does_not_decode_is_told(tmp_path, archive):

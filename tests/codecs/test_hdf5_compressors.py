@@ -1,0 +1,94 @@
+"""Chunks of compressors of HDF5 that are cut or changed where damage at random seldom hits."""
+
+import numpy as np
+import pytest
+
+from tests.codecs.test_hdf5_damage import chunk_of
+from tests.codecs.test_hdf5_filters import FILTERS, create
+from virtualstack.codecs.codec import CodecError
+from virtualstack.codecs.hdf5.compressors import bitshuffle, blosc2, lzf, szip
+
+pytest.importorskip("imagecodecs")
+
+MIB = 1 << 20
+CHUNK_HEADER_BYTES = 32
+
+
+def frame_of(values):
+    """A blosc2 frame, and where its chunks begin."""
+    dataset = create(values, values.shape, **FILTERS["blosc2"])
+    _, raw = dataset.id.read_direct_chunk((0,) * values.ndim)
+    return bytearray(raw), int.from_bytes(raw[11:15], "big")
+
+
+ZEROS, VALUES = np.zeros((16, 30), "f4"), np.arange(480, dtype="f4").reshape(16, 30)
+
+
+def test_an_empty_szip_chunk_has_no_bytes():
+    decode = szip(chunk_of("szip nn 4")[1][-1].options())
+    assert decode(bytes(4), 0, MIB) == b""
+    with pytest.raises(CodecError, match="its size in 4 bytes; there are 3 bytes"):
+        decode(bytes(3), None, MIB)
+
+
+def test_an_lzf_chunk_has_a_size_and_bytes():
+    raw, codecs, *_ = chunk_of("lzf")
+    decode = lzf(codecs[-1].options())
+    assert len(decode(raw, 1920, MIB)) == len(decode(raw, None, MIB)) == 1920
+    with pytest.raises(CodecError, match="the LZF stream holds 1920 bytes; 1921 are expected"):
+        decode(raw, 1921, MIB)
+    with pytest.raises(CodecError, match="the chunk is empty"):
+        decode(b"", None, MIB)
+
+
+@pytest.mark.parametrize("n_lost", [1, 2, 16])
+def test_elements_after_the_last_block_of_bitshuffle_may_be_cut(n_lost):
+    """Elements that make no group of eight follow the blocks as they are."""
+    imagecodecs = pytest.importorskip("imagecodecs")
+    values = np.arange(20, dtype="<f4")
+    block = imagecodecs.lz4_encode(imagecodecs.bitshuffle_encode(values[:16].tobytes(), itemsize=4), header=False)
+    head = (80).to_bytes(8, "big") + (64).to_bytes(4, "big") + len(block).to_bytes(4, "big")
+    raw = head + block + values[16:].tobytes()
+    decode = bitshuffle({"elementsize": 4, "blocksize": 0, "compressor": "lz4"})
+    np.testing.assert_array_equal(np.frombuffer(decode(raw, 80, MIB), "<f4"), values)
+    with pytest.raises(CodecError, match="the bitshuffle chunk is cut short"):
+        decode(raw[:-n_lost], 80, MIB)
+
+
+def test_a_blosc2_frame_of_zeros_has_no_chunk():
+    """The index of chunks says what its values are."""
+    raw, n_header = frame_of(ZEROS)
+    decode = blosc2({})
+    assert bytes(decode(bytes(raw), 1920, MIB)) == ZEROS.tobytes()
+    at = raw.index(0x81, n_header + CHUNK_HEADER_BYTES)
+    raw[at] = 0x82
+    with pytest.raises(CodecError, match="a chunk of special values 0x82, which is not known"):
+        decode(bytes(raw), 1920, MIB)
+
+
+def test_a_blosc2_frame_may_end_in_its_chunk():
+    raw, n_header = frame_of(VALUES)
+    decode = blosc2({})
+    assert bytes(decode(bytes(raw), 1920, MIB)) == VALUES.tobytes()
+    short = raw[: n_header + 10]
+    short[16:24] = len(short).to_bytes(8, "big")
+    short[39:47] = (10).to_bytes(8, "big")
+    with pytest.raises(CodecError, match="ends in the header of its chunk"):
+        decode(bytes(short), 1920, MIB)
+
+
+@pytest.mark.parametrize(
+    ("where", "number", "message"),
+    [
+        (slice(16, 24), 1 << 20, "says that it is 1048576 bytes long; there are"),
+        (slice(39, 47), 1 << 20, "says that it is .* bytes long; there are"),
+        (slice(11, 15), 3, "says that it is .* bytes long; there are"),
+        (slice(30, 38), 1 << 63, "says that it holds -9223372036854775808 bytes"),
+        (slice(48, 52), 0, "of elements of 0 bytes"),
+    ],
+)
+def test_headers_of_blosc2_frames_that_contradict_their_bytes(where, number, message):
+    raw, _ = frame_of(VALUES)
+    raw[where] = number.to_bytes(where.stop - where.start, "big")
+    with pytest.raises(CodecError, match=message):
+        blosc2({})(bytes(raw), 1920, MIB)
