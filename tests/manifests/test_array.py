@@ -105,6 +105,34 @@ def test_two_names_of_one_codec_are_one():
     assert not array(codecs=names[0]).equals(array(codecs=(ZLIB,)))
 
 
+@pytest.mark.parametrize(
+    ("other", "is_equal"),
+    [
+        ({"url": "file:///b.nc", "grid": "9a2e"}, True),
+        ({"url": "file:///a.nc", "grid": "77ff"}, False),
+        ({"url": "file:///b.nc", "grid": None}, False),
+    ],
+)
+def test_coordinates_of_one_grid_of_grib_are_equal_in_all_files(other, is_equal):
+    """The name of the grid says which values they have, wherever the message is; an EMPTY chunk has none."""
+
+    def latitudes(url, grid):
+        more = {} if grid is None else {"grid": grid}
+        codec = type(ZLIB).from_config("virtualstack.grib", key="latitudes", **more)
+        return array((12,), (4,), url, "<f8", (codec,))
+
+    one, two = latitudes("file:///a.nc", "9a2e"), latitudes(**other)
+    assert one.equals(two) is is_equal
+    assert two.equals(one) is is_equal
+    plain = array((12,), (4,), "file:///a.nc", "<f8")
+    assert np.concatenate([plain, one]).equals(np.concatenate([plain, two])) is is_equal
+    moved = array((12,), (4,), "file:///c.nc", "<f8")
+    assert not np.concatenate([plain, one]).equals(np.concatenate([moved, two]))
+    hole = reindex(two, {0: np.r_[-1, 1:12]}, 0.0)
+    assert not one.equals(hole)
+    assert not hole.equals(one)
+
+
 def test_merging_two_sources_of_one_name_is_refused():
     """xr.merge does not choose between arrays that are not provably equal, and may be."""
     with pytest.raises(VirtualValuesError, match=r"compat='override' and coords='minimal'"):

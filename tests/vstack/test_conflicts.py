@@ -12,6 +12,7 @@ from tests.vstack.growing import dataset, values, virtual, write
 from virtualstack.combine.addition import appended
 from virtualstack.combine.fitting import Fitting
 from virtualstack.errors import ConflictError
+from virtualstack.manifests import ManifestGroup, inline_array
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.save import Stored
 
@@ -95,6 +96,51 @@ def test_a_variable_needs_its_group(tmp_path):
     with pytest.raises(ConflictError, match="the groups around '/a"):
         mine.write(replace(mine.group, groups={"a": below}))
     assert list(xr.open_datatree(url, engine="virtualstack").children) == []
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "what"),
+    [
+        ("remove t", "write t", "variable '.?t'"),
+        ("remove t", "note t", "variable '.?t'"),
+        ("note t", "remove t", "variable '.?t'"),
+        ("note t", "note t", "metadata of variable '.?t'|variable '.?t'"),
+        ("add w", "add w", "variable '.?w'"),
+        ("title", "title", "'title' of the attributes of group '/'"),
+        ("remove group", "group title", "group '.?a'"),
+        ("group title", "remove group", "group '.?a'"),
+        ("add group", "add group", "group '.?b'"),
+    ],
+)
+def test_what_two_writers_change_is_a_conflict(mine, theirs, what, tmp_path):
+    """The second writer is told what the first one changed, and nothing is committed."""
+    url = str(tmp_path / "y.vstack")
+    ds = xr.Dataset({"t": ("x", np.arange(3.0))})
+    xr.DataTree.from_dict({"/": ds, "/a": ds}).virtual.to_vstack(url)
+
+    def change(store, do, value):
+        group = store.group
+        array, below = group.arrays["t"], group.groups["a"]
+        return {
+            "remove t": lambda: replace(group, arrays={}),
+            "write t": lambda: replace(
+                group, arrays={"t": inline_array(np.full(3, value), name="t", dims=("x",), attributes={})}
+            ),
+            "note t": lambda: with_attribute(store, "t", note=value),
+            "add w": lambda: replace(
+                group, arrays={"t": array, "w": inline_array(np.array(value), name="w", dims=(), attributes={})}
+            ),
+            "title": lambda: replace(group, attributes={"title": value}),
+            "remove group": lambda: replace(group, groups={}),
+            "group title": lambda: replace(group, groups={"a": replace(below, attributes={"title": value})}),
+            "add group": lambda: replace(group, groups={"a": below, "b": ManifestGroup(attributes={"title": value})}),
+        }[do]()
+
+    first, second = stored(url), stored(url)
+    first.write(change(first, theirs, 1.0))
+    with pytest.raises(ConflictError, match=f"another writer has changed (the group )?{what} of"):
+        second.write(change(second, mine, 2.0))
+    assert vs.Repository.open(url).snapshot.number == 1
 
 
 def test_variables_that_have_nothing_in_common_both_come(url):

@@ -215,6 +215,23 @@ def test_what_does_not_fit_is_refused(tmp_path, url, first, change, match):
     assert objects(url) == before
 
 
+def test_labels_of_files_may_be_virtual_and_those_of_stores_may_not(tmp_path, url, first):
+    path = write(tmp_path / "1.nc", dataset([2, 3], seed=1))
+    part = vs.open_virtual_dataset(path, loadable_variables=[])
+    opened(url).update(part, dim="time")
+    xr.testing.assert_equal(values(url), placed(first, xr.load_dataset(path)))
+    part.virtual.to_vstack(tmp_path / "y.vstack")
+    with pytest.raises(CombineError, match=r"y.vstack' has no loaded coordinate 'time', whose labels") as caught:
+        opened(tmp_path / "y.vstack").update(virtual(path), dim="time")
+    assert (caught.value.variable, caught.value.property) == ("time", "labels")
+
+
+def test_labels_have_one_axis(tmp_path, url, first):
+    part = virtual(write(tmp_path / "1.nc", dataset([2, 3], seed=1))).drop_vars("time")
+    with pytest.raises(CombineError, match=r"has no loaded coordinate 'time', whose labels"):
+        opened(url).update(part.assign_coords(time=(("time", "x"), np.zeros((2, 3)))), dim="time")
+
+
 @pytest.mark.parametrize(
     ("times", "remedy", "mend"),
     [
