@@ -11,7 +11,7 @@ from tests.data.make_grib import edited
 from tests.data.processes import run_python
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.jpegxl_frames import check_frames
-from virtualstack.codecs.limits import image_size, png_without_texts
+from virtualstack.codecs.limits import image_size, lerc_size, png_without_texts
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import UnsupportedFeatureError
 
@@ -348,6 +348,66 @@ def test_a_jpeg2000_image_in_small_pieces():
         with pytest.raises(CodecError, match="of a few points"):
             decode(raw, (made("jpeg2k"),), np.dtype("u1"), shape)
     assert image_size("jpeg2k", codestream(1024, 1024, 1, b"\x77" * 6)) == (1024, 1024, 1)
+
+
+SIZED = np.random.default_rng(2).integers(0, 250, (300, 500, 3), dtype="u1")
+OPAQUE = np.dstack([SIZED, np.arange(500, dtype="u1") * np.ones((300, 1), "u1")])
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "samples"),
+    [
+        ("webp", registry.imagecodecs.webp_encode(SIZED, lossless=False, level=50), 4),
+        ("webp", registry.imagecodecs.webp_encode(OPAQUE, lossless=False, level=50), 4),
+        ("webp", registry.imagecodecs.webp_encode(SIZED, lossless=True), 4),
+        ("png", registry.imagecodecs.png_encode(SIZED), 4),
+        ("jpeg", registry.imagecodecs.jpeg8_encode(SIZED), 3),
+        ("jpeg", registry.imagecodecs.jpeg8_encode(SIZED[..., 0].copy()), 1),
+        ("jpeg2k", registry.imagecodecs.jpeg2k_encode(SIZED, codecformat="jp2"), 3),
+        ("jpeg2k", registry.imagecodecs.jpeg2k_encode(SIZED, codecformat="j2k"), 3),
+    ],
+)
+def test_images_have_the_size_that_they_were_encoded_with(name, raw, samples):
+    """Rows and columns exactly; some formats do not tell the number of samples."""
+    assert image_size(name, bytes(raw)) == (300, 500, samples)
+    for n in (0, 8, 20):
+        with pytest.raises(CodecError, match=r"its header is missing|no marker|no frame header|ends in its header"):
+            image_size(name, bytes(raw[:n]))
+
+
+def test_boxes_and_fill_bytes_before_an_image():
+    """ITU T.81, B.1.1.2: any number of bytes 255 may stand before a marker; boxes of JPEG 2000 may have 64 bits."""
+    raw = bytes(registry.imagecodecs.jpeg8_encode(SIZED))
+    for n in (1, 2, 3):
+        assert image_size("jpeg", raw[:2] + n * b"\xff" + raw[2:]) == (300, 500, 3)
+    stream = bytes(registry.imagecodecs.jpeg2k_encode(SIZED, codecformat="j2k"))
+    box = struct.pack(">I4sQ", 1, b"free", 20) + b"abcd"
+    for head in (box, struct.pack(">I4s", 12, b"free") + b"abcd" + box):
+        for last in (struct.pack(">I4s", 0, b"jp2c"), struct.pack(">I4sQ", 1, b"jp2c", 16 + len(stream))):
+            assert image_size("jpeg2k", head + last + stream) == (300, 500, 3)
+    with pytest.raises(CodecError, match="its header is missing"):
+        image_size("jpeg2k", struct.pack(">I4s", 7, b"free") + stream)
+    with pytest.raises(CodecError, match="ends in its header"):
+        image_size("jpeg2k", stream[:41])
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(2, (16, 24, 1)), (3, (16, 24, 1)), (4, (16, 24, 5)), (6, (16, 24, 5))]
+)
+def test_lerc_frames_have_samples_since_version_4(version, expected):
+    numbers = struct.pack("<iii", 16, 24, 5)
+    head = b"Lerc2 " + struct.pack("<i", version) + (b"" if version < 3 else bytes(4)) + numbers + bytes(8)
+    assert lerc_size(head) == expected
+    assert lerc_size(head[:26]) == expected
+    for odd in (head[:25], b"Lerc3" + head[5:]):
+        with pytest.raises(CodecError, match="there is no LERC frame: its header is missing"):
+            lerc_size(odd)
+    at = head.index(numbers)
+    for field in range(2 + (version >= 4)):
+        damaged = bytearray(head)
+        struct.pack_into("<i", damaged, at + 4 * field, -1)
+        with pytest.raises(CodecError, match="the LERC frame says that it has"):
+            lerc_size(bytes(damaged))
 
 
 def test_lerc_images_of_many_bands():
