@@ -206,7 +206,7 @@ class ChunkAlignmentError(CombineError):
 
 
 class VirtualValuesError(VirtualStackError, RuntimeError):
-    """Values of a virtual array were requested."""
+    """Values of a virtual array were requested: open the dataset with ``vds.virtual.open()``, or load the variable."""
 
 
 class StorageError(VirtualStackError, OSError):

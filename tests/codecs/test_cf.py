@@ -85,7 +85,7 @@ def test_dates_that_cftime_has_to_decode_are_those_of_xarray(units):
         ([np.inf], "days since 2000-01-01", "more nanoseconds than 64 bits"),
         ([np.nan, 1], "days since 0001-01-01", "is missing"),
         ([1], "days since 0001-01-01", "not all dates between"),
-        ([1e30], "days since 0001-01-01", "are no dates"),
+        ([1e30], "days since 0001-01-01", "are not dates"),
     ],
 )
 def test_dates_that_have_no_place_raise(numbers, units, message):
@@ -95,7 +95,7 @@ def test_dates_that_have_no_place_raise(numbers, units, message):
 
 def test_durations_that_have_no_place_raise():
     stored = np.array([2**31 - 1], "i4")
-    with pytest.raises(UnfitTimeError, match=r"no place in 'timedelta64\[ns\]'"):
+    with pytest.raises(UnfitTimeError, match=r"cannot be stored as 'timedelta64\[ns\]'"):
         decoded(stored, {"units": "days", "dtype": "timedelta64[ns]"})
 
 
@@ -119,7 +119,7 @@ def test_integers_far_from_the_reference_date_are_exact():
         ("i4", {"scale_factor": 0.5, "add_offset": "1"}, "xarray does not decode it"),
         ("i4", {"units": "days", "dtype": "timedelta64[D]"}, "another dtype once decoded"),
         ("i4", {"units": "milliseconds", "dtype": "timedelta64[s]"}, "another dtype once decoded"),
-        ("i4", {"units": "days", "dtype": "timedelta64[fortnight]"}, "none of durations"),
+        ("i4", {"units": "days", "dtype": "timedelta64[fortnight]"}, "not a dtype of durations"),
         ("f8", {"units": "days", "dtype": "timedelta64[s]"}, "rounded depending on the values"),
         ("i1", {"units": "days since 1850-01-01", "scale_factor": 1e-9}, "no stored number is a date"),
     ],

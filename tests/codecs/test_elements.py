@@ -160,17 +160,17 @@ BRAIN = {"kind": "float", "size": 2, "dtype": "<f4", "bits": [15, 7, 8, 0, 7, 12
         ({"itemsize": 2, "members": [{"kind": "x", "size": 2, "dtype": "<f4", "bits": []}]}, "'x' of dtype"),
         ({"itemsize": 2, "members": [BRAIN | {"dtype": "O"}]}, "'float' of dtype 'O' is not known"),
         ({"itemsize": 4, "members": [BRAIN]}, "a member of 2 bytes cannot become '<f4'"),
-        ({"itemsize": 2, "members": [BRAIN | {"dtype": "<f2"}]}, "8 and 7 bits in 2 bytes have no place in 'float16'"),
-        ({"itemsize": 2, "members": [BRAIN | {"bits": [16, 7, 8, 0, 7, 127]}]}, "have no place in"),
-        ({"itemsize": 2, "members": [BRAIN | {"bits": [15, 7, 8, 0, 7, 1 << 30]}]}, "have no place in"),
-        ({"itemsize": 2, "members": [BRAIN | {"bits": [15, 7, 1 << 30, 0, 7, 127]}]}, "have no place in"),
+        ({"itemsize": 2, "members": [BRAIN | {"dtype": "<f2"}]}, "8 and 7 bits in 2 bytes do not fit into 'float16'"),
+        ({"itemsize": 2, "members": [BRAIN | {"bits": [16, 7, 8, 0, 7, 127]}]}, "do not fit into"),
+        ({"itemsize": 2, "members": [BRAIN | {"bits": [15, 7, 8, 0, 7, 1 << 30]}]}, "do not fit into"),
+        ({"itemsize": 2, "members": [BRAIN | {"bits": [15, 7, 1 << 30, 0, 7, 127]}]}, "do not fit into"),
         (
             {"itemsize": 2, "members": [{"kind": "integer", "size": 2, "dtype": "<i2", "bits": [9, 8]}]},
             "8 bits from bit 9",
         ),
         (
             {"itemsize": 2, "members": [{"kind": "integer", "size": 2, "dtype": "<i4", "bits": [0, 8]}]},
-            "are no 'int32'",
+            "are not a 'int32'",
         ),
     ],
 )
@@ -183,7 +183,7 @@ def test_settings_that_make_no_sense_are_refused(options, reason):
 def test_bytes_that_are_no_whole_elements_are_an_error():
     """The chunk is damaged."""
     codec = Codec.from_config(ELEMENTS, itemsize=2, members=[BRAIN])
-    with pytest.raises(CodecError, match="3 bytes are no whole number of elements of 2"):
+    with pytest.raises(CodecError, match="3 bytes are not a whole number of elements of 2"):
         decode(b"abc", (codec,), np.dtype("<f4"), (1,))
     with pytest.raises(CodecError, match="decodes to 8 bytes"):
         decode(b"abcd", (codec,), np.dtype("<f4"), (1,))

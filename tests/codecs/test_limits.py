@@ -73,7 +73,7 @@ def test_every_codec_of_imagecodecs(name):
     """Gives what imagecodecs gives, or is refused by name."""
     for values, raw, want in pairs(name):
         if name in REFUSED:
-            with pytest.raises(UnsupportedFeatureError, match=r"without a bound|where its bytes are damaged"):
+            with pytest.raises(UnsupportedFeatureError, match=r"without a limit|if its bytes are damaged"):
                 decode(raw, (made(name),), values.dtype, values.shape)
         elif want.size == values.nbytes:  # else another dtype
             got = decode(raw, (made(name),), values.dtype, values.shape)
@@ -200,7 +200,7 @@ def test_keys_of_messages_that_are_none(key):
 @pytest.mark.parametrize("name", ["json2", "msgpack2", "vlen-array", "zfpy"])
 def test_those_that_nothing_holds_are_refused(name):
     """By name, before anything is decoded."""
-    with pytest.raises(UnsupportedFeatureError, match="without a bound"):
+    with pytest.raises(UnsupportedFeatureError, match="without a limit"):
         decode(b'[1,"|i1",[100000000]]', (Codec.from_config(f"numcodecs.{name}", dtype="i4"),), np.dtype("i1"), (4,))
 
 
@@ -445,7 +445,7 @@ def test_a_jpegxl_frame_that_is_larger_than_its_image():
     stored = bytes(int(bits[i : i + 8][::-1], 2) for i in range(0, len(bits) // 8 * 8, 8))
     tiff = Codec.from_config("virtualstack.tiff", compression=50002, shape=[64, 64, 1])
     for codec in (made("jpegxl"), tiff):
-        with pytest.raises(CodecError, match="has a frame of 12000 x 12000 x 1 samples"):
+        with pytest.raises(CodecError, match="a frame of 12000 x 12000 x 1 samples"):
             decode(stored, (codec,), np.dtype("u1"), (64, 64))
 
 
@@ -454,7 +454,7 @@ def test_a_jpegxl_of_many_frames():
     values = np.arange(400 * 4096, dtype="u4").astype("u1").reshape(400, 64, 64)
     for raw in (jpegxl(values), jpegxl(values, usecontainer=True)):
         np.testing.assert_array_equal(decode(raw, (made("jpegxl"),), values.dtype, values.shape), values)
-        with pytest.raises(CodecError, match="far more than are expected"):
+        with pytest.raises(CodecError, match="far more samples in its frames than expected"):
             decode(raw, (made("jpegxl"),), np.dtype("u1"), (64, 64))
 
 

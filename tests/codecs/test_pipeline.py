@@ -315,7 +315,7 @@ def test_shards_without_all_their_chunks():
     told = with_fill((made,), [np.int16(-7).tobytes()])
     assert decode(good, told, np.dtype("<i2"), (4,)).tolist() == [-7, -7, 1, 2]
     assert with_fill((made,), [b"\0\0", b"\1\0"]) == (made,)
-    with pytest.raises(CodecError, match="the fill value of them is not known"):
+    with pytest.raises(CodecError, match="their fill value is not known"):
         decode(good, (made,), np.dtype("<i2"), (4,))
     behind = with_fill((Codec.from_config("transpose", order=[0]), made), [b"\5\0"])
     assert decode(good, behind, np.dtype("<i2"), (4,)).tolist() == [5, 5, 1, 2]

@@ -104,7 +104,7 @@ def test_each_field_has_one_place_in_the_tree(name):
     (root,) = vs.scan([path], options=ReadOptions(is_tree=True))
     found = []
     for _, node in root.walk():
-        assert not [x for x in node.refusals if x.kind == "refused" or "where another" in x.reason]
+        assert not [x for x in node.refusals if x.kind == "refused" or "same coordinates as another" in x.reason]
         for key in node.arrays.keys() - node.coordinates:
             array = node.arrays[key]
             entries = array.in_memory().entries

@@ -353,7 +353,7 @@ def test_a_virtual_dataset_is_read_again_when_a_source_comes_changes_or_goes(vir
         lambda: other.replace(virtual.with_name("s0.h5")),
         lambda: virtual.with_name("s1.h5").unlink(),
     ]
-    assert "source file 's1.h5' is not there" in check_virtual(virtual, reads, is_read=True).refusals[0].reason
+    assert "source file 's1.h5' does not exist" in check_virtual(virtual, reads, is_read=True).refusals[0].reason
     check_virtual(virtual, reads, is_read=False)
     for step in steps:
         step()

@@ -122,7 +122,7 @@ def troubled(tmp_path, files):
 
 
 WORDS = {
-    "bad.h5": ("MalformedFileError", "truncated, damaged or no HDF5 file"),
+    "bad.h5": ("MalformedFileError", "truncated, damaged or not an HDF5 file"),
     "bug.h5": ("KeyError", "a bug"),
     "gone.h5": ("SourceNotFoundError", "there is no file at"),
     "odd.h5": ("OddError", "1 and 2"),

@@ -116,7 +116,7 @@ class AccessorFacts:
         )
 
     def report(self) -> pd.DataFrame:
-        """Return a table with one row for each variable, and one for everything that was left out.
+        """Return a table with one row for each variable, and one for each object that was left out or noted.
 
         Chunks are not read. References that were opened lazily are read now.
 
@@ -131,10 +131,10 @@ class AccessorFacts:
             ``state``
                 ``virtual`` (the chunks stay in the sources), ``loaded`` (the values are in memory), ``inlined`` (the
                 reader put the values into the manifest, as INLINE chunks), or ``packed`` (the variable has stored
-                numbers, because ``unpack=True`` could not unpack it). Two states are about something that was left out.
-                ``refused`` is a variable, or a file that ``on_error="skip"`` skipped. ``noted`` is something without
-                values, such as a link or an attribute, or a remark. ``variable`` is then the path in the source, or the
-                URL of the file.
+                numbers, because ``unpack=True`` could not unpack it). Two states are of rows that are not about a
+                variable of the dataset. ``refused``: a variable was left out by ``unsupported="skip"``, or a file by
+                ``on_error="skip"``. ``noted``: a remark, for example that a link or an attribute was left out; no
+                values are missing. In these rows, ``variable`` is the path in the source, or the URL of the file.
             ``form``
                 How regular the chunks are. ``plain``: all have one length, encoding and fill value, so that every
                 target takes them as they are. Otherwise some of ``rectilinear`` (lengths differ along an axis),

@@ -90,7 +90,8 @@ def open_virtual_mfdataset(
         left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
     executor
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
-        ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
+        ``concurrent.futures.Executor``. By default remote files use 64 threads. Local files are
+        read one after another, or in threads if there is a ``cache``.
     on_error
         ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
         and a row in ``.virtual.report()``.
@@ -293,7 +294,8 @@ def open_virtual_mfdatatree(
         ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``.
     executor
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
-        ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
+        ``concurrent.futures.Executor``. By default remote files use 64 threads. Local files are
+        read one after another, or in threads if there is a ``cache``.
     on_error
         ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
         and a row in ``.virtual.report()``.

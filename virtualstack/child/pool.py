@@ -324,7 +324,7 @@ class _Child:
             status = 1
         self.end()
         if status in _LATE:
-            return ChildDiedError(f"did not come to an end within {seconds:g} seconds of computing")
+            return ChildDiedError(f"did not finish within {seconds:g} seconds of computing")
         if status < 0:
             name = {int(x): x.name for x in signal.Signals}.get(-status, f"signal {-status}")
             reason = f"{'was killed' if name == 'SIGKILL' else 'crashed'} ({name})"

@@ -80,7 +80,7 @@ def scanning() -> argparse.ArgumentParser:
     options.add_argument(
         "--executor",
         choices=["threads", "processes"],
-        help="what reads the files (default: threads for remote ones, one after the other for local ones)",
+        help="what reads the files (default: threads for remote files and with --cache, else one after another)",
     )
     return options
 

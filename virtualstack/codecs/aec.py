@@ -30,7 +30,7 @@ def check_aec(options: Mapping[str, Any], /) -> None:
         and (interval is None or interval in range(1, 4097))
     )
     if not is_known:
-        raise ValueError("libaec knows no such streams")
+        raise ValueError("libaec does not support such streams")
 
 
 def szip_settings(options: Mapping[str, Any], /) -> dict[str, int]:
@@ -46,5 +46,5 @@ def szip_settings(options: Mapping[str, Any], /) -> dict[str, int]:
     mask, block, bits, line = settings.values()
     is_known = 0 <= mask < 1 << 16 and 2 <= block <= 32 and not block % 2 and 1 <= line <= _MAX_LINE_BLOCKS * block
     if not is_known or not (1 <= bits <= 32 or bits == 64):
-        raise ValueError(f"has blocks of {block} pixels of {bits} bits in lines of {line}, which szip does not know")
+        raise ValueError(f"has blocks of {block} pixels of {bits} bits in lines of {line}, which szip does not support")
     return settings

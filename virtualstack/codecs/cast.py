@@ -19,7 +19,7 @@ class UnfitNumberError(CodecError):
     """A float that does not fit into an integer dtype."""
 
     remedy = (
-        "The source is not at fault, but .astype(): leave it out, read floats, and replace such values before they are "
+        "The cause is .astype(), not the source: leave it out, read floats, and replace such values before they are "
         "cast to integers"
     )
 
@@ -63,6 +63,6 @@ def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]
             fits = (numbers >= float(limits.min)) & (numbers < 2.0 ** (limits.bits - (limits.min < 0)))
         if not fits.all():
             odd = numbers[~fits].reshape(-1)[0]
-            raise UnfitNumberError(f"{odd} has no place in dtype '{dtype}'")
+            raise UnfitNumberError(f"{odd} cannot be stored as dtype '{dtype}'")
     with np.errstate(all="ignore"):
         return numbers.astype(dtype)

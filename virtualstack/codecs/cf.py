@@ -93,11 +93,11 @@ def _from_json(name: str, value: Any) -> Any:
             return numbers
         dtype = np.dtype(kind)
         if dtype.kind not in "iuf":
-            raise ValueError(f"dtype '{dtype}' is none of numbers")
+            raise ValueError(f"dtype '{dtype}' is not a dtype of numbers")
         array = np.array(numbers, dtype)
         return array if array.ndim else array[()]
     except (ValueError, TypeError, KeyError, OverflowError, SyntaxError) as error:  # numpy parses odd dtypes
-        raise ValueError(f"attribute '{name}' stands as {value!r} in the metadata of a codec: {error}") from error
+        raise ValueError(f"attribute '{name}' is written as {value!r} in the metadata of a codec: {error}") from error
 
 
 def _number_from_json(value: Any) -> Any:

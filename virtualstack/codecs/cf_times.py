@@ -164,11 +164,11 @@ def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /)
         with quiet():
             found: NDArray[Any] = decode_cf_datetime(numbers, units, calendar)
     except (ValueError, OverflowError) as error:
-        raise UnfitTimeError(f"{low!r} to {high!r} '{units}' are no dates: {error}") from error
+        raise UnfitTimeError(f"{low!r} to {high!r} '{units}' are not dates: {error}") from error
     if found.dtype != np.dtype("M8[ns]"):
         raise UnfitTimeError(
-            f"{low!r} to {high!r} '{units}' are not all dates between 1677-09-21 and 2262-04-11, which "
-            "'datetime64[ns]' has a place for"
+            f"{low!r} to {high!r} '{units}' are not all dates between 1677-09-21 and 2262-04-11, the range "
+            "of 'datetime64[ns]'"
         )
     return found
 
@@ -197,7 +197,7 @@ def timedelta_dtype(units: str, attribute: str, numbers: np.dtype[Any], /) -> np
     try:
         resolution, count = np.datetime_data(np.dtype(attribute))
     except TypeError as error:
-        raise ValueError(f"dtype {attribute!r} is none of durations") from error
+        raise ValueError(f"dtype {attribute!r} is not a dtype of durations") from error
     own = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}.get(units, "s")
     if resolution not in _RESOLUTIONS or count != 1 or _RESOLUTIONS.index(own) > _RESOLUTIONS.index(resolution):
         raise ValueError(f"durations in {units} of dtype {attribute!r} have another dtype once decoded")
@@ -219,5 +219,5 @@ def decode_timedeltas(numbers: NDArray[Any], units: str, dtype: np.dtype[Any], /
         with quiet():
             found: NDArray[Any] = decode_cf_timedelta(numbers, units, resolution)
     except (OverflowError, pd.errors.OutOfBoundsTimedelta) as error:
-        raise UnfitTimeError(f"a number of '{units}' has no place in '{dtype}': {error}") from error
+        raise UnfitTimeError(f"a number of '{units}' cannot be stored as '{dtype}': {error}") from error
     return found

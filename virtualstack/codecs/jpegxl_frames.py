@@ -61,7 +61,7 @@ class _Bits:
 
 
 def _other(what: str) -> CodecError:
-    return CodecError(f"the JPEG XL image has {what}, behind which its frames are not found; it is not decoded")
+    return CodecError(f"the JPEG XL image has {what}, after which its frames cannot be found, so it is not decoded")
 
 
 @dataclass(slots=True)
@@ -260,8 +260,8 @@ def _frame(bits: _Bits, image: _Image, left: int) -> tuple[bool, int, int]:
     left -= max(rows * columns, image.rows * image.columns) * channels
     if left < 0:
         raise CodecError(
-            f"the JPEG XL image has a frame of {rows} x {columns} x {channels} samples, or many; with it they are "
-            "far more than are expected"
+            "the JPEG XL image has far more samples in its frames than expected, up to a frame of "
+            f"{rows} x {columns} x {channels} samples"
         )
     if is_last:
         return True, 0, left

@@ -231,8 +231,8 @@ _DECODED_INTO_MEMORY = frozenset(
 _SHAPE_COMPARED = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpegxl",))
 """Codecs that compare the shape of the given array before they decode. Frames must be checked by the caller."""
 _UNSOUND = {
-    f"{_IMAGECODECS}jpegls": "CharLS 2.4 goes on for ever",
-    f"{_IMAGECODECS}jpegxr": "jxrlib reads and writes beyond its memory",
+    f"{_IMAGECODECS}jpegls": "CharLS 2.4 may never end",
+    f"{_IMAGECODECS}jpegxr": "jxrlib may write beyond its memory",
 }
 _IMAGES = {
     f"{_IMAGECODECS}{name}": kind
@@ -278,7 +278,7 @@ def bounded_plugin(
     """
     if name in _UNSOUND:
         raise UnsupportedFeatureError(
-            f"codec 'numcodecs.{name}' is not decoded: {_UNSOUND[name]} where its bytes are damaged. Write the data "
+            f"codec 'numcodecs.{name}' is not decoded: {_UNSOUND[name]} if its bytes are damaged. Write the data "
             "again with another codec",
             feature=f"numcodecs.{name}",
         )
@@ -323,7 +323,7 @@ def check_bounded(name: str, /) -> None:
 
 def _unbounded(name: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"codec 'numcodecs.{name}' makes as many bytes as its data say, without a bound; it is not decoded. "
+        f"codec 'numcodecs.{name}' returns as many bytes as its data say, without a limit, so it is not decoded. "
         "Write the data again with another codec",
         feature=f"numcodecs.{name}",
     )

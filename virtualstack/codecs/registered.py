@@ -88,7 +88,7 @@ def registered_step(codec: Codec, spec: Spec, /) -> Step:
     """
     if codec.name in _UNSAFE:
         raise UnsupportedFeatureError(
-            f"codec '{codec.name}' runs code that stands in the data; it is never decoded", feature=codec.name
+            f"codec '{codec.name}' runs code that is in the data, so it is never decoded", feature=codec.name
         )
     check_bounded(codec.name.removeprefix("numcodecs."))
     _check_dtypes(codec, spec)

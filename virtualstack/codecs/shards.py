@@ -118,7 +118,7 @@ def shard_decoder(
         is_absent = (spots == NO_CHUNK).all(1)
         is_whole = not is_absent.any()
         if fill is None and not is_whole:
-            raise CodecError("a shard has not all of its chunks, and the fill value of them is not known")
+            raise CodecError("a shard lacks some of its chunks, and their fill value is not known")
         values = np.empty(shape, dtype) if is_whole else np.full(shape, fill, dtype)
         # lists of all chunks would take many times the memory of the index
         for first in range(0, len(spots), _BLOCK_CHUNKS):

@@ -23,7 +23,7 @@ __all__ = ["FromAttribute", "FromName", "Labelling", "check_labellings", "make_l
 
 @dataclass(frozen=True, slots=True)
 class FromName:
-    r"""The label of a file from its name: the text that a regular expression matches.
+    r"""The label of a file from its name: the text of the group of a regular expression.
 
     The expression is searched in the names of the files; if no name has a match, in their whole URLs. A file without a
     match is an error.
@@ -34,7 +34,7 @@ class FromName:
     Parameters
     ----------
     pattern
-        Regular expression with one group, or without a group for the whole match.
+        Regular expression. With one group, the label is the text of the group. Without a group, it is the whole match.
     format
         Format of dates, as in :meth:`datetime.datetime.strptime`. Without it, labels are integers if all labels are
         whole numbers, otherwise text.
@@ -72,7 +72,7 @@ class FromName:
             )
 
     def texts(self, urls: Sequence[str], /) -> list[str | None]:
-        """Return the text that the pattern matches in each name; if no name has a match, in each URL."""
+        """Return the label that the pattern finds in each name; if no name has a match, in each URL."""
         found = [self._text(_name(url)) for url in urls]
         return [self._text(url) for url in urls] if all(text is None for text in found) else found
 

@@ -211,7 +211,9 @@ def _plugins() -> tuple[Format, ...]:
             warn(f"the reader plugin '{entry.name}' cannot be loaded: {type(error).__name__}: {error}")
             continue
         if not isinstance(row, Format):
-            warn(f"the reader plugin '{entry.name}' gives a {type(row).__name__}, no Format: it is left out")
+            warn(
+                f"the reader plugin '{entry.name}' gives a {type(row).__name__}, which is not a Format: it is left out"
+            )
         elif row.name in {x.name for x in (*BUILT_IN, *found)}:
             warn(f"the reader plugin '{entry.name}' has the name of another reader, '{row.name}': it is left out")
         else:
@@ -298,7 +300,7 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
         if row.extra is not None and isinstance(error, ModuleNotFoundError):
             raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url) from error
         raise ReaderError(
-            f"{what}, whose reader '{row.target}' cannot be loaded: {type(error).__name__}: {error}; mend or remove "
+            f"{what}, whose reader '{row.target}' cannot be loaded: {type(error).__name__}: {error}; repair or remove "
             "the package that it comes from, or name another reader: reader=",
             url=url,
         ) from error
@@ -429,7 +431,7 @@ def _by_suffix(source: Source) -> Format:
             offset=0,
         )
     raise UnknownFormatError(
-        f"'{url}' is of no known format: its first bytes {head.hex(' ')} are no signature, and its suffix "
-        f"'{PurePosixPath(name).suffix}' is none, of {_names()}; if it is one of them, name it: reader=",
+        f"'{url}' has no known format: its first bytes {head.hex(' ')} and its suffix '{PurePosixPath(name).suffix}' "
+        f"belong to none of {_names()}; if it is one of them, name the reader: reader=",
         url=url,
     )

@@ -122,7 +122,8 @@ def survey(
         fsspec object.
     executor
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
-        ``concurrent.futures.Executor``. By default remote files use 64 threads, and local files the calling thread.
+        ``concurrent.futures.Executor``. By default remote files use 64 threads. Local files are
+        read one after another, or in threads if there is a ``cache``.
     cache
         Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Results
         are kept separately from those of :func:`virtualstack.open_virtual_mfdataset`, whose options differ.

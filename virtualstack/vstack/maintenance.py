@@ -25,7 +25,7 @@ __all__ = ["Maintenance"]
 
 
 class Maintenance(StoredSnapshot):
-    """The part of :class:`~virtualstack.vstack.Repository` that adds no data, and keeps what the store shows."""
+    """The part of :class:`virtualstack.Repository` that adds no data, and keeps what the store shows."""
 
     def _at(self, snapshot: Snapshot) -> Self:
         return self if snapshot is self.snapshot else replace(self, snapshot=snapshot, is_chosen=False)

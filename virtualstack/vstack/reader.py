@@ -45,7 +45,7 @@ class VStack:
     """A reader of vstacks, at the newest or at another snapshot.
 
     When to use: as ``reader=`` of functions that open a source, to choose an earlier snapshot. Alternatives:
-    :meth:`~virtualstack.vstack.Repository.open`, and ``xr.open_dataset(..., at=...)``.
+    :meth:`virtualstack.Repository.open`, and ``xr.open_dataset(..., at=...)``.
 
     Parameters
     ----------

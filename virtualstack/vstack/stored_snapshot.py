@@ -47,7 +47,7 @@ class _SnapshotReader:
 class StoredSnapshot:
     """A vstack at one of its snapshots, for reading.
 
-    When to use: as the part of :class:`~virtualstack.vstack.Repository` that changes nothing. Alternatives:
+    When to use: as the part of :class:`virtualstack.Repository` that changes nothing. Alternatives:
     ``xr.open_dataset(url, engine="virtualstack", at=...)`` opens a snapshot without a repository.
 
     Parameters

@@ -41,9 +41,9 @@ class _Store(Protocol):
 class Zarr:
     """Reader of zarr stores of version 2 or 3, in a folder or in a zip archive whose members are not compressed.
 
-    The chunks of a variable, and the indexes of its shards, are looked up on demand. The inner chunks of shards are the
-    chunks here. A web server cannot list chunks. If an array has at most 64 chunks (or shards), all of them are looked
-    up together. In a larger array, each is looked up when it is needed.
+    Shards are shown as the chunks inside them. The chunks of a variable, and the indexes of its shards, are looked up
+    when the variable is first used: all of them at once, by listing its folder. A web server cannot list. There, an
+    array of at most 64 chunks (or shards) is looked up as a whole, and chunks of a larger array when they are needed.
 
     When to use: the reader is chosen by the metadata of a store. Name it to set an option. Alternatives:
     ``xr.open_zarr`` reads values of one store, and :class:`~virtualstack.readers.Icechunk` reads repositories.
@@ -52,6 +52,7 @@ class Zarr:
     ----------
     consolidated
         If true, only consolidated metadata are read. If false, they are ignored. ``None``: they are read if they exist.
+        Groups on a web server need consolidated metadata, because their members cannot be listed.
     masks_fill_value
         If true, the ``fill_value`` of zarr v2 metadata is also the attribute ``_FillValue``, so that equal values are
         missing, as in xarray.

@@ -146,7 +146,7 @@ def test_structures_of_two_floats_are_complex_numbers(read):
         ('structOffset="1 16"', "do not follow each other"),
         ('structOffset="x 16"', "structOffset is 'x', which is not a whole number"),
         ('structOffset="4 8" byteOrder="ME"', "byteOrder is 'ME', neither 'LE' nor 'BE'"),
-        ('structOffset="4 8" fillValue="1"', "fillValue '1' has less numbers than the fields"),
+        ('structOffset="4 8" fillValue="1"', "fillValue '1' has fewer numbers than the fields"),
         ('structOffset="4 8" fillValue="1 2 3"', "fillValue '1 2 3' has more numbers than the fields"),
     ],
 )
@@ -306,7 +306,7 @@ def test_blocks_one_after_the_other(read):
         (SIZES.replace("2", "2 2"), r"chunkDimensionSizes is \(2, 2\) for an array of shape \(4,\)"),
         (SIZES.replace("2", "two"), "chunkDimensionSizes is 'two', which is not a whole number"),
         (SIZES + SIZES.replace("2", "1"), "it has several chunkDimensionSizes"),
-        (FOUR + '<dmrpp:block offset="0" nBytes="16"/>', "chunks and blocks stand in one element"),
+        (FOUR + '<dmrpp:block offset="0" nBytes="16"/>', "chunks and blocks are in one element"),
     ],
 )
 def test_chunks_that_contradict_themselves(read, inside, reason):
@@ -466,7 +466,7 @@ def test_compact_and_missing_data(read):
     [
         (f"<dmrpp:compact>{encoded(bytes(15))}</dmrpp:compact>", "not those of its shape"),
         ("<dmrpp:compact>!</dmrpp:compact>", "dmrpp:compact is not base64"),
-        (f"<dmrpp:missingdata>{encoded(bytes(16))}</dmrpp:missingdata>", "are no zlib"),
+        (f"<dmrpp:missingdata>{encoded(bytes(16))}</dmrpp:missingdata>", "are not a zlib"),
         (f"<dmrpp:missingdata>{encoded(zlib.compress(bytes(17)))}</dmrpp:missingdata>", "are not 16 bytes"),
         (f"<dmrpp:missingdata>{encoded(zlib.compress(bytes(10**7)))}</dmrpp:missingdata>", "are not 16 bytes"),
     ],
@@ -549,10 +549,13 @@ def test_dimensions_by_path_and_from_the_group_up(read):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ('<Dimension name="x" size="1"/><Dimension name="x" size="2"/>', "'/x' is the name of no Dimension, or of two"),
-        ('<Group name="g"/><Int8 name="g"/>', "'/g' is the name of no Int8, or of two"),
-        ('<Group name="g"><Int8/></Group>', "'/g/' is the name of no Int8"),
-        ('<Group name="a/b"/>', "'/a/b' is the name of no Group"),
+        (
+            '<Dimension name="x" size="1"/><Dimension name="x" size="2"/>',
+            "the Dimension '/x' has no valid name, or two",
+        ),
+        ('<Group name="g"/><Int8 name="g"/>', "the Int8 '/g' has no valid name, or two"),
+        ('<Group name="g"><Int8/></Group>', "the Int8 '/g/' has no valid name"),
+        ('<Group name="a/b"/>', "the Group '/a/b' has no valid name"),
         ('<Dimension name="x"/>', "it has no size of the Dimension '/x'"),
         ('<Dimension name="x" size="-1"/>', "size of the Dimension '/x' is '-1'"),
         (f'<Int8 name="v">{'<Dim size="1"/>' * 40}</Int8>', "'/v' has 40 dimensions; HDF5 has at most 32"),
@@ -588,7 +591,7 @@ ENTITY = '<!DOCTYPE Dataset [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;
         (HEAD.replace("\n", ENTITY), "&b;", "</Dataset>", "has a document type declaration"),
         (HEAD.replace("ISO-8859-1", "no-such"), "", "</Dataset>", "is not a DMR"),
         (HEAD.replace("ISO-8859-1", "utf-7"), "", "</Dataset>", "is not a DMR"),
-        (HEAD, '<Group name="g">' * 200, "</Group>" * 200 + "</Dataset>", "more than 100 in each other"),
+        (HEAD, '<Group name="g">' * 200, "</Group>" * 200 + "</Dataset>", "more than 100 nested in each other"),
     ],
 )
 def test_documents_that_are_none(read, head, body, end, reason):

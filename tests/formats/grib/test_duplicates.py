@@ -213,7 +213,7 @@ def test_fields_that_only_write_their_step_in_other_units_are_one_field(tmp_path
     path = write(tmp_path / "a.grib2", fields)
     found = vs.open_virtual_dataset(path)
     np.testing.assert_array_equal(found.virtual.open().t.values.reshape(-1), fields_of(path)[0][1])
-    assert "1 of 2 fields stand where another one does" in found.virtual.report().to_string()
+    assert "1 of 2 fields has the same coordinates as another field" in found.virtual.report().to_string()
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_equal_steps_in_other_units_are_one(tmp_path):
 
 @pytest.mark.parametrize("option", [{"read_keys": ("values",)}, {"filter_by_keys": {"max": 3}}])
 def test_keys_of_values_are_refused(option):
-    with pytest.raises(ValueError, match="is of values"):
+    with pytest.raises(ValueError, match="needs the values of fields"):
         GRIB(**option)
 
 
@@ -149,7 +149,7 @@ def test_fields_that_are_not_there_are_missing(tmp_path):
     codes = vds.t.variable._data.in_memory().entries["location"]
     assert (codes == ABSENT).sum() == 1
     assert (codes >= FIRST).sum() == 7
-    assert "1 of 8 fields stand where another one does" in vds.virtual.report().to_string()
+    assert "1 of 8 fields has the same coordinates as another field" in vds.virtual.report().to_string()
     with pytest.raises(vs.errors.StorageError):
         vds.virtual.open(absent="raise").t.load()
     xr.testing.assert_identical(read_virtually(write(path, [*others, first])), cfgrib(path))
@@ -633,12 +633,12 @@ def test_kerchunks_codec_survives_what_makes_eccodes_crash():
     good = message({"shortName": "t"}, after={"packingType": "grid_second_order_no_SPD"})
     n = grib_decoder({}, None)(good).size
     assert by_kerchunks_codec(good, "values", n).size == n
-    with pytest.raises(CodecError, match=r"is damaged: eccodes, .* (crashed|ended its process)"):
+    with pytest.raises(CodecError, match=r"is damaged: eccodes (crashed|ended its process)"):
         by_kerchunks_codec(changed(good, 5, 29, b"\xff"), "values", 9)  # as many as it says now
     grid = edited("regular_gg_sfc_grib2")
     with opened(grid) as handle:
         n = eccodes.codes_get_size(handle, "latitudes")
-    with pytest.raises(CodecError, match=r"is damaged: eccodes, .* (crashed|ended its process)"):
+    with pytest.raises(CodecError, match=r"is damaged: eccodes (crashed|ended its process)"):
         by_kerchunks_codec(changed(grid, 3, 46, b"\x7f"), "latitude", n)
 
 
@@ -725,7 +725,7 @@ def test_grids_that_make_eccodes_crash_are_damage(sample, damage, tmp_path):
     """The crash is that of a child process, and the error names the file and the place of the message."""
     good = edited(sample)
     path = write(tmp_path / "a.grib2", [good, changed(good, 3, *DAMAGED_GRIDS[sample, damage])])
-    with pytest.raises(MalformedFileError, match=r"'file://.*a\.grib2'.* byte \d+, crashed \(SIG") as caught:
+    with pytest.raises(MalformedFileError, match=r"'file://.*a\.grib2'.* eccodes crashed \(SIG.* byte \d+") as caught:
         vs.open_virtual_datatree(path)
     assert caught.value.offset == len(good)
     assert caught.value.url == path.as_uri()
@@ -735,7 +735,7 @@ def test_packed_values_that_make_eccodes_crash_are_damage():
     """Packings other than the usual ones are decoded in a child process."""
     data = message({"shortName": "t"}, after={"packingType": "grid_second_order_no_SPD"})
     np.testing.assert_array_equal(grib_decoder({}, None)(data), values_of_message(data))
-    with pytest.raises(CodecError, match=r"is damaged: eccodes, .* (crashed|ended its process)"):
+    with pytest.raises(CodecError, match=r"is damaged: eccodes (crashed|ended its process)"):
         grib_decoder({}, None)(changed(data, 5, 29, b"\xff"))
 
 
@@ -746,7 +746,7 @@ def test_groups_that_end_behind_the_message_are_damage(packing):
     data = message({"shortName": "t", "Ni": 60, "Nj": 40}, values=values, after={"packingType": packing})
     assert grib_decoder({}, None)(data).size == 2400
     at = 42  # WMO FM 92 GRIB2, templates 5.2 and 5.3: true length of the last group
-    with pytest.raises(CodecError, match=r"packed values have \d+ bits, and \d+ of them are there"):
+    with pytest.raises(CodecError, match=r"packed values take \d+ bits, and it has \d+"):
         grib_decoder({}, None)(changed(data, 5, at, (1 << 16).to_bytes(4, "big")))
 
 

@@ -116,7 +116,7 @@ REFUSED = [
     ("btree1", 0, 0, b"SNOD", "does not begin as one"),
     ("btree1", 0, 4, b"\0", "does not begin as one"),
     ("btree1", 0, 6, b"\x41", "65 entries, more than 64"),
-    ("btree1", 0, 24, b"\x09", "has not its size"),
+    ("btree1", 0, 24, b"\x09", "has a wrong size"),
     ("btree1", 0, 32, Q(1), "in the middle of another one"),
     ("btree1", 0, 32, Q(1 << 63), "outside of the greatest shape"),
     ("btree1", 0, 40, Q(8), "outside of the greatest shape"),

@@ -25,7 +25,7 @@ def test_what_is_no_hdf5_file_is_malformed(data, tmp_path):
     path = tmp_path / "x.nc"
     path.write_bytes(data)
     with pytest.raises(
-        MalformedFileError, match=r"x\.nc' is truncated, damaged or no HDF5 file.*fetch it again"
+        MalformedFileError, match=r"x\.nc' is truncated, damaged or not an HDF5 file.*fetch it again"
     ) as caught:
         group_of(path)
     assert caught.value.url == absolute_url(path)
@@ -74,7 +74,7 @@ def test_a_chunk_grid_that_memory_has_no_room_for_is_refused(tmp_path, monkeypat
     group = group_of(tmp_path / "x.h5", inline_limit=0)
     assert list(group.arrays) == ["other"]
     assert [x.path for x in group.refusals] == ["/wide"]
-    assert "grid of 1048576 cells, for whose 25165824 bytes no memory is left" in group.refusals[0].reason
+    assert "grid of 1048576 cells, whose 25165824 bytes do not fit into memory" in group.refusals[0].reason
 
 
 def test_an_empty_string_whose_place_is_outside_of_the_file_is_refused(tmp_path):

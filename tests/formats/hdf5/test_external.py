@@ -77,7 +77,7 @@ def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
     (tmp_path / "1").unlink()
     kind, reason = refusals(group_of(tmp_path / "x.h5"))["/x"]
     assert kind == "refused"
-    assert f"external files, of which '{tmp_path}/1' is not there; names that are not absolute count from" in reason
+    assert f"external files, of which '{tmp_path}/1' does not exist; relative names begin at" in reason
     (tmp_path / "1").mkdir()
     assert "is a directory" in refusals(group_of(tmp_path / "x.h5"))["/x"][1]
     (tmp_path / "1").rmdir()
@@ -117,7 +117,7 @@ def test_remote_files_name_no_local_ones(tmp_path):
         assert not group.arrays
         assert refusals(group)["/x"] == (
             "refused",
-            "its values lie in external files, which are looked for beside local files only",
+            "its values are in external files, which are looked for beside local files only",
         )
 
 
@@ -129,7 +129,7 @@ def test_remote_files_name_no_local_ones(tmp_path):
         ([(b"x", -1, 96)], "from byte -1 on"),
         ([(b"x", 1 << 63, UNLIMITED)], "from byte 9223372036854775808 on"),
         ([(b"\xff\x00", 0, 96)], "not UTF-8"),
-        ([(b"s3://bucket/x", 0, 96)], "'s3://bucket/x' is not there"),
+        ([(b"s3://bucket/x", 0, 96)], "'s3://bucket/x' does not exist"),
     ],
 )
 def test_damaged_lists_of_files_are_refused(files, match, tmp_path):

@@ -128,7 +128,7 @@ def test_addresses_are_relative_to_the_user_block(source):
     assert bytes(blocks[1]) == source.read(USER_BLOCK + 100, 4)
     end = source.size - USER_BLOCK
     assert metadata.run(read_span(end - 4, 10, is_clipped=True)) == source.read(source.size - 4, 4)
-    with pytest.raises(StructureError, match=f"4 bytes at address {end} are none of the file's"):
+    with pytest.raises(StructureError, match=f"4 bytes at address {end} are not in the file"):
         metadata.run(read_span(end, 4))
 
 
@@ -149,7 +149,7 @@ def test_addresses_are_relative_to_the_user_block(source):
 def test_bytes_that_are_none_of_the_file_are_an_error_of_its_structure(base, address, size, is_clipped):
     """An address or size from a damaged file is told to the parser, not taken for a failure of storage."""
     metadata = MetadataSource(MemorySource(DATA[: 400_000 - USER_BLOCK + base]), base=base)
-    with pytest.raises(StructureError, match=rf"{size} bytes at address {address} are none of the file's"):
+    with pytest.raises(StructureError, match=rf"{size} bytes at address {address} are not in the file"):
         metadata.run(read_span(address, size, is_clipped=is_clipped))
 
 
@@ -157,7 +157,7 @@ def test_bytes_that_are_none_of_the_file_are_an_error_of_its_structure(base, add
 def test_one_bad_block_refuses_all(addresses):
     """Blocks of which one is none of the file's are refused by its address."""
     bad = max(addresses, key=lambda address: address % 2**64)
-    with pytest.raises(StructureError, match=rf"8 bytes at address {bad} are none of the file's"):
+    with pytest.raises(StructureError, match=rf"8 bytes at address {bad} are not in the file"):
         MetadataSource(MemorySource(DATA[:400_000])).run(read_blocks(np.array(addresses), 8))
 
 
@@ -179,7 +179,7 @@ def test_a_parser_may_go_on_after_a_bad_address(source):
             return str(error), answer
 
     assert MetadataSource(source).run(parser()) == (
-        f"8 bytes at address {source.size} are none of the file's",
+        f"8 bytes at address {source.size} are not in the file",
         source.read(0, 8),
     )
 
@@ -196,7 +196,7 @@ def test_a_parser_that_fails_leaves_the_others_alone(source):
     assert [results[0], results[3]] == [source.read(0, 4), source.read(4, 4)]
     assert [str(result) for result in results[1:3]] == [
         "no signature",
-        f"4 bytes at address {source.size} are none of the file's",
+        f"4 bytes at address {source.size} are not in the file",
     ]
     with pytest.raises(StructureError, match="no signature"):
         metadata.run(fails())
@@ -345,7 +345,7 @@ def test_a_bad_address_does_not_hold_up_the_others():
     results = MetadataSource(source).run_all(
         [read_span(len(DATA), 8), read_span(3_000_000, 8), read_span(5_000_000, 8)]
     )
-    assert str(results[0]) == f"8 bytes at address {len(DATA)} are none of the file's"
+    assert str(results[0]) == f"8 bytes at address {len(DATA)} are not in the file"
     assert results[1:] == [DATA[3_000_000:3_000_008], DATA[5_000_000:5_000_008]]
     assert len(source.rounds) == 2
 

@@ -157,7 +157,7 @@ def test_references_in_attributes_to_what_is_gone_are_noted(tmp_path):
         file.attrs["region"] = file["units/spike_times"].regionref[1:3]
         del file["scratch"]
     found = notes(path)
-    assert "where no object with a path is" in found["/@gone"]
+    assert "which is not the address of an object with a path" in found["/@gone"]
     assert "references to regions" in found["/@region"]
     assert "gone" not in group_of(path, CHECKED).attributes
 

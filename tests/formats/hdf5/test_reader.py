@@ -278,12 +278,12 @@ def test_strings_of_variable_length_are_inlined(tmp_path):
     [
         ("strings", "/text", "variable length.*limit of 0 bytes"),
         ("no_zarr_type", "/ragged", "sequences of variable length"),
-        ("no_zarr_type", "/reference", "meaning in their file alone; its 16 bytes of references.*limit of 0"),
+        ("no_zarr_type", "/reference", "meaning only in their file; its 16 bytes of references.*limit of 0"),
         ("no_zarr_type", "/region", "references to regions of datasets: zarr has no data type"),
         ("no_zarr_type", "/with_text", "strings of variable length in a compound"),
         ("no_zarr_type", "/with_reference", "references to objects in a compound"),
         ("no_zarr_type", "/long_double", "floats of 80 bits"),
-        ("virtual", "/lost", "source file 'lost.h5' is not there; the HDF5 library would show fill values"),
+        ("virtual", "/lost", "source file 'lost.h5' does not exist; the HDF5 library would show fill values"),
         ("external", "/lost", "external files"),
     ],
 )
@@ -328,13 +328,13 @@ def test_links_are_followed_once_and_recorded(tmp_path):
     assert {path: reason for path, (_, reason) in refusals(group).items()} == {
         "/soft": "another name of '/hard'",
         "/x": "another name of '/hard'",
-        "/dangling": "a soft link to '/nowhere', where there is nothing",
+        "/dangling": "a soft link to '/nowhere', which does not exist",
         "/dangling_external": "a link to '/x of nowhere.h5', which is in another file",
         "/out": "a link to '/there of other.h5', which is in another file",
         "/through": "a link to '/out/z', which is in another file",
         "/group/root": "another name of '/'",
         "/group/itself": "another name of '/group'",
-        "/group/loop": "a soft link to 'loop', where there is nothing",
+        "/group/loop": "a soft link to 'loop', which does not exist",
         "/group_again": "another name of '/group'",
     }
     assert {kind for kind, _ in refusals(group).values()} == {"noted"}

@@ -200,7 +200,7 @@ def test_a_union_of_boxes(tmp_path):
     picked = space((5, 6), ((0, 0), (3, 6)))
     make_virtual(tmp_path / "corners.h5", (9, 9), [(corners, "s.h5", "x", picked)])
     check(tmp_path / "corners.h5", is_inline=True)
-    assert "no outer product" in refusal(tmp_path / "corners.h5", inline_limit=0)
+    assert "not an outer product" in refusal(tmp_path / "corners.h5", inline_limit=0)
 
 
 @pytest.mark.parametrize(
@@ -308,17 +308,21 @@ def test_records_and_text(tmp_path):
 @pytest.mark.parametrize(
     ("file", "dataset", "reason"),
     [
-        ("lost.h5", "x", "whose source file 'lost.h5' is not there; the HDF5 library would show fill values"),
+        ("lost.h5", "x", "whose source file 'lost.h5' does not exist; the HDF5 library would show fill values"),
         ("s0.h5", "lost", "whose source 'lost' is not in 's0.h5'; the HDF5 library would show fill values"),
         (".", "lost", "whose source 'lost' is not in the file"),
         ("s0.h5", "group", "whose source 'group' is not in 's0.h5'"),
-        ("garbage.h5", "x", "whose source 'x' cannot be opened: .*garbage.h5' is truncated, damaged or no HDF5 file"),
+        (
+            "garbage.h5",
+            "x",
+            "whose source 'x' cannot be opened: .*garbage.h5' is truncated, damaged or not an HDF5 file",
+        ),
         ("", "x", "whose source 'x' cannot be opened: .*is a directory"),
         ("fifo.h5", "x", "whose source 'x' cannot be opened: .*is a pipe"),
         ("s0.h5", "ragged", "whose source '/ragged' is refused: sequences of variable length"),
         ("s0.h5", "short", "6 elements mapped to 5 of the source"),
         ("s0.h5", "long", "6 elements mapped to 8 of the source"),
-        ("s%%0.h5", "x", r"source file 's%0.h5' is not there"),
+        ("s%%0.h5", "x", r"source file 's%0.h5' does not exist"),
     ],
 )
 def test_sources_that_are_not_there_are_refused_by_name(file, dataset, reason, tmp_path):
@@ -524,7 +528,7 @@ def test_remote_values_are_not_inlined_from_other_files(tmp_path, monkeypatch):
     make_virtual_of_one(tmp_path / "v.h5", "s0.h5", shape=(2, 3))
     put(tmp_path / "v.h5", "memory://vds/inline/v.h5")
     url = "memory://vds/inline/v.h5"
-    assert "source file 's0.h5' is not there" in refusals(group_of(url))["/x"][1]
+    assert "source file 's0.h5' does not exist" in refusals(group_of(url))["/x"][1]
     put(tmp_path / "s0.h5", "memory://vds/inline/s0.h5")
     reason = refusals(group_of(url))["/x"][1]
     assert "(6,) of its source 'x'; the HDF5 library reads other files beside local ones only" in reason

@@ -93,9 +93,9 @@ SAID = {
     "an absent list with elements": "its list of dimensions has the tag 0, not 10",
     "more elements than bytes": "it says that it has 2147483648 dimensions, more than its 116 bytes can hold",
     "a negative number of elements": "it says that it has 4294967295 variables",
-    "a name longer than the file": "its header goes on to offset 107[0-9]{7} or further, but it has 116 bytes",
-    "more axes than bytes": "its header goes on to offset 8589934",
-    "an attribute longer than the file": "its header goes on to offset 171798",
+    "a name longer than the file": "its header reaches to offset 107[0-9]{7} or further, but it has 116 bytes",
+    "more axes than bytes": "its header reaches to offset 8589934",
+    "an attribute longer than the file": "its header reaches to offset 171798",
     "an unknown type": "there is no type 12; this version of the format has 1 to 11",
     "a type of CDF-5 in CDF-2": "there is no type 10; this version of the format has 1 to 6",
     "values in the header": "'v' begins at offset 100, but the header ends at 104",
@@ -107,7 +107,7 @@ SAID = {
     "a negative number of records": "it says that it has 18446744073709551611 records",
     "more records than bytes": "'a' has values up to offset .* drop_variables=",
     "records into each other": "'b' reaches into the next record, 12 bytes on",
-    "no header": "its header goes on to offset 8",
+    "no header": "its header reaches to offset 8",
 }
 
 
@@ -118,7 +118,7 @@ def test_what_contradicts_the_format_is_malformed(name, tmp_path):
     with pytest.raises(MalformedFileError, match=SAID[name]) as caught:
         group_of(path, NetCDF3())
     assert caught.value.url == absolute_url(path)
-    assert f"'{absolute_url(path)}' is truncated, damaged or no netCDF-3 file" in str(caught.value)
+    assert f"'{absolute_url(path)}' is truncated, damaged or not a netCDF-3 file" in str(caught.value)
 
 
 def test_other_files_are_malformed_when_the_reader_is_asked_for(tmp_path):

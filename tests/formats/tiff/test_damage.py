@@ -39,7 +39,7 @@ def image(*more, height=1, width=1, following=0):
         (b"II+\0\x04\0\0\0" + bytes(8), "offsets are not of 8 bytes"),
         (b"II*\0\x08\0\0\0\xff\xff", "directory 0 has 65535 tags"),
         (b"II*\0\x08\0\0\0\x05\0" + bytes(20), "directory 0"),
-        (image(following=8), "directory 1 is one that came before"),
+        (image(following=8), "directory 1 is the same as an earlier one"),
         (image((273, 4, 1 << 30, 8), height=4), "tag 273 of directory 0 has 1073741824 values"),
         (image((273, 4, 0xFFFFFFFF, 8), height=4), "tag 273"),
         (image((347, 7, 1 << 28, 8)), "tag 347 of directory 0 has 268435456 bytes"),
@@ -49,7 +49,7 @@ def image(*more, height=1, width=1, following=0):
         (image((322, 4, 1, 0), (323, 4, 1, 0)), "a strip or tile is of 0 x 0"),
         (image((322, 4, 1, 1 << 16), (323, 4, 1, 1 << 16)), "a tile is of 65536 x 65536, the image of 1 x 1"),
         (image((273, 4, 1, 0xFFFFFFF0)), "strip or tile 0 has 1 bytes from byte 4294967280"),
-        (image((258, 12, 1, 8)), "tag 258|no whole number"),
+        (image((258, 12, 1, 8)), "tag 258|not a whole number"),
         (image((258, 99, 1, 8)), "tag 258 of directory 0 has type 99"),
     ],
 )

@@ -78,7 +78,10 @@ def test_images_of_other_shapes_are_groups(tmp_path):
     np.testing.assert_array_equal(tree["image_1"]["band_data"][0], GRAY[:50])
     vds = vs.open_virtual_dataset(path)
     assert vds["image"].sizes["page"] == 2
-    assert "1 more images, of other shapes or stored otherwise" in vds.virtual.report().to_string()
+    assert (
+        "1 more image, which has another shape or another form of storage, is left out"
+        in vds.virtual.report().to_string()
+    )
 
 
 @pytest.mark.parametrize("tag", ["place", "scale"])
@@ -208,7 +211,7 @@ PIXELS = (
 )
 PLANE = '<TiffData IFD="{1}" FirstT="{0}" FirstZ="{1}"><UUID FileName="m{0}.ome.tif">urn:uuid:{0}</UUID></TiffData>'
 OTHERS = {
-    "tells of planes in other files": PIXELS.format("".join(PLANE.format(t, z) for t in range(2) for z in range(2))),
+    "describes planes in other files": PIXELS.format("".join(PLANE.format(t, z) for t in range(2) for z in range(2))),
     "another file, 'c.companion.ome'": '<BinaryOnly MetadataFile="c.companion.ome" UUID="urn:uuid:9"/>',
 }
 

@@ -107,7 +107,7 @@ def plain_values(message: bytes, key: str, /) -> NDArray[np.float32] | NDArray[n
         if key != "values":
             return np.asarray(eccodes.codes_get_double_array(handle, key))
         if _number(handle, "alternativeRowScanning"):
-            raise LibraryError("it gives every other row of it backwards")
+            raise LibraryError("it returns every other row of the field backwards")
         eccodes.codes_set_double(handle, "missingValue", _MISSING_VALUE)
         found = eccodes.codes_get_double_array(handle, "values")
         with np.errstate(over="ignore"):

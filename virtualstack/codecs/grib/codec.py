@@ -131,4 +131,4 @@ def _call(function: str, /, *arguments: Any, is_here: bool = False) -> Any:
     except LibraryError as error:
         raise CodecError(f"eccodes cannot decode the GRIB message: {error}") from error
     except ChildDiedError as error:
-        raise CodecError(f"the GRIB message is damaged: eccodes, which was to decode it, {error}") from error
+        raise CodecError(f"the GRIB message is damaged: eccodes {error}") from error

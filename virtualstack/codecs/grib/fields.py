@@ -290,7 +290,7 @@ def _are_safe_groups(n_values: int, packing: bytes, data: bytes) -> bool:
 def _check_room(n_bits: int, data: bytes) -> None:
     if n_bits > 8 * len(data):
         raise CodecError(
-            f"the GRIB message is damaged: its packed values have {n_bits} bits, and {8 * len(data)} of them are there"
+            f"the GRIB message is damaged: its packed values take {n_bits} bits, and it has {8 * len(data)}"
         )
 
 
@@ -340,7 +340,7 @@ def last_field(raw: bytes, /) -> bytes:
     sections, n_fields = _sections(raw)
     _check_2(raw, sections)
     if not n_fields or not {1, 3, 4, 5, 6} <= sections.keys():
-        raise CodecError("the GRIB message has no data, or nothing that describes them: it is cut short")
+        raise CodecError("the GRIB message has no data, or no description of it: it is cut short")
     if n_fields == 1 and raw[-4:] == END and int.from_bytes(raw[8:16], "big") == len(raw):
         return raw
     return message_2(raw[6], (raw[begin:end] for _, (begin, end) in sorted(sections.items())))

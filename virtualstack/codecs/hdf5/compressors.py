@@ -234,7 +234,7 @@ def _own_block(width: int) -> int:
 
 def _unshuffle(data: NDArray[np.uint8], width: int, block: int) -> BytesLike:
     if data.size % width:
-        raise CodecError(f"the bitshuffle chunk has {data.size} bytes, which are no elements of {width} bytes")
+        raise CodecError(f"the bitshuffle chunk has {data.size} bytes, which are not whole elements of {width} bytes")
     if not data.size:
         return data
     out = np.empty(data.size, np.uint8)

@@ -55,7 +55,7 @@ def elements(options: Mapping[str, Any], /) -> BytesDecoder:
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         data = raw_bytes(raw)
         if data.size % itemsize:
-            raise CodecError(f"{data.size} bytes are no whole number of elements of {itemsize}")
+            raise CodecError(f"{data.size} bytes are not a whole number of elements of {itemsize}")
         stored = data.reshape(-1, itemsize)
         if len(turns) == 1 and turns[0][0] == slice(0, itemsize):
             return turns[0][1](stored).reshape(-1)
@@ -149,7 +149,7 @@ def _order(dtype: np.dtype[Any]) -> str:
 def _integer(dtype: np.dtype[Any], size: int, offset: int, precision: int) -> _Turn:
     order, width = _order(dtype), 8 * dtype.itemsize
     if not size <= dtype.itemsize < 2 * size or not 0 < precision <= 8 * size - offset:
-        raise ValueError(f"{precision} bits from bit {offset} in {size} bytes are no '{dtype}'")
+        raise ValueError(f"{precision} bits from bit {offset} in {size} bytes are not a '{dtype}'")
     kind = dtype.newbyteorder("=")
 
     def turn(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -175,7 +175,7 @@ def _float(
     is_inside = max(sign, exponent + n_exponent - 1, mantissa + n_mantissa - 1) < 8 * size <= 64
     is_exact = n_mantissa <= info.nmant and (1 << min(n_exponent, 16)) - bias - 1 <= info.maxexp
     if not is_inside or not is_exact or not n_exponent or not n_mantissa or 1 - bias < info.minexp:
-        raise ValueError(f"floats of {n_exponent} and {n_mantissa} bits in {size} bytes have no place in '{dtype}'")
+        raise ValueError(f"floats of {n_exponent} and {n_mantissa} bits in {size} bytes do not fit into '{dtype}'")
     least, most = 1 - bias - n_mantissa, (1 << n_exponent) - 1
 
     def turn(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

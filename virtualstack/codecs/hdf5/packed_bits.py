@@ -121,7 +121,7 @@ def _padded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def check_words(values: Sequence[int], /) -> None:
     """Raise ``ValueError`` for client data values that are not unsigned integers of 32 bits."""
     if not all(0 <= value < 1 << 32 for value in values):
-        raise ValueError("has parameters that are no words of 32 bits")
+        raise ValueError("has parameters that are not words of 32 bits")
 
 
 def _decoder[P: (NbitLayout, Scaling)](
@@ -228,7 +228,7 @@ def parse_layout(values: Sequence[int], /) -> NbitLayout | None:
     if len(values) > 1 and values[1]:
         return None
     if len(values) < 5 or values[0] != len(values):
-        raise ValueError(f"has {len(values)} parameters, which describe no datatype")
+        raise ValueError(f"has {len(values)} parameters, which do not describe a datatype")
     if values[3] == _OTHER or values[4] < 1:
         raise ValueError(f"has elements of class {values[3]} with {values[4]} bytes")
     tree = _Tree(values)
@@ -420,7 +420,7 @@ def parse_scaling(values: Sequence[int], /) -> Scaling | None:
     if size not in sizes or sign not in (0, 1) or order not in (0, 1):
         raise ValueError(f"has numbers of class {kind} with {size} bytes, sign {sign}, byte order {order}")
     if has_fill not in (0, 1):
-        raise ValueError(f"has a fill value that is there in the way {has_fill}, not 0 or 1")
+        raise ValueError(f"says with {has_fill}, not 0 or 1, whether it has a fill value")
     if scaling != (_DECIMALS if kind else _INTEGERS):
         raise ValueError(f"has scaling {scaling} of numbers of class {kind}")
     if not kind and factor > 8 * size:

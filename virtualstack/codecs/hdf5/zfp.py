@@ -62,7 +62,7 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
     check_words(words)
     data = np.array(words, "<u4").tobytes()
     if data[:4] != _MAGIC or len(data) * 8 < _SHORT_BITS:
-        raise ValueError("has parameters that hold no zfp header")
+        raise ValueError("has parameters without a zfp header")
     bits = int.from_bytes(data, "little") >> 32
     meta, mode = bits & ((1 << 52) - 1), bits >> 52
     dtype, n_dims = _DTYPES[meta & 3], (meta >> 2 & 3) + 1

@@ -214,7 +214,7 @@ def _attribute_value(kind: str, texts: list[str]) -> Any:
         return array[0] if array.size == 1 else array
     if kind in TEXT or kind == "Char":
         return texts[0] if len(texts) == 1 else (texts or "")
-    raise RefusedError(f"has the type '{kind}', which is none of DAP4")
+    raise RefusedError(f"has the type '{kind}', which DAP4 does not have")
 
 
 def _array(texts: Iterable[str], dtype: np.dtype[Any]) -> Any:
@@ -316,7 +316,7 @@ def _structure_fill(text: str, dtype: np.dtype[Any]) -> tuple[Fill, str | None]:
         found = [parse_fill(x, base, None) for x in texts[:n]]
         doubts += [doubt for _, doubt in found if doubt]
         if len(found) != n:
-            raise BadValueError(f"fillValue '{text[:40]}' has less numbers than the fields {dtype.names}")
+            raise BadValueError(f"fillValue '{text[:40]}' has fewer numbers than the fields {dtype.names}")
         cell[name] = np.array([fill.value for fill, _ in found], base).reshape(shape)
         del texts[:n]
     if texts:

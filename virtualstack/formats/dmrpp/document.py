@@ -378,7 +378,7 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
             rows = parent.rows = Rows(kind, names.__getitem__)
             open_rows.append(rows)
         elif rows.kind != kind:
-            raise _malformed(where, "chunks and blocks stand in one element")
+            raise _malformed(where, "chunks and blocks are in one element")
         return rows
 
     def start(name: str, attributes: dict[str, str]) -> None:
@@ -393,7 +393,7 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
         n_elements += 1
         if n_elements > _MAX_ELEMENTS or len(stack) > _MAX_DEPTH:
             raise _malformed(
-                where, f"it has more than {_MAX_ELEMENTS} elements, or more than {_MAX_DEPTH} in each other"
+                where, f"it has more than {_MAX_ELEMENTS} elements, or more than {_MAX_DEPTH} nested in each other"
             )
         element = Element(short, {names[key]: value for key, value in attributes.items()})
         stack[-1].children.append(element)
@@ -412,7 +412,7 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
             texts.clear()
 
     def doctype(*_: object) -> None:
-        raise _malformed(where, "it has a document type declaration, which DMR++ has no use for")
+        raise _malformed(where, "it has a document type declaration, which DMR++ does not use")
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end

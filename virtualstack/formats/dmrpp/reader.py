@@ -228,5 +228,5 @@ def _is_wanted(path: str, group: str | None) -> bool:
 
 def _damaged(document: str, what: str) -> MalformedFileError:
     return MalformedFileError(
-        f"'{document}' is damaged or no DMR++ document: {what}. Fetch or write it again", url=document
+        f"'{document}' is damaged or not a DMR++ document: {what}. Fetch or write it again", url=document
     )

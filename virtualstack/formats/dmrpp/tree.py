@@ -135,7 +135,7 @@ def _declare(element: Element, path: str, parent: DmrppGroup | None) -> DmrppGro
         else:
             continue
         if not name or "/" in name or is_taken:
-            raise BadValueError(f"'{here}' is the name of no {child.name}, or of two things")
+            raise BadValueError(f"the {child.name} '{here}' has no valid name, or two things have this name")
         if child.name == "Dimension":
             group.dimensions[name] = read_number(child.attributes.get("size"), f"size of the Dimension '{here}'")
         elif child.name == "Enumeration":

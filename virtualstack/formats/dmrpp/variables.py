@@ -142,7 +142,7 @@ def _inflated(raw: bytes, length: int) -> bytes:
     try:
         data = zlib.decompressobj().decompress(raw, length + 1)
     except zlib.error as error:
-        raise BadValueError(f"its values in the document are no zlib: {error}") from error
+        raise BadValueError(f"its values in the document are not a zlib stream: {error}") from error
     if len(data) != length:
         raise BadValueError(f"its values in the document are not {length} bytes")
     return data
@@ -368,12 +368,12 @@ class _Variable:
         fixed = self._fixed_texts()
         if is_text and kind == "vlsa":
             texts = vlsa_texts(part, self.shape, self.context.inline_limit)
-            return self._inline(texts), "strings of variable length, which stand in the document"
+            return self._inline(texts), "strings of variable length, which are in the document"
         if is_text and kind == "compact" and fixed is not None:
             dtype, codecs = text_elements(*fixed)
             return self._inline(compact_values(part, dtype, self.shape, codecs)), ""
         if is_text and kind == "compact" and not self.shape:
-            return self._inline(compact_text(part)), "a string of variable length, which stands in the document"
+            return self._inline(compact_text(part)), "a string of variable length, which is in the document"
         if is_text or self.element.name == "Structure" or kind not in ("compact", "missingdata"):
             raise RefusedError(f"'{self.element.name}' of {len(self.shape)} axes in {part.name}")
         dtype = packed(stored_dtype(self.element, "LE", None, self.group.enumeration))

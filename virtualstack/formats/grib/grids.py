@@ -126,10 +126,10 @@ def _tried(field: Any, md5: str, n_bytes: int) -> Grid:
     except (GridError, ChildDiedError):
         raise
     except LibraryError as error:
-        raise GridError(f"its grid of type '{ask(field, 'gridType')}' cannot be made out: {error}") from error
+        raise GridError(f"its grid of type '{ask(field, 'gridType')}' cannot be interpreted: {error}") from error
     except Exception as error:  # eccodes has an exception for each of its error codes; cfgrib checks nothing
         kind = ask(field, "gridType")
-        raise GridError(f"its grid of type '{kind}' cannot be made out: {error!r}") from error
+        raise GridError(f"its grid of type '{kind}' cannot be interpreted: {error!r}") from error
 
 
 def _made(field: Any, md5: str, n_bytes: int) -> Grid:

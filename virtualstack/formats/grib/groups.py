@@ -301,7 +301,10 @@ def group_variables(
             table, variable, cells, own, extra_dims=layout.extra_dims, squeeze=layout.squeeze
         )
         if len(others):
-            reason = f"{len(others)} of {len(variable.rows)} fields stand where another one does, which is taken"
+            reason = (
+                f"{len(others)} of {len(variable.rows)} fields {'has' if len(others) == 1 else 'have'} the same "
+                "coordinates as another field, which is used instead"
+            )
             refusals.append(Refusal(path=path, reason=reason, kind="noted"))
     return ManifestGroup(
         arrays={**{name: made[name] for name in coordinates if name in made}, **arrays},
@@ -348,7 +351,8 @@ def _warn_if_sparse(variable: GribVariable, url: str | None) -> None:
     if n_cells > _SMALL_CUBE_CELLS and n_cells > _MAX_CELLS_PER_FIELD * n_fields:
         warn(
             f"{_file(url)}: the {n_fields} fields of '{variable.name}' lie in {n_cells} cells of {_axes(variable)}; "
-            "other dimensions, such as reader=vs.readers.GRIB(time_dims=('valid_time',)), may leave fewer holes"
+            "other dimensions, such as reader=vs.readers.GRIB(time_dims=('valid_time',)), may leave fewer cells "
+            "without a field"
         )
 
 

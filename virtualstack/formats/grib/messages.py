@@ -239,7 +239,9 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Fie
             raise MessageError(f"section {kind} follows section {last}")
         if kind <= 5:
             if n > _MAX_HEADER_BYTES:
-                raise MessageError(f"section {kind} says that it is {n} bytes long, which no description is")
+                raise MessageError(
+                    f"section {kind} says that it is {n} bytes long; descriptions have at most {_MAX_HEADER_BYTES}"
+                )
             now[kind - 1] = front[begin : begin + n] if begin + n <= len(front) else read(at, n)
             described = begin + n
             if kind in _CHECKS:

@@ -103,7 +103,7 @@ class GRIB:
     def __post_init__(self) -> None:
         for name in (*self.filter_by_keys, *self.time_dims, *self.extra_dims, *self.read_keys):
             if name.partition(":")[0] in OF_VALUES:
-                raise ValueError(f"the key '{name}' is of values, which are not read: headers alone are")
+                raise ValueError(f"the key '{name}' needs the values of fields, and only their headers are read")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Read the fields of a file, and form a group from them.

@@ -166,7 +166,7 @@ class Records:
         """
         said = group.attributes
         if said.get(PARTS) != "grib":
-            raise ManifestError(f"the group of '{group.url}' holds no records of GRIB")
+            raise ManifestError(f"the group of '{group.url}' has no GRIB records")
         manifest = group.arrays[_FIELDS].in_memory()
         return cls(
             location=Location(*said["location"]),
@@ -217,7 +217,7 @@ def describe_fields(
                 raise MalformedFileError(
                     f"'{location.url}' has a message at byte {message.offset} with a forecast time of more than ten "
                     "thousand years, or without a unit; keys that depend on times other than 'time' and 'step' cannot "
-                    "be had",
+                    "be computed",
                     url=location.url,
                     offset=message.offset,
                 )
@@ -254,7 +254,7 @@ def _keys(asking: Asking, message: Field, header: GribHeader, stub: bytes, locat
         return asking.field_keys(message, header, stub)
     except import_eccodes().CodesInternalError as error:
         raise MalformedFileError(
-            f"'{location.url}' has a message at byte {message.offset} that eccodes cannot make out: {error}. "
+            f"'{location.url}' has a message at byte {message.offset} that eccodes cannot interpret: {error}. "
             "Fetch it again",
             url=location.url,
             offset=message.offset,

@@ -166,7 +166,9 @@ def parse_sidecar(data: bytes, size: int, /, *, url: str) -> dict[int, int | Non
 def _lines(data: bytes, url: str) -> list[int]:
     found = _LINE.findall(data)
     if len(found) != sum(1 for _ in _FILLED.finditer(data)):
-        raise SidecarError(f"'{url}' has lines that are none of an index, such as '1:0:d=2020010100:TMP:surface:anl:'")
+        raise SidecarError(
+            f"'{url}' has lines that are not those of an index, such as '1:0:d=2020010100:TMP:surface:anl:'"
+        )
     return [int(x) for x in found]
 
 
@@ -181,7 +183,7 @@ def _json_lines(data: bytes, url: str) -> dict[int, int | None]:
             said = None
         offset, length = (said.get(x) for x in ("_offset", "_length")) if isinstance(said, dict) else (None, None)
         if type(offset) is not int or type(length) is not int:
-            raise SidecarError(f"'{url}' has lines that are no JSON with integers '_offset' and '_length'")
+            raise SidecarError(f"'{url}' has lines that are not JSON with integers '_offset' and '_length'")
         if lengths.setdefault(offset, length) != length:
             raise SidecarError(f"'{url}' has two lengths of the message at byte {offset}")
     return lengths

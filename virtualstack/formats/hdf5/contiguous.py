@@ -347,14 +347,14 @@ def external_segments(
     """
     main = local_path(url)
     if main is None:
-        raise LostValuesError("its values lie in external files, which are looked for beside local files only")
+        raise LostValuesError("its values are in external files, which are looked for beside local files only")
     segments, end = [], 0
     for name, offset, size in files:
         if end >= length:
             break
         size = min(size, length - end)
         if not 0 <= offset < 1 << 62:
-            raise LostValuesError(f"its values lie in external files, one of them from byte {offset} on")
+            raise LostValuesError(f"its values are in external files, one of them from byte {offset} on")
         end += size
         segments.append(FileSegment(_locate(name, main, locate), offset, size))
     if end < length:
@@ -363,7 +363,7 @@ def external_segments(
         n = segment.location.size
         if n is not None and n < segment.offset + segment.length:
             raise NoReferencesError(
-                f"its values lie in external files, of which '{segment.location.url}' ends at {n} bytes, before the "
+                f"its values are in external files, of which '{segment.location.url}' ends at {n} bytes, before the "
                 f"values in it do ({segment.offset + segment.length}): the HDF5 library shows zeros there"
             )
     return segments
@@ -374,11 +374,11 @@ def _locate(name: bytes, main: Path, locate: Callable[[str], Location]) -> Locat
         return locate(str(_path(name, main)))
     except SourceNotFoundError as error:
         raise LostValuesError(
-            f"its values lie in external files, of which '{os.fsdecode(name)}' is not there; names that are not "
-            f"absolute count from the working directory, or from {_PREFIX}"
+            f"its values are in external files, of which '{os.fsdecode(name)}' does not exist; relative names begin at "
+            f"the working directory, or at {_PREFIX}"
         ) from error
     except StorageError as error:
-        raise LostValuesError(f"its values lie in external files: {error}") from error
+        raise LostValuesError(f"its values are in external files: {error}") from error
 
 
 def _path(name: bytes, main: Path) -> Path:

@@ -163,7 +163,7 @@ def decode_element(raw: bytes, found: ElementType, /) -> NDArray[Any]:
         The number of bytes is not the size of an element.
     """
     if found.stored is None:
-        raise ValueError(f"stored bytes of {found.reason} are no values")
+        raise ValueError(f"stored bytes of {found.reason} are not values")
     return decode(raw, found.codecs, found.stored, found.subshape).astype(packed(found.stored))
 
 
@@ -207,7 +207,7 @@ def _pointers(datatype: Datatype) -> ElementType | None:
         reason = "strings of variable length lie in the heap of the file"
         return ElementType(kind="text", reason=reason, size=datatype.size)
     if datatype.variant == "object":
-        reason = "references to objects have a meaning in their file alone"
+        reason = "references to objects have a meaning only in their file"
         return ElementType(kind="paths", reason=reason, size=datatype.size)
     return None
 

@@ -180,7 +180,7 @@ class MetadataSource:
 
 
 def _outside(address: int, size: int) -> StructureError:
-    return OutsideError(f"{size} bytes at address {address} are none of the file's")
+    return OutsideError(f"{size} bytes at address {address} are not in the file")
 
 
 def _too_large(size: int) -> StructureError:
@@ -217,7 +217,7 @@ class Scheduler:
     >>> scheduler.spawn(read_span(9, 2), found.append)
     >>> scheduler.run()
     >>> found
-    [b'bc', OutsideError("2 bytes at address 9 are none of the file's")]
+    [b'bc', OutsideError("2 bytes at address 9 are not in the file")]
     """
 
     def __init__(self, metadata: MetadataSource, /) -> None:

@@ -69,7 +69,7 @@ def _scaleoffset(values: Sequence[int]) -> Codec | None:
 
 def _blosc(values: Sequence[int]) -> Codec:
     if len(values) > 6 and values[6] == _SNAPPY:
-        raise ValueError("has the compressor snappy, which numcodecs has not")
+        raise ValueError("has the compressor snappy, which numcodecs does not support")
     return Codec.from_config("numcodecs.blosc")
 
 

@@ -166,7 +166,9 @@ def axis_names(root: HDF5Group, structures: Sequence[EosStructure], /) -> dict[s
             if found.setdefault(path, names) != names:
                 ambiguous.add(path)
     for path in ambiguous:
-        root.note(path, "its dimensions have no names: the StructMetadata gives it several times, and otherwise")
+        root.note(
+            path, "its dimensions have no names: the StructMetadata describes it several times, in different ways"
+        )
         del found[path]
     return found
 

@@ -294,7 +294,7 @@ class Library:
                     layout = parse_layout(message.body, widths)
                     if isinstance(layout, ChunkedLayout) and layout.chunk == found.chunks:
                         return layout
-        raise LibraryError("its chunks may be stored in ways that the library does not tell: its header is odd")
+        raise LibraryError("its chunks may be stored in ways that the library does not report: its header is unusual")
 
     def _fill(self, found: FoundDataset, raw_path: bytes, element: ElementType) -> FillMessage:
         raw = None
@@ -415,7 +415,7 @@ def _target(link: FoundLink, group: bytes) -> LinkTarget:
     if link.kind == "lost":
         return LinkTarget(kind="lost", reason=link.error)
     if link.kind == "nothing":
-        return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
+        return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', which does not exist")
     if link.kind == "elsewhere":
         return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
     path = group.rstrip(b"/") + b"/" + link.name

@@ -262,7 +262,7 @@ class ParsedView:
         if address == _OUTSIDE:
             return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if address is None:
-            return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
+            return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', which does not exist")
         return replace(self._at(address), is_soft=True)
 
     def _names(self, group: int) -> dict[bytes, Link]:

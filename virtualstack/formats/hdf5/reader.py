@@ -239,7 +239,7 @@ class HDF5:
         if found:
             more = f", and {len(found) - 5} more differences" if len(found) > 5 else ""
             raise MalformedFileError(
-                f"'{url}' is read otherwise by the HDF5 library: {'; '.join(found[:5])}{more}. Read it with "
+                f"'{url}' is read differently by the HDF5 library: {'; '.join(found[:5])}{more}. Read it with "
                 "reader=HDF5(metadata='library'), and report it with the file",
                 url=url,
             )
@@ -283,9 +283,8 @@ def _naming_damage(url: str) -> Iterator[None]:
         raise _damaged(url, str(error)) from error
     except ChildDiedError as error:
         raise MalformedFileError(
-            f"'{url}' is damaged: the HDF5 library, which was asked for what the parsers of virtualstack do not know "
-            f"or find wrong, {error}. Fetch it again, or read what these parsers know of it with "
-            "reader=HDF5(metadata='own')",
+            f"'{url}' is damaged: the parsers of virtualstack could not read all of it, and the HDF5 library {error}. "
+            "Fetch it again, or read only what these parsers understand with reader=HDF5(metadata='own')",
             url=url,
         ) from error
 
@@ -296,7 +295,7 @@ def _locked(url: str) -> StorageError:
 
 def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFileError:
     return MalformedFileError(
-        f"'{url}' is truncated, damaged or no HDF5 file: {what}. "
+        f"'{url}' is truncated, damaged or not an HDF5 file: {what}. "
         "Compare its size with that of its origin, or fetch it again",
         url=url,
         offset=offset,

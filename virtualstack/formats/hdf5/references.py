@@ -221,7 +221,7 @@ def _chunked(
     except MemoryError as error:
         n = math.prod(grid.shape)
         raise NoReferencesError(
-            f"a chunk grid of {n} cells, for whose {n * ENTRY.itemsize} bytes no memory is left"
+            f"a chunk grid of {n} cells, whose {n * ENTRY.itemsize} bytes do not fit into memory"
         ) from error
     asks = not context.library.is_forbidden
     manifest = ChunkManifest(

@@ -61,7 +61,9 @@ def reference_paths(references: NDArray[np.uint64], paths: Mapping[int, str], /)
     addresses = references.reshape(-1).tolist()
     lost = next((address for address in addresses if address and address not in paths), None)
     if lost is not None:
-        raise DanglingReferenceError(f"a reference leads to address {lost}, where no object with a path is")
+        raise DanglingReferenceError(
+            f"a reference leads to address {lost}, which is not the address of an object with a path"
+        )
     return [paths[address] if address else "" for address in addresses]
 
 

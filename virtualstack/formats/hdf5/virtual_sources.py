@@ -65,7 +65,8 @@ class Datasets:
         if key in chain or len(chain) > _MAX_DEPTH:
             names = " of ".join(f"'{path}'" for _, path in (*chain, key)[::-1])
             raise LostValuesError(
-                f"a virtual dataset (VDS) without end: {names[:500]}; the HDF5 library crashes on some"
+                f"a virtual dataset (VDS) whose sources have sources without end: {names[:500]}; the HDF5 library "
+                "crashes on some of these"
             )
         if key not in self._known:
             try:
@@ -117,7 +118,7 @@ class Sources:
         if array is not None:
             return array
         where = "the file" if file == "." else f"'{file}'"
-        what = f"file '{file}' is not there" if self._files[file] is None else f"'{dataset}' is not in {where}"
+        what = f"file '{file}' does not exist" if self._files[file] is None else f"'{dataset}' is not in {where}"
         raise LostValuesError(f"a virtual dataset (VDS) whose source {what}; the HDF5 library would show fill values")
 
     def find(self, file: str, dataset: str) -> ManifestArray | None:

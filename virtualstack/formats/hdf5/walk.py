@@ -266,7 +266,7 @@ def _check_unread(messages: Sequence[Message]) -> None:
     """Check messages that are unused here, but that the HDF5 library reads: it fails if they are damaged."""
     for kind, is_shared, body, _ in messages:
         if (kind == _TIME and body[:1] != b"\1") or (kind == _OLD_TIME and not body[:14].isdigit()):
-            raise StructureError("a time of modification that is none")
+            raise StructureError("a time of modification that is not a time")
         if kind == _FILTERS and not is_shared:
             parse_filters(body)
 
@@ -283,7 +283,7 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
         if kind not in _DATASET_MESSAGES:
             continue
         if kind in seen or (is_shared and kind != _DATATYPE):
-            raise StructureError(f"message {kind:#x} stands in a header twice, or is shared")
+            raise StructureError(f"message {kind:#x} is in a header twice, or is shared")
         seen.add(kind)
         if kind == _DATATYPE:
             datatype = yield from read_datatype(body, superblock, is_shared=is_shared)
@@ -316,7 +316,7 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
             space.shape is not None and not n_bytes and layout.size != 0
         )  # an address although there are no elements
         if size < n_bytes or layout.address + size > superblock.end or is_odd:
-            raise StructureError("the values of a dataset are others than it has, or lie past the end of the file")
+            raise StructureError("the values of a dataset have a wrong size, or lie past the end of the file")
     return DatasetHeader(
         datatype=datatype,
         is_committed=is_committed,

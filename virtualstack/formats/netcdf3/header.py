@@ -101,7 +101,7 @@ def malformed(url: str, what: str, offset: int | None = None, /) -> MalformedFil
     """Make an error that names the contradiction with the format and its position."""
     where = "" if offset is None else f" (at offset {offset})"
     return MalformedFileError(
-        f"'{url}' is truncated, damaged or no netCDF-3 file: {what}{where}. "
+        f"'{url}' is truncated, damaged or not a netCDF-3 file: {what}{where}. "
         "Compare its size with that of its origin, or fetch it again",
         url=url,
         offset=offset,
@@ -251,7 +251,7 @@ class _Parser:
 
     def _fetch(self, end: int) -> None:
         if end > self._size:
-            self._fail(f"its header goes on to offset {end} or further, but it has {self._size} bytes")
+            self._fail(f"its header reaches to offset {end} or further, but it has {self._size} bytes")
         if end > MAX_HEADER_BYTES:
             raise UnsupportedFeatureError(
                 f"'{self._url}' has a header of {end} bytes or more, and at most {MAX_HEADER_BYTES} are read; if it is "

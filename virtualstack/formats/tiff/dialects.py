@@ -78,8 +78,8 @@ def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequen
     if len(files) < 2:
         return None
     return (
-        "its OME-XML tells of planes in other files, too; here are those of this file, one after another. Join the "
-        "files along axes of your own, as with new_dim= of open_virtual_mfdataset"
+        "its OME-XML also describes planes in other files; only those of this file are here, one after another. Join "
+        "the files along axes of your own, as with new_dim= of open_virtual_mfdataset"
     )
 
 
@@ -113,10 +113,10 @@ def read_dialect_series(
         whole = [x for x in found if x is not None]
         is_less = len(whole) < len(found)
         if is_less and any(_is_one_directory(level) for x in whole for level in x.levels):
-            raise _AxesError("of some series the axes are not clear, of others images have no directories")
+            raise _AxesError("the axes of some series are not clear, or some of their images have no directories")
     except _AxesError as error:
         raise UnsupportedFeatureError(
-            f"'{structure.url}': tifffile cannot make out the axes of its images: {error}; write it again",
+            f"'{structure.url}': tifffile cannot find the axes of its images: {error}; write it again",
             url=structure.url,
             feature=dialect,
         ) from error

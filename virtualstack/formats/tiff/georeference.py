@@ -269,7 +269,7 @@ def read_crs(keys: GeoKeys, structure: TiffStructure, directory: Directory, /) -
 
 def _not_understood(keys: GeoKeys) -> str:
     if find_spec("rasterio") is None:
-        return f"its GeoKeys {keys} name no system of EPSG. Install rasterio, whose GDAL reads such keys"
+        return f"its GeoKeys {keys} do not name a system of EPSG. Install rasterio, whose GDAL reads such keys"
     return f"its GeoKeys {keys} are not understood"
 
 

@@ -59,7 +59,11 @@ def dataset_group(
     group = _Resolution(structure, series[0], 0, choices, location).group()
     if len(series) == 1:
         return group
-    reason = f"{len(series) - 1} more images, of other shapes or stored otherwise, are left out; {_TREE}"
+    n = len(series) - 1
+    reason = (
+        f"{n} more image{'s, which have' if n > 1 else ', which has'} another shape or another form of storage, "
+        f"{'are' if n > 1 else 'is'} left out; {_TREE}"
+    )
     return replace(group, refusals=(*group.refusals, Refusal(path="/", reason=reason, kind="noted")))
 
 
@@ -277,8 +281,8 @@ class _Resolution:
         if size > max(self._choices.inline_limit, 1 << 16) or max(layout.height, layout.width) > _MAX_AXIS_PIXELS:
             names = "'xc' and 'yc'" if transform.is_rotated else "'x' and 'y'"
             reason = (
-                f"the coordinates {names} of {layout.height} x {layout.width} pixels are left out: compute them of the "
-                "GeoTransform of 'spatial_ref', or raise inline_limit"
+                f"the coordinates {names} of {layout.height} x {layout.width} pixels are left out: compute them from "
+                "the GeoTransform of 'spatial_ref', or raise inline_limit"
             )
             return [Refusal(path="/", reason=reason, kind="noted")]
         for name, (dims, values) in transform.coordinates(layout.height, layout.width).items():

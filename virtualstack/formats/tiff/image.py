@@ -238,7 +238,7 @@ class Images:
             if len(distinct) > 1:
                 return 1, 8, f"{what} {distinct}, which differ"
             if not distinct or not isinstance(distinct[0], int):
-                raise self._malformed(directory, f"{what} are no whole number")
+                raise self._malformed(directory, f"{what} are not a whole number")
             found.append(distinct[0])
         return found[0], found[1], None
 
@@ -270,13 +270,13 @@ class Images:
         n = layout.n_segments
         if offsets is None or len(offsets) < n:
             found = 0 if offsets is None else len(offsets)
-            raise self._malformed(directory, f"there are the offsets of {found} of {n} strips or tiles")
+            raise self._malformed(directory, f"only {found} of {n} strips or tiles have an offset")
         expected = layout.sizes if layout.settings.compression == 1 else None
         if counts is None and expected is not None:
             counts = np.where(offsets[:n] > 0, expected, 0)
         if counts is None or len(counts) < n:
             found = 0 if counts is None else len(counts)
-            raise self._malformed(directory, f"there are the lengths of {found} of {n} strips or tiles")
+            raise self._malformed(directory, f"only {found} of {n} strips or tiles have a length")
         offsets, counts = offsets[:n], counts[:n]
         if expected is not None:
             # bytes after the pixels are padding; writers store a wrong length for a single strip

@@ -221,7 +221,7 @@ class TiffStructure:
         seen: set[int] = set()
         while offset:
             if offset in seen:
-                raise self.malformed(f"directory {number} is one that came before, at byte {offset}", offset)
+                raise self.malformed(f"directory {number} is the same as an earlier one, at byte {offset}", offset)
             seen.add(offset)
             if number == _MAX_DIRECTORIES:
                 raise self.malformed(f"it has more than {_MAX_DIRECTORIES} directories", offset)

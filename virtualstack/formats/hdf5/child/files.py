@@ -270,7 +270,7 @@ class OpenFile:
             dataset = self._dataset(path)
             values = np.asarray(_read_texts(dataset), object).reshape(-1).tolist()
             if not all(x is None or isinstance(x, bytes | int) for x in values):
-                raise LibraryError("its elements are no strings")
+                raise LibraryError("its elements are not strings")
             return dataset.shape, [x or b"" for x in values]
 
     # -- attributes -------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def read_datatype(body: bytes, superblock: Superblock, *, is_shared: bool) -> Pa
         return parse_datatype(body)[0]
     messages = yield from read_object_header(parse_shared(body, superblock), superblock.widths)
     found = [message for message in messages if message.kind == _DATATYPE]
-    check(len(found) == 1 and not found[0].is_shared, "a committed datatype that is none")
+    check(len(found) == 1 and not found[0].is_shared, "a committed datatype that is not a datatype")
     return parse_datatype(found[0].body)[0]
 
 

@@ -218,7 +218,7 @@ class _Nodes:
             return
         length, mask = self._column(entries, 0, 4), self._column(entries, 4, 4)
         if not space.is_filtered:
-            check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
+            check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has a wrong size")
         cell, is_inside = space.cells_at(self._places(entries))
         if is_inside is not None:  # the builder checks only the chunks inside
             keys = self._keys(entries)
@@ -292,7 +292,7 @@ class _Nodes:
         if space.is_filtered:
             builder.add(cell, is_inside, columns[-1], length, sizes[1::2])
         else:
-            check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
+            check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has a wrong size")
             builder.add(cell, is_inside, columns[-1], None, None)
 
     def few_chunks(self, body: bytes) -> ChunkTable:
@@ -315,7 +315,7 @@ class _Nodes:
                 check(place < limit, "a chunk lies outside of the greatest shape")
                 is_inside &= place < n_cells
                 cell = cell * n_cells + place
-            check(space.is_filtered or length == space.layout.chunk_bytes, "a chunk without filters has not its size")
+            check(space.is_filtered or length == space.layout.chunk_bytes, "a chunk without filters has a wrong size")
             check(length > 0, "a chunk has no bytes")
             if offset + length > space.end:
                 raise OutsideError("a chunk lies past the end of the file")

@@ -183,7 +183,7 @@ def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_TreeNod
             for node, text in zip(nodes, bodies, strict=True)
             for child in _children(text, level, node, superblock)
         ]
-        check(len({node.address for node in nodes}) == len(nodes) <= _MAX_LINKS, "a node stands in a group twice")
+        check(len({node.address for node in nodes}) == len(nodes) <= _MAX_LINKS, "a node is in a group twice")
         if not nodes:
             return []
         if not level:
@@ -200,7 +200,7 @@ def _addresses(nodes: Sequence[_TreeNode]) -> NDArray[np.int64]:
 
 
 def _children(body: bytes, level: int, node: _TreeNode, superblock: Superblock) -> list[_TreeNode]:
-    check(body[:5] == b"TREE\0" and body[5] == level, "a node of the B-tree of a group is none")
+    check(body[:5] == b"TREE\0" and body[5] == level, "a node of the B-tree of a group is not a node")
     n_entries = unsigned(body, 6, 2)
     check(n_entries <= 2 * superblock.group_internal_k, "a node of a B-tree has too many entries")
     length, width = superblock.widths.length, superblock.widths.address

@@ -137,7 +137,7 @@ def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
     root = unsigned(body, entry, widths.address)
     check(unsigned(body, entry + widths.address, 4) <= 2, "the symbol table entry of the root is of no known kind")
     check(driver == widths.undefined, "the file is spread over several")
-    check(free_space == widths.undefined, "the superblock has an address that is none of its version")
+    check(free_space == widths.undefined, "the superblock has an address that its version does not have")
     end = _end(end, base, size, found)
     leaf_k, internal_k = unsigned(body, 16, 2), unsigned(body, 18, 2)
     check(leaf_k > 0 and internal_k > 0 and chunk_k > 0, "nodes of B-trees have room for no entries")

@@ -182,11 +182,13 @@ def _factors(corners: NDArray[np.int64]) -> tuple[Runs, ...]:
         first, last = runs[distinct_rows(runs.T)[0]].T
         end = last + 1
         if (first[1:] < end[:-1]).any():
-            raise NoReferencesError("unions of boxes of a source that are no outer product of elements along each axis")
+            raise NoReferencesError(
+                "unions of boxes of a source that are not an outer product of elements along each axis"
+            )
         axes.append(_runs(first, end - first))
     volume = sum(map(math.prod, (corners[:, 1] - corners[:, 0] + 1).tolist()))
     if volume != math.prod(runs.size for runs in axes):
-        raise NoReferencesError("unions of boxes of a source that are no outer product of elements along each axis")
+        raise NoReferencesError("unions of boxes of a source that are not an outer product of elements along each axis")
     return tuple(axes)
 
 
