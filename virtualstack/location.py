@@ -124,10 +124,10 @@ class Access(Protocol):
 
     @property
     def given(self) -> tuple[tuple[str, object], ...]:
-        """Pairs of URL prefix and what serves it, longest prefix first."""
+        """Pairs of URL prefix and its options or store, longest prefix first."""
 
     def find(self, url: str, /) -> tuple[str, object | None]:
-        """Return the prefix that serves an absolute URL, and what serves it; ``None`` stands for the defaults."""
+        """Return the prefix that serves an absolute URL, and its options or store; ``None`` means the defaults."""
 
     def joined(self, others: Iterable[Access], /) -> Access:
         """Return the entries of this and other accesses as one; for equal prefixes, those of the first are kept."""

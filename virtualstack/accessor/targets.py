@@ -405,7 +405,7 @@ class Targets:
 
 
 def _with_access(storage: StorageLike, group: ManifestGroup) -> Storage:
-    """Return the storage of a call, and what the arrays of the group carry along."""
+    """Return the storage of a call, together with the accesses of the arrays of the group."""
     from virtualstack.storage import Storage
 
     return Storage.from_option(storage).with_access(*group.accesses())

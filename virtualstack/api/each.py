@@ -28,7 +28,7 @@ type Path = str | os.PathLike[str]
 def _preprocessed[T: (xr.Dataset, xr.DataTree)](
     kind: type[T], opened: T, preprocess: Callable[[T], Any], url: str | None
 ) -> T:
-    """Return what ``preprocess=`` makes of an item, checked, and with the URL of its source."""
+    """Return the dataset that ``preprocess=`` makes of an item, after checks, with the URL of its source."""
     try:
         made = preprocess(opened)
     except VirtualStackError as error:

@@ -86,7 +86,7 @@ def implements[F: Callable[..., Any]](function: Callable[..., Any], /) -> Callab
 
 
 def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
-    """Return what reaches the sources of all arrays as the access of each array does.
+    """Return one access that reaches the sources of all arrays in the same way as the access of each array.
 
     Raises
     ------
