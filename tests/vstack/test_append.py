@@ -171,6 +171,30 @@ def test_variables_that_are_not_in_all_are_missing_on_request(tmp_path, url, fir
                 opened[name].isel(time=time).load()
 
 
+@pytest.mark.parametrize("join", ["left", "outer"])
+def test_a_late_file_fills_what_the_appended_one_lacked(tmp_path, url, join):
+    """Its labels are ABSENT, as after an update and as in files that are joined at once."""
+
+    def file(time, levels):
+        made = xr.Dataset(
+            {"v": (("time", "level"), 10.0 * time + np.array([levels]))}, {"time": [time], "level": levels}
+        )
+        made.to_netcdf(tmp_path / f"{time}{levels}.nc", engine="netcdf4", encoding={"v": {"chunksizes": (1, 1)}})
+        return tmp_path / f"{time}{levels}.nc"
+
+    whole, part, late = file(0, [1, 2]), file(1, [1]), file(1, [2])
+    virtual(whole).virtual.to_vstack(url)
+    append(url, virtual(part), join=join)
+    at_once = vs.open_virtual_mfdataset([whole, part], join=join)
+    for opened in (xr.open_dataset(url, engine="virtualstack", absent="raise"), at_once.virtual.open(absent="raise")):
+        assert opened.v.isel(level=0).values.tolist() == [1, 11]
+        with pytest.raises(vs.errors.StorageError, match="ABSENT"):
+            opened.v.load()
+    np.testing.assert_array_equal(values(url).v, [[1, 2], [11, np.nan]])
+    vs.Repository.open(url).update([late], dim="time", join=join)
+    assert values(url).v.values.tolist() == [[1, 2], [11, 12]]
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_labels_of_another_kind_are_refused(tmp_path, url, ordered):
     """Dates of another calendar, or bytes behind text, which have no order among them."""

@@ -95,8 +95,8 @@ class Targets:
         join
             Treatment of labels along other dimensions when appending. ``"exact"``: they must be the existing labels.
             ``"left"``: labels that are not among the existing ones are left out, and elements at labels that the data
-            lack are EMPTY and read as missing. ``"outer"``: such elements are EMPTY, too, but a new label is an error,
-            unlike in xarray. Only with ``"outer"`` may one side lack a variable, which is then ABSENT there.
+            lack are ABSENT and read as missing. ``"outer"``: such elements are ABSENT, too, but a new label is an
+            error, unlike in xarray. Only with ``"outer"`` may one side lack a variable, which is then ABSENT there.
         combine_options
             Options of appending as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -220,9 +220,9 @@ class Targets:
         join
             Treatment of labels along other dimensions when appending. ``"exact"``: they must be the existing labels.
             ``"left"``: labels that are not among the existing ones are left out, and elements at labels that the data
-            lack are EMPTY and read as missing. ``"outer"``: such elements are EMPTY, too, but a new label is an error,
-            unlike in xarray. Only with ``"outer"`` may one side lack a variable, which is then ABSENT there; this also
-            needs ``absent="fill"``.
+            lack are ABSENT and read as missing. ``"outer"``: such elements are ABSENT, too, but a new label is an
+            error, unlike in xarray. Only with ``"outer"`` may one side lack a variable, which is then ABSENT there.
+            ABSENT elements need ``absent="fill"``.
         combine_options
             Options of appending as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -336,9 +336,9 @@ class Targets:
         join
             Treatment of labels along other dimensions when appending. ``"exact"``: they must be the labels of the
             store. ``"left"``: labels that the store lacks are left out, and elements at labels that the data lack are
-            EMPTY (without bytes; they read as missing). ``"outer"``: such elements are EMPTY, too, but a new label is
-            an error, unlike in xarray; :meth:`virtualstack.Repository.update` adds new labels. Only with ``"outer"``
-            may one side lack a variable, which is then ABSENT there: its data should exist, but have no source. See
+            ABSENT: they should exist, but have no source, and read as missing. ``"outer"``: such elements are ABSENT,
+            too, but a new label is an error, unlike in xarray; :meth:`virtualstack.Repository.update` adds new labels.
+            Only with ``"outer"`` may one side lack a variable, which is then ABSENT there. See
             docs/explanation/chunk-states.md.
         combine_options
             Options of adding as a dict: ``compat``, ``combine_attrs`` and ``fill_value``, as in

@@ -24,7 +24,7 @@ from virtualstack.combine.labels import common_labels, distinct_labels
 from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import declared_dataset, virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray, reindex
+from virtualstack.manifests import ABSENT, EMPTY, ManifestArray, reindex
 
 __all__ = ["ReindexTarget", "align", "reindex_dataset", "reindex_part", "reindex_variable"]
 
@@ -125,7 +125,7 @@ def _of_loaded(fill_value: Any, loaded: xr.Dataset) -> Any:
 
 
 def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules, /) -> Part:
-    """Return a part with other labels along some of its dimensions."""
+    """Return a part with other labels along some of its dimensions; elements at labels that it lacks are ABSENT."""
     changed = {}
     indexes = dict(part.indexes)
     moved = {dim: target for dim, target in targets.items() if not target.is_identity}
@@ -134,23 +134,32 @@ def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules,
             indexes[name] = targets[name].index
             changed[name] = over_index(name, indexes[name], variable)
         elif any(dim in moved for dim in variable.dims):
-            changed[name] = reindex_variable(name, variable, moved, rules.fill(name))
+            changed[name] = reindex_variable(name, variable, moved, rules.fill(name), code=ABSENT)
     sizes = {dim: len(targets[dim].positions) if dim in targets else n for dim, n in part.sizes.items()}
     absent = absent_moved(part.absent, {dim: target.positions for dim, target in moved.items()})
     return replace(part, variables={**part.variables, **changed}, sizes=sizes, indexes=indexes, absent=absent)
 
 
 def reindex_variable(
-    name: str, variable: xr.Variable, targets: Mapping[str, ReindexTarget], fill_value: Any, /
+    name: str,
+    variable: xr.Variable,
+    targets: Mapping[str, ReindexTarget],
+    fill_value: Any,
+    /,
+    *,
+    code: int = EMPTY,
 ) -> xr.Variable:
-    """Return a variable with other labels; new elements read as ``fill_value``, or as missing."""
+    """Return a variable with other labels; new elements read as ``fill_value``, or as missing.
+
+    ``code`` is the state of new elements of a virtual variable: EMPTY or ABSENT.
+    """
     taken = {axis: targets[str(dim)] for axis, dim in enumerate(variable.dims) if dim in targets}
     if not taken:
         return variable
     array = virtual_array(variable)
     if array is None:
         return _reindex_loaded(variable, {dim: x for dim, x in targets.items() if dim in variable.dims}, fill_value)
-    data = _take(array, {axis: x.positions for axis, x in taken.items()}, fill_value, name=name)
+    data = _take(array, {axis: x.positions for axis, x in taken.items()}, fill_value, name=name, code=code)
     return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
 
 
@@ -165,14 +174,14 @@ def _reindex_loaded(variable: xr.Variable, targets: Mapping[str, ReindexTarget],
 
 
 def _take(
-    array: ManifestArray, positions: Mapping[int, NDArray[np.int64]], fill_value: Any, /, *, name: str
+    array: ManifestArray, positions: Mapping[int, NDArray[np.int64]], fill_value: Any, /, *, name: str, code: int
 ) -> ManifestArray:
-    """Return the elements of an array at positions along some axes; -1 makes a new element, which is EMPTY."""
+    """Return the elements of an array at positions along some axes; -1 makes a new element in the state ``code``."""
     if all(bool((x >= 0).all()) for x in positions.values()):
         fill = array.manifest.tables.fill
     else:
         array, fill = with_missing_value(array, fill_value, name=name)
-    return reindex(array, positions, fill.value)
+    return reindex(array, positions, fill.value, code=code)
 
 
 _MAX_PIECES = 1 << 26

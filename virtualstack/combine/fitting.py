@@ -37,8 +37,8 @@ class Fitting:
     ----------
     join
         Treatment of labels along the other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
-        labels that the store lacks are left out, and elements at labels that the part lacks are EMPTY. ``"outer"``:
-        such elements are EMPTY, too, but a new label is an error. Only with ``"outer"`` may one side lack a variable.
+        labels that the store lacks are left out, and elements at labels that the part lacks are ABSENT. ``"outer"``:
+        such elements are ABSENT, too, but a new label is an error. Only with ``"outer"`` may one side lack a variable.
     rules
         Rules with ``compat``, ``combine_attrs`` and ``fill_value``.
     storage

@@ -220,10 +220,10 @@ class Repository(Maintenance):
             If true, labels along ``dim`` must ascend.
         join
             Treatment of labels along other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
-            labels that the store lacks are left out, and elements at labels that the part lacks are EMPTY (without
-            bytes; they read as missing). ``"outer"``: such elements are EMPTY, too, but a new label is an error, unlike
-            in xarray and :meth:`update`. Only with ``"outer"`` may one side lack a variable, which is then ABSENT
-            there: its data should exist, but have no source. See docs/explanation/chunk-states.md.
+            labels that the store lacks are left out, and elements at labels that the part lacks are ABSENT: they should
+            exist, but have no source, and read as missing. ``"outer"``: such elements are ABSENT, too, but a new label
+            is an error, unlike in xarray and :meth:`update`. Only with ``"outer"`` may one side lack a variable, which
+            is then ABSENT there. See docs/explanation/chunk-states.md.
         combine_options
             Options of joining as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
