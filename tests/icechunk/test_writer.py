@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import netCDF4
 import numpy as np
@@ -178,6 +179,15 @@ def test_a_path_names_a_repository_which_is_created_or_opened(tmp_path):
         read = xr.open_zarr(repo.readonly_session("main").store, group=group, consolidated=False)
         with xr.open_dataset(tmp_path / "a.nc") as expected:
             xr.testing.assert_equal(read.load(), expected)
+
+
+@pytest.mark.parametrize("option", [{"join": "outer"}, {"mode": "x"}, {"absent": "x"}, {"rewrite": "x"}])
+def test_options_are_checked_before_a_repository_is_created(tmp_path, monkeypatch, option):
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc"))
+    monkeypatch.setattr(icechunk.Repository, "create", Mock(side_effect=AssertionError))
+    with pytest.raises(ValueError, match=next(iter(option))):
+        vds.virtual.to_icechunk(tmp_path / "a.icechunk", **option)
+    assert not (tmp_path / "a.icechunk").exists()
 
 
 def test_a_path_of_other_files_is_no_repository(tmp_path):

@@ -6,7 +6,7 @@ Everything is checked before anything is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,18 +18,20 @@ from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import (
     all_or_nothing,
+    check_mode,
     check_store,
     form_options,
     group_path,
     write_group,
-    write_icechunk,
+    write_whole,
 )
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.reading import OnAbsent
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.zarr.rewrite.rewrite import Budget
 
-__all__ = ["to_icechunk"]
+__all__ = ["to_icechunk", "writing"]
 
 _MAX_LOADED_BYTES = 64 << 20
 """Largest size in bytes of a variable of one chunk that is taken into memory if the repository holds the chunk."""
@@ -85,6 +87,35 @@ def to_icechunk(
     StorageError
         Icechunk cannot read a source of the session whose values are needed, or may not.
     """
+    writing(
+        path=path,
+        mode=mode,
+        append_dim=append_dim,
+        region=region,
+        ordered=ordered,
+        join=join,
+        combine_options=combine_options,
+        storage=storage,
+        absent=absent,
+        **options,
+    )(group, store)
+
+
+def writing(
+    *,
+    path: str | None = None,
+    mode: Literal["w-", "w"] = "w-",
+    append_dim: str | None = None,
+    region: Region | None = None,
+    ordered: bool = True,
+    join: Literal["exact", "left", "outer"] = "exact",
+    combine_options: Mapping[str, Any] | None = None,
+    storage: StorageLike = None,
+    absent: OnAbsent = "raise",
+    inline_limit: int = 1 << 20,
+    rewrite: Budget | str | float | None = None,
+) -> Callable[[ManifestGroup, Any], None]:
+    """Check the options of :func:`to_icechunk`, and return a function that writes a group into a store with them."""
     sources = SessionSources()
     reached = Storage.from_option(storage).only(sources)
     addition = Addition.from_options(
@@ -96,16 +127,21 @@ def to_icechunk(
         combine_options=combine_options,
         storage=reached,
     )
-    if addition is None:
-        write_icechunk(group, store, path=path, mode=mode, storage=reached, absent=absent, **options)
-        return
-    store = check_store(store)
-    form = form_options(storage=reached, absent=absent, **options)
+    check_mode(mode)
+    form = form_options(storage=reached, absent=absent, inline_limit=inline_limit, rewrite=rewrite)
     at = group_path(path)
-    with all_or_nothing(store):
-        stored = _stored(store, at, sources)
-        made, overlays = addition.add(stored, group)
-        write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
+
+    def write(group: ManifestGroup, store: Any) -> None:
+        store = check_store(store)
+        if addition is None:
+            write_whole(group, store, at, form, mode=mode)
+            return
+        with all_or_nothing(store):
+            stored = _stored(store, at, sources)
+            made, overlays = addition.add(stored, group)
+            write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
+
+    return write
 
 
 def _stored(store: Any, path: str, sources: SessionSources) -> ManifestGroup:

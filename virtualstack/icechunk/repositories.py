@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from virtualstack.errors import StorageError, WriterError
-from virtualstack.icechunk.append import to_icechunk
+from virtualstack.icechunk.append import writing
 from virtualstack.icechunk.format import import_icechunk, read_reason
 from virtualstack.icechunk.places import find_s3_options, repository_storage
 from virtualstack.icechunk.writer import container_prefix
@@ -65,8 +65,9 @@ def save_icechunk(
         Icechunk is not installed.
     """
     icechunk = import_icechunk("writing Icechunk")
-    group = group.map_arrays(ManifestArray.whole)  # pages are read once, for containers and for references
     reached = Storage.from_option(storage)
+    write = writing(mode=mode, storage=reached, **options)
+    group = group.map_arrays(ManifestArray.whole)  # pages are read once, for containers and for references
     url = absolute_url(target).rstrip("/")
     place = repository_storage(icechunk, url, reached, create=True)
     is_new = False
@@ -80,7 +81,7 @@ def save_icechunk(
             icechunk.Repository.create(place, config).save_config()
         repository = _open(icechunk, place, group, reached)
         session = repository.writable_session(_BRANCH)
-        to_icechunk(group, session.store, mode=mode, storage=reached, **options)
+        write(group, session.store)
         return str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
     except BaseException as error:
         if is_new:

@@ -196,14 +196,22 @@ def write_icechunk(
     MissingDependencyError
         Icechunk is not installed.
     """
+    check_mode(mode)
+    options = form_options(storage=storage, inline_limit=inline_limit, rewrite=rewrite, absent=absent)
+    write_whole(group, check_store(store), group_path(path), options, mode=mode)
+
+
+def write_whole(group: ManifestGroup, store: Any, path: str, options: FormOptions, /, *, mode: str) -> None:
+    """Write a group as :func:`write_icechunk` does, with options that are checked."""
+    with all_or_nothing(store):
+        _check_place(store, path, mode)
+        write_group(group, store, path, options, replaces=mode == "w")
+
+
+def check_mode(mode: str, /) -> None:
+    """Raise `ValueError` if a mode is unknown."""
     if mode not in _MODES:
         raise ValueError(f"mode={mode!r}; it is 'w-' for a new group, or 'w' to replace one")
-    store = check_store(store)
-    options = form_options(storage=storage, inline_limit=inline_limit, rewrite=rewrite, absent=absent)
-    at = group_path(path)
-    with all_or_nothing(store):
-        _check_place(store, at, mode)
-        write_group(group, store, at, options, replaces=mode == "w")
 
 
 def form_options(
