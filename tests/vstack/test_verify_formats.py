@@ -13,6 +13,7 @@ import virtualstack as vs
 from tests.data.make_grib import merged, message, write
 from tests.data.make_tiff import combinations
 from tests.servers import RangeServer
+from tests.zarr.test_reader import pack
 from virtualstack.errors import MissingDependencyError
 
 MAKERS = dict(combinations())
@@ -54,6 +55,25 @@ def test_messages(tmp_path):
     write(tmp_path / "b.grib2", [merged([message({"shortName": "10u"}), message({"shortName": "10v"}, seed=1)])])
     (found,) = compared(tmp_path / "y.vstack", tmp_path / "b.grib2")
     assert found == ("not compared", "it is one of several fields of a message, of which eccodes gives the first")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_members_of_a_zip_of_zarr(tmp_path, zarr_format):
+    """The zarr library reads them."""
+    source = xr.Dataset({"v": (("y", "x"), np.arange(10.0).reshape(2, 5), {"scale_factor": 0.5})})
+    tree = xr.DataTree.from_dict({"/": source, "/g": source})
+    tree.to_zarr(tmp_path / "a.zarr", zarr_format=zarr_format, consolidated=False)
+    pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    assert compared(tmp_path / "x.vstack", tmp_path / "a.zarr.zip") == {("equal", ""): 2}
+
+
+def test_a_zip_of_zarr_at_a_server_is_not_compared(tmp_path):
+    xr.Dataset({"v": ("x", np.arange(10.0))}).to_zarr(tmp_path / "a.zarr", consolidated=False)
+    pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    with RangeServer(tmp_path) as server:
+        ((status, reason),) = compared(tmp_path / "x.vstack", server.url("a.zarr.zip"))
+    assert status == "not compared"
+    assert "is a zip that is not a local file, and zarr opens only these here" in reason
 
 
 @pytest.mark.parametrize("name", ["longitude", "lon"])

@@ -23,7 +23,9 @@ from xarray.backends import (
     H5netcdfBackendEntrypoint,
     NetCDF4BackendEntrypoint,
     ScipyBackendEntrypoint,
+    ZarrBackendEntrypoint,
 )
+from zarr.storage import ZipStore
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, InChild, run_in_child
@@ -47,6 +49,7 @@ type ChunkDecoder = Callable[[ChunkEncoding, int, int], NDArray[Any]]
 
 _CLASSIC = b"CDF\1", b"CDF\2", b"CDF\5"  # with any other beginning the libraries look for HDF5
 _GRIB = b"GRIB"
+_ZIP = b"PK\3\4"
 _TIFF = b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"
 _MAX_PAGES = 10_000
 _LERC = 34887  # TIFF compression
@@ -96,7 +99,9 @@ def open_independently(
     head = source.read(0, min(4, source.size))
     engine, options = _engine_for(url, head)
     target: Any = SourceFile(source) if path is None else str(path)
-    if head not in _CLASSIC and not storage.may_open("file:///"):
+    if head == _ZIP:
+        target = ZipStore(target, mode="r")
+    elif head not in _CLASSIC and not storage.may_open("file:///"):
         _check_alone(source, path, url)
     try:
         # An engine given by its class, not by name: xarray then loads no other plugin.
@@ -105,8 +110,9 @@ def open_independently(
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         name = engine.__name__.removesuffix("BackendEntrypoint")
+        which = "" if head == _ZIP else "; netCDF and HDF5 files can be compared"
         raise MalformedFileError(
-            f"'{url}' cannot be opened by xarray's {name} engine: {error}; netCDF and HDF5 files can be compared",
+            f"'{url}' cannot be opened by xarray's {name} engine: {error}{which}",
             url=url,
         ) from error
     with dataset:
@@ -135,6 +141,10 @@ def _check_alone(source: Source, path: Path | None, url: str) -> None:
 def _engine_for(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callable[[str | None], dict[str, Any]]]:
     """Return the engine for a file that begins with some bytes, and a function from a group to the engine's options."""
     is_local = local_path(url) is not None
+    if head == _ZIP:
+        if not is_local:
+            raise _not_compared(f"'{url}' is a zip that is not a local file, and zarr opens only these here")
+        return ZarrBackendEntrypoint, lambda group: {"group": group, "consolidated": False}
     if head.startswith(b"CDF"):
         if is_local and find_spec("netCDF4"):
             return NetCDF4BackendEntrypoint, lambda group: {"group": group}
