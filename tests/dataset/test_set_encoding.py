@@ -225,6 +225,15 @@ def test_set_encoding_of_a_tree_takes_paths(tmp_path):
     assert tree.virtual.open()["g/a"].values[0].tolist() == [0.5, 1, -4.5]
 
 
+def test_an_error_in_a_tree_names_the_group(tmp_path):
+    vds = vs.open_virtual_dataset(write(tmp_path / "a.nc", "i2", scale_factor=0.5))
+    tree = xr.DataTree.from_dict({"/f": vds, "/g": vds})
+    with pytest.raises(KeyError, match=r"no variable 'b'(.|\n)*in the group '/g'"):
+        tree.virtual.set_encoding({"f/a": {"scale_factor": 2.0}, "g/b": {"scale_factor": 2.0}})
+    with pytest.raises(KeyError, match=r"(.|\n)*in the group '/g'"):
+        tree.virtual.load(["g/b"])
+
+
 def test_what_is_no_attribute_of_stored_numbers_is_refused(tmp_path):
     vds = vs.open_virtual_dataset(write(tmp_path / "a.nc", "i2"))
     with pytest.raises(ValueError, match=r"\['dtype'\] of variable 'a' do not"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
@@ -196,7 +197,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         wanted = dict.fromkeys([names] if isinstance(names, str) else names)
         groups = self._groups()
         for path, its in self._by_group(wanted).items():
-            groups[path] = VirtualAccessor(groups[path]).load(its, storage=storage)
+            with _in_group(path):
+                groups[path] = VirtualAccessor(groups[path]).load(its, storage=storage)
         return self._changed(groups)
 
     def to_group(self) -> ManifestGroup:
@@ -263,7 +265,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         """
         groups = self._groups()
         for path, its in self._by_group(encodings).items():
-            groups[path] = VirtualAccessor(groups[path]).set_encoding(its)
+            with _in_group(path):
+                groups[path] = VirtualAccessor(groups[path]).set_encoding(its)
         return self._changed(groups)
 
     def reindex(
@@ -324,9 +327,10 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         for path, node in nodes.items():
             its = {dim: x for dim, x in labels.items() if dim in node.dims}
             if its:
-                changed = VirtualAccessor(node).reindex(
-                    its, fill_value=fills.get(path), method=method, tolerance=tolerance
-                )
+                with _in_group(path):
+                    changed = VirtualAccessor(node).reindex(
+                        its, fill_value=fills.get(path), method=method, tolerance=tolerance
+                    )
                 groups[path] = changed.drop_vars(node.variables.keys() - groups[path].variables.keys())
         return self._changed(groups)
 
@@ -393,7 +397,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         """
         groups = self._groups()
         ((path, (leaf,)),) = self._by_group({name: None}).items()
-        groups[path] = VirtualAccessor(groups[path]).write(leaf, region, values, to=to, raw=raw, storage=storage)
+        with _in_group(path):
+            groups[path] = VirtualAccessor(groups[path]).write(leaf, region, values, to=to, raw=raw, storage=storage)
         return self._changed(groups)
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.DataTree:
@@ -445,6 +450,17 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
 
     def __repr__(self) -> str:
         return f"<virtual: tree of {counted(sum(1 for _ in self._tree.subtree), 'group')}>"
+
+
+@contextmanager
+def _in_group(path: str) -> Iterator[None]:
+    """Add a note with the path of a group to errors, which name only variables of the group."""
+    try:
+        yield
+    except Exception as error:
+        if path:
+            error.add_note(f"This is in the group '/{path}' of the tree")
+        raise
 
 
 def _path(key: str) -> str:
