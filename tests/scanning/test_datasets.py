@@ -62,6 +62,11 @@ def test_an_unknown_word_is_an_error(paths, option):
         vs.scan(paths).datasets(**{option: "inlin"})
 
 
+def test_nothing_becomes_inline_after_a_scan(paths):
+    with pytest.raises(ValueError, match=r"unsupported='inline'; after a scan .* inline_limit= of vs\.scan"):
+        vs.scan(paths).datasets(unsupported="inline")
+
+
 def test_options_are_those_of_opening_a_file(paths):
     """A group below the root needs a tree, "raise" inlines nothing, and a word for the limit is read."""
     options = vs.readers.ReadOptions.from_options(group="/a/", drop_variables="x", inline_limit="1 KiB")

@@ -422,7 +422,7 @@ def test_a_store_is_read_only():
     ):
         with pytest.raises(ValueError, match="read-only"):
             change()
-    assert store.with_read_only(True) == store
+    assert store.with_read_only() == store.with_read_only(True) == store
     assert names(store, "") == ["zarr.json"]
 
 

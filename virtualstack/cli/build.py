@@ -224,7 +224,9 @@ def _scan(urls: Sequence[str], options: argparse.Namespace) -> ScanResult:
 def _open_all(found: ScanResult, options: argparse.Namespace) -> list[xr.Dataset]:
     """Open the scanned files as one dataset each, or as one of all if they are parts of one index."""
     datasets = found.datasets(
-        unpack=options.unpack == "all", unsupported=options.unsupported, on_error=options.on_error
+        unpack=options.unpack == "all",
+        unsupported="skip" if options.unsupported == "skip" else "raise",  # the scan has inlined values
+        on_error=options.on_error,
     )
     for dataset in datasets:
         if not dataset.variables:

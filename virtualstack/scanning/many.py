@@ -10,14 +10,14 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from threading import TIMEOUT_MAX
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import pandas as pd
 import xarray as xr
 
 from virtualstack.dataset.opening import OnError, Opening, account_for, are_parts_of_one, open_groups
 from virtualstack.errors import StorageError, VirtualStackError
-from virtualstack.formats.base import Reader, ReadOptions, Unsupported, check_unsupported
+from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import split_url
 from virtualstack.manifests import ManifestGroup
@@ -124,7 +124,7 @@ class ScanResult(Sequence[ManifestGroup]):
         loadable_variables: str | Iterable[str] | None = None,
         decode_times: bool | None = None,
         unpack: bool = False,
-        unsupported: Unsupported = "inline",
+        unsupported: Literal["raise", "skip"] = "raise",
         on_error: OnError = "raise",
     ) -> list[xr.Dataset]:
         """Open the groups as virtual datasets, which :func:`virtualstack.combine_datasets` joins.
@@ -144,8 +144,8 @@ class ScanResult(Sequence[ManifestGroup]):
             offset, and times.
         unsupported
             Treatment of variables that the reader refused: it found no byte ranges for them, and their values did not
-            fit in ``inline_limit`` of the scan or cannot be INLINE. ``"skip"`` leaves them out with a warning. Both
-            ``"inline"`` and ``"raise"`` raise `UnsupportedFeatureError`, because nothing is inlined after the scan.
+            fit in ``inline_limit`` of the scan or cannot be INLINE. ``"raise"`` raises `UnsupportedFeatureError`, and
+            ``"skip"`` leaves them out with a warning.
         on_error
             Treatment of a group that cannot be opened: ``"raise"`` raises its error, and ``"skip"`` leaves it out with
             a warning that names it.
@@ -175,19 +175,24 @@ class ScanResult(Sequence[ManifestGroup]):
         >>> vs.combine_datasets(found.datasets()).sizes["time"]
         2
         """
-        check_unsupported(unsupported)
+        if unsupported not in ("raise", "skip"):
+            raise ValueError(
+                f"unsupported={unsupported!r}; after a scan it must be 'raise' or 'skip'. The scan itself makes values "
+                "INLINE, up to inline_limit= of vs.scan(..., options=vs.readers.ReadOptions(...))"
+            )
         _check_on_error(on_error)
+        scanned: Unsupported = "inline" if self.options.inline_limit else "raise"
         opening = Opening(
             options=self.options,
             storage=self.storage,
-            unsupported=unsupported,
+            unsupported="skip" if unsupported == "skip" else scanned,
             decode_times=decode_times,
             unpack=unpack,
         )
 
         def open_node(root: ManifestGroup) -> xr.Dataset:
             node = opening.node(root)
-            account_for(node, unsupported, with_children=False)
+            account_for(node, opening.unsupported, with_children=False)
             return opening.dataset(node, loadable_variables=loadable_variables)
 
         found, _, errors = open_groups(self, self.urls, open_node, opening, self.reader, on_error=on_error)

@@ -110,8 +110,8 @@ class ManifestStore(Store):
                     found[f"{path}/{name}".lstrip("/")] = reason
         return found
 
-    def with_read_only(self, read_only: bool = False) -> ManifestStore:
-        """Return a copy of the store if ``read_only`` is true. The default is false, as in zarr, and raises an error.
+    def with_read_only(self, read_only: bool = True) -> ManifestStore:
+        """Return a copy of the store, which is always read-only.
 
         Raises
         ------
