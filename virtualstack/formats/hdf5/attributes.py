@@ -6,11 +6,12 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.child.errors import LibraryError
 from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.child.records import Scale
 from virtualstack.formats.hdf5.datatypes import element_type, packed
@@ -25,7 +26,7 @@ __all__ = [
     "HIDDEN",
     "AttributeReader",
     "NoCounterpartError",
-    "UnreadAttributeError",
+    "collect_attributes",
     "decode_texts",
     "one_or_many",
 ]
@@ -61,8 +62,68 @@ class NoCounterpartError(Exception):
     """xarray has no counterpart of the values of an attribute; the message describes the values."""
 
 
-class UnreadAttributeError(Exception):
-    """An attribute cannot be read; the message states the reason."""
+class _Named(Protocol):
+    """An attribute of one of the views of a file."""
+
+    @property
+    def name(self) -> bytes:
+        """Name as the file stores it."""
+
+
+def collect_attributes[A: _Named](
+    stored: Sequence[A],
+    path: str,
+    references: Callable[[A], NDArray[np.uint64] | None],
+    value: Callable[[A], Any],
+    /,
+    *,
+    is_of_characters: bool = False,
+) -> Attributes:
+    """Return the attributes of an object, with notes on those that have no value in xarray.
+
+    Parameters
+    ----------
+    stored
+        All attributes of the object.
+    path
+        Path of the object.
+    references
+        Function that returns the addresses in an attribute of object references; ``None`` for other attributes.
+    value
+        Function that returns the value of an attribute, or raises `NoCounterpartError`, or another error if the
+        attribute is damaged.
+    is_of_characters
+        If true, the object is a dataset of strings of fixed length.
+    """
+    values: dict[str, Any] = {}
+    notes: list[Refusal] = []
+    addresses: dict[str, NDArray[np.uint64]] = {}
+    damaged: dict[str, str] = {}
+    for attribute in stored:
+        name = decode_text(attribute.name)
+        if name in HIDDEN:
+            continue
+        found = references(attribute)
+        if found is not None:
+            addresses[name] = found
+            continue
+        try:
+            values[name] = value(attribute)
+        except NoCounterpartError as error:
+            notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
+        except (StructureError, LibraryError) as error:
+            notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
+            damaged[name] = str(error)
+    if is_of_characters and isinstance(values.get("_FillValue"), str):
+        values["_FillValue"] = values["_FillValue"].encode()  # as netCDF4 does for the fill value of characters
+    return Attributes(values=values, notes=tuple(notes), references=addresses, damaged=damaged)
+
+
+def _references(attribute: AttributeMessage) -> NDArray[np.uint64] | None:
+    datatype, shape = attribute.datatype, attribute.space.shape
+    if datatype.variant != "object" or datatype.size != _ADDRESS.itemsize or shape is None:
+        return None
+    return np.frombuffer(attribute.data, _ADDRESS, math.prod(shape))
 
 
 class AttributeReader:
@@ -102,33 +163,12 @@ class AttributeReader:
         is_of_characters
             If true, the object is a dataset of strings of fixed length.
         """
-        values: dict[str, Any] = {}
-        notes: list[Refusal] = []
-        references: dict[str, NDArray[np.uint64]] = {}
-        damaged: dict[str, str] = {}
-        for attribute in stored:
-            name = decode_text(attribute.name)
-            if name in HIDDEN:
-                continue
-            datatype, shape = attribute.datatype, attribute.space.shape
-            if datatype.variant == "object" and datatype.size == _ADDRESS.itemsize and shape is not None:
-                references[name] = np.frombuffer(attribute.data, _ADDRESS, math.prod(shape))
-                continue
-            try:
-                value = self._value(attribute)
-                if value is None:
-                    value = ask_library(attribute.name)
-            except NoCounterpartError as error:
-                notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
-            except (UnreadAttributeError, StructureError) as error:
-                reason = f"the attribute cannot be read: {error}"
-                notes.append(Refusal(path=f"{path}@{name}", reason=reason, kind="noted"))
-                damaged[name] = str(error)
-            else:
-                if name == "_FillValue" and isinstance(value, str) and is_of_characters:
-                    value = value.encode()  # netCDF4 returns bytes for the fill value of characters
-                values[name] = value
-        return Attributes(values=values, notes=tuple(notes), references=references, damaged=damaged)
+
+        def value(attribute: AttributeMessage) -> Any:
+            found = self._value(attribute)
+            return ask_library(attribute.name) if found is None else found
+
+        return collect_attributes(stored, path, _references, value, is_of_characters=is_of_characters)
 
     def _value(self, attribute: AttributeMessage) -> Any:
         """Return the value of an attribute; ``None`` if only the HDF5 library can decode it."""

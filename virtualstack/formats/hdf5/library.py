@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import InChild, run_in_child
 from virtualstack.formats.hdf5.attributes import (
-    HIDDEN,
     NoCounterpartError,
-    UnreadAttributeError,
+    collect_attributes,
     decode_texts,
     one_or_many,
 )
@@ -337,15 +336,12 @@ class Library:
 
         Raises
         ------
-        UnreadAttributeError
+        LibraryError
             The library cannot read the attribute.
         NoCounterpartError
             xarray has no counterpart of the value.
         """
-        try:
-            return _value(self._ask("attribute", raw_path, name))
-        except LibraryError as error:
-            raise UnreadAttributeError(str(error)) from error
+        return _value(self._ask("attribute", raw_path, name))
 
     def scale(self, raw_path: bytes, /) -> Scale:
         """Return the dimension scale that the attributes of a dataset describe; an empty one if it cannot be read."""
@@ -429,29 +425,10 @@ def _is_read_by_netcdf(datatype: bytes) -> bool:
 
 
 def _attributes(found: Sequence[FoundAttribute], path: str, *, is_of_characters: bool = False) -> Attributes:
-    values: dict[str, Any] = {}
-    notes: list[Refusal] = []
-    references: dict[str, NDArray[np.uint64]] = {}
-    damaged: dict[str, str] = {}
-    for attribute in found:
-        name = decode_text(attribute.name)
-        if name in HIDDEN:
-            continue
-        if attribute.kind == "references":
-            references[name] = attribute.value
-            continue
-        try:
-            value = _value(attribute)
-        except NoCounterpartError as error:
-            notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
-        except LibraryError as error:
-            notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
-            damaged[name] = str(error)
-        else:
-            if name == "_FillValue" and isinstance(value, str) and is_of_characters:
-                value = value.encode()  # netCDF4 returns bytes for the fill value of characters
-            values[name] = value
-    return Attributes(values=values, notes=tuple(notes), references=references, damaged=damaged)
+    def references(attribute: FoundAttribute) -> Any:
+        return attribute.value if attribute.kind == "references" else None
+
+    return collect_attributes(found, path, references, _value, is_of_characters=is_of_characters)
 
 
 def _value(attribute: FoundAttribute) -> Any:
