@@ -70,7 +70,7 @@ def test_any_pieces_in_any_order(tmp_path, url):
 
 def test_other_steps_are_refused_unless_told(tmp_path, url):
     """By default labels of other dimensions are the store's, and the error names what to do."""
-    with pytest.raises(CombineError, match=r"'step' differs.*join='outer' adds labels"):
+    with pytest.raises(CombineError, match=r"'step' differs.*join='outer' adds them"):
         vs.Repository.open(url).update(piece(tmp_path, 1, [6]), dim="time")
     with pytest.raises(CombineError, match=r"has no label of 'step'.*join='outer' to add its labels"):
         vs.Repository.open(url).update(piece(tmp_path, 1, [9]), dim="time", join="left")

@@ -20,13 +20,24 @@ from virtualstack.manifests import ChunkAxis, ManifestArray, ManifestGroup, othe
 from virtualstack.manifests.indexing import refine
 from virtualstack.storage import Storage
 
-__all__ = ["TEXT", "Fitting", "check_presence", "cut_like", "fitted", "joint_dtype", "lacking", "load_part"]
+__all__ = [
+    "LABELS_REMEDY",
+    "TEXT",
+    "Fitting",
+    "check_presence",
+    "cut_like",
+    "fitted",
+    "joint_dtype",
+    "lacking",
+    "load_part",
+]
 
 TEXT = "OSTU"
-_REMEDY = (
+LABELS_REMEDY = (
     "give it the store's labels with assign_coords if they mean the same. join='left' leaves out labels that "
-    "the store does not have, and fills the others with missing values"
+    "the store does not have"
 )
+"""Remedy for labels that differ from those of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +80,9 @@ class Fitting:
             raise ValueError(
                 f"combine_options has {unknown}; the known ones are ['combine_attrs', 'compat', 'fill_value'] here"
             )
-        rules = replace(Rules.from_options(options=options), remedy=_REMEDY)
+        rules = replace(
+            Rules.from_options(options=options), remedy=f"{LABELS_REMEDY}, and fills the others with missing values"
+        )
         return cls(join=join, rules=rules, storage=storage)  # type: ignore[arg-type]
 
     def with_remedy(self, remedy: str, /) -> Fitting:

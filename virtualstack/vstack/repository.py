@@ -8,7 +8,7 @@ from types import EllipsisType
 from typing import Any, Literal
 
 from virtualstack.combine.addition import Addition
-from virtualstack.combine.fitting import Fitting
+from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.location import absolute_url
@@ -21,11 +21,6 @@ from virtualstack.vstack.reader import At, open_snapshot
 from virtualstack.vstack.save import save
 
 __all__ = ["Repository"]
-
-_JOIN_REMEDY = (
-    "give it the store's labels with assign_coords where they mean the same; join='outer' adds labels that the store "
-    "lacks, join='left' leaves them out, and both leave what the file does not have as it is"
-)
 
 
 class Repository(Maintenance):
@@ -424,7 +419,10 @@ class Repository(Maintenance):
         array([1., 7., 3.])
         """
         storage = self.objects.storage
-        fitting = Fitting.from_options(join=join, options=combine_options, storage=storage).with_remedy(_JOIN_REMEDY)
+        fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
+        fitting = fitting.with_remedy(
+            f"{LABELS_REMEDY}, and join='outer' adds them. Both leave what the file does not have as it is"
+        )
         check_prefer(prefer)
         store = self._stored
         groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups))
