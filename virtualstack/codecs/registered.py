@@ -32,7 +32,6 @@ __all__ = ["Spec", "Step", "numcodecs_step", "registered_step"]
 _EXTRAS = {
     "imagecodecs": "hdf5",
     "numcodecs.imagecodecs": "hdf5",
-    "numcodecs.grib": "kerchunk",
     "numcodecs.FITS": "kerchunk",
     "numcodecs.fill_hdf_strings": "kerchunk",
     "numcodecs.record_member": "kerchunk",
