@@ -46,9 +46,9 @@ def combine_datasets(
     join
         Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
         ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
-        a dataset lacks are ABSENT: their data should exist, but have no source, and read as missing. With ``"outer"``,
-        variables that a dataset lacks, and places without a dataset, are ABSENT, too. See
-        docs/explanation/chunk-states.md.
+        a dataset lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a dataset
+        lacks, and places without a dataset, are ABSENT: their data should exist, but have no source. Both states are
+        explained in docs/explanation/chunk-states.md.
     tolerance
         Coordinates that differ by at most this count as equal; so do other floats that must be the same. The values of
         the first dataset are used. It is a number, or a timedelta for dates.

@@ -69,8 +69,9 @@ def open_virtual_mfdataset(
     join
         Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
         ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
-        a file lacks are ABSENT: their data should exist, but have no source, and read as missing. With ``"outer"``,
-        variables that a file lacks, and places without a file, are ABSENT, too. See docs/explanation/chunk-states.md.
+        a file lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a file lacks,
+        and places without a file, are ABSENT: their data should exist, but have no source. Both states are explained in
+        docs/explanation/chunk-states.md.
     tolerance
         Coordinates that differ by at most this count as equal; so do other floats that must be the same in all files.
         The values of the first file are used. It is a number, or a timedelta for dates.
@@ -273,8 +274,9 @@ def open_virtual_mfdatatree(
     join
         Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
         ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
-        a file lacks are ABSENT: their data should exist, but have no source, and read as missing. With ``"outer"``,
-        variables that a file lacks, and places without a file, are ABSENT, too. See docs/explanation/chunk-states.md.
+        a file lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a file lacks,
+        and places without a file, are ABSENT: their data should exist, but have no source. Both states are explained in
+        docs/explanation/chunk-states.md.
     tolerance
         Coordinates that differ by at most this count as equal; so do other floats that must be the same in all files.
         The values of the first file are used. It is a number, or a timedelta for dates.

@@ -24,7 +24,7 @@ from virtualstack.combine.labels import common_labels, distinct_labels
 from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import declared_dataset, virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ABSENT, EMPTY, ManifestArray, reindex
+from virtualstack.manifests import EMPTY, ManifestArray, reindex
 
 __all__ = ["ReindexTarget", "align", "reindex_dataset", "reindex_part", "reindex_variable"]
 
@@ -124,8 +124,11 @@ def _of_loaded(fill_value: Any, loaded: xr.Dataset) -> Any:
     return {name: value for name, value in fill_value.items() if name in loaded.variables}
 
 
-def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules, /) -> Part:
-    """Return a part with other labels along some of its dimensions; elements at labels that it lacks are ABSENT."""
+def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules, /, *, code: int = EMPTY) -> Part:
+    """Return a part with other labels along some of its dimensions.
+
+    ``code`` is the state of elements at labels that the part lacks: EMPTY or ABSENT.
+    """
     changed = {}
     indexes = dict(part.indexes)
     moved = {dim: target for dim, target in targets.items() if not target.is_identity}
@@ -134,7 +137,7 @@ def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules,
             indexes[name] = targets[name].index
             changed[name] = over_index(name, indexes[name], variable)
         elif any(dim in moved for dim in variable.dims):
-            changed[name] = reindex_variable(name, variable, moved, rules.fill(name), code=ABSENT)
+            changed[name] = reindex_variable(name, variable, moved, rules.fill(name), code=code)
     sizes = {dim: len(targets[dim].positions) if dim in targets else n for dim, n in part.sizes.items()}
     absent = absent_moved(part.absent, {dim: target.positions for dim, target in moved.items()})
     return replace(part, variables={**part.variables, **changed}, sizes=sizes, indexes=indexes, absent=absent)
@@ -188,7 +191,7 @@ _MAX_PIECES = 1 << 26
 """Largest number of pieces of chunks along a dimension: 2.1 GB of memory, and as much again during the join."""
 
 
-def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None] = ()) -> list[Part]:
+def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None] = (), code: int = EMPTY) -> list[Part]:
     """Return all parts with the same labels; parts without a dimension keep their own.
 
     Dimensions that fewer than two parts have labels of are skipped. Their lengths are compared when variables are
@@ -202,6 +205,8 @@ def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None]
         Rules with ``join`` and ``tolerance``.
     but
         Dimensions that the parts are joined along.
+    code
+        State of elements at labels that a part lacks: EMPTY or ABSENT.
 
     Raises
     ------
@@ -213,11 +218,11 @@ def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None]
     for dim in dict.fromkeys(name for part in parts for name in part.sizes if name not in but):
         having = [i for i, part in enumerate(aligned) if dim in part.indexes]
         if len(having) > 1:
-            _align_along(aligned, having, dim, rules)
+            _align_along(aligned, having, dim, rules, code)
     return aligned
 
 
-def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rules) -> None:
+def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rules, code: int) -> None:
     """Replace the parts that have labels of a dimension by aligned ones."""
     members = [parts[i] for i in having]
     indexes = [part.indexes[dim].index for part in members]
@@ -235,7 +240,7 @@ def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rule
         moved[i] = targets[number]
     _check_pieces(dim, [(parts[i], target) for i, target in moved.items()])
     for i, its in moved.items():
-        parts[i] = reindex_part(parts[i], {dim: its}, rules)
+        parts[i] = reindex_part(parts[i], {dim: its}, rules, code=code)
 
 
 def _check_pieces(dim: str, moved: Sequence[tuple[Part, ReindexTarget]]) -> None:

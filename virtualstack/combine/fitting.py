@@ -16,7 +16,7 @@ from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable
 from virtualstack.errors import ChunkAlignmentError, CombineError
-from virtualstack.manifests import ChunkAxis, ManifestArray, ManifestGroup, other_meaning
+from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, other_meaning
 from virtualstack.manifests.indexing import refine
 from virtualstack.storage import Storage
 
@@ -238,7 +238,7 @@ def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -
                     left_url=stored.source,
                     right_url=part.source,
                 )
-    return align([stored, part], replace(fitting.rules, join="left"), but=but)[1]
+    return align([stored, part], replace(fitting.rules, join="left"), but=but, code=ABSENT)[1]
 
 
 # -- chunk lines ----------------------------------------------------------------------------------------------
