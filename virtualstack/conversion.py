@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from virtualstack.dataset.opening import account_for
 from virtualstack.errors import WriterError
@@ -13,6 +13,7 @@ from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.kerchunk.writer import SUFFIXES as REFERENCES
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.manifests import ManifestGroup
+from virtualstack.reading.nameless import inline_nameless
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.listing import found_url
@@ -31,7 +32,7 @@ SUFFIXES = (STORE, ICECHUNK, *REFERENCES)
 
 
 def convert(
-    source: str | os.PathLike[str],
+    source: Any,
     target: str | os.PathLike[str],
     /,
     *,
@@ -56,7 +57,8 @@ def convert(
     Parameters
     ----------
     source
-        Local path or URL of anything that a reader knows: references, a store, a repository or a file.
+        Local path or URL of anything that a reader knows: references, a store, a repository or a file. Or an object
+        that docs/how-to/what-opens.md lists.
     target
         Local path or URL that ends in ``.vstack``, in ``.icechunk``, or as ``vds.virtual.to_kerchunk`` takes it. If a
         store or repository exists there, the result becomes its newest snapshot; existing references are replaced.
@@ -112,8 +114,10 @@ def convert(
     suffix = _suffix(target)
     reached = Storage.from_option(storage)
     options = ReadOptions.from_options(drop_variables=drop_variables, inline_limit=inline_limit, allow=allow)
-    (group,) = scan([found_url(source)], reader=reader, storage=reached, options=options)
+    named = found_url(source) if isinstance(source, str | os.PathLike) else source
+    (group,) = scan([named], reader=reader, storage=reached, options=options)
     account_for(group, "skip" if unsupported == "skip" else "inline", with_children=True)
+    group = inline_nameless(group, storage=reached, inline_limit=inline_limit)
     if suffix == ICECHUNK:
         if relative:
             raise WriterError("Icechunk has no relative locations: leave out relative=True", feature="relative")

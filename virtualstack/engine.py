@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -488,11 +486,5 @@ def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[
 def _read_group(obj: Any, reader: str | Reader | None, opening: Opening) -> ManifestGroup:
     if isinstance(obj, ManifestGroup):
         return obj
-    if isinstance(obj, Mapping):
-        kerchunk = importlib.import_module("virtualstack.kerchunk.reader")
-        read: ManifestGroup = kerchunk.read_references(obj)
-        return read
-    if not isinstance(obj, str | os.PathLike):
-        raise ReaderError(f"engine='virtualstack' opens paths, URLs, references and groups, not {type(obj).__name__}")
     (root,) = scan([obj], reader=reader, storage=opening.storage, options=opening.options)
     return root

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import StorageError
 
 __all__ = [
+    "BYTES",
     "Access",
     "Fingerprint",
     "Location",
@@ -29,6 +30,9 @@ __all__ = [
     "split_url",
     "way_out",
 ]
+
+BYTES = "bytes://"
+"""Beginning of the URLs of bytes that only this process has, such as those of a BytesIO. No references name them."""
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 
@@ -208,7 +212,7 @@ def is_remote(url: str, /) -> bool:
     >>> is_remote("s3://bucket/a.nc"), is_remote("file:///data/a.nc")
     (True, False)
     """
-    return not url.startswith(("file://", "memory://"))
+    return not url.startswith(("file://", "memory://", BYTES))
 
 
 def join_url(base: str, relative: str, /) -> str:

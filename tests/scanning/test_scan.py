@@ -341,9 +341,11 @@ def test_numbers_of_numpy_are_numbers(files):
     assert len(vs.scan(files, retries=np.int64(1), timeout=np.float32(50), executor="threads")) == len(files)
 
 
-@pytest.mark.parametrize("odd", [None, 5, b"/a.nc", "", 1.5, ["/a.nc"], b"x" * 10**6], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("odd", [None, 5, "", 1.5, ["/a.nc"], {3, 4}], ids=lambda x: type(x).__name__)
 def test_what_is_no_url_fails_alone_and_is_named(files, odd):
-    with pytest.raises(StorageError, match=r"number 1 \(from 0\) of the URLs is not a URL or path: ") as caught:
+    with pytest.raises(
+        StorageError, match=r"number 1 \(from 0\) of the URLs (does not open|is not a URL or path): "
+    ) as caught:
         vs.scan([files[0], odd])
     assert repr(odd)[:99] in str(caught.value)
     result = vs.scan([files[0], odd, files[1]], on_error="skip")

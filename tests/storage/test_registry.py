@@ -92,11 +92,12 @@ def test_a_repr_has_no_secrets():
     )
 
 
-@pytest.mark.parametrize("url", ["ftp://host/x", "foo://x"])
+@pytest.mark.parametrize("url", ["bar://host/x", "foo://x"])
 def test_unknown_schemes(url):
     """The known ones are named."""
     with pytest.raises(
-        StorageError, match=f"no storage is known for '{url[:3]}://'; the known ones are file, memory, s3, .*https"
+        StorageError,
+        match=f"no storage is known for '{url[:3]}://'; the known ones are file, memory, .*https, .* fsspec: .*sftp",
     ):
         open_source(url)
     with pytest.raises(StorageError, match=r"For others give an fsspec filesystem"):

@@ -139,14 +139,15 @@ class Targets:
         from virtualstack.kerchunk.append import to_kerchunk
 
         group = self.to_group()
+        reached = _with_access(storage, group)
         return to_kerchunk(
-            group,
+            _named(group, reached, inline_limit),
             target,
             append_dim=append_dim,
             ordered=ordered,
             join=join,
             combine_options=combine_options,
-            storage=_with_access(storage, group),
+            storage=reached,
             allow=allow,
             relative=relative,
             fill_budget=fill_budget,
@@ -265,9 +266,10 @@ class Targets:
         from virtualstack.icechunk.repositories import save_icechunk
 
         made = self.to_group()
+        reached = _with_access(storage, made)
         write: Callable[..., Any] = save_icechunk if isinstance(store, str | os.PathLike) else to_icechunk
         write(
-            made,
+            _named(made, reached, inline_limit),
             store,
             path=group,
             mode=mode,
@@ -276,7 +278,7 @@ class Targets:
             ordered=ordered,
             join=join,
             combine_options=combine_options,
-            storage=_with_access(storage, made),
+            storage=reached,
             inline_limit=inline_limit,
             rewrite=rewrite,
             absent=absent,
@@ -388,10 +390,11 @@ class Targets:
         from virtualstack.vstack import save
 
         group = self.to_group()
+        reached = _with_access(storage, group)
         save(
-            group,
+            _named(group, reached),
             target,
-            storage=_with_access(storage, group),
+            storage=reached,
             allow=allow,
             mode=mode,
             append_dim=append_dim,
@@ -402,6 +405,13 @@ class Targets:
             message=message,
             relative=relative,
         )
+
+
+def _named(group: ManifestGroup, storage: Storage, inline_limit: int = 1 << 20) -> ManifestGroup:
+    """Return the group without chunks that references cannot name."""
+    from virtualstack.reading.nameless import inline_nameless
+
+    return inline_nameless(group, storage=storage, inline_limit=inline_limit)
 
 
 def _with_access(storage: StorageLike, group: ManifestGroup) -> Storage:

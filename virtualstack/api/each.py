@@ -12,11 +12,12 @@ import xarray as xr
 from virtualstack.combine import Nested, flatten, nest_like
 from virtualstack.dataset import declared_dataset
 from virtualstack.dataset.opening import OnError, Opening, account_for, open_groups, what_is_left_out
-from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.errors import CombineError, SourceNotFoundError, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.scanning import scan
-from virtualstack.storage import StorageLike
+from virtualstack.storage import Storage
+from virtualstack.storage.handles import Handle, find_handle, is_one, reach
 from virtualstack.storage.listing import find_urls
 from virtualstack.warning import warn
 
@@ -94,7 +95,9 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
     ReaderError, StorageError
         A source cannot be opened and ``on_error`` is "raise", or no source can be opened.
     """
-    nested = _expanded(urls, kind, opening.storage)
+    handles: list[Handle] = []
+    nested = _expanded(urls, kind, opening.storage, handles)
+    opening = replace(opening, storage=reach(handles, opening.storage))
     items: list[str | T] = list(flatten(cast(Nested[str | T], nested)))
     if not items:
         raise SourceNotFoundError("there are no files to open: the list of URLs is empty")
@@ -144,8 +147,10 @@ def _source(item: xr.Dataset | xr.DataTree) -> str | None:
     return (item if isinstance(item, xr.Dataset) else item.to_dataset()).encoding.get("source")
 
 
-def _expanded(urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: StorageLike) -> list[Any]:
-    """Return the URLs and open items in lists, with patterns replaced by their matches."""
+def _expanded(
+    urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: Storage, handles: list[Handle]
+) -> list[Any]:
+    """Return the URLs and open items in lists, with patterns replaced by their matches; handles are added to a list."""
     if isinstance(urls, str | os.PathLike):
         return find_urls([urls], storage=storage)
     if isinstance(urls, kind):
@@ -153,17 +158,15 @@ def _expanded(urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: 
     if isinstance(urls, xr.Dataset | xr.DataTree):
         other = "open_virtual_mfdatatree" if isinstance(urls, xr.DataTree) else "open_virtual_mfdataset"
         raise TypeError(f"a {type(urls).__name__} is not a {kind.__name__}. Use {other}")
-    if isinstance(urls, bytes | Mapping | xr.DataArray) or not isinstance(urls, Iterable):
-        raise StorageError(
-            f"{urls!r:.200} is not a path or URL, but of type '{type(urls).__name__}'. Give text, a "
-            "pathlib.Path, or a list of these"
-        )
+    if is_one(urls) or isinstance(urls, xr.DataArray) or not isinstance(urls, Iterable):
+        handles.append(find_handle(urls))
+        return [handles[-1].url]
     found: list[Any] = []
     for item in urls:
-        if isinstance(item, str | os.PathLike | xr.Dataset | xr.DataTree):
-            found += _expanded(item, kind, storage)
+        if is_one(item) or isinstance(item, xr.Dataset | xr.DataTree):
+            found += _expanded(item, kind, storage, handles)
         else:
-            found.append(_expanded(item, kind, storage))
+            found.append(_expanded(item, kind, storage, handles))
     return found
 
 

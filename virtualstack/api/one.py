@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import xarray as xr
 
 from virtualstack.dataset.opening import Opening, account_for
+from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, StorageLike
-from virtualstack.storage.listing import found_url
+from virtualstack.storage.listing import found_url, is_pattern
 
 __all__ = ["open_virtual_dataset", "open_virtual_datatree"]
 
 
 def open_virtual_dataset(
-    url: str | os.PathLike[str],
+    url: Any,
     /,
     *,
     reader: str | Reader | None = None,
@@ -41,7 +43,8 @@ def open_virtual_dataset(
     Parameters
     ----------
     url
-        Local path or URL of the file.
+        Local path or URL of the file, or an object: an open file, bytes, a dict of references, a store with a path.
+        docs/how-to/what-opens.md lists all of them.
     reader
         Name of a reader (see :func:`list_readers`), or a reader with options. By default the reader is detected.
     group
@@ -123,7 +126,7 @@ def open_virtual_dataset(
 
 
 def open_virtual_datatree(
-    url: str | os.PathLike[str],
+    url: Any,
     /,
     *,
     reader: str | Reader | None = None,
@@ -143,7 +146,8 @@ def open_virtual_datatree(
     Parameters
     ----------
     url
-        Local path or URL of the file.
+        Local path or URL of the file, or an object: an open file, bytes, a dict of references, a store with a path.
+        docs/how-to/what-opens.md lists all of them.
     reader
         Name of a reader (see :func:`list_readers`), or a reader with options. By default the reader is detected.
     group
@@ -218,6 +222,13 @@ def open_virtual_datatree(
     return opening.tree(node)
 
 
-def _read(url: str | os.PathLike[str], reader: str | Reader | None, opening: Opening) -> ManifestGroup:
-    (root,) = scan([found_url(url)], reader=reader, storage=opening.storage, options=opening.options)
+def _read(source: Any, reader: str | Reader | None, opening: Opening) -> ManifestGroup:
+    if isinstance(source, str | os.PathLike):
+        if is_pattern(source):
+            raise SourceNotFoundError(
+                f"'{source}' is a pattern, which may match many files: open them with open_virtual_mfdataset or "
+                "open_virtual_mfdatatree, or name one of them"
+            )
+        source = found_url(source)
+    (root,) = scan([source], reader=reader, storage=opening.storage, options=opening.options)
     return opening.node(root)

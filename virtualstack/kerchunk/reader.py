@@ -27,7 +27,7 @@ from virtualstack.kerchunk.parquet_table import ParquetTable, check_size, read_r
 from virtualstack.kerchunk.references import WHOLE, References, build_manifest, place_rows, with_sizes
 from virtualstack.kerchunk.table import ReferenceTable
 from virtualstack.kerchunk.text import load_json, split_text
-from virtualstack.location import Location, absolute_url, join_url
+from virtualstack.location import BYTES, Location, absolute_url, join_url
 from virtualstack.manifests import ENTRY, FIRST, ChunkManifest, Manifest, ManifestGroup, PagedManifest, Refusal
 from virtualstack.storage import Bytes, Source, Storage
 from virtualstack.storage.threads import concurrently
@@ -253,7 +253,8 @@ class Kerchunk:
             The references cannot be read.
         """
         url = url.rstrip("/")
-        base = url.rpartition("/")[0] + "/"
+        base = absolute_url(".") if url.startswith(BYTES) else url.rpartition("/")[0]
+        base += "/"
         zmetadata = None if ".json" in url.rpartition("/")[2] else _directory(url, storage)
         if zmetadata is None:
             source = storage.source(url)

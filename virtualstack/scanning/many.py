@@ -26,7 +26,8 @@ from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import DEFAULT_RETRIES, Job, Outcome, with_retries
 from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.storage.listing import found_url
+from virtualstack.storage.handles import Handle, find_handle, is_one, reach
+from virtualstack.storage.listing import find_urls
 from virtualstack.storage.threads import forget_frames
 from virtualstack.warning import warn
 
@@ -233,7 +234,7 @@ _MAX_CHARACTERS = 1000  # longest excerpt of a value in messages
 
 
 def scan(
-    urls: Iterable[str | os.PathLike[str]],
+    urls: Iterable[Any],
     /,
     *,
     reader: str | Reader | None = None,
@@ -254,7 +255,9 @@ def scan(
     Parameters
     ----------
     urls
-        URLs or local paths. ``file://`` URLs may be percent-encoded, as :meth:`pathlib.Path.as_uri` writes them.
+        URLs, local paths, patterns such as ``"data/*.nc"``, open files, and all other objects that
+        docs/how-to/what-opens.md lists. ``file://`` URLs may be percent-encoded, as :meth:`pathlib.Path.as_uri` writes
+        them.
     reader
         Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each
         source.
@@ -333,8 +336,9 @@ def scan(
         raise ValueError(f"timeout={timeout} is not a time to wait, in seconds")
     if cache == "":
         raise ValueError("cache='' is not a directory; give one, or None")
-    listed, bad = _absolute(urls, is_raising=on_error == "raise")
-    listed, store = Storage.from_option(storage).with_users(listed)
+    store = Storage.from_option(storage)
+    handles, bad = _find_handles(urls, store, is_raising=on_error == "raise")
+    listed, store = reach(handles, store).with_users([handle.url for handle in handles])
     options = options or ReadOptions()
     if isinstance(reader, str):
         reader = find_reader("", store, reader)
@@ -388,17 +392,20 @@ def _check_kinds(reader: object, retries: object, timeout: object, options: obje
         raise TypeError(f"options={options!r:.{_MAX_CHARACTERS}} are no ReadOptions")
 
 
-def _absolute(
-    urls: Iterable[str | os.PathLike[str]], *, is_raising: bool
-) -> tuple[list[str], list[tuple[str, Exception]]]:
-    """Return absolute URLs, and the names that cannot be URLs with their errors."""
-    if isinstance(urls, str | bytes | os.PathLike):
-        raise TypeError(f"scan() takes a list of URLs, not one: [{os.fspath(urls)!r}]")
-    listed: list[str] = []
+def _find_handles(
+    urls: Iterable[Any], storage: Storage, *, is_raising: bool
+) -> tuple[list[Handle], list[tuple[str, Exception]]]:
+    """Return what is listed as URLs, with patterns replaced by their matches, and what does not open with its error."""
+    if is_one(urls):
+        raise TypeError(f"scan() takes a list of URLs, not one: [{urls!r:.{_MAX_CHARACTERS}}]")
+    listed: list[Handle] = []
     bad: list[tuple[str, Exception]] = []
     for i, url in enumerate(urls):
         try:
-            listed.append(found_url(_checked(url, i)))
+            if isinstance(url, str | os.PathLike):
+                listed += map(Handle, find_urls([_checked(url, i)], storage=storage))
+            else:
+                listed.append(_handle(url, i))
         except StorageError as error:
             if is_raising:
                 raise
@@ -406,15 +413,22 @@ def _absolute(
     return listed, bad
 
 
-def _checked(url: object, position: int) -> str:
+def _handle(url: object, position: int) -> Handle:
+    try:
+        return find_handle(url)
+    except StorageError as error:
+        raise StorageError(f"number {position} (from 0) of the URLs does not open: {error}") from error
+
+
+def _checked(url: str | os.PathLike[str], position: int) -> str:
     """Return a URL or path as text.
 
     Raises
     ------
     StorageError
-        The item is not text or a path, or it is empty, which would be the working directory.
+        The item is empty, which would be the working directory, or a path of bytes.
     """
-    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    text = os.fspath(url)
     if not isinstance(text, str) or not text:
         raise StorageError(f"number {position} (from 0) of the URLs is not a URL or path: {url!r:.{_MAX_CHARACTERS}}")
     return text

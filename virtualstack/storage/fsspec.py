@@ -1,4 +1,4 @@
-"""Read and write through fsspec filesystems that a user passes as ``storage=``."""
+"""Read and write through fsspec filesystems, which a user passes or the scheme of a URL names."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NoReturn
 
+import fsspec
 import numpy as np
+from fsspec.core import url_to_fs
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.spec import AbstractFileSystem
 from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.location import Location
+from virtualstack.location import Location, split_url
 from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import UnlistableError, check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
-__all__ = ["FsspecSource", "FsspecTarget", "look_up", "open_source", "open_target"]
+__all__ = ["FsspecSource", "FsspecTarget", "check_scheme", "look_up", "open_source", "open_target"]
 
 _MIN_FILES_PER_LISTING = 4  # requests for one file each
 
@@ -35,10 +38,13 @@ class FsspecSource:
         The filesystem.
     location
         URL and size of the file, as found or as expected.
+    path
+        Path of the file in the filesystem.
     """
 
     filesystem: AbstractFileSystem = field(repr=False)
     location: Location
+    path: str
 
     @property
     def size(self) -> int:
@@ -58,10 +64,9 @@ class FsspecSource:
         got: list[Bytes] = [b""] * len(table)
         if filled:
             filesystem = _of_this_process(self.filesystem, url)
-            path = _path(filesystem, url)
             with _storage_errors(url):
                 answers = filesystem.cat_ranges(
-                    [path] * len(filled), [starts[n] for n in filled], [ends[n] for n in filled], on_error="return"
+                    [self.path] * len(filled), [starts[n] for n in filled], [ends[n] for n in filled], on_error="return"
                 )
             for n, answer in zip(filled, answers, strict=True):
                 if isinstance(answer, Exception):
@@ -177,34 +182,86 @@ class FsspecTarget:
         return _path(self._filesystem, self._url(key))
 
 
-def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Location | None, /) -> FsspecSource:
-    """Open a file of a filesystem; its version is requested first, as the bytes come without a version."""
-    backend = _of_this_process(backend, url)
+type Backend = AbstractFileSystem | Mapping[str, Any] | None
+"""A filesystem; or options of the filesystem that the scheme of a URL names."""
+
+
+def check_scheme(url: str, /) -> None:
+    """Raise an error if fsspec has no filesystem for the scheme of a URL, or if a package for it is not installed.
+
+    Raises
+    ------
+    StorageError
+        The scheme is not known. The message says what to install, or which schemes there are.
+    """
+    scheme = url.partition("://")[0]
+    if "::" in url:
+        raise StorageError(f"'{url}' is a chained URL, which does not open yet: give the URL of a file", url=url)
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        raise StorageError(f"'{url}': {error}, which fsspec needs for '{scheme}://'", url=url) from error
+    except ValueError as error:
+        raise StorageError(
+            f"'{url}': no storage is known for '{scheme}://'; the known ones are file, memory, s3, gs, az, abfs, http, "
+            f"https, and those of fsspec: {', '.join(sorted(fsspec.available_protocols()))}. For others give an fsspec "
+            "filesystem: storage={'scheme://': filesystem}",
+            url=url,
+        ) from error
+
+
+def _filesystem(url: str, backend: Backend) -> AbstractFileSystem:
+    if isinstance(backend, AbstractFileSystem):
+        return _of_this_process(backend, url)
     with _storage_errors(url):
-        info = backend.info(_path(backend, url))
+        try:
+            return url_to_fs(url, **(backend or {}))[0]
+        except (ImportError, TypeError) as error:
+            raise StorageError(
+                f"'{url}': its filesystem cannot be made: {error}. Give its options: "
+                f'storage={{"{split_url(url)[0]}": {{...}}}}',
+                url=url,
+            ) from error
+
+
+def _path_in(filesystem: AbstractFileSystem, url: str, prefix: str) -> str:
+    """Return the path of a URL in a filesystem; one of a folder serves what is under its prefix."""
+    if not isinstance(filesystem, DirFileSystem):
+        return _path(filesystem, url)
+    return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
+
+
+def open_source(url: str, backend: Backend, prefix: str, expected: Location | None, /) -> FsspecSource:
+    """Open a file of a filesystem; its version is requested first, as the bytes come without a version."""
+    filesystem = _filesystem(url, backend)
+    path = _path_in(filesystem, url, prefix)
+    with _storage_errors(url):
+        info = filesystem.info(path)
     if info.get("type") == "directory":
         raise DirectoryError.at(url)
     if info.get("size") is None:
         raise StorageError(f"'{url}': its server does not report its size. Download it first", url=url)
     found = _row_location(url, info)
     check_version(expected, found)
-    return FsspecSource(backend, found)
+    return FsspecSource(filesystem, found, path)
 
 
-def look_up(urls: Sequence[str], backend: AbstractFileSystem, prefix: str, /) -> list[Location | StorageError]:
+def look_up(urls: Sequence[str], backend: Backend, prefix: str, /) -> list[Location | StorageError]:
     """Return the current version of each URL, or an error; folders with several of the URLs are listed."""
-    backend = _of_this_process(backend, urls[0])
-    backend.invalidate_cache()
+    filesystem = _filesystem(urls[0], backend)
+    filesystem.invalidate_cache()
     found: dict[str, Location | StorageError] = {}
     folders: dict[str, list[str]] = {}
     for url in urls:
         folders.setdefault(url.rpartition("/")[0], []).append(url)
     listable = (
-        {} if _is_web(backend) else {x: each for x, each in folders.items() if len(each) >= _MIN_FILES_PER_LISTING}
+        {}
+        if _is_web(filesystem) or isinstance(filesystem, DirFileSystem)
+        else {x: each for x, each in folders.items() if len(each) >= _MIN_FILES_PER_LISTING}
     )
-    for listed in concurrently(lambda item: _listed(backend, *item), list(listable.items()), urls[:1]):
+    for listed in concurrently(lambda item: _listed(filesystem, *item), list(listable.items()), urls[:1]):
         found |= listed
-    ask = LimitedLookup(lambda url: open_source(url, backend, prefix, None).location)
+    ask = LimitedLookup(lambda url: open_source(url, filesystem, prefix, None).location)
     left = [url for url in dict.fromkeys(urls) if url not in found]
     found |= zip(left, concurrently(ask, left, urls[:1]), strict=True)
     return [found[url] for url in urls]
@@ -233,9 +290,15 @@ def _is_web(backend: AbstractFileSystem) -> bool:
     return "http" in ((protocol,) if isinstance(protocol, str) else protocol)
 
 
-def open_target(url: str, backend: AbstractFileSystem, prefix: str, /) -> FsspecTarget:
+def open_target(url: str, backend: Backend, prefix: str, /) -> FsspecTarget:
     """Return the target at a root URL; no request is made."""
-    return FsspecTarget(backend, url)
+    filesystem = _filesystem(url, backend)
+    if isinstance(filesystem, DirFileSystem):
+        raise StorageError(
+            f"'{url}': a DirFileSystem is only read. Give the filesystem of its folder to write or to list files",
+            url=url,
+        )
+    return FsspecTarget(filesystem, url)
 
 
 def _of_this_process(filesystem: AbstractFileSystem, url: str) -> AbstractFileSystem:

@@ -1,4 +1,4 @@
-"""Keep bytes in memory, as a source and as the process-wide ``memory://`` target."""
+"""Keep bytes in memory: as a source, as an object that travels with arrays, and as the ``memory://`` target."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceNotFoundError
+from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.source import ByteRange, Bytes, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 
-__all__ = ["MemorySource", "MemoryTarget", "look_up_memory", "open_memory"]
+__all__ = ["HeldBytes", "MemorySource", "MemoryTarget", "look_up_memory", "open_memory"]
 
 _OBJECTS: dict[str, bytes] = {}
 _LOCK = threading.Lock()
@@ -64,6 +64,53 @@ class MemorySource:
 
     def __repr__(self) -> str:
         return f"MemorySource('{self.url}', {self.size} bytes)"
+
+
+_MAX_PICKLED_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HeldBytes:
+    """The bytes of a file that has no URL, such as a BytesIO; arrays carry them along.
+
+    It pickles if it is small.
+
+    Parameters
+    ----------
+    url
+        URL of the file.
+    data
+        The whole file.
+    """
+
+    url: str
+    data: bytes
+
+    def open_source(self, url: str, expected: Location | None, /) -> MemorySource:
+        """Return the bytes as the source at their URL.
+
+        Raises
+        ------
+        SourceNotFoundError
+            The URL is another one.
+        """
+        if url != self.url:
+            raise SourceNotFoundError(f"there is nothing at '{url}', only the bytes at '{self.url}'", url=url)
+        source = MemorySource(self.data, url)
+        check_version(expected, source.location)
+        return source
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if len(self.data) > _MAX_PICKLED_BYTES:
+            raise StorageError(
+                f"{self!r} is not sent to other processes: it has more than {_MAX_PICKLED_BYTES >> 20} MiB. Write it "
+                "to a file or an object store, and open it there, or use threads",
+                url=self.url,
+            )
+        return type(self), (self.url, self.data)
+
+    def __repr__(self) -> str:
+        return f"HeldBytes('{self.url}', {len(self.data)} bytes)"
 
 
 @dataclass(frozen=True, slots=True)

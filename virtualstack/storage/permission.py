@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from virtualstack.errors import ForbiddenLocationError
-from virtualstack.location import absolute_url, are_plain, flaw, split_url, way_out
+from virtualstack.location import BYTES, absolute_url, are_plain, flaw, split_url, way_out
 from virtualstack.storage.hosts import MAX_HOSTS, is_host, resolve, why_not_public
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 
@@ -369,7 +369,7 @@ def _is_local(url: str) -> bool:
 
 
 def _is_near(url: str) -> bool:
-    return url.startswith((_FILE, "memory://"))
+    return url.startswith((_FILE, "memory://", BYTES))
 
 
 def _real(url: str) -> str:

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, cast
 from urllib.parse import unquote
@@ -14,16 +14,16 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ForbiddenLocationError, StorageError
-from virtualstack.location import Access, Location, MemberChecksums, absolute_url, split_url
+from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
+from virtualstack.location import BYTES, Access, Location, MemberChecksums, absolute_url, split_url
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
-from virtualstack.storage.memory import MemoryTarget, look_up_memory, open_memory
+from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.source import ByteRange, Bytes, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
 from virtualstack.storage.threads import forget_frames
 
-__all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source"]
+__all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "is_backend", "open_source"]
 
 _NAME_LENGTH_AT, _NAME_AT = 26, 30  # offsets in bytes within a local header
 
@@ -92,7 +92,6 @@ type Stale = Literal["error", "warn", "ignore"]
 
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
-_KNOWN = "file", "memory", *OBJECT_STORES, *WEB
 
 
 class Check(Protocol):
@@ -141,14 +140,16 @@ class Storage:
         Parameters
         ----------
         storage
-            ``None``; a mapping of URL prefix to a mapping of options, an obstore store or an fsspec filesystem; one
-            store or filesystem for every URL (a local one serves only local files); ``"earthdata"``, for NASA's
-            archives, or ``"planetary_computer"``; or a `Storage`.
+            ``None``; a mapping of URL prefix to a mapping of options, an obstore or obspec store or an fsspec filesystem;
+            one store or filesystem for every URL (a local one serves only local files); the ``ObjectStoreRegistry`` of
+            obspec-utils; ``"earthdata"``, for NASA's archives, or ``"planetary_computer"``; or a `Storage`.
         """
         if isinstance(storage, cls):
             return storage
         if storage is None:
             return cls()
+        if type(storage).__module__ == "obspec_utils.registry":
+            storage = dict(_registered(cast(Any, storage)))
         if isinstance(storage, Mapping):
             return cls(_sorted({_prefix(key): _backend(value, key) for key, value in storage.items()}))
         return cls((("", _backend(storage, "")),))
@@ -166,9 +167,11 @@ class Storage:
         url
             Absolute URL of the source that was opened.
         """
+        root = split_url(url)[0]
         entries = dict((*self.carried, *self.given))
+        entries = {x: each for x, each in entries.items() if not x.startswith(BYTES) or x == root}
         if "" in entries and _serves("", entries[""], url):
-            entries.setdefault(split_url(url)[0], entries.pop(""))
+            entries.setdefault(root, entries.pop(""))
         return Storage(_sorted(entries)) if entries else None
 
     def joined(self, others: Iterable[Access], /) -> Storage:
@@ -182,6 +185,10 @@ class Storage:
         """Return the same storage that also has the accesses that arrays carry along; see `access`."""
         found = [access for access in accesses if access is not None]
         return replace(self, carried=Storage(self.carried).joined(found).given) if found else self
+
+    def with_given(self, entries: Mapping[str, object], /) -> Self:
+        """Return the same storage with other backends of the call, by URL prefix."""
+        return replace(self, given=_sorted(entries))
 
     def once(self, url: str | os.PathLike[str], /) -> Self:
         """Return the same storage, but with one URL that is opened at most once.
@@ -316,12 +323,16 @@ class Storage:
     def _open(self, url: str, expected: Location | None) -> Source:
         self.check([url])
         prefix, backend = self.find(url)
+        if isinstance(backend, HeldBytes):
+            return backend.open_source(url, expected)
         if _is_default(backend):
             scheme = url.partition("://")[0]
             if scheme == "file":
                 return open_local(url, expected=expected)
             if scheme == "memory":
-                return open_memory(url, expected=expected)
+                backend = _memory_of_fsspec(url)
+                if backend is None:
+                    return open_memory(url, expected=expected)
         return cast(Source, _module(backend, url).open_source(url, backend, prefix, expected))
 
     def target(self, url: str | os.PathLike[str], /) -> Target:
@@ -359,6 +370,8 @@ class Storage:
         return [found[i] for i in range(len(urls))]
 
     def _look_up(self, urls: Sequence[str], backend: object | None, prefix: str) -> list[Location | StorageError]:
+        if isinstance(backend, HeldBytes):
+            return [_tried(lambda url: backend.open_source(url, None).location, url) for url in urls]
         if _is_default(backend):
             scheme = urls[0].partition("://")[0]
             if scheme in ("file", "memory"):
@@ -452,12 +465,46 @@ def _backend(value: object, prefix: str) -> object:
         return dict(value)
     if isinstance(value, str) and value in _WORDS:
         return dict(_WORDS[value])
-    if any(name.partition(".")[0] in ("obstore", "fsspec") for name in _lineage(value)):
+    if is_backend(value):
         return value
     raise TypeError(
-        f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}; "
-        f"give a mapping of options, an obstore store, an fsspec filesystem or one of the words {', '.join(_WORDS)}"
+        f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}; give a mapping of options, an obstore or "
+        f"obspec store, an fsspec filesystem or one of the words {', '.join(_WORDS)}"
     )
+
+
+def is_backend(value: object, /) -> bool:
+    """Return whether an object reaches sources: a store of obstore or obspec, or an fsspec filesystem."""
+    return isinstance(value, HeldBytes) or _kind(value) is not None
+
+
+def _kind(value: object) -> str | None:
+    """Return the module of this folder that reads from an object, or ``None`` if none does."""
+    libraries = {name.partition(".")[0] for name in _lineage(value)}
+    if "obstore" in libraries and "fsspec" not in libraries:
+        return "remote"
+    is_obspec = callable(getattr(value, "head", None)) and callable(getattr(value, "get_ranges", None))
+    return "fsspec" if "fsspec" in libraries else "obspec" if is_obspec else None
+
+
+def _registered(registry: Any) -> Iterator[tuple[str, object]]:
+    """Yield the URL prefixes and stores of a registry of obspec-utils."""
+    for root, entry in registry.map.items():
+        left = [(f"{root.scheme}://{root.netloc}/", entry)]
+        while left:
+            prefix, node = left.pop()
+            if node.store is not None:
+                yield prefix, node.store
+            left += [(f"{prefix}{name}/", child) for name, child in node.children.items()]
+
+
+def _memory_of_fsspec(url: str) -> object | None:
+    """Return the memory filesystem of fsspec if it has an object that was not written to `MemoryTarget`."""
+    fsspec = sys.modules.get("fsspec.implementations.memory")
+    if fsspec is None or isinstance(_tried(look_up_memory, url), Location):
+        return None
+    filesystem = fsspec.MemoryFileSystem()
+    return filesystem if filesystem.isfile(url) else None
 
 
 def _lineage(value: object) -> list[str]:
@@ -485,14 +532,14 @@ def _is_default(backend: object | None) -> bool:
 
 
 def _module(backend: object | None, url: str) -> Any:
-    if backend is not None and not isinstance(backend, Mapping):
-        kind = "remote" if any(name.partition(".")[0] == "obstore" for name in _lineage(backend)) else "fsspec"
-        return importlib.import_module(f"virtualstack.storage.{kind}")
+    if backend is not None and not isinstance(backend, Mapping | HeldBytes):
+        return importlib.import_module(f"virtualstack.storage.{_kind(backend)}")
     if url.partition("://")[0] in (*OBJECT_STORES, *WEB):
         return importlib.import_module("virtualstack.storage.remote")
-    scheme = url.partition("://")[0]
-    raise StorageError(
-        f"'{url}': no storage is known for '{scheme}://'; the known ones are {', '.join(_KNOWN)}. For others "
-        f"give an fsspec filesystem: storage={{'scheme://': filesystem}}",
-        url=url,
-    )
+    if url.startswith(BYTES):
+        raise SourceNotFoundError(
+            f"'{url}' names bytes of an object such as a BytesIO, which is not here: open it again", url=url
+        )
+    module = importlib.import_module("virtualstack.storage.fsspec")
+    module.check_scheme(url)
+    return module

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from virtualstack.scanning import scan
 from virtualstack.scanning.many import Progress
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage, StorageLike
+from virtualstack.storage.handles import is_one
 from virtualstack.storage.listing import find_urls, is_pattern
 from virtualstack.surveying.coordinate import CoordinateLine, read_line
 from virtualstack.surveying.facts import NONE, STRUCTURE, Facts, Periods, collect_facts, describe_fact, find_periods
@@ -343,13 +345,12 @@ class _Comparison:
         return pd.DataFrame(rows, columns=columns)
 
 
-def _expanded(
-    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], storage: StorageLike
-) -> list[str | os.PathLike[str]]:
+def _expanded(files: Any, storage: StorageLike) -> list[Any]:
     """Return files with patterns replaced by their matches. Other items are kept, so that each fails alone."""
-    found: list[str | os.PathLike[str]] = []
-    for file in [files] if isinstance(files, str | os.PathLike) else files:
-        found += find_urls([file], storage=storage) if is_pattern(file) else [file]
+    found: list[Any] = []
+    for file in [files] if is_one(files) else files:
+        is_some = isinstance(file, str | os.PathLike) and is_pattern(file)
+        found += find_urls([file], storage=storage) if is_some else [file]
     return found
 
 

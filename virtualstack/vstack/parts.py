@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import xarray as xr
 
@@ -13,15 +14,18 @@ from virtualstack.dataset.opening import account_for
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
+from virtualstack.reading.nameless import inline_nameless
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage
+from virtualstack.storage.handles import is_one
+from virtualstack.storage.listing import find_urls, is_pattern
 
 __all__ = ["PartLike", "groups_from", "with_coordinates"]
 
-type PartLike = xr.Dataset | xr.DataTree | str | os.PathLike[str]
-"""A virtual dataset or tree, or the URL of a file."""
+type PartLike = xr.Dataset | xr.DataTree | str | os.PathLike[str] | Any
+"""A virtual dataset or tree, the URL of a file, or another object that opens."""
 
-_ONE = xr.Dataset, xr.DataTree, str, os.PathLike
+_OPEN = xr.Dataset, xr.DataTree
 
 
 def groups_from(
@@ -40,14 +44,20 @@ def groups_from(
     ReaderError, StorageError
         A file cannot be described, or cannot be read.
     """
-    listed = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, _ONE) else [parts]
-    for x in listed:
-        if not isinstance(x, _ONE):
+    is_part = isinstance(parts, _OPEN) or is_one(parts) or not isinstance(parts, Iterable)
+    given: list[Any] = [parts] if is_part else list(cast(Iterable[Any], parts))
+    for x in given:
+        if not isinstance(x, _OPEN) and not is_one(x):
             raise TypeError(f"{x!r} is neither a virtual dataset or tree nor the URL of a file")
-    urls = [x for x in listed if isinstance(x, (str, os.PathLike))]
+    listed: list[Any] = []
+    for x in given:
+        is_some = isinstance(x, str | os.PathLike) and is_pattern(x)
+        listed += find_urls([x], storage=storage) if is_some else [x]
+    urls = [x for x in listed if not isinstance(x, _OPEN)]
     options = ReadOptions.from_options(is_tree=is_tree, allow=allow)
     scanned = iter(scan(urls, storage=storage, options=options) if urls else ())
-    return [_accounted(next(scanned)) if isinstance(x, (str, os.PathLike)) else x.virtual.to_group() for x in listed]
+    groups = [x.virtual.to_group() if isinstance(x, _OPEN) else _accounted(next(scanned)) for x in listed]
+    return [inline_nameless(group, storage=storage.with_access(*group.accesses())) for group in groups]
 
 
 def _accounted(group: ManifestGroup) -> ManifestGroup:

@@ -1,0 +1,98 @@
+"""Read through stores with the methods of obspec, such as the wrappers of obspec-utils, that a user passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.location import Location, split_url
+from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
+from virtualstack.storage.threads import LimitedLookup, concurrently
+
+__all__ = ["ObspecSource", "look_up", "open_source", "open_target"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObspecSource:
+    """An object of a store with the methods ``head`` and ``get_ranges``; it pickles if the store does.
+
+    Parameters
+    ----------
+    store
+        The store.
+    key
+        Path of the object in the store.
+    location
+        URL and version of the object.
+    """
+
+    store: Any = field(repr=False)
+    key: str
+    location: Location
+
+    @property
+    def size(self) -> int:
+        """The size of the whole source in bytes."""
+        return self.location.size or 0
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset``."""
+        return bytes(self.read_ranges([(offset, length)])[0])
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges with one call of the store."""
+        url = self.location.url
+        table = check_ranges(ranges, url=url, size=self.size)
+        filled = np.flatnonzero(table[:, 1])
+        got: list[Bytes] = [b""] * len(table)
+        if filled.size:
+            starts, lengths = table[filled, 0].tolist(), table[filled, 1].tolist()
+            try:
+                answers = self.store.get_ranges(self.key, starts=starts, lengths=lengths)
+            except Exception as error:  # noqa: BLE001 - stores of other packages may raise any error
+                _translate(error, url)
+            for n, answer in zip(filled.tolist(), answers, strict=True):
+                got[n] = memoryview(answer)
+        check_lengths(table[:, 1].tolist(), got, url=url)
+        return got
+
+
+def open_source(url: str, backend: Any, prefix: str, expected: Location | None, /) -> ObspecSource:
+    """Open an object of a store; its version is requested first."""
+    key = url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
+    try:
+        found = backend.head(key)
+    except Exception as error:  # noqa: BLE001 - stores of other packages may raise any error
+        _translate(error, url)
+    modified = found.get("last_modified")
+    location = Location(
+        url, int(found["size"]), found.get("e_tag"), None if modified is None else modified.timestamp() or None
+    )
+    check_version(expected, location)
+    return ObspecSource(backend, key, location)
+
+
+def look_up(urls: Sequence[str], backend: Any, prefix: str, /) -> list[Location | StorageError]:
+    """Return the current version of each URL, or an error; each is requested."""
+    ask = LimitedLookup(lambda url: open_source(url, backend, prefix, None).location)
+    return list(concurrently(ask, urls, urls[:1]))
+
+
+def open_target(url: str, backend: Any, prefix: str, /) -> NoReturn:
+    """Raise an error: obspec has no way of writing that these objects have in common."""
+    raise StorageError(
+        f"'{url}': the {type(backend).__name__} in storage= is only read. Give an obstore store, an fsspec filesystem "
+        "or options to write there or to list files",
+        url=url,
+    )
+
+
+def _translate(error: Exception, url: str) -> NoReturn:
+    if isinstance(error, FileNotFoundError):
+        raise SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url) from error
+    raise StorageError(f"'{url}' cannot be reached: {error!r}. Check the store in storage=", url=url) from error
