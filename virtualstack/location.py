@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import StorageError
 
 __all__ = [
+    "ARCHIVES",
     "BYTES",
     "Access",
     "Fingerprint",
@@ -27,12 +28,16 @@ __all__ = [
     "is_remote",
     "join_url",
     "local_path",
+    "outermost",
     "split_url",
     "way_out",
 ]
 
 BYTES = "bytes://"
 """Beginning of the URLs of bytes that only this process has, such as those of a BytesIO. No references name them."""
+
+ARCHIVES = "zip://", "tar://"
+"""Beginnings of chained URLs of members of archives, such as ``zip://a.nc::s3://bucket/x.zip``."""
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 
@@ -212,7 +217,18 @@ def is_remote(url: str, /) -> bool:
     >>> is_remote("s3://bucket/a.nc"), is_remote("file:///data/a.nc")
     (True, False)
     """
-    return not url.startswith(("file://", "memory://", BYTES))
+    return not outermost(url).startswith(("file://", "memory://", BYTES))
+
+
+def outermost(url: str, /) -> str:
+    """Return the URL of the file that a chained URL of members of archives is in; another URL is returned as it is.
+
+    >>> outermost("zip://a.nc::s3://bucket/x.zip"), outermost("s3://bucket/a.nc")
+    ('s3://bucket/x.zip', 's3://bucket/a.nc')
+    """
+    while url.startswith(ARCHIVES) and "::" in url:
+        url = url.partition("::")[2]
+    return url
 
 
 def join_url(base: str, relative: str, /) -> str:

@@ -1,8 +1,11 @@
 """Everything that people hold in their hands opens, with the values that xarray reads from the same bytes."""
 
 import io
+import json
 import pickle
 import re
+import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,8 @@ from upath import UPath
 
 import virtualstack as vs
 from tests.servers import RangeServer
-from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
+from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, WriterError
+from virtualstack.storage import Permission, Storage
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/what-opens.md"
 
@@ -180,6 +184,100 @@ def test_convert_and_repositories_take_objects(place, tmp_path):
     vs.Repository.open(tmp_path / "a.vstack").append(fsspec.open(tmp_path / "later.nc"), dim="time")
     with xr.open_dataset(tmp_path / "a.vstack", engine="virtualstack") as found:
         assert found.sizes["time"] == 100
+
+
+def archive(path: Path, name: str, data: bytes, *, is_stored: bool) -> Path:
+    """Write a zip or tar archive of two members."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED) as file:
+            file.writestr("other.txt", b"other")
+            file.writestr(name, data)
+    else:
+        with tarfile.open(path, "w" if is_stored else "w:gz") as tar:
+            for key, content in (("other.txt", b"other"), (name, data)):
+                info = tarfile.TarInfo(key)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.parametrize("is_web", [False, True])
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_members_of_archives_are_byte_ranges_if_they_are_stored(place, kind, is_stored, is_web):
+    """References name the archive; the values of compressed members are in the references."""
+    path = archive(place.path.with_name(f"days.{kind}"), "2020/day.nc", place.bytes, is_stored=is_stored)
+    outer = place.web.replace("day.nc", path.name) if is_web else str(path)
+    url = f"{kind}://2020/day.nc::{outer}"
+    forms = [url, UPath(url)] if kind == "tar" and not is_stored else [url, UPath(url), fsspec.open(url)]
+    for held in forms:
+        vds = vs.open_virtual_dataset(held, loadable_variables=["time"])
+        xr.testing.assert_identical(vds.virtual.open().load().drop_attrs(), place.expected)
+        refs = vds.virtual.to_kerchunk()["refs"]
+        urls = {x[0] for x in refs.values() if isinstance(x, list)}
+        assert urls == ({outer if is_web else f"file://{path}"} if is_stored else set())
+        with xr.open_dataset(refs, engine="virtualstack") as found:
+            xr.testing.assert_identical(found.load().drop_attrs(), place.expected)
+
+
+def test_archives_in_archives_and_references_in_archives(place, tmp_path):
+    inner = archive(tmp_path / "inner.zip", "day.nc", place.bytes, is_stored=True)
+    outer = archive(tmp_path / "outer.tar", "inner.zip", inner.read_bytes(), is_stored=True)
+    vds = vs.open_virtual_dataset(f"zip://day.nc::tar://inner.zip::{outer}", loadable_variables=[])
+    xr.testing.assert_identical(vds.virtual.open().load().drop_attrs(), place.expected)
+    urls = {x[0] for x in vds.virtual.to_kerchunk()["refs"].values() if isinstance(x, list)}
+    assert urls == {f"file://{outer}"}
+    text = json.dumps(place.references()).encode()
+    path = archive(tmp_path / "refs.zip", "refs.json", text, is_stored=False)
+    with xr.open_dataset(f"zip://refs.json::{path}", engine="virtualstack") as found:
+        xr.testing.assert_identical(found.load().drop_attrs(), place.expected)
+
+
+def test_a_password_before_an_archive_is_in_no_location(place, tmp_path):
+    path = archive(tmp_path / "days.zip", "day.nc", place.bytes, is_stored=False)
+    url = place.web.replace("http://", "http://me:secret@").replace("day.nc", path.name)
+    vds = vs.open_virtual_dataset(f"zip://day.nc::{url}", loadable_variables=[])
+    assert vds.encoding["source"] == f"zip://day.nc::{url.replace('me:secret@', '')}"
+    xr.testing.assert_identical(vds.virtual.open().load().drop_attrs(), place.expected)
+
+
+def test_caches_before_a_url_are_left_out(place):
+    vds = vs.open_virtual_dataset(f"simplecache::{place.web}", loadable_variables=[])
+    assert vds.encoding["source"] == place.web
+    xr.testing.assert_identical(vds.virtual.open().load().drop_attrs(), place.expected)
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("zip://none.nc::{zip}", "has no member 'none.nc'; it has 'other.txt', 'day.nc'"),
+        ("tar://none.nc::{tar}", "has no member 'none.nc'; it has 'other.txt', 'day.nc'"),
+        ("zip://day.nc::{tar}", "is not a zip archive, or is damaged"),
+        ("tar://day.nc::{zip}", "is not a tar archive, or is damaged"),
+        ("zip://day.nc::{packed}", "compressed, so that it has no byte ranges, .* unpack it first"),
+        ("zip://day.nc::/nowhere.zip", "no file at 'file:///nowhere.zip'"),
+        ("libarchive://day.nc::{zip}", "is a chained URL. Those of zip and tar archives open"),
+    ],
+)
+def test_an_archive_that_does_not_open_says_why(place, tmp_path, monkeypatch, url, what):
+    paths = {
+        "zip": archive(tmp_path / "a.zip", "day.nc", place.bytes, is_stored=True),
+        "tar": archive(tmp_path / "a.tar", "day.nc", place.bytes, is_stored=True),
+        "packed": archive(tmp_path / "packed.zip", "day.nc", place.bytes, is_stored=False),
+    }
+    monkeypatch.setattr("virtualstack.storage.chained._MAX_MEMBER_BYTES", 1000)
+    with pytest.raises(StorageError, match=what):
+        vs.open_virtual_dataset(url.format(**paths))
+
+
+def test_a_permission_judges_a_chained_url_by_the_file_that_it_is_in(place):
+    """A member of an archive at a forbidden place is refused as the archive is."""
+    storage = Storage().only(Permission.from_allow("https://8.8.8.8/x/"))
+    for url in ("zip://a.nc::http://10.0.0.1/x.zip", "zip://a.nc::tar://x.zip::file:///etc/x.tar"):
+        with pytest.raises(ForbiddenLocationError):
+            storage.source(url)
+        with pytest.raises(ForbiddenLocationError):
+            storage.check([url])
 
 
 def test_many_files_of_two_filesystems_are_each_read_by_their_own(tmp_path):

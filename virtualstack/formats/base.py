@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from virtualstack.errors import ReaderError
+from virtualstack.location import outermost
 from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Permission, Storage, read_allowed_urls
@@ -255,7 +256,7 @@ def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOpti
     ReaderError, StorageError
         The errors of `Reader.read`.
     """
-    storage = permitted(storage, url, (*options.allow, *getattr(reader, "places", ())))
+    storage = permitted(storage, outermost(url), (*options.allow, *getattr(reader, "places", ())))
     try:
         group = reader.read(url, storage, options)
     except ReaderError as error:

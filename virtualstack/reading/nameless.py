@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from virtualstack.errors import WriterError
-from virtualstack.location import BYTES
-from virtualstack.manifests import ManifestArray, ManifestGroup, inlined
-from virtualstack.reading.read import read_array
-from virtualstack.storage import StorageLike
+from dataclasses import replace
 
-__all__ = ["inline_nameless"]
+from virtualstack.errors import WriterError
+from virtualstack.location import ARCHIVES, BYTES
+from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, inlined
+from virtualstack.reading.read import read_array
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.chained import MemberSource
+
+__all__ = ["in_files", "inline_nameless"]
 
 
 def inline_nameless(
@@ -32,20 +35,48 @@ def inline_nameless(
     StorageError
         The chunks cannot be read.
     """
+    reached = Storage.from_option(storage)
 
     def change(array: ManifestArray) -> ManifestArray:
-        found = next((x.url for x in array.manifest.tables.locations if x.url.startswith(BYTES)), None)
+        array = _in_file(array, reached.with_access(array.access))
+        found = next((x.url for x in array.manifest.tables.locations if x.url.startswith((BYTES, *ARCHIVES))), None)
         if found is None:
             return array
         if array.nbytes > inline_limit:
             raise WriterError(
-                f"variable '{array.name}' has chunks in '{found}', which is an object of this process, such as a "
-                f"BytesIO: references cannot name it, and the {array.nbytes} bytes of the variable are more than the "
-                f"{inline_limit} that are written into references. Write the object to a file or an object store, and "
-                "open that",
+                f"variable '{array.name}' has chunks in '{found}', which references cannot name: an object of this "
+                f"process, such as a BytesIO, or a compressed member of an archive. The {array.nbytes} bytes of the "
+                f"variable are more than the {inline_limit} that are written into references. Write the object to a "
+                "file or an object store, or unpack the archive, and open that",
                 variable=array.name,
                 feature="bytes without a URL",
             )
         return inlined(array, read_array(array, (), storage))
 
     return group.map_arrays(change)
+
+
+def in_files(group: ManifestGroup, storage: Storage, /) -> ManifestGroup:
+    """Return a group whose chunks in stored members of archives are byte ranges of the archives.
+
+    Chunks in compressed members keep the chained URL of their member.
+
+    Raises
+    ------
+    StorageError
+        An archive cannot be read.
+    """
+    return group.map_arrays(lambda array: _in_file(array, storage))
+
+
+def _in_file(array: ManifestArray, storage: Storage) -> ManifestArray:
+    if not any(x.url.startswith(ARCHIVES) for x in array.manifest.tables.locations):
+        return array
+    manifest = array.in_memory()
+    entries, locations = manifest.entries.copy(), list(manifest.locations)
+    for row, location in enumerate(locations):
+        source = storage.source(location.url) if location.url.startswith(ARCHIVES) else None
+        if isinstance(source, MemberSource):
+            locations[row], offset = source.in_file()
+            entries["offset"][entries["location"] == FIRST + row] += offset
+    return replace(array, manifest=replace(manifest, entries=entries, locations=tuple(locations)))

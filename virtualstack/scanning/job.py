@@ -23,8 +23,9 @@ from numcodecs import zstd
 from virtualstack.errors import ReaderError, StorageError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions, read_permitted
 from virtualstack.formats.registry import find_reader
-from virtualstack.location import is_remote, split_url
+from virtualstack.location import ARCHIVES, is_remote, outermost, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays
+from virtualstack.reading.nameless import in_files
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.storage import Storage
 
@@ -93,7 +94,7 @@ def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Stor
 
     Stores and filesystems that a user made keep their own setting.
     """
-    roots = {split_url(url)[0]: url for url in urls if is_remote(url)}
+    roots = {split_url(url)[0]: url for url in map(outermost, urls) if is_remote(url)}
     given = dict(storage.given)
     for url in roots.values():
         prefix, backend = storage.find(url)
@@ -236,6 +237,8 @@ class Job:
     def _described(self, url: str, storage: Storage) -> ManifestGroup:
         reader = find_reader(url, storage, self.reader)
         group = _group(read_permitted(reader, url, storage, self.options), url)
+        if url.startswith(ARCHIVES):
+            group = in_files(group, storage)
         if not self.options.drop_variables:
             return group
         group = self.options.without_dropped(group)  # readers may drop variables themselves, to read less

@@ -19,7 +19,7 @@ from virtualstack.dataset.opening import OnError, Opening, account_for, are_part
 from virtualstack.errors import StorageError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
-from virtualstack.location import split_url
+from virtualstack.location import outermost, split_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import counted
 from virtualstack.scanning.cache import ScanCache
@@ -353,10 +353,11 @@ def scan(
     outcomes = _collect(job, listed, executor, show_progress() if progress is True else progress or None, on_error)
     found = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, ManifestGroup)}
     failed = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
-    roots = {split_url(listed[i])[0]: listed[i] for i in found} if store != Storage() else {}
+    root_of = [split_url(outermost(url))[0] for url in listed]
+    roots = {root_of[i]: listed[i] for i in found} if store != Storage() else {}
     accesses = {root: store.access(url) for root, url in roots.items()}
     if accesses:
-        found = {i: group.with_access(accesses[split_url(listed[i])[0]]) for i, group in found.items()}
+        found = {i: group.with_access(accesses[root_of[i]]) for i, group in found.items()}
     return ScanResult(
         tuple(found.values()),
         (*bad, *((listed[i], error) for i, error in failed.items())),

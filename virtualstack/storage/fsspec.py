@@ -196,7 +196,11 @@ def check_scheme(url: str, /) -> None:
     """
     scheme = url.partition("://")[0]
     if "::" in url:
-        raise StorageError(f"'{url}' is a chained URL, which does not open yet: give the URL of a file", url=url)
+        raise StorageError(
+            f"'{url}' is a chained URL. Those of zip and tar archives open (zip://a.nc::s3://bucket/x.zip), and caches "
+            "before a URL are left out: give the URL of a file",
+            url=url,
+        )
     try:
         fsspec.get_filesystem_class(scheme)
     except ImportError as error:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from virtualstack.errors import StorageError
-from virtualstack.location import BYTES, split_url
+from virtualstack.location import BYTES, outermost, split_url
 from virtualstack.storage.listing import found_url
 from virtualstack.storage.memory import HeldBytes
 from virtualstack.storage.registry import Storage, is_backend
@@ -93,9 +93,11 @@ def find_handle(obj: Any, /) -> Handle:
             return _of_filesystem(*obj)
         if is_backend(obj[0]):
             return _of_store(*obj)
+    if type(obj).__module__.startswith("upath."):
+        return _of_upath(obj)
     filesystem = getattr(obj, "fs", None)
     if _is_filesystem(filesystem):
-        return _of_upath(obj) if hasattr(obj, "storage_options") else _of_filesystem(filesystem, _path_in(obj))
+        return _of_filesystem(filesystem, _path_in(obj))
     if isinstance(obj, Mapping):
         return _held(_references(obj), "references.json")
     if callable(getattr(obj, "read", None)) and not isinstance(obj, io.TextIOBase):
@@ -123,7 +125,7 @@ def reach(handles: list[Handle], storage: Storage, /) -> Storage:
     for handle in own:
         entries.setdefault(handle.prefix, handle.backend)
     reached = storage.with_given(entries)
-    hidden = {x.url: x.backend for x in own if reached.find(x.url)[1] != x.backend}
+    hidden = {outermost(x.url): x.backend for x in own if reached.find(x.url)[1] != x.backend}
     return reached.with_given(entries | hidden) if hidden else reached
 
 
@@ -142,7 +144,8 @@ def _path_in(obj: Any) -> str:
 
 
 def _of_upath(path: Any) -> Handle:
-    if not path.storage_options:
+    is_chained = "::" in str(path) and not path.storage_options.get("target_options")
+    if is_chained or not path.storage_options:
         return Handle(found_url(str(path)))
     return _of_filesystem(path.fs, path.path)
 
@@ -153,6 +156,9 @@ def _of_filesystem(filesystem: Any, path: str) -> Handle:
         return _of_filesystem(filesystem.fs, filesystem._join(path))
     if _is_a(filesystem, "fsspec.implementations.cached", "CachingFileSystem"):
         return _of_filesystem(filesystem.fs, path)  # references name what is cached
+    if kind in ("ZipFileSystem", "TarFileSystem") and _is_reached(getattr(filesystem.of, "fs", None)):
+        outer = find_handle(filesystem.of)
+        return Handle(f"{kind[:3].lower()}://{path.strip('/')}::{outer.url}", outer.prefix, outer.backend)
     if _is_a(filesystem, "fsspec.implementations.local", "LocalFileSystem"):
         return Handle(found_url(filesystem._strip_protocol(path)))
     if _is_a(filesystem, "fsspec.implementations.reference", "ReferenceFileSystem"):

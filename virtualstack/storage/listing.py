@@ -9,12 +9,13 @@ from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.location import absolute_url, local_path
+from virtualstack.location import ARCHIVES, absolute_url, local_path
 from virtualstack.storage.folders import MAGIC, find_local, is_there, path_expression
 from virtualstack.storage.registry import Storage, StorageLike
 
 __all__ = ["find_urls", "found_url", "is_pattern", "natural_key"]
 
+_CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
 _WEB = ("http://", "https://")
 _MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
 """Names of files that mark a folder as a store, of zarr or of references as parquet."""
@@ -81,6 +82,14 @@ def natural_key(text: str, /) -> list[tuple[int, int, str]]:
 
 def found_url(path: str | os.PathLike[str], /) -> str:
     """Return the absolute URL of a path or URL; a local URL may be percent-encoded as :meth:`Path.as_uri` writes it."""
+    text = os.fspath(path)
+    if isinstance(text, str) and "::" in text and not os.path.exists(text):
+        outer, _, inner = text.partition("::")
+        scheme = outer.partition("://")[0]
+        if scheme in _CACHES:
+            return found_url(inner)  # references name what is cached
+        if outer.startswith(ARCHIVES):
+            return f"{outer}::{found_url(inner)}"
     url = absolute_url(path)
     local = local_path(url)
     if local is None or "%" not in url or not _is_url(path) or os.path.exists(local):

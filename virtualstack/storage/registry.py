@@ -5,84 +5,21 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, cast
 from urllib.parse import unquote
 
-import numpy as np
-from numpy.typing import NDArray
-
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
-from virtualstack.location import BYTES, Access, Location, MemberChecksums, absolute_url, split_url
+from virtualstack.location import ARCHIVES, BYTES, Access, Location, absolute_url, outermost, split_url
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
-from virtualstack.storage.source import ByteRange, Bytes, Source, warn_of_change
+from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
 from virtualstack.storage.threads import forget_frames
 
 __all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "is_backend", "open_source"]
-
-_NAME_LENGTH_AT, _NAME_AT = 26, 30  # offsets in bytes within a local header
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedSource:
-    """An archive in which each range that is a whole member is checked against its checksum.
-
-    It is not a `DirectSource`: bytes are checked before they are decoded.
-    """
-
-    source: Source
-    checksums: MemberChecksums
-
-    @property
-    def location(self) -> Location:
-        """The location of the archive."""
-        return self.source.location
-
-    @property
-    def size(self) -> int:
-        """The size of the archive in bytes."""
-        return self.source.size
-
-    def read(self, offset: int, length: int, /) -> bytes:
-        """Read one range; `StorageError` is raised if it fails or if the range is a damaged member."""
-        data = self.source.read(offset, length)
-        self._check(np.array([(offset, length)]), [data])
-        return data
-
-    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges; `StorageError` is raised if it fails or if a range is a damaged member."""
-        parts = self.source.read_ranges(ranges)
-        self._check(np.asarray(ranges, np.int64).reshape(-1, 2), parts)
-        return parts
-
-    def _check(self, ranges: NDArray[np.int64], parts: Sequence[Bytes]) -> None:
-        members = self.checksums.members(ranges[:, 0], ranges[:, 1])
-        for member, data in zip(members.tolist(), parts, strict=True):
-            if member < 0:
-                continue
-            recorded, found = self.checksums.crcs.item(member), zlib.crc32(data)
-            if recorded != found:
-                url = self.location.url
-                raise StorageError(
-                    f"the bytes of {self._name(member)} in the archive '{url}' are damaged: their CRC-32 is "
-                    f"{found:08x}, and the index of the archive has {recorded:08x}. Fetch the archive again, "
-                    "or pack the store again",
-                    url=url,
-                )
-
-    def _name(self, member: int) -> str:
-        """Return the name of a member from its local header, for a message."""
-        start = self.checksums.starts.item(member)
-        header = self.source.read(start, _NAME_AT)
-        length = int.from_bytes(header[_NAME_LENGTH_AT : _NAME_LENGTH_AT + 2], "little")
-        length = min(length, self.size - start - _NAME_AT)
-        return f"member {self.source.read(start + _NAME_AT, length).decode('utf-8', 'replace')!r}"
-
 
 type StorageLike = Storage | Mapping[str, object] | object | None
 """Type of ``storage=``: see `Storage.from_option`."""
@@ -140,8 +77,8 @@ class Storage:
         Parameters
         ----------
         storage
-            ``None``; a mapping of URL prefix to a mapping of options, an obstore or obspec store or an fsspec filesystem;
-            one store or filesystem for every URL (a local one serves only local files); the ``ObjectStoreRegistry`` of
+            ``None``; a mapping of URL prefix to options, an obstore or obspec store, or an fsspec filesystem; one
+            store or filesystem for every URL (a local one serves only local files); the ``ObjectStoreRegistry`` of
             obspec-utils; ``"earthdata"``, for NASA's archives, or ``"planetary_computer"``; or a `Storage`.
         """
         if isinstance(storage, cls):
@@ -167,6 +104,7 @@ class Storage:
         url
             Absolute URL of the source that was opened.
         """
+        url = outermost(url)
         root = split_url(url)[0]
         entries = dict((*self.carried, *self.given))
         entries = {x: each for x, each in entries.items() if not x.startswith(BYTES) or x == root}
@@ -210,11 +148,12 @@ class Storage:
         users: dict[str, tuple[str, str]] = {}
         plain = []
         for url in urls:
-            root, key = split_url(url)
+            inner = outermost(url)
+            root, key = split_url(inner)
             scheme, _, authority = root.partition("://")
             user, at, host = authority.rpartition("@")
             if at and scheme in WEB:
-                url = f"{scheme}://{host}{key}"
+                url = f"{url.removesuffix(inner)}{scheme}://{host}{key}"
                 name, _, password = user.partition(":")
                 pair = unquote(name), unquote(password)
                 if users.setdefault(self.find(url)[0] or f"{scheme}://{host}", pair) != pair:
@@ -257,7 +196,7 @@ class Storage:
             ``allow=``.
         """
         for permission in self.permissions:
-            permission.check(urls)
+            permission.check(list(map(outermost, urls)))
 
     def may_open(self, url: str, /) -> bool:
         """Return whether the permissions of `only` allow a URL."""
@@ -322,6 +261,9 @@ class Storage:
 
     def _open(self, url: str, expected: Location | None) -> Source:
         self.check([url])
+        if url.startswith(ARCHIVES):
+            chained = importlib.import_module("virtualstack.storage.chained")
+            return cast(Source, chained.open_member(url, self.source, expected))
         prefix, backend = self.find(url)
         if isinstance(backend, HeldBytes):
             return backend.open_source(url, expected)
@@ -370,8 +312,8 @@ class Storage:
         return [found[i] for i in range(len(urls))]
 
     def _look_up(self, urls: Sequence[str], backend: object | None, prefix: str) -> list[Location | StorageError]:
-        if isinstance(backend, HeldBytes):
-            return [_tried(lambda url: backend.open_source(url, None).location, url) for url in urls]
+        if isinstance(backend, HeldBytes) or urls[0].startswith(ARCHIVES):
+            return [_tried(lambda url: self._open(url, None).location, url) for url in urls]
         if _is_default(backend):
             scheme = urls[0].partition("://")[0]
             if scheme in ("file", "memory"):
@@ -400,6 +342,7 @@ class Storage:
 
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
+        url = outermost(url)
         for prefix, backend in self.entries():
             if _serves(prefix, backend, url):
                 return prefix, backend
@@ -500,11 +443,9 @@ def _registered(registry: Any) -> Iterator[tuple[str, object]]:
 
 def _memory_of_fsspec(url: str) -> object | None:
     """Return the memory filesystem of fsspec if it has an object that was not written to `MemoryTarget`."""
-    fsspec = sys.modules.get("fsspec.implementations.memory")
-    if fsspec is None or isinstance(_tried(look_up_memory, url), Location):
-        return None
-    filesystem = fsspec.MemoryFileSystem()
-    return filesystem if filesystem.isfile(url) else None
+    fsspec: Any = sys.modules.get("fsspec.implementations.memory")
+    is_here = fsspec is None or isinstance(_tried(look_up_memory, url), Location)
+    return None if is_here or not fsspec.MemoryFileSystem().isfile(url) else fsspec.MemoryFileSystem()
 
 
 def _lineage(value: object) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
@@ -12,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import SourceChangedError, StorageError
-from virtualstack.location import Location, local_path
+from virtualstack.location import Location, MemberChecksums, local_path
 from virtualstack.warning import warn
 
 __all__ = [
     "ByteRange",
     "Bytes",
+    "CheckedSource",
     "DirectSource",
     "DirectoryError",
     "Source",
@@ -260,3 +263,62 @@ def _moment(seconds: float) -> str:
 def _plain(tag: float | str) -> float | str:
     # Quotes and the weak mark depend on the client: obstore keeps them, s3fs and caches do not always.
     return tag.removeprefix("W/").strip('"') if isinstance(tag, str) else tag
+
+
+_NAME_LENGTH_AT, _NAME_AT = 26, 30  # offsets in bytes within a local header of a zip archive
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSource:
+    """An archive in which each range that is a whole member is checked against its checksum.
+
+    It is not a `DirectSource`: bytes are checked before they are decoded.
+    """
+
+    source: Source
+    checksums: MemberChecksums
+
+    @property
+    def location(self) -> Location:
+        """The location of the archive."""
+        return self.source.location
+
+    @property
+    def size(self) -> int:
+        """The size of the archive in bytes."""
+        return self.source.size
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read one range; `StorageError` is raised if it fails or if the range is a damaged member."""
+        data = self.source.read(offset, length)
+        self._check(np.array([(offset, length)]), [data])
+        return data
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges; `StorageError` is raised if it fails or if a range is a damaged member."""
+        parts = self.source.read_ranges(ranges)
+        self._check(np.asarray(ranges, np.int64).reshape(-1, 2), parts)
+        return parts
+
+    def _check(self, ranges: NDArray[np.int64], parts: Sequence[Bytes]) -> None:
+        members = self.checksums.members(ranges[:, 0], ranges[:, 1])
+        for member, data in zip(members.tolist(), parts, strict=True):
+            if member < 0:
+                continue
+            recorded, found = self.checksums.crcs.item(member), zlib.crc32(data)
+            if recorded != found:
+                url = self.location.url
+                raise StorageError(
+                    f"the bytes of {self._name(member)} in the archive '{url}' are damaged: their CRC-32 is "
+                    f"{found:08x}, and the index of the archive has {recorded:08x}. Fetch the archive again, "
+                    "or pack the store again",
+                    url=url,
+                )
+
+    def _name(self, member: int) -> str:
+        """Return the name of a member from its local header, for a message."""
+        start = self.checksums.starts.item(member)
+        header = self.source.read(start, _NAME_AT)
+        length = int.from_bytes(header[_NAME_LENGTH_AT : _NAME_LENGTH_AT + 2], "little")
+        length = min(length, self.size - start - _NAME_AT)
+        return f"member {self.source.read(start + _NAME_AT, length).decode('utf-8', 'replace')!r}"
