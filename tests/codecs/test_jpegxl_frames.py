@@ -15,7 +15,7 @@ def check_samples(raw, n_samples):
     """The frames are accepted for as many expected samples as this needs, and refused for one less."""
     least = -((n_samples - FREE_SAMPLES) // -SAMPLES_PER_BYTE)
     check_frames(raw, least)
-    with pytest.raises(CodecError, match="far more than are expected"):
+    with pytest.raises(CodecError, match="far more samples in its frames than expected"):
         check_frames(raw, least - 1)
 
 
@@ -245,7 +245,7 @@ def test_channels_are_blended_each_in_its_own_way():
     ],
 )
 def test_what_hides_the_frames_is_refused(parts, what):
-    with pytest.raises(CodecError, match=f"the JPEG XL image has {what}, behind which"):
+    with pytest.raises(CodecError, match=f"the JPEG XL image has {what}, after which"):
         check_frames(stored(*parts), 1 << 40)
 
 
