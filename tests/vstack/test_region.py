@@ -143,6 +143,18 @@ def test_what_does_not_fit_is_refused(tmp_path, url, first, change, region, matc
     assert objects(url) == before
 
 
+def test_the_side_without_labels_is_named(tmp_path, url, first):
+    """``left`` is the store, ``right`` the dataset."""
+    part = virtual(write(tmp_path / "1.nc", dataset([10], seed=1)))
+    with pytest.raises(CombineError, match="both have labels") as caught:
+        part.drop_vars("time").virtual.to_vstack(url, region={"time": "auto"})
+    assert (caught.value.left, caught.value.right) == (True, False)
+    part[["t"]].drop_vars("time").virtual.to_vstack(tmp_path / "y.vstack")
+    with pytest.raises(CombineError, match="both have labels") as caught:
+        part[["t"]].virtual.to_vstack(tmp_path / "y.vstack", region={"time": "auto"})
+    assert (caught.value.left, caught.value.right) == (False, True)
+
+
 def test_labels_that_are_there_twice_tell_no_place(tmp_path, url):
     """The elements can be named instead."""
     virtual(write(tmp_path / "0.nc", dataset([0, 1, 1, 2]))).virtual.to_vstack(url)
