@@ -1,5 +1,6 @@
 """Chunks of compressors of HDF5 that are cut or changed where damage at random seldom hits."""
 
+import h5py
 import numpy as np
 import pytest
 
@@ -92,3 +93,27 @@ def test_headers_of_blosc2_frames_that_contradict_their_bytes(where, number, mes
     raw[where] = number.to_bytes(where.stop - where.start, "big")
     with pytest.raises(CodecError, match=message):
         blosc2({})(bytes(raw), 1920, MIB)
+
+
+@pytest.mark.parametrize("shape", [(64,), (100,), (7, 30), (3, 4100)])
+@pytest.mark.parametrize("dtype", ["u1", "<i2", ">i2", "<i4", ">i8", "<f4", "<f8"])
+@pytest.mark.parametrize(("how", "block"), [("nn", 8), ("ec", 16), ("nn", 32)])
+def test_a_cut_szip_stream_is_decoded_whole_or_is_an_error(how, block, dtype, shape, tmp_path):
+    """libaec leaves the end of its output as the memory was, and says that all is well."""
+    values = np.random.default_rng(0).integers(0, 3, shape).astype(dtype)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("a", data=values, chunks=shape, compression="szip", compression_opts=(how, block))
+        raw = made.id.read_direct_chunk((0,) * len(shape))[1]
+        names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
+        decode = szip(dict(zip(names, made.id.get_create_plist().get_filter(0)[2], strict=True)))
+        assert not made.id.get_chunk_info(0).filter_mask
+    n_errors = 0
+    for cut in {*range(4, len(raw), 1 + len(raw) // 20), *range(len(raw) - 3, len(raw) + 1)}:
+        try:
+            found = decode(raw[:cut], values.nbytes, 1 << 30)
+        except CodecError:
+            n_errors += 1
+        else:
+            assert bytes(found) == values.tobytes()
+            assert cut > len(raw) // 2
+    assert n_errors > 5
