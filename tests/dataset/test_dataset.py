@@ -18,6 +18,7 @@ from virtualstack.errors import (
     CombineError,
     ReaderError,
     SourceNotFoundError,
+    StorageError,
     UnsupportedFeatureError,
     VirtualValuesError,
     WriterError,
@@ -490,7 +491,7 @@ def test_the_engine_opens_files_groups_and_dicts(nc):
     vds = vs.open_virtual_dataset(nc)
     refs = vds.virtual.to_kerchunk(None)
     xr.testing.assert_identical(xr.open_dataset(refs, engine="virtualstack").load(), opened(nc))
-    with pytest.raises(ReaderError, match="not int"):
+    with pytest.raises(StorageError, match="5 is of type 'int', which does not open"):
         xr.open_dataset(5, engine="virtualstack")
 
 

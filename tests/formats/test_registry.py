@@ -329,7 +329,7 @@ def test_an_installed_plugin(tmp_path):
     assert values == "[7]"
     told = ["'absent' cannot be loaded: ModuleNotFoundError", "'broken' cannot be loaded: SyntaxError"]
     told += ["'gone' cannot be loaded: AttributeError", "'leaves' cannot be loaded: SystemExit"]
-    told += ["'no_format' gives a int, no Format"]
+    told += ["'no_format' gives a int, which is not a Format"]
     told += ["'taken' has the name of another reader, 'hdf5'"]
     assert len(warned) == len(told)
     for line, expected in zip(warned, told, strict=True):

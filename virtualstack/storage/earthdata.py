@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from virtualstack.errors import StorageError
-from virtualstack.storage.obstore_errors import RequestRefusedError
+from virtualstack.storage.source import RequestRefusedError
 
 __all__ = [
     "DEFAULT_LOGIN_HOST",

@@ -36,7 +36,6 @@ from virtualstack.storage.earthdata import is_archive
 from virtualstack.storage.identity import Identity, identities, normalise
 from virtualstack.storage.obstore_errors import (
     RangesIgnoredError,
-    RequestRefusedError,
     UnsatisfiableError,
     WrongRegionError,
     call_obstore,
@@ -44,6 +43,7 @@ from virtualstack.storage.obstore_errors import (
     what_was_answered,
 )
 from virtualstack.storage.slow_servers import Busy, Patience, find_region
+from virtualstack.storage.source import RequestRefusedError
 from virtualstack.storage.stores import make_store
 from virtualstack.storage.target import UnlistableError
 

@@ -10,11 +10,11 @@ import obstore
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import split_url
+from virtualstack.storage.source import RequestRefusedError
 
 __all__ = [
     "REGION",
     "RangesIgnoredError",
-    "RequestRefusedError",
     "UnsatisfiableError",
     "WrongRegionError",
     "call_obstore",
@@ -42,13 +42,6 @@ class RangesIgnoredError(StorageError):
 
 class UnsatisfiableError(StorageError):
     """Status 416: the range begins past the end, as any range of an empty object does."""
-
-
-class RequestRefusedError(StorageError):
-    """Status 401 or 403: another identity may be accepted."""
-
-    is_expired = False
-    """If true, the server said that the credentials were valid earlier."""
 
 
 class WrongRegionError(StorageError):

@@ -23,6 +23,7 @@ __all__ = [
     "CheckedSource",
     "DirectSource",
     "DirectoryError",
+    "RequestRefusedError",
     "Source",
     "SourceChangedWarning",
     "WatchfulSource",
@@ -84,6 +85,13 @@ type ByteRange = tuple[int, int]
 """Offset and length in bytes."""
 
 _MAX_INT64 = np.iinfo(np.int64).max
+
+
+class RequestRefusedError(StorageError):
+    """Status 401 or 403: another identity may be accepted."""
+
+    is_expired = False
+    """If true, the server said that the credentials were valid earlier."""
 
 
 class DirectoryError(StorageError):

@@ -217,7 +217,7 @@ class Scheduler:
     >>> scheduler.spawn(read_span(9, 2), found.append)
     >>> scheduler.run()
     >>> found
-    [b'bc', OutsideError("2 bytes at address 9 are not in the file")]
+    [b'bc', OutsideError('2 bytes at address 9 are not in the file')]
     """
 
     def __init__(self, metadata: MetadataSource, /) -> None:
