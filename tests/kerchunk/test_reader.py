@@ -3,6 +3,7 @@ import json
 import resource
 from pathlib import Path
 
+import fsspec
 import h5py
 import numcodecs
 import numpy as np
@@ -169,6 +170,50 @@ def test_whole_files_and_caches(tmp_path):
     whole, cached = manifest.locations
     assert (whole.url, whole.size, cached) == (absolute_url(tmp_path / "chunk"), 4, Location("s3://b/c"))
     assert manifest.entries["length"].tolist() == [4, 4]
+
+
+@pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")
+@pytest.mark.parametrize("form", ["json", "parquet"])
+@pytest.mark.parametrize("spelling", ["{}", "/{}", "memory://{}"])
+def test_locations_without_a_protocol_are_those_of_fsspec(form, spelling, tmp_path):
+    """With ``remote_protocol``, fsspec takes what has no protocol for a path on that filesystem."""
+    fsspec.filesystem("memory").pipe("/protocols/a.nc", b"....\1\0\0\0\2\0\0\0")
+    where = spelling.format("protocols/a.nc")
+    refs = references(**{"v/0": [where, 4, 4], "v/1": [where, 8, 4]})
+    path = tmp_path / ("refs.json" if form == "json" else "refs.parq")
+    if form == "json":
+        path.write_text(json.dumps(refs))
+    else:
+        pytest.importorskip("fastparquet")
+        pytest.importorskip("kerchunk.df").refs_to_dataframe(refs, str(path))
+    oracle = fsspec.filesystem("reference", fo=str(path), remote_protocol="memory")
+    expected = b"".join(oracle.cat_file(f"v/{i}") for i in range(2))
+    vds = vs.open_virtual_dataset(path, reader=Kerchunk(remote_protocol="memory"), allow="memory://protocols/")
+    assert vds.virtual.open()["v"].values.astype("<i4").tobytes() == expected
+
+
+def test_locations_on_a_bucket_or_in_another_folder(tmp_path, monkeypatch):
+    """References that were made elsewhere lack the protocol or the folder of their files."""
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    (tmp_path / "refs.json").write_text(json.dumps(references(**{"v/0": ["bucket//a.nc", 0, 4]})))
+    for reader, url in [
+        (Kerchunk(), absolute_url(tmp_path / "bucket/a.nc")),
+        (Kerchunk(remote_protocol="s3"), "s3://bucket//a.nc"),
+        (Kerchunk(remote_protocol="file"), absolute_url(tmp_path / "folder/bucket/a.nc")),
+        (Kerchunk(base_url="s3://other/x/"), "s3://other/x/bucket/a.nc"),
+        (Kerchunk(base_url="s3://other/x"), "s3://other/x/bucket/a.nc"),
+        (Kerchunk(base_url=tmp_path / "files"), absolute_url(tmp_path / "files/bucket/a.nc")),
+    ]:
+        group = reader.read(absolute_url(tmp_path / "refs.json"), Storage.from_option(None), ReadOptions())
+        assert [x.url for x in group["v"].in_memory().locations] == [url]
+
+
+def test_where_relative_locations_are_is_said_once():
+    with pytest.raises(ValueError, match="'s3://' is not a protocol: pass one such as 's3'"):
+        Kerchunk(remote_protocol="s3://")
+    with pytest.raises(ValueError, match="both say where relative locations are"):
+        Kerchunk(remote_protocol="s3", base_url="s3://bucket/")
 
 
 def test_files_within_archives_are_refused(tmp_path):

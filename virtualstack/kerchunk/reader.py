@@ -6,6 +6,8 @@ Record files of parquet become pages of a manifest; a page is read on demand.
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -164,12 +166,17 @@ class RecordFiles:
 def locate_reference(base: str, url: str, /) -> Location:
     """Return the location of a URL in references; a relative URL refers to the folder ``base``.
 
+    If ``base`` is a protocol, such as ``"s3://"``, the URL lacks only the protocol: it begins with its bucket or host.
+
     Raises
     ------
     UnsupportedFeatureError
         The URL is the URL of a member of an archive.
     """
-    return Location(join_url(base, _without_caches(url)))
+    url = _without_caches(url)
+    if base.endswith("://") and "://" not in url:
+        return Location(absolute_url(base + url.lstrip("/")))
+    return Location(join_url(base, url))
 
 
 def measure_sources(storage: Storage, locations: Sequence[Location], /) -> list[Location]:
@@ -197,6 +204,7 @@ def _without_caches(url: str) -> str:
     )
 
 
+_PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 _PARQUET = ".parq", ".parquet"
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT_BYTES = 1 << 33
@@ -218,13 +226,24 @@ class Kerchunk:
 
     JSON may be compressed with zstd or gzip. Relative locations refer to the folder that holds the references.
 
-    When to use: this reader is chosen automatically. Pass it to change ``masks_fill_value``.
+    When to use: this reader is chosen automatically. Pass it to change an option.
 
     Parameters
     ----------
     masks_fill_value
         If true, ``fill_value`` of zarr v2 metadata is treated as ``_FillValue``: values that are equal to it are
         missing, as in xarray. Set it to false for references whose ``fill_value`` is a mere default, such as 0.
+    remote_protocol
+        Protocol of locations that have none, as in fsspec: with ``"s3"``, ``bucket/a.nc`` is ``s3://bucket/a.nc``. With
+        ``"file"``, locations refer to the working directory.
+    base_url
+        Folder to which relative locations refer, instead of the folder that holds the references. The references may
+        name everything in it.
+
+    Raises
+    ------
+    ValueError
+        ``remote_protocol`` is not a protocol, or ``base_url`` is given too.
 
     Examples
     --------
@@ -239,6 +258,24 @@ class Kerchunk:
     name: ClassVar[str] = "kerchunk"
 
     masks_fill_value: bool = True
+    remote_protocol: str | None = None
+    base_url: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.remote_protocol is None:
+            return
+        if not _PROTOCOL.fullmatch(self.remote_protocol):
+            raise ValueError(f"remote_protocol={self.remote_protocol!r} is not a protocol: pass one such as 's3'")
+        if self.base_url is not None:
+            raise ValueError(
+                f"remote_protocol={self.remote_protocol!r} and base_url={os.fspath(self.base_url)!r} both say where "
+                "relative locations are: pass one of them"
+            )
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The URL of ``base_url``, if it was given. References may name it, because the user has named it."""
+        return () if self.base_url is None else (absolute_url(self.base_url),)
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Read references; only the sizes of sources are requested, and only if a reference means a whole source.
@@ -253,8 +290,7 @@ class Kerchunk:
             The references cannot be read.
         """
         url = url.rstrip("/")
-        base = absolute_url(".") if url.startswith(BYTES) else url.rpartition("/")[0]
-        base += "/"
+        base = self._base(absolute_url(".") if url.startswith(BYTES) else url.rpartition("/")[0])
         zmetadata = None if ".json" in url.rpartition("/")[2] else _directory(url, storage)
         if zmetadata is None:
             source = storage.source(url)
@@ -288,9 +324,19 @@ class Kerchunk:
         self, references: Mapping[str, Any], /, *, base_url: str | None = None, storage: Storage, options: ReadOptions
     ) -> ManifestGroup:
         """Read a set of references in memory; see :func:`read_references`."""
-        base = absolute_url("." if base_url is None else base_url)
+        base = self._base(absolute_url("." if base_url is None else base_url))
         table = ReferenceTable.from_references(references, where="references")
-        return self._from_table(table, f"{base}/", storage, options, None)
+        return self._from_table(table, base, storage, options, None)
+
+    def _base(self, folder: str) -> str:
+        """Return where relative locations refer to: a folder with its slash, or a protocol."""
+        if self.base_url is not None:
+            folder = absolute_url(self.base_url)
+        elif self.remote_protocol in ("file", "local"):
+            folder = absolute_url(".")
+        elif self.remote_protocol is not None:
+            return f"{self.remote_protocol}://"
+        return f"{folder.rstrip('/')}/"
 
     def _from_table(
         self, table: ReferenceTable, base: str, storage: Storage, options: ReadOptions, url: str | None
