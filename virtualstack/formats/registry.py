@@ -114,7 +114,11 @@ BUILT_IN = (
         title="GRIB",
         target="virtualstack.formats.grib.reader:GRIB",
         magic=((b"GRIB", tuple(range(256))),),  # bulletins have a heading in front
-        suffixes=(".grib", ".grib2", ".grb", ".grb2", ".grib1", ".grb1"),
+        suffixes=tuple(
+            f".{name}{packing}"
+            for name in ("grib", "grib2", "grb", "grb2", "grib1", "grb1")
+            for packing in ("", ".gz", ".bz2")
+        ),
         extra="grib",
     ),
     Format(
@@ -167,11 +171,11 @@ _ANY_ZARR = ".zarr"
 _CHILDREN_OF_KEYS = ".zmetadata", "zarr.json", "repo", ".zgroup"  # the first two also at web servers
 
 _HEAD_BYTES = 4096
-_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
-_PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz")
+_ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
+_PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz"), (_BZIP2, ".bz2")
 _HINTS = (
     (_GZIP, "it is compressed with gzip: unpack it first"),
-    (b"BZh", "it is compressed with bzip2: unpack it first"),
+    (_BZIP2, "it is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "it is compressed with xz: unpack it first"),
     (_ZSTD, "it is compressed with zstd: unpack it first"),
     (b"PAR1", "it is one parquet file; kerchunk references in parquet are a directory"),
@@ -372,6 +376,7 @@ def _by_children(url: str, storage: Storage) -> Format:
 
 def _by_magic(source: Source) -> Format | None:
     url, size = source.location.url, source.size
+    path = url.partition("?")[0].lower()
     if not size:
         raise MalformedFileError(
             f"'{url}' is empty (0 bytes): its download or writing failed; fetch it again", url=url, offset=0
@@ -384,7 +389,7 @@ def _by_magic(source: Source) -> Format | None:
                 return row
             if magic == b"{" and text.startswith(magic):
                 return row
-            if any(head.startswith(x) and url.endswith(row.suffixes) and url.endswith(y) for x, y in _PACKED):
+            if any(head.startswith(x) and path.endswith(row.suffixes) and path.endswith(y) for x, y in _PACKED):
                 return row
     _refuse_known(head, text, url)
     return _by_far_magic(source)

@@ -102,14 +102,17 @@ def variable_array(
     entries["location"][rows >= 0] = FIRST + codes
     entries["offset"][rows >= 0] = fields["offset"]
     entries["length"][rows >= 0] = fields["length"]
+    packings, packing_of = np.unique([table.packings[i] for i in used], return_inverse=True)
+    entries["encoding"][rows >= 0] = packing_of[codes]
     grid = variable.grid
+    is_plain = bool(fields["plain"].all())
     ones = (1,) * rows.ndim
     attributes = {**variable.attributes, "coordinates": " ".join(coordinates)}
     return ManifestArray(
         manifest=ChunkManifest(
             entries=entries.reshape(*rows.shape, *(1,) * len(grid.shape)),
             fills=(_NAN,),
-            encodings=(_encoding(grid, ones, is_plain=bool(fields["plain"].all())),),
+            encodings=tuple(_encoding(grid, ones, packing, is_plain=is_plain) for packing in packings.tolist()),
             locations=tuple(table.locations[i] for i in used),
         ),
         grid=ChunkGrid.regular((*rows.shape, *grid.shape), (*ones, *grid.shape)),
@@ -130,11 +133,16 @@ def _expected(rows: NDArray[np.int64], is_extra: Sequence[bool]) -> NDArray[np.b
     return expected
 
 
-def _encoding(grid: Grid, ones: tuple[int, ...], *, is_plain: bool) -> ChunkEncoding:
+def _encoding(grid: Grid, ones: tuple[int, ...], packing: str, *, is_plain: bool) -> ChunkEncoding:
     row = grid.stored[-1]
     codec = Codec.from_config(GRIB, row=row, plain=True) if is_plain else Codec.from_config(GRIB, row=row)
-    encoding = ChunkEncoding.c_order(_FLOAT, (*ones, *grid.stored), (codec,))
+    encoding = ChunkEncoding.c_order(_FLOAT, (*ones, *grid.stored), (codec, *_unpacking(packing)))
     return _turned(encoding) if grid.by_columns else encoding
+
+
+def _unpacking(packing: str) -> tuple[Codec, ...]:
+    """Return the codec of a compressed file, if it is compressed; its level does not matter to decoders."""
+    return (Codec.from_config(packing, level=9),) if packing else ()
 
 
 def _turned(encoding: ChunkEncoding) -> ChunkEncoding:
@@ -157,15 +165,16 @@ def coordinate_array(
     if array.nbytes <= inline_limit or not is_of_points:
         return array
     row = variable.rows[0]
-    codec = Codec.from_config(GRIB, key=_KEYS[name], grid=grid.md5)
+    source = table.sources[row]
+    codecs = Codec.from_config(GRIB, key=_KEYS[name], grid=grid.md5), *_unpacking(table.packings[source])
     if grid.lists_columns:
-        encoding = _turned(ChunkEncoding.c_order(array.dtype, grid.stored, (codec,)))
+        encoding = _turned(ChunkEncoding.c_order(array.dtype, grid.stored, codecs))
     else:
-        encoding = ChunkEncoding.c_order(array.dtype, grid.shape, (codec,))
+        encoding = ChunkEncoding.c_order(array.dtype, grid.shape, codecs)
     manifest = ChunkManifest.from_arrays(
         np.full(array.grid.shape, table.fields["offset"][row]),
         np.full(array.grid.shape, table.fields["described"][row]),
-        location=table.locations[table.sources[row]],
+        location=table.locations[source],
         encoding=encoding,
         fill=Fill.from_value(np.nan, array.dtype),
     )

@@ -23,6 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.bounded import INFLATE_ERRORS, bounded_decoder
+from virtualstack.codecs.codec import Codec, CodecError
 from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
@@ -33,16 +35,24 @@ from virtualstack.formats.grib.records import FieldTable, Records, describe_fiel
 from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Sidecar, SidecarError, Walk, find_sidecar, open_sidecar
 from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.storage import Storage
+from virtualstack.storage import Source, Storage
+from virtualstack.storage.memory import MemorySource
 
 __all__ = ["GRIB"]
 
 _TIMES = ("time", "step")
+_PACKINGS = (".gz", b"\x1f\x8b", "gzip"), (".bz2", b"BZh", "numcodecs.bz2")
+_DAMAGE: tuple[type[Exception], ...] = (CodecError, *INFLATE_ERRORS, OSError, EOFError)
+_MAX_UNPACKED_BYTES = 1 << 26
+"""Bytes that a compressed file may have after unpacking; the largest usual fields have 50 million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GRIB:
     """Reader of GRIB files, editions 1 and 2. It reads headers, and no data.
+
+    A file that is compressed with gzip or bzip2 (``.gz``, ``.bz2``) is read and unpacked. It may have one field, since
+    the whole file is unpacked again for each chunk.
 
     Names, dimensions, coordinates and attributes are the same as in cfgrib.
 
@@ -111,11 +121,11 @@ class GRIB:
         Raises
         ------
         MalformedFileError
-            The file has no message, or a damaged message.
+            The file has no message, or a damaged message, or cannot be unpacked.
         ReaderError
             No field matches the filter.
         UnsupportedFeatureError
-            The fields do not form one dataset.
+            The fields do not form one dataset, or the file is compressed and has several fields or is too large.
         StorageError
             The file could not be read.
         """
@@ -124,8 +134,25 @@ class GRIB:
 
     def _scan(self, url: str, storage: Storage) -> Records:
         source = storage.source(url)
+        packing = _packing_of(source)
+        if packing is None:
+            return self._describe(source, *self._sidecar(source.location.url, source.size, storage))
+        data = _unpacked(source, packing)
+        records = self._describe(MemorySource(data, source.location.url), None, [])
+        if len(records.fields) > 1 or records.n_junk or int(records.fields["length"][0]) != len(data):
+            raise UnsupportedFeatureError(
+                f"'{source.location.url}' is compressed. It has one byte range, so it may hold one message of one "
+                f"field and nothing else, but it holds {len(records.fields)} field(s) in {len(data)} bytes, of which "
+                f"{records.n_junk} belong to no message: unpack it first",
+                url=source.location.url,
+                feature="compressed file",
+            )
+        fields = records.fields.copy()
+        fields["length"] = fields["described"] = source.size
+        return replace(records, location=source.location, fields=fields, packing=packing.name)
+
+    def _describe(self, source: Source, sidecar: Sidecar | None, notes: list[str]) -> Records:
         location = source.location
-        sidecar, notes = self._sidecar(location.url, source.size, storage)
         walk = Walk(source, sidecar)
         names = self._names()
         records = describe_fields(walk, location, names, with_times=self._with_times())
@@ -192,6 +219,38 @@ class GRIB:
 
     def _asked_for(self) -> set[str]:
         return {*self.filter_by_keys, *self.time_dims, *self.extra_dims}
+
+
+def _packing_of(source: Source) -> Codec | None:
+    """Return the codec that a file is compressed with, by its suffix and first bytes; ``None`` if there is none."""
+    path = source.location.url.partition("?")[0].lower()
+    for suffix, magic, name in _PACKINGS:
+        if path.endswith(suffix) and source.read(0, min(len(magic), source.size)) == magic:
+            return Codec(name)
+    return None
+
+
+def _unpacked(source: Source, packing: Codec) -> bytes:
+    """Unpack a whole file, in memory that does not depend on the file."""
+    url, limit = source.location.url, f"{_MAX_UNPACKED_BYTES >> 20} MiB"
+    if source.size > _MAX_UNPACKED_BYTES:
+        raise UnsupportedFeatureError(
+            f"'{url}' is compressed and has {source.size} bytes. Compressed files may have at most {limit} after "
+            "unpacking: unpack it first",
+            url=url,
+            feature="compressed file",
+        )
+    data = source.read(0, source.size)
+    decoder = bounded_decoder(packing)
+    assert decoder is not None  # gzip and bzip2 are known
+    try:
+        return bytes(decoder(data, None, _MAX_UNPACKED_BYTES))
+    except _DAMAGE as error:
+        raise MalformedFileError(
+            f"'{url}' cannot be unpacked: {error}. Fetch it again. If it is sound and has more than {limit} after "
+            "unpacking, unpack it first",
+            url=url,
+        ) from error
 
 
 def _timeless() -> set[str]:

@@ -127,6 +127,9 @@ class Records:
         Number of bytes that belong to no message.
     notes
         Remarks about the index of the file.
+    packing
+        Name of the codec that the file is compressed with; empty if it is not compressed. Byte ranges are those of the
+        compressed file.
     """
 
     location: Location
@@ -137,6 +140,7 @@ class Records:
     fields: NDArray[np.void]
     n_junk: int = 0
     notes: tuple[str, ...] = ()
+    packing: str = ""
 
     def to_group(self) -> ManifestGroup:
         """Return the records as a group, for code that keeps and sends groups only."""
@@ -151,6 +155,7 @@ class Records:
                 "digests": self.digests,
                 "n_junk": self.n_junk,
                 "notes": self.notes,
+                "packing": self.packing,
             },
             url=self.location.url,
         )
@@ -177,6 +182,7 @@ class Records:
             fields=np.frombuffer(manifest.inline, _FIELD),
             n_junk=said["n_junk"],
             notes=tuple(said["notes"]),
+            packing=said["packing"],
         )
 
 
@@ -308,6 +314,8 @@ class FieldTable:
         Index into ``locations`` for each field.
     locations
         Locations of the files.
+    packings
+        Names of the codecs that the files are compressed with, as in `Records`.
     """
 
     names: tuple[str, ...]
@@ -317,6 +325,7 @@ class FieldTable:
     fields: NDArray[np.void]
     sources: NDArray[np.int64]
     locations: tuple[Location, ...]
+    packings: tuple[str, ...]
     _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -345,6 +354,7 @@ class FieldTable:
             fields=fields,
             sources=np.repeat(np.arange(len(parts)), [len(part.fields) for part in parts]),
             locations=tuple(part.location for part in parts),
+            packings=tuple(part.packing for part in parts),
         )
 
     def column(self, name: str, /) -> Column:
