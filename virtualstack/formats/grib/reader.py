@@ -43,8 +43,8 @@ __all__ = ["GRIB"]
 _TIMES = ("time", "step")
 _PACKINGS = (".gz", b"\x1f\x8b", "gzip"), (".bz2", b"BZh", "numcodecs.bz2")
 _DAMAGE: tuple[type[Exception], ...] = (CodecError, *INFLATE_ERRORS, OSError, EOFError)
-_MAX_UNPACKED_BYTES = 1 << 26
-"""Bytes that a compressed file may have after unpacking; the largest usual fields have 50 million."""
+_MAX_UNPACKED_BYTES = 1 << 27
+"""Bytes that a compressed file may have after unpacking; a field of MRMS has up to 100 million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
