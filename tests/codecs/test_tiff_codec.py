@@ -55,6 +55,17 @@ def test_writers_may_leave_out_what_is_outside_of_the_image(name, size):
             decoded(encode(values), (16, 24, 3), **options, **odd)
 
 
+def test_jpeg_xr_images_that_make_jxrlib_crash_are_damaged():
+    """The crash is that of a child process."""
+    values = np.add.outer(np.arange(64), np.arange(64)).astype("u1")
+    data = bytearray(imagecodecs.jpegxr_encode(values, level=1.0))
+    options = {"compression": 34934, "photometric": 1}
+    np.testing.assert_array_equal(decoded(bytes(data), (64, 64, 1), **options)[..., 0], values)
+    data[145] = 37
+    with pytest.raises(CodecError, match=r"jxrlib, which was to decode it, crashed"):
+        decoded(bytes(data), (64, 64, 1), **options)
+
+
 @pytest.mark.parametrize("name", ["jpeg2k", "png", "webp"])
 def test_a_last_strip_may_be_written_as_if_it_were_whole(name):
     compression, encode = ENCODED[name]

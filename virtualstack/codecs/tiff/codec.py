@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.codecs.codec import BytesLike, CodecError
 from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.codecs.limits import image_size, lerc_size
@@ -268,9 +269,19 @@ def _image(
         return np.asarray(library.jpeg_decode(data, tables=tables, colorspace=color, outcolorspace=out_color))
     if settings.compression == _WEBP and shape[2] == 4:  # all-opaque tiles may have no alpha
         return np.asarray(library.webp_decode(data, hasalpha=True))
-    if name in ("jpegxl", "jpegxr"):
-        return _into(getattr(library, f"{name}_decode"), data, _native(settings), shape, settings.edge)
+    if name == "jpegxr":
+        return _jpegxr(data)
+    if name == "jpegxl":
+        return _into(library.jpegxl_decode, data, _native(settings), shape, settings.edge)
     return np.asarray(getattr(library, f"{name}_decode")(data))
+
+
+def _jpegxr(data: bytes) -> NDArray[Any]:
+    """Decode in a child process, as jxrlib crashes on some damaged images."""
+    try:
+        return np.asarray(run_in_child("imagecodecs:jpegxr_decode", data))
+    except ChildDiedError as error:
+        raise CodecError(f"the JPEG XR image is damaged: jxrlib, which was to decode it, {error}") from error
 
 
 def _into(
