@@ -240,6 +240,23 @@ class _Message:
             return False
 
 
+def _plain_bytes(field: SupportsItem, name: str) -> str | None:
+    """Return a key that is bytes, such as ``section2Padding``, in hexadecimal; ``None`` if it is of another type.
+
+    eccodes writes the text of such a key beyond its memory.
+    """
+    message = getattr(field, "codes_id", None)
+    eccodes = import_eccodes()
+    try:
+        is_bytes = message is not None and eccodes.codes_get_native_type(message, name.partition(":")[0]) is bytes
+    except eccodes.CodesInternalError:  # a key that cfgrib computes
+        return None
+    if not is_bytes:
+        return None
+    begin = eccodes.codes_get_offset(message, name)
+    return bytes(eccodes.codes_get_message(message)[begin : begin + eccodes.codes_get_size(message, name)]).hex()
+
+
 def ask(field: SupportsItem, name: str, /) -> Any:
     """Return a key as cfgrib's index does: a key that does not have the wanted type is returned with its own type."""
     if name == TRIPLET:
@@ -247,6 +264,8 @@ def ask(field: SupportsItem, name: str, /) -> Any:
         keys = ["table2Version", "indicatorOfParameter"] if is_old else _TRIPLET_2
         return tuple(ask(field, f"{key}:int") for key in keys)
     try:
+        if (data := _plain_bytes(field, name)) is not None:
+            return data
         try:
             value = field[name]
         except KeyError:
