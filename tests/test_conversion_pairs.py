@@ -218,14 +218,14 @@ def test_files_of_several_places(tmp_path):
         (tmp_path / "a.json").write_text(json.dumps({"version": 1, "refs": references | chunks}))
         target = tmp_path / "a.icechunk"
         if second == "/d/e.nc":
-            vs.convert(tmp_path / "a.json", target, inline_limit=0)
+            vs.convert(tmp_path / "a.json", target, inline_limit=0, allow="file:///")
             storage = icechunk.local_filesystem_storage(str(target))
             containers = icechunk.Repository.open(storage).config.virtual_chunk_containers
             assert sorted(containers) == ["file:///a/b/", "file:///d/"]
             shutil.rmtree(target)
         else:
             with pytest.raises(WriterError, match="for which Icechunk has no virtual chunk container"):
-                vs.convert(tmp_path / "a.json", target, inline_limit=0)
+                vs.convert(tmp_path / "a.json", target, inline_limit=0, allow="file:///")
             assert not target.exists()
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from virtualstack.formats.registry import list_readers
     from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
     from virtualstack.scanning import ScanResult, scan
+    from virtualstack.storage.permission import Listed
     from virtualstack.surveying import Survey, survey
     from virtualstack.vstack import Repository
     from virtualstack.zarr.store import ManifestStore
@@ -39,6 +40,7 @@ __all__ = [
     "Fill",
     "FromAttribute",
     "FromName",
+    "Listed",
     "ManifestArray",
     "ManifestGroup",
     "ManifestStore",
@@ -73,6 +75,7 @@ _NAMES = {
     "vstack": ("Repository",),
     "scanning": ("ScanResult", "scan"),
     "zarr.store": ("ManifestStore",),
+    "storage.permission": ("Listed",),
     "surveying": ("Survey", "survey"),
 }
 """Public names by the module that defines them."""

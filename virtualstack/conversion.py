@@ -10,8 +10,8 @@ from virtualstack.dataset.opening import account_for
 from virtualstack.errors import WriterError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.icechunk.repositories import save_icechunk
+from virtualstack.kerchunk.append import to_kerchunk
 from virtualstack.kerchunk.writer import SUFFIXES as REFERENCES
-from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.manifests import ManifestGroup
 from virtualstack.reading.nameless import inline_nameless
 from virtualstack.scanning import scan
@@ -132,7 +132,7 @@ def convert(
             absent=absent,
         )
     elif suffix != STORE:
-        write_kerchunk(
+        to_kerchunk(
             group,
             target,
             storage=reached,

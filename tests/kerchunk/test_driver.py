@@ -17,6 +17,8 @@ from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeat
 from virtualstack.location import Location
 from virtualstack.readers import KerchunkDriver
 
+pytestmark = pytest.mark.usefixtures("granted_files")
+
 pytest.importorskip("kerchunk")
 FITS = KerchunkDriver("kerchunk.fits:FitsToZarr")
 HDF4 = KerchunkDriver("kerchunk.hdf4:HDF4ToZarr")

@@ -25,6 +25,8 @@ from virtualstack.readers import find_reader
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import model_read
 
+pytestmark = pytest.mark.usefixtures("granted_files")
+
 ZARRAY = {"shape": [2], "chunks": [1], "dtype": "<i4", "compressor": None, "filters": None, "fill_value": None}
 
 
@@ -121,8 +123,9 @@ def test_damaged_compressed_json_leaves_no_memory_behind(tmp_path):
     assert (pages() - before) * resource.getpagesize() < 100 << 20
 
 
-def test_long_json_file(tmp_path):
+def test_long_json_file(tmp_path, monkeypatch):
     """A long file says what the same references in memory say, or is refused as these are."""
+    monkeypatch.setenv("VIRTUALSTACK_ALLOW", "/")
     zarray = {**ZARRAY, "shape": [3000]}
     chunks = {f"v/{i}": [f"../data/{i % 5}.nc", 7 * i, i] for i in range(3000)}
     refs = references(**{"v/.zarray": json.dumps(zarray), **chunks, "v/17": "base64:AAAA", "v/18": ["/abs/b.nc", 1, 2]})
@@ -383,8 +386,9 @@ def test_one_array_without_a_group(n, separator, zarr_format, tmp_path):
     np.testing.assert_array_equal(got["data"].fillna(0), values)
 
 
-def test_coordinates_of_the_whole_are_coordinates(tmp_path):
+def test_coordinates_of_the_whole_are_coordinates(tmp_path, monkeypatch):
     """The root's attribute ``coordinates`` is read as xarray reads it, by the engine too."""
+    monkeypatch.setenv("VIRTUALSTACK_ALLOW", "/data")
     refs = references(
         **{"v/0": ["/data/a.nc", 5, 4], "lat/.zarray": json.dumps(ZARRAY), ".zattrs": '{"coordinates": "lat"}'}
     )

@@ -207,13 +207,25 @@ def test_references_may_name_the_server_that_they_came_from():
             assert got.values.tobytes() == SECRET, reference
 
 
-def test_local_references_may_name_anything(secret, tmp_path):
-    """References on this machine are the user's own, or were fetched by the user."""
+def test_local_references_obey_the_rule_too(secret, tmp_path, monkeypatch):
+    """References on this machine may have been fetched from a stranger; one command grants what they name."""
+    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "state" / "places.txt"))
+    (tmp_path / "fetched").mkdir()
     with RangeServer({"a.raw": SECRET}) as server:
         for name, url in (("a.json", f"file://{secret}"), ("b.json", server.url("a.raw"))):
-            (tmp_path / name).write_bytes(text(url, 0, 9))
-            got = xr.open_dataset(tmp_path / name, engine="virtualstack")["x"]
-            assert got.values.tobytes() == SECRET
+            path = tmp_path / "fetched" / name
+            path.write_bytes(text(url, 0, 9))
+            for opened in (path, json.loads(path.read_bytes())):
+                with pytest.raises(
+                    ForbiddenLocationError, match=r"grant it with the command: virtualstack allow"
+                ) as caught:
+                    xr.open_dataset(opened, engine="virtualstack")
+            assert main(str(caught.value).rpartition("command: virtualstack ")[2].split()) == 0
+            for opened in (path, json.loads(path.read_bytes())):
+                assert xr.open_dataset(opened, engine="virtualstack")["x"].values.tobytes() == SECRET
+    assert main(["allow", "--remove", str(secret.parent)]) == 0
+    with pytest.raises(ForbiddenLocationError, match="which is a local file outside of its folder"):
+        vs.open_virtual_dataset(tmp_path / "fetched" / "a.json")
 
 
 def test_parquet_references_are_refused_where_they_are_read(secret, tmp_path):

@@ -13,7 +13,7 @@ import xarray as xr
 import virtualstack as vs
 
 pytest.importorskip("kerchunk")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("granted_files")]
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 
 

@@ -15,7 +15,8 @@ from tests.amount import examples
 from virtualstack.errors import ForbiddenLocationError
 from virtualstack.location import absolute_url
 from virtualstack.storage import hosts
-from virtualstack.storage.permission import Permission
+from virtualstack.storage.permission import Listed, Permission
+from virtualstack.storage.places import grant_sources
 
 ADDRESSES = {"public.org": "93.184.216.34", "other.org": "93.184.216.35", "rebound.org": "10.0.0.7"}
 REMOTE = "s3://bucket/deep/x.vstack"
@@ -92,7 +93,7 @@ def test_what_any_store_may_name(url):
         ("file://etc/passwd", "is not an absolute path"),
         ("s3://bucket/deep/../../a", "has a segment"),
         ("https://public.org/%2e%2e/a", "has a segment"),
-        ("s3://bucket/a//b", "has an empty segment"),
+        ("file:////etc/passwd", "has an empty segment"),
         ("https://public.org\\@127.0.0.1/", "has a backslash"),
         ("https://public.org/a\0", "has a backslash or a control character"),
         ("http://127.0.0.1:8000/a", r"whose host is loopback. .* allow=\[\"http://127.0.0.1:8000/\"\]"),
@@ -264,29 +265,74 @@ def test_what_cannot_be_allowed(allow):
         Permission.from_allow(REMOTE, allow)
 
 
-def test_what_a_trusted_store_may_name(disk):
-    """Local files, through links, and private hosts; but no way up, and from afar no local files."""
-    near, far = (
-        Permission.from_allow(disk / "in/x.vstack", is_trusted=True),
-        Permission.from_allow(REMOTE, is_trusted=True),
+@pytest.fixture
+def written(disk, tmp_path, monkeypatch):
+    """What this account has written into references: files of a folder, through links too, and private hosts."""
+    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "places.txt"))
+    (disk / "out/below").mkdir(exist_ok=True)
+    for name in ("out/.hidden", "out/below/e.nc"):
+        (disk / name).write_bytes(b"x")
+    names = ["out/secret", "alias/d.nc", "in/link-in"]
+    grant_sources(
+        [*(f"file://{disk}/{name}" for name in names), "http://localhost:80/b", "ftp://host/c", "memory://x/a"]
     )
-    for url in ("http://127.0.0.1/a", "http://localhost/b", "ftp://host/c", "s3://b/a//b", "memory://x/a"):
-        assert allows(near, url)
-        assert allows(far, url)
-    for url in (f"file://{disk}/out/secret", f"file://{disk}/in/link-file", "file:///data/a\\b\n.nc"):
-        assert allows(near, url)
-        assert not allows(far, url)
-    for url in (
-        f"file://{disk}/in/../out/secret",
-        "https://public.org/a/%2e%2e/b",
-        "/etc/passwd",
-        "local:///etc/passwd",
+
+
+def test_what_references_may_name_that_were_written_before(disk, written):
+    """Local references may name it, and those from the network may not; a folder is granted without those below it."""
+    near, far = Permission.from_allow(disk / "in/x.vstack"), Permission.from_allow(REMOTE)
+    for name in ("out/secret", "out/not-there", "in/link-file", "alias/d.nc", "allowed/d.nc", "in/sub/b.nc"):
+        assert allows(near, f"file://{disk}/{name}")
+        assert allows(Permission.from_allow("memory://x.vstack"), f"file://{disk}/{name}")
+        assert not allows(far, f"file://{disk}/{name}")
+    for name in (
+        "out/.hidden",
+        "out/below/e.nc",
+        "in-evil/c.nc",
+        "in/../out/secret",
+        "out/below/../secret",
+        "allowed-not.nc",
     ):
-        assert not allows(near, url)
+        assert not allows(near, f"file://{disk}/{name}")
+    for url in ("http://localhost:80/other", "ftp://host/d", "memory://y/a"):
+        assert allows(near, url)
         assert not allows(far, url)
-    assert allows(Permission.from_allow(REMOTE, disk / "allowed", is_trusted=True), f"file://{disk}/allowed/d.nc")
-    assert not allows(Permission.from_allow(REMOTE, disk / "in", is_trusted=True), f"file://{disk}/in/link-file")
-    assert allows(Permission.from_allow("memory://x.vstack", is_trusted=True), f"file://{disk}/out/secret")
+    for url in ("http://localhost:8080/other", "http://127.0.0.1/b"):
+        assert not allows(near, url)
+
+
+@pytest.mark.parametrize("url", ["s3://b/a//b", "https://public.org//a"])
+def test_empty_segments(url):
+    """Keys in buckets have them, and the stores of their owners name such keys."""
+    assert allows(Permission.from_allow(REMOTE), url)
+    Permission.from_allow(REMOTE).check_prefixes([f"{url}/"])
+
+
+def test_listed_places(disk, written, monkeypatch):
+    """Nothing but them and the folder of the references: no record, no environment, no bucket and no public host."""
+    monkeypatch.setenv("VIRTUALSTACK_ALLOW", f"{disk}/in-evil")
+    for allow in (
+        Listed(disk / "allowed"),
+        (*Listed(disk / "allowed"), "s3://more/"),
+        pickle.loads(pickle.dumps(Listed(disk / "allowed"))),
+    ):
+        permission = Permission.from_allow(disk / "in/x.vstack", allow)
+        assert allows(permission, f"file://{disk}/in/a.nc")
+        assert allows(permission, f"file://{disk}/allowed/d.nc")
+        assert allows(permission, "s3://more/a") == ("s3://more/" in allow)
+        for url in (
+            f"file://{disk}/out/secret",
+            f"file://{disk}/in-evil/c.nc",
+            "s3://other/a",
+            "https://public.org/a",
+            "memory://x/a",
+        ):
+            assert not allows(permission, url)
+    document = Permission.of_document("s3://bucket/deep/x.json", Listed())
+    document.check(["s3://bucket/deep/a.nc"])
+    for url in ("s3://bucket/a.nc", "s3://other/a"):
+        with pytest.raises(ForbiddenLocationError, match=r'which is not one of the listed places. .*vs.Listed\("s3://'):
+            document.check([url])
 
 
 @pytest.mark.parametrize(
@@ -305,7 +351,7 @@ def test_a_prefix_of_what_could_be_allowed(prefix):
 @pytest.mark.parametrize(
     "prefix",
     ["file://", "file:///", "file:///etc/", "file:///etc/pass", "/", "/etc/", "etc/", "../", "http://10.0.0.1/", "http://localhost/a",
-     "http://10.0.0.1/ok", "s3://bucket/../", "s3://b//", "https://rebound.org/", "https://u@public.org/", "memory://x/",
+     "http://10.0.0.1/ok", "s3://bucket/../", "file:////b//", "https://rebound.org/", "https://u@public.org/", "memory://x/",
      "memory://", "ftp://", "ftp://host", "https://public.org/%2e%2e/", "local:///", "s3:///"],
 )  # fmt: skip
 def test_a_prefix_of_nothing_that_could_be_allowed(prefix):
@@ -316,16 +362,13 @@ def test_a_prefix_of_nothing_that_could_be_allowed(prefix):
 
 
 def test_prefixes_of_a_local_store(disk):
-    """What is in its folder, not what is behind a link; a trusted store's are those that it likes."""
+    """What is in its folder, not what is behind a link."""
     permission = Permission.from_allow(disk / "in/x.vstack")
     for name in ("in/", "in/sub/", "in/su", "in/x.vstack/", "in", "i", ""):
         permission.check_prefixes([f"file://{disk}/{name}"])
     for name in ("out/", "in-evil/", "in/link-folder/"):
         with pytest.raises(ForbiddenLocationError, match="refers to"):
             permission.check_prefixes([f"file://{disk}/{name}"])
-        Permission.from_allow(disk / "in/x.vstack", is_trusted=True).check_prefixes([f"file://{disk}/{name}"])
-        with pytest.raises(ForbiddenLocationError, match="refers to"):
-            Permission.from_allow(REMOTE, is_trusted=True).check_prefixes([f"file://{disk}/{name}"])
 
 
 def test_a_store_that_names_more_hosts_than_are_looked_up():
@@ -338,18 +381,17 @@ def test_a_store_that_names_more_hosts_than_are_looked_up():
     for look in ("check", "check_prefixes"):
         getattr(Permission.from_allow(REMOTE), look)(urls[1:])
         getattr(Permission.from_allow(REMOTE, "https://"), look)(urls)
-        getattr(Permission.from_allow(REMOTE, is_trusted=True), look)(urls)
 
 
 def test_permissions_are_values():
     """They pickle, and are equal where they allow the same; they are made by `of`."""
-    permission = Permission.from_allow(REMOTE, ["HTTP://LocalHost/a", "/data"], is_trusted=True)
+    permission = Permission.from_allow(REMOTE, ["HTTP://LocalHost/a", "/data"])
     assert (
         permission
         == pickle.loads(pickle.dumps(permission))
-        == Permission("s3://bucket/deep/x.vstack/", ("http://localhost/a", "file:///data"), is_trusted=True)
+        == Permission("s3://bucket/deep/x.vstack/", ("http://localhost/a", "file:///data"))
     )
-    assert permission != Permission.from_allow(REMOTE, ["HTTP://LocalHost/a", "/data"])
+    assert permission != Permission.from_allow(REMOTE, ["HTTP://LocalHost/a"])
     for store, allowed in [("s3://b/x", ()), ("S3://b/x/", ()), ("s3://b/x/", ("HTTP://a",))]:
         with pytest.raises(ValueError, match=r"not what Permission.from_allow gives"):
             Permission(store, allowed)
@@ -454,8 +496,13 @@ def test_the_quick_look_allows_no_more_than_the_slow_one(disk, data):
     urls = data.draw(st.lists(mutations(bases), min_size=1, max_size=4))
     permission = data.draw(
         st.sampled_from(
-            [Permission.from_allow(disk / "in/x.vstack", "http://10.0.0.1/ok", is_trusted=x) for x in (True, False)]
-            + [Permission.from_allow(REMOTE, ["http://10.0.0.1/ok", disk / "in"], is_trusted=x) for x in (True, False)]
+            [
+                Permission.from_allow(disk / "in/x.vstack", "http://10.0.0.1/ok"),
+                Permission(
+                    f"file://{disk}/in/x.vstack/", folders=frozenset([f"file://{disk}/out/", f"file://{disk}/in/"])
+                ),
+                Permission.from_allow(REMOTE, ["http://10.0.0.1/ok", disk / "in"]),
+            ]
         )
     )
     if permission._are_allowed(urls):

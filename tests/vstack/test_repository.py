@@ -98,7 +98,7 @@ def test_options_of_opening(tmp_path, files):
 def test_what_a_repository_may_read_it_opens(tmp_path, files, monkeypatch):
     """``allow`` is given once, where the repository is opened."""
     vs.Repository.create(tmp_path / "a" / "x.vstack", files[0])
-    monkeypatch.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "other" / "key"))
+    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "other" / "key"))
     with pytest.raises(ForbiddenLocationError):
         vs.Repository.open(tmp_path / "a" / "x.vstack").open_dataset().load()
     repo = vs.Repository.open(tmp_path / "a" / "x.vstack", allow=tmp_path)

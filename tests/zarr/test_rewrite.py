@@ -27,6 +27,8 @@ from virtualstack.zarr.rewrite.plan import plan_rewrite
 from virtualstack.zarr.rewrite.rewrite import Budget, rewrite
 from virtualstack.zarr.rewrite.split import split_uncompressed
 
+pytestmark = pytest.mark.usefixtures("granted_files")
+
 ALL = Budget(nbytes=10**9)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from virtualstack.errors import ReaderError
 from virtualstack.location import outermost
 from virtualstack.manifests import ChunkManifest, ManifestGroup
+from virtualstack.manifests.cells import blocks
+from virtualstack.manifests.manifest import Manifest
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Permission, Storage, read_allowed_urls
+from virtualstack.storage.places import grant_sources
 
 __all__ = [
     "PARTS",
@@ -20,6 +23,7 @@ __all__ = [
     "Unsupported",
     "check_references",
     "check_unsupported",
+    "grant_references",
     "permitted",
     "read_permitted",
 ]
@@ -55,8 +59,8 @@ class ReadOptions:
         values. A larger variable is refused: it becomes a :class:`~virtualstack.manifests.Refusal` of its group, for
         which functions that open files raise an error.
     allow
-        Absolute URLs of files and folders that a source may refer to. Buckets, public web servers, and the server or
-        bucket of the source are always allowed. A local source may refer to anything.
+        Absolute URLs of files and folders that a source may refer to, besides those that are always allowed: see
+        :class:`~virtualstack.storage.Permission`.
 
     Examples
     --------
@@ -240,8 +244,7 @@ def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Sto
     allow
         Further locations that the user allowed.
     """
-    permission = Permission.of_document(url, allow)
-    return storage if permission is None else storage.only(permission)
+    return storage.only(Permission.of_document(url, allow))
 
 
 def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOptions, /) -> ManifestGroup:
@@ -278,3 +281,19 @@ def check_references(group: ManifestGroup, storage: Storage, /) -> None:
     if storage.permissions:
         manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())
         storage.check(sorted({x.url for m in manifests if isinstance(m, ChunkManifest) for x in m.locations}))
+
+
+def grant_references(group: ManifestGroup, /) -> None:
+    """Grant the places of all sources of a group to which this account has written references.
+
+    The sources may be named in references from now on: each was opened by name, or passed the check when the group was
+    read.
+    """
+    manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())
+    grant_sources({url for manifest in manifests for url in _sources(manifest)})
+
+
+def _sources(manifest: Manifest) -> Iterator[str]:
+    parts = [manifest] if isinstance(manifest, ChunkManifest) else map(manifest.read, blocks(manifest.shape))
+    for part in parts:
+        yield from (location.url for location in part.locations)

@@ -15,6 +15,7 @@ import numpy as np
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.region import Region
 from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.formats.base import grant_references
 from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import (
     all_or_nothing,
@@ -135,11 +136,13 @@ def writing(
         store = check_store(store)
         if addition is None:
             write_whole(group, store, at, form, mode=mode)
+            grant_references(group)
             return
         with all_or_nothing(store):
             stored = _stored(store, at, sources)
             made, overlays = addition.add(stored, group)
             write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
+        grant_references(group)
 
     return write
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from virtualstack.combine.addition import Addition
 from virtualstack.errors import UnsupportedFeatureError, WriterError
-from virtualstack.formats.base import ReadOptions, read_permitted
+from virtualstack.formats.base import ReadOptions, grant_references, read_permitted
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url
@@ -74,7 +74,9 @@ def to_kerchunk(
         append_dim=append_dim, ordered=ordered, join=join, combine_options=combine_options, storage=reached
     )
     if addition is None:
-        return write_kerchunk(group, target, storage=reached, **options)
+        references = write_kerchunk(group, target, storage=reached, **options)
+        grant_references(group)
+        return references
     if target is None:
         raise WriterError("append_dim= adds to references in a file: name it", feature="append_dim")
     stored = read_permitted(Kerchunk(), absolute_url(target), reached, ReadOptions(allow=read_allowed_urls(allow)))
@@ -90,6 +92,7 @@ def to_kerchunk(
                 )
     made, _ = addition.add(stored, group, bundled=_inline_in)
     write_kerchunk(made, target, storage=reached, **options)
+    grant_references(group)
     return None
 
 

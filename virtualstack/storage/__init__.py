@@ -5,7 +5,7 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
-from virtualstack.storage.permission import Allow, Permission, is_signed, read_allowed_urls, sign
+from virtualstack.storage.permission import Allow, Listed, Permission, read_allowed_urls
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source
 from virtualstack.storage.source import (
     ByteRange,
@@ -23,6 +23,7 @@ __all__ = [
     "ByteRange",
     "Bytes",
     "DirectSource",
+    "Listed",
     "LocalSource",
     "LocalTarget",
     "MemorySource",
@@ -41,8 +42,6 @@ __all__ = [
     "WatchfulSource",
     "check_version",
     "coalesce",
-    "is_signed",
     "open_source",
     "read_allowed_urls",
-    "sign",
 ]

@@ -1,30 +1,27 @@
-"""Decide which URLs a store or a file from a stranger may make its reader open.
-
-A signature, made with a key that only its owner can read, marks data that was written on this account.
-"""
+"""Decide which URLs references may make their reader open: one rule for references of every kind."""
 
 from __future__ import annotations
 
-import contextlib
-import hmac
 import os
 import re
-import secrets
-import stat
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 from virtualstack.errors import ForbiddenLocationError
-from virtualstack.location import BYTES, absolute_url, are_plain, flaw, split_url, way_out
+from virtualstack.location import BYTES, absolute_url, are_plain, flaw, split_url
 from virtualstack.storage.hosts import MAX_HOSTS, is_host, resolve, why_not_public
+from virtualstack.storage.places import granted
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 
-__all__ = ["Allow", "Permission", "is_signed", "read_allowed_urls", "sign"]
+__all__ = ["Allow", "Listed", "Permission", "read_allowed_urls"]
 
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 """Type of ``allow=``: see `Permission.from_allow`."""
+
+_LISTED = "listed://"
+"""Item of ``allow=`` that stands for `Listed`; no URL of a source has this scheme."""
 
 _NOT_HIDDEN = {".vstack", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}  # files of stores, by their formats
 _BATCH_URLS = 65_536  # URLs that are checked as one text
@@ -44,23 +41,60 @@ class _Refusal:
     allow: str | None = None
 
 
+class Listed(tuple[str | os.PathLike[str], ...]):
+    """Places for ``allow=`` beside which references may name nothing but their own folder.
+
+    Without it, references may also name public web servers, any bucket, and all places that the user of this account
+    has granted: by the record, the environment or the configuration file.
+
+    When to use: in a service that opens references for other people. Alternatives: a list for ``allow=`` adds places
+    to those that are allowed anyway.
+
+    Parameters
+    ----------
+    places
+        URLs or paths of files and folders.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> permission = vs.storage.Permission.from_allow("/srv/x.vstack", vs.Listed("/srv/data"))
+    >>> permission.check(["file:///srv/a.nc", "file:///srv/data/b.nc"])
+    >>> permission.check(["s3://other/c.nc"])
+    Traceback (most recent call last):
+    virtualstack.errors.ForbiddenLocationError: the store 'file:///srv/x.vstack/' refers to 's3://other/c.nc', \
+which is not one of the listed places. If it may be read, open the store with allow=vs.Listed("s3://other/")
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *places: str | os.PathLike[str]) -> Self:
+        """Make a list of places."""
+        return super().__new__(cls, (*places, _LISTED))
+
+    def __getnewargs__(self) -> tuple[str | os.PathLike[str], ...]:
+        return tuple(self)[:-1]
+
+
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """The URLs that may be read because a store names them; made by `from_allow`.
+    """The URLs that references may make their reader open; made by `from_allow` and `of_document`.
 
-    Everything in the folder that holds the store is allowed, and everything that the reader allowed. Beyond that, an
-    untrusted store may name:
+    The same rule holds for every format, and for local and remote references. They may name:
 
-    - object stores: any bucket, at the endpoint and with the credentials that the reader passed or has in the
-      environment. The endpoint is the reader's own choice and is not checked;
+    - what lies in their own folder and below it; for a store, that is the folder that holds the store. Hidden files
+      (names with a leading dot) do not belong to it. Symbolic links are followed, and must not lead out. References on
+      a web server or in a bucket may name everything there;
+    - object stores: any bucket, at the endpoint that the reader passed or has in the environment. The endpoint is the
+      reader's own choice and is not checked;
     - web servers on public hosts. Loopback, link-local, private and multicast hosts are refused. They are recognised by
       address, by a name that resolves to such an address, or by a name that exists only in a private network;
-    - if the store is in memory, everything else in memory;
-    - no local files. Hidden files beside the store (names with a leading dot) do not belong to its folder. Symbolic
-      links in the store's folder and in allowed folders are followed, and must not lead out;
-    - nothing with ``.`` or ``..`` as a segment (encoded too), empty segments, backslashes or control characters.
+    - if the references are in memory, everything else in memory;
+    - places that the user granted: with ``allow=``, by ``virtualstack allow``, by ``VIRTUALSTACK_ALLOW`` or by the
+      configuration file;
+    - if the references are local or in memory, also places that this account has written into references.
 
-    A trusted store may name every URL without ``..``, but no local files if the store is remote.
+    Nothing may have ``.`` or ``..`` as a segment (encoded too), backslashes or control characters.
 
     This check cannot detect redirects of a web server (redirects from ``https`` to ``http`` are never followed), names
     and links that change between the check and the read, hard links, mounts, and names that a proxy rewrites. For
@@ -69,13 +103,17 @@ class Permission:
     Parameters
     ----------
     store
-        Absolute URL of the store's folder, ending in ``/``.
+        Absolute URL of the references or the store, ending in ``/``.
     allowed
-        Absolute URLs of folders and files.
-    is_trusted
-        If true, the store is the reader's own work.
+        Absolute URLs of folders and files that the user granted.
+    folders
+        Absolute URLs of folders, ending in ``/``, whose files this account has written into references.
+    roots
+        Absolute URLs of buckets, hosts and folders that this account has written into references.
     is_document
         If true, the store is a file that refers to other files, such as kerchunk references; see `of_document`.
+    is_listed
+        If true, only ``allowed`` and the folder of the references may be read; see `Listed`.
 
     Examples
     --------
@@ -84,21 +122,24 @@ class Permission:
     >>> permission.check(["https://8.8.8.8/c.nc", "http://10.0.0.1/d.nc"])
     Traceback (most recent call last):
     virtualstack.errors.ForbiddenLocationError: the store 's3://bucket/x.vstack/' refers to 'http://10.0.0.1/d.nc', \
-whose host is private. If it may be read, open the store with allow=["http://10.0.0.1/"]
+whose host is private. If it may be read, open the store with allow=["http://10.0.0.1/"], or grant it with the \
+command: virtualstack allow http://10.0.0.1/
     """
 
     store: str
     allowed: tuple[str, ...] = ()
-    is_trusted: bool = False
+    folders: frozenset[str] = frozenset()
+    roots: tuple[str, ...] = ()
     is_document: bool = False
+    is_listed: bool = False
 
     def __post_init__(self) -> None:
         if not self.store.endswith("/") or any(_canonical(url) != url for url in (self.store, *self.allowed)):
             raise ValueError(f"not what Permission.from_allow gives: {self.store!r}, {self.allowed!r}")
 
     @classmethod
-    def from_allow(cls, store: str | os.PathLike[str], allow: Allow = None, *, is_trusted: bool = False) -> Self:
-        """Make a permission from the arguments of a user.
+    def from_allow(cls, store: str | os.PathLike[str], allow: Allow = None, /) -> Self:
+        """Make a permission from the arguments of a user, and from the places that are granted now.
 
         Parameters
         ----------
@@ -106,19 +147,28 @@ whose host is private. If it may be read, open the store with allow=["http://10.
             URL or path of the store.
         allow
             URLs or paths that may also be read: files, and folders with everything below them. ``"https://"`` allows
-            every web server, also private ones.
-        is_trusted
-            See `Permission`.
+            every web server, also private ones. With `Listed`, nothing else may be read.
+
+        Raises
+        ------
+        StorageError
+            The configuration file or ``VIRTUALSTACK_ALLOW`` cannot be read.
         """
-        return cls(_folder(_canonical(absolute_url(store))), read_allowed_urls(allow), is_trusted)
+        url = _folder(_canonical(absolute_url(store)))
+        places = read_allowed_urls(allow)
+        if _LISTED in places:
+            return cls(url, tuple(x for x in places if x != _LISTED), is_listed=True)
+        found = granted()
+        allowed = tuple(dict.fromkeys((*places, *map(_canonical, found.explicit))))
+        is_near = _is_near(url)
+        return cls(url, allowed, found.folders if is_near else frozenset(), found.roots if is_near else ())
 
     @classmethod
-    def of_document(cls, url: str, allow: Allow = None, /) -> Self | None:
-        """Return the permission of a file that refers to others; ``None`` if the file is local or in memory.
+    def of_document(cls, url: str, allow: Allow = None, /) -> Self:
+        """Return the permission of a file that refers to others.
 
-        This rule applies to every format except vstack: kerchunk references, Icechunk, DMR++ and HDF5. A local file may
-        refer to anything. A remote file may refer to everything on the same web server or in the same bucket.
-        Elsewhere, it may refer to the same locations as a store. Empty segments are common in such references.
+        This applies to every format except vstack: kerchunk references, Icechunk, DMR++, zarr and HDF5. The rule is
+        that of a store, except that a remote file may refer to everything on the same web server or in the same bucket.
 
         Parameters
         ----------
@@ -127,12 +177,18 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         allow
             URLs or paths that may also be read; see `from_allow`.
         """
-        return None if _is_near(url) else replace(cls.from_allow(url, allow), is_document=True)
+        return replace(cls.from_allow(url, allow), is_document=True)
+
+    def for_prefixes(self, prefixes: Sequence[str], /) -> Self:
+        """Return a permission for URLs with these beginnings only, which is small when it is pickled."""
+        begins = tuple(prefixes)
+        kept = (x for x in self.folders if x.startswith(begins) or any(begin.startswith(x) for begin in begins))
+        return replace(self, folders=frozenset(kept))
 
     def check(self, urls: Sequence[str], /) -> None:
         """Raise an error for the first URL that is not allowed.
 
-        Most URLs take less than a microsecond. Each local file that an untrusted store names is looked up on disk.
+        Most URLs take less than a microsecond. Each local file that references name is looked up on disk.
         Each name of a web host is resolved at most once a minute.
 
         Raises
@@ -140,9 +196,12 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         ForbiddenLocationError
             A URL is not allowed. The message names the store, the URL, the reason and the value to pass as ``allow=``.
         """
-        if self.is_document:
-            own = split_url(self.store)[0]
-            urls = [_EMPTY.sub("/", url) for url in urls if not _canonical(url).startswith(own)]
+        own = self.store.removesuffix("/")
+        if self.is_document and not _is_near(self.store) and not self.is_listed:
+            root = split_url(self.store)[0]
+            urls = [url for url in urls if not _canonical(url).startswith(root)]
+        else:
+            urls = [url for url in urls if url != own]
         for begin in range(0, len(urls), _BATCH_URLS):
             together = urls[begin : begin + _BATCH_URLS]
             if not self._are_allowed(together):
@@ -160,10 +219,9 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         ForbiddenLocationError
             No URL that begins with one of the prefixes could be allowed; the message is the same as that of `check`.
         """
-        if not self.is_trusted:
-            asked = [url for url in map(_canonical, prefixes) if url.count("/") > 2]
-            named = tuple(map(_folder, self._named()))
-            self._resolve({split_url(url)[0].rstrip("/") for url in asked if not url.startswith(named)})
+        asked = [url for url in map(_canonical, prefixes) if url.count("/") > 2]
+        known = tuple(map(_folder, self._named()))
+        self._resolve({split_url(url)[0].rstrip("/") for url in asked if not url.startswith(known)})
         for begin in range(0, len(prefixes), _BATCH_URLS):
             together = prefixes[begin : begin + _BATCH_URLS]
             if not self._are_allowed([prefix[: prefix.rfind("/") + 1] for prefix in together]):
@@ -176,30 +234,12 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         url = _canonical(prefix)
         named = self._named()
         real = map(_real, filter(_is_local, named)) if _is_local(url) else ()  # each check needs an access to the disk
-        if any(x.startswith(url) for x in (*named, *real)):
+        if any(x.startswith(url) for x in (*named, *real, *self.folders)):
             return
         if url.count("/") == 2 and url.partition("://")[0] in (*OBJECT_STORES, *WEB):
             return  # a part of the host name
         if refusal := self._refusal(prefix[: prefix.rfind("/") + 1]):
             raise self._error(prefix, refusal)
-
-    def covers(self, prefix: str, /) -> bool:
-        """Return whether every URL with this beginning may be read, wherever names, hosts and links lead.
-
-        The result is False for public hosts, as their names may resolve to another address tomorrow. It is also False
-        for local folders, where links may be added, unless the reader allowed all local files.
-        """
-        if flaw(f"{prefix}x") is not None:
-            return False
-        url = _canonical(prefix)
-        if _is_local(url):
-            return "file:///" in self.allowed
-        if any(url.startswith(_folder(x)) for x in self._named()):
-            return True
-        root, mark, _ = split_url(f"{url}x")[0].rpartition("/")
-        is_whole = bool(mark) and url.startswith(f"{root}/") and url.count("/") > 2
-        scheme = root.partition("://")[0]
-        return is_whole and scheme in (*OBJECT_STORES, "memory") and self._refusal_of_root(f"{root}/") is None
 
     def check_object(self, url: str, /) -> None:
         """Raise an error for an object of the store that a link leads out of the folder that holds the store.
@@ -213,16 +253,13 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         if not _is_local(url):
             return
         found = _real(url)
-        if found == url or any(_is_in(found, _real(x)) for x in (self.store, *filter(_is_local, self._named()))):
+        if found == url or any(_is_in(found, _real(x)) for x in filter(_is_local, self._named())):
             return
         raise self._error(url, _Refusal(f"which is a link to {_shown(found)}", found[: found.rfind("/") + 1]))
 
     def _are_allowed(self, urls: Sequence[str]) -> bool:
         """Return whether all URLs are allowed, judged by folders and hosts; False means that some may be forbidden."""
         plain = tuple(_folder(x) for x in self._named() if not _is_local(x))
-        if self.is_trusted:
-            schemes = (*OBJECT_STORES, *WEB, "memory")
-            plain += (*(f"{scheme}://" for scheme in schemes), *(("file:///",) if _is_near(self.store) else ()))
         others = [url for url in urls if not url.startswith(plain)]
         files = [url for url in others if url.startswith("file:///")]
         roots = {_canonical("/".join(url.split("/", 3)[:3])) for url in others if not url.startswith("file:///")}
@@ -248,82 +285,109 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         if not urls:
             return True
         named = [x for x in self._named() if _is_local(x)]
+        if "file:///" in named:
+            return True
         real = tuple(_folder(_real(x)) for x in named)
         folders = {url.rpartition("/")[0] + "/" for url in urls}
+        others = folders - self.folders
         return (
-            all(folder.startswith((*map(_folder, named), *real)) for folder in folders)
-            and all(_folder(_real(folder)).startswith(real) for folder in folders)
+            all(folder.startswith((*map(_folder, named), *real)) for folder in others)
+            and all(_folder(_real(folder)).startswith(real) for folder in others)
             and not any(map(self._is_hidden, urls))
             and not any(os.path.islink(url.removeprefix(_FILE)) for url in urls)  # noqa: PTH114 - no path for each
         )
 
     def _refusal(self, url: str) -> _Refusal | None:
-        if found := (way_out if self.is_trusted else flaw)(url):
+        url = _EMPTY.sub("/", url)  # keys in buckets may have empty segments
+        if found := flaw(url):
             return _Refusal(f"which {found}")
         url = _canonical(url)
         if _is_local(url):
-            return None if self.is_trusted and _is_near(self.store) else self._refusal_of_file(url)
-        if self.is_trusted or any(_is_in(url, x) for x in self._named()):
+            return self._refusal_of_file(url)
+        if any(_is_in(url, x) for x in self._named()):
             return None
         return self._refusal_of_root(split_url(url)[0])
 
     def _refusal_of_file(self, url: str) -> _Refusal | None:
         named = [x for x in self._named() if _is_local(x)]
         real = [_real(x) for x in named]
-        if not any(
+        folder = url[: url.rfind("/") + 1]
+        is_written = folder in self.folders
+        if not is_written and not any(
             _is_in(url, x) for x in (*named, *real)
         ):  # checked before the link is read, which may mount a file system
-            why = "which is a local file" if self.is_document else "which is a local file outside of the store's folder"
-            return _Refusal(why, url[: url.rfind("/") + 1])
+            if self.is_document and not _is_local(self.store):
+                return _Refusal("which is a local file", folder)
+            whose = "its" if self.is_document else "the store's"
+            return _Refusal(f"which is a local file outside of {whose} folder", folder)
         found = _real(url)
-        if any(_is_in(found, x) for x in real):
+        target = _folder(found) if url.endswith("/") else found[: found.rfind("/") + 1]
+        is_in_written = target in self.folders or (is_written and target == _folder(_real(folder)))
+        if is_in_written or any(_is_in(found, x) for x in real):
             if not self._is_hidden(url) and not self._is_hidden(found):
                 return None
-            return _Refusal("which is a hidden file beside the store", url[: url.rfind("/") + 1])
-        folder = _folder(found) if url.endswith("/") else found[: found.rfind("/") + 1]
-        return _Refusal(f"which is a link to {_shown(found)}", folder)
+            return _Refusal("which is a hidden file", folder)
+        return _Refusal(f"which is a link to {_shown(found)}", target)
 
     def _is_hidden(self, url: str) -> bool:
-        """Return whether a file in the folder of the store is a private one, such as ``.ssh/id``."""
-        if "/." not in url:
+        """Return whether a file is a private one, such as ``.ssh/id``, in a folder that nobody granted explicitly."""
+        if "/." not in url or any(_is_in(url, x) for x in self.allowed):
             return False
-        parent, *allowed = self._named()
-        for folder in dict.fromkeys((parent, _folder(_real(parent)))):
-            parts = url[len(folder) :].split("/") if url.startswith(folder) else ()
+        own = self.store, _folder(_real(self.store))
+        if _is_local(self.store) and url.startswith(own):
+            return False
+        folder, _, name = url.rpartition("/")
+        if f"{folder}/" in self.folders:
+            return name.startswith(".")
+        near = filter(_is_local, (*self._own_folders(), *self.roots))
+        for above in dict.fromkeys(x for parent in near for x in (parent, _folder(_real(parent)))):
+            parts = url[len(above) :].split("/") if url.startswith(above) else ()
             if any(part.startswith(".") and part not in _NOT_HIDDEN for part in parts):
-                own = self.store, _folder(_real(self.store))
-                return not url.startswith(own) and not any(_is_in(url, x) for x in allowed)
+                return True
         return False
 
     def _refusal_of_root(self, root: str) -> _Refusal | None:
         scheme, _, authority = root.removesuffix("/").partition("://")
         if scheme in OBJECT_STORES:
-            return None if _BUCKET.fullmatch(authority) else _Refusal("which has no plain name of a bucket")
+            if not _BUCKET.fullmatch(authority):
+                return _Refusal("which has no plain name of a bucket")
+            return self._unlisted(root)
         if scheme in WEB:
             if not is_host(authority):
                 return _Refusal("whose host is not spelt plainly, or has a user before it")
-            kind = why_not_public(authority)
-            return None if kind is None else _Refusal(f"whose host {kind}", root)
+            kind = None if self.is_listed else why_not_public(authority)
+            return self._unlisted(root) if kind is None else _Refusal(f"whose host {kind}", root)
         if scheme == "memory":
-            return None if self.store.startswith("memory://") else _Refusal("which is in this process's memory", root)
+            is_own = self.store.startswith("memory://") and not self.is_listed
+            return None if is_own else _Refusal("which is in this process's memory", root)
         return _Refusal("which is in no object store and on no web server", root)
 
+    def _unlisted(self, root: str) -> _Refusal | None:
+        return _Refusal("which is not one of the listed places", root) if self.is_listed else None
+
     def _named(self) -> tuple[str, ...]:
-        """Return the folders and files that may be read: the store's folder, and those that the reader allowed."""
-        root, key = split_url(self.store)
-        parent = root + "".join(key.rpartition("/")[0].rpartition("/")[:2])
-        return (
-            self.store if parent == "file:///" else parent,
-            *self.allowed,
-        )  # the whole disk is not the store's folder
+        """Return the folders and files that may be read with everything below them."""
+        return (*self._own_folders(), *self.allowed, *self.roots)
+
+    def _own_folders(self) -> tuple[str, ...]:
+        """Return the URL of the references, and the folders that hold them: as named, and behind a link."""
+        if not _is_local(self.store):
+            return (_parent(self.store),)
+        own = dict.fromkeys((self.store, _folder(_real(self.store))))
+        parents = (_parent(url) for url in own)
+        return (*own, *(x for x in parents if x != "file:///"))  # the whole disk is not the store's folder
 
     def _error(self, url: str, refusal: _Refusal) -> ForbiddenLocationError:
         opened = "it" if self.is_document else "the store"
-        remedy = (
-            f"No {'references' if self.is_document else 'store'} should name such a URL: ask who wrote it"
-            if refusal.allow is None
-            else f'If it may be read, open {opened} with allow=["{refusal.allow}"]'
-        )
+        place = refusal.allow
+        if place is None:
+            remedy = f"No {'references' if self.is_document else 'store'} should name such a URL: ask who wrote it"
+        elif self.is_listed:
+            remedy = f'If it may be read, open {opened} with allow=vs.Listed("{place}")'
+        else:
+            remedy = f'If it may be read, open {opened} with allow=["{place}"]'
+            if not place.startswith("memory://"):
+                remedy += f", or grant it with the command: virtualstack allow {shlex.quote(place.removeprefix(_FILE))}"
         return ForbiddenLocationError(f"{self._who()} refers to {_shown(url)}, {refusal.why}. {remedy}", url=url)
 
     def _who(self) -> str:
@@ -342,7 +406,7 @@ def read_allowed_urls(allow: Allow, /) -> tuple[str, ...]:
     given = [] if allow is None else given
     if not all(isinstance(x, str | os.PathLike) and os.fspath(x) for x in given):
         raise TypeError(f"allow= takes URLs or paths of files and folders, not {allow!r}")
-    return tuple(_canonical(absolute_url(x)) for x in given)
+    return tuple(x if x == _LISTED else _canonical(absolute_url(x)) for x in given)
 
 
 def _canonical(url: str) -> str:
@@ -358,6 +422,11 @@ def _canonical(url: str) -> str:
 
 def _folder(url: str) -> str:
     return url if url.endswith("/") else f"{url}/"
+
+
+def _parent(url: str) -> str:
+    root, key = split_url(url)
+    return root + "".join(key.rpartition("/")[0].rpartition("/")[:2])
 
 
 def _is_in(url: str, prefix: str) -> bool:
@@ -379,77 +448,3 @@ def _real(url: str) -> str:
 
 def _shown(url: str) -> str:
     return repr(url if len(url) <= 300 else f"{url[:300]}...")
-
-
-_KEY_BYTES = 32  # bytes: the length of a SHA-256 digest, RFC 2104 section 3
-
-
-def sign(data: bytes, /) -> str | None:
-    """Return the HMAC-SHA256 of bytes with the user's key, in hexadecimal; ``None`` if there is no key.
-
-    The key is made on the first signing, as ``virtualstack/key`` in ``$XDG_STATE_HOME`` or ``~/.local/state``. The
-    environment variable ``VIRTUALSTACK_KEY_FILE`` names another file. Accounts that share the file trust each other.
-    There is no key if the file cannot be made, if others may read or write it, or if it does not have 32 bytes. Without
-    a key, nothing is trusted.
-
-    Signed bytes can be copied together with their signature. So they must contain the object that the signature is
-    valid for, such as the URL of the store.
-    """
-    path = _key_file()
-    key = None if path is None else _read(path) or _make(path)
-    return None if key is None else hmac.new(key, data, "sha256").hexdigest()
-
-
-def is_signed(data: bytes, signature: str | None, /) -> bool:
-    """Return whether `sign` made this signature for these bytes with this account's key; no key is made."""
-    path = _key_file()
-    key = None if path is None or not isinstance(signature, str) else _read(path)
-    if key is None or signature is None:
-        return False
-    return hmac.compare_digest(hmac.new(key, data, "sha256").hexdigest().encode(), signature.encode(errors="replace"))
-
-
-def _key_file() -> Path | None:
-    if named := os.environ.get("VIRTUALSTACK_KEY_FILE"):
-        return Path(named)
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if not state.is_absolute():  # XDG base directory specification: relative paths are ignored
-        try:
-            state = Path.home() / ".local" / "state"
-        except RuntimeError:
-            return None
-    return state / "virtualstack" / "key"
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        descriptor = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        )  # opening a FIFO would wait for its writer
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
-            key = file.read(_KEY_BYTES + 1) if is_own else b""
-    except (OSError, ValueError):
-        return None
-    return key if len(key) == _KEY_BYTES else None
-
-
-def _make(path: Path) -> bytes | None:
-    """Make a key file atomically unless it exists; return the key in the file, or ``None`` if it cannot be made."""
-    try:
-        temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
-                file.flush()
-                os.fsync(descriptor)
-            with contextlib.suppress(FileExistsError):
-                path.hardlink_to(temporary)
-        finally:
-            temporary.unlink()
-    except (OSError, ValueError):
-        return None
-    return _read(path)

@@ -1,4 +1,4 @@
-"""Read the standing options of a user: storage options by URL prefix, from one configuration file."""
+"""Read the configuration file of a user: storage options by URL prefix, and places that references may name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import platformdirs
 
 from virtualstack.errors import StorageError
 
-__all__ = ["CONFIG_VARIABLE", "config_path", "standing_options"]
+__all__ = ["CONFIG_VARIABLE", "config_path", "standing_options", "standing_places"]
 
 CONFIG_VARIABLE = "VIRTUALSTACK_CONFIG"
 """Environment variable that names another configuration file."""
@@ -42,16 +42,27 @@ def standing_options() -> Mapping[str, Mapping[str, object]]:
     StorageError
         The file exists, and cannot be read, is not TOML or has other tables.
     """
-    return _read(os.environ.get(CONFIG_VARIABLE))
+    return _read(os.environ.get(CONFIG_VARIABLE))[0]
+
+
+def standing_places() -> tuple[str, ...]:
+    """Return the places of ``allow = [...]`` at the top of the configuration file.
+
+    Raises
+    ------
+    StorageError
+        The same as in `standing_options`.
+    """
+    return _read(os.environ.get(CONFIG_VARIABLE))[1]
 
 
 @cache
-def _read(_: str | None) -> Mapping[str, Mapping[str, object]]:
+def _read(_: str | None) -> tuple[Mapping[str, Mapping[str, object]], tuple[str, ...]]:
     path = config_path()
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return {}, ()
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"the configuration file '{path}' could not be read: {error}") from error
     remedy = f"Correct it, or name another file with {CONFIG_VARIABLE}"
@@ -59,9 +70,17 @@ def _read(_: str | None) -> Mapping[str, Mapping[str, object]]:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise StorageError(f"the configuration file '{path}' is not TOML: {error}. {remedy}") from error
-    unknown = sorted(found.keys() - {"storage"})
+    unknown = sorted(found.keys() - {"storage", "allow"})
     if unknown:
-        raise StorageError(f"the configuration file '{path}' has '{unknown[0]}'; it may have [storage] only. {remedy}")
+        raise StorageError(
+            f"the configuration file '{path}' has '{unknown[0]}'; it may have allow and [storage] only. {remedy}"
+        )
+    places = found.get("allow", [])
+    if not isinstance(places, list) or not all(map(_is_place, places)):
+        raise StorageError(
+            f"the configuration file '{path}' has allow = {places!r}, which is not a list of URLs and absolute paths, "
+            f'such as allow = ["/data/", "s3://bucket/"]. {remedy}'
+        )
     tables: dict[str, dict[str, object]] = found.get("storage", {})
     for prefix, options in tables.items() if isinstance(tables, dict) else [("", None)]:
         if not isinstance(options, dict) or "://" not in prefix:
@@ -69,4 +88,8 @@ def _read(_: str | None) -> Mapping[str, Mapping[str, object]]:
                 f"the configuration file '{path}' has no options by URL prefix at 'storage.{prefix}'; a table is "
                 f'[storage."s3://bucket/"], with options such as endpoint = "https://host". {remedy}'
             )
-    return tables
+    return tables, tuple(os.path.expanduser(x) for x in places)
+
+
+def _is_place(text: object) -> bool:
+    return isinstance(text, str) and (text.startswith(("/", "~")) or "://" in text)

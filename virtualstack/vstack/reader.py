@@ -16,7 +16,7 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.storage.permission import Allow, Permission, is_signed, read_allowed_urls
+from virtualstack.storage.permission import Allow, Permission, read_allowed_urls
 from virtualstack.vstack.format.history import newest, number_at, open_archive, read_group, read_snapshot
 from virtualstack.vstack.format.names import Moment, count_seconds
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -234,7 +234,7 @@ def _no_snapshot(url: str, which: str) -> SourceNotFoundError:
 
 
 def permission_for_snapshot(url: str, snapshot: Snapshot, allow: Allow) -> Permission:
-    """Return the permission of a snapshot, which is wider if this account has written the locations that it names.
+    """Return the permission of a snapshot: the rule for all references, see `Permission`.
 
     Raises
     ------
@@ -242,8 +242,7 @@ def permission_for_snapshot(url: str, snapshot: Snapshot, allow: Allow) -> Permi
         The snapshot names a location that is not allowed.
     """
     prefixes = Prefixes(store=url, table=snapshot.prefixes, moved=snapshot.moved)
-    signed = prefixes.signed()
-    is_trusted = any(is_signed(signed, signature) for signature in snapshot.signatures)
-    permission = Permission.from_allow(url, allow, is_trusted=is_trusted)
-    permission.check_prefixes([prefixes.root(begin) for begin in prefixes.begins()])
+    begins = [prefixes.root(begin) for begin in prefixes.begins()]
+    permission = Permission.from_allow(url, allow).for_prefixes(begins)
+    permission.check_prefixes(begins)
     return permission

@@ -141,7 +141,7 @@ def refresh[R: StoredSnapshot](
     snapshot = store.snapshot
     if overlays:
         said = message or _said(told, refreshed, masked)
-        snapshot = store.write(store.group, overlays=overlays, message=said)
+        snapshot = store.write(store.group, overlays=overlays, message=said, grants=False)
     return Refreshed(
         repository=open_at(snapshot), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left))
     )

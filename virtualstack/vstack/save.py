@@ -103,6 +103,7 @@ class Stored:
         message: str | None = None,
         relative: bool = False,
         segment: str | None = None,
+        grants: bool = True,
     ) -> Snapshot:
         """Commit the differences of a group from this snapshot; without differences, no snapshot is made.
 
@@ -122,6 +123,7 @@ class Stored:
             segment=segment,
             always=False,
             bundles=self.bundles,
+            grants=grants,
         )
 
 

@@ -63,9 +63,6 @@ class ReadPermission(Protocol):
     def check(self, urls: Sequence[str], /) -> None:
         """Raise `ForbiddenLocationError` for the first URL that may not be read."""
 
-    def covers(self, prefix: str, /) -> bool:
-        """Return whether every URL with a prefix may be read, wherever names and links lead."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:

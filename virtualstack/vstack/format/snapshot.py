@@ -104,8 +104,6 @@ class Snapshot:
         The same as ``table`` and ``moved`` of :class:`~virtualstack.vstack.format.sources.Prefixes`.
     bundle
         Object of loaded variables.
-    signatures
-        Signatures of the prefixes, one for each account that has written with them.
     """
 
     number: int
@@ -118,7 +116,6 @@ class Snapshot:
     prefixes: tuple[str, ...] = ()
     moved: tuple[tuple[str, str, int], ...] = ()
     bundle: Bundle | None = None
-    signatures: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<snapshot {self.number} of {format_time(self.time)}: {counted(len(self.arrays), 'variable')}>"
@@ -144,7 +141,6 @@ class Snapshot:
             "prefixes": self.prefixes,
             "relocations": [{"old": old, "new": new, "n_prefixes": n} for old, new, n in self.moved],
             "bundle": None if self.bundle is None else asdict(self.bundle),
-            "signatures": self.signatures,
         }
         document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
         return dump(document)
@@ -268,7 +264,6 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         prefixes=tuple(map(to_text, document["prefixes"])),
         moved=tuple((to_text(x["old"]), to_text(x["new"]), to_count(x["n_prefixes"])) for x in document["relocations"]),
         bundle=None if bundle is None else _bundle(bundle),
-        signatures=tuple(map(to_text, document["signatures"])),
     )
 
 

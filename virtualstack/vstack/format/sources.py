@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -272,10 +271,6 @@ class Prefixes:
         root, key = split_url(self.store)
         folder = key.rstrip("/").rpartition("/")[0]
         return f"{root}{folder}/" if folder else root
-
-    def signed(self) -> bytes:
-        """Return the bytes to sign: the URL of the store, and the prefixes and relocations that it names."""
-        return json.dumps([self.store, self.table, self.moved]).encode()
 
     def relocated(self, old: str, new: str, /) -> Prefixes:
         """Return the prefixes after a relocation of the sources whose locations begin with ``old`` to ``new``.

@@ -9,10 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError, WriterError
-from virtualstack.location import flaw
 from virtualstack.storage import ObjectStore, Target
-from virtualstack.storage.permission import is_signed, sign
-from virtualstack.storage.registry import OBJECT_STORES
 from virtualstack.vstack.format.archive import ReadPermission, Segment
 from virtualstack.vstack.format.documents import decoded_size
 from virtualstack.vstack.format.history import (
@@ -25,7 +22,6 @@ from virtualstack.vstack.format.history import (
 )
 from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.vstack.format.snapshot import Bundle, Snapshot
-from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.conflicts import check_together, describe_changes, rebased
 from virtualstack.vstack.write.edit import Edit, applied
 from virtualstack.vstack.write.view import write_view
@@ -78,7 +74,6 @@ def commit(
         if head is not base:
             check_together(made, change, base, head, archive)
         made = _bundled(made, change, head, objects, bundles)
-        made = replace(made, signatures=_signatures(made, head, objects.url, permission))
         now = _now(head.time)
         made = replace(made, number=head.number + 1, time=now, message=message, changes=describe_changes(head, made))
         data, read = _encoded(made, objects.url)
@@ -172,33 +167,6 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
             f"what was written to '{objects.url.rstrip('/')}' expired before it was committed, and nothing "
             "was committed. Write it again, and use expire with a grace period longer than writers take"
         )
-
-
-def _signatures(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> tuple[str, ...]:
-    """Sign the locations that a snapshot names, unless all are buckets, and keep signatures of the same locations.
-
-    Locations that others have named are signed only if all of them may be read, since the signature makes them trusted.
-    """
-    prefixes = Prefixes(store=url, table=made.prefixes, moved=made.moved)
-    if all(map(_is_in_bucket, map(prefixes.root, prefixes.begins()))):
-        return ()
-    is_same = (made.prefixes, made.moved) == (head.prefixes, head.moved)
-    own = sign(prefixes.signed()) if _may_sign(made, head, url, permission) else None
-    return tuple(dict.fromkeys([*(head.signatures if is_same else ()), *([] if own is None else [own])]))
-
-
-def _is_in_bucket(url: str) -> bool:
-    """Return whether any store may name a URL; whether a web server is on a private network is not known now."""
-    return url.partition("://")[0] in (*OBJECT_STORES, "memory") and flaw(f"{url}x") is None
-
-
-def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: ReadPermission) -> bool:
-    """Return whether this account has signed the locations of ``head``, or may read all of them after relocation."""
-    before = Prefixes(store=url, table=head.prefixes, moved=head.moved).signed()
-    if any(is_signed(before, signature) for signature in head.signatures):
-        return True
-    named = Prefixes(store=url, table=head.prefixes, moved=made.moved)
-    return all(permission.covers(named.root(begin)) for begin in named.begins())
 
 
 def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore, bundles: Bundles) -> Snapshot:

@@ -12,6 +12,7 @@ from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, Manifes
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.storage import ObjectStore
+from virtualstack.storage.places import grant_sources
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, Bundles, bundle_bytes, bundle_chunk, make_token
 from virtualstack.vstack.format.manifest import StoredManifest
@@ -45,6 +46,7 @@ def write_group(
     segment: str | None = None,
     always: bool = True,
     bundles: Bundles | None = None,
+    grants: bool = True,
 ) -> Snapshot:
     """Write a group as the newest snapshot of a store.
 
@@ -73,6 +75,8 @@ def write_group(
         If true, a snapshot is made even if nothing changes.
     bundles
         Bundles of the store that were read before.
+    grants
+        If true, references may name the places of the sources that are written from now on.
 
     Raises
     ------
@@ -85,7 +89,9 @@ def write_group(
     """
     bundles = {} if bundles is None else bundles
     bundle = bundle_bytes(base, objects, bundles)
-    edit = make_edit(objects, base, group, permission, overlays or {}, bundle, relative=relative, segment=segment)
+    edit = make_edit(
+        objects, base, group, permission, overlays or {}, bundle, relative=relative, segment=segment, grants=grants
+    )
     if edit.is_empty and not always:
         return base
     return commit(objects, base, edit, permission, message=message, bundles=bundles)
@@ -119,8 +125,9 @@ def make_edit(
     *,
     relative: bool,
     segment: str | None = None,
+    grants: bool = True,
 ) -> Edit:
-    """Write the differences of a group from a snapshot, and return the edit."""
+    """Write the differences of a group from a snapshot, grant the sources of them, and return the edit."""
     check_names(group)
     groups = {path: _alone(node) for path, node in group.walk()}
     arrays = {
@@ -161,6 +168,8 @@ def make_edit(
     _check_values(writer, objects)
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, chosen = writer.close(prefixes, relative=relative)
+    if grants:
+        grant_sources(x.url for x in writer.sources if not x.url.startswith(objects.url))
     n_values = 0 if segment is None else written.n_sources
     return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen, n_values=n_values)
 
