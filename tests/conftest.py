@@ -93,6 +93,8 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def granted_files(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Grant the files of the tests, for tests whose references were made by other tools or by hand."""
+    """Grant the files of the tests and memory, for tests whose references were made by other tools or by hand."""
     corpus = Path(__file__).parents[2] / "shared" / "corpus"
-    monkeypatch.setenv("VIRTUALSTACK_ALLOW", shlex.join(map(str, (tmp_path_factory.getbasetemp(), corpus))))
+    monkeypatch.setenv(
+        "VIRTUALSTACK_ALLOW", shlex.join(map(str, (tmp_path_factory.getbasetemp(), corpus, "memory://")))
+    )

@@ -143,6 +143,7 @@ def test_places_as_users_write_them(tmp_path, monkeypatch):
     assert place_from_user(".") == f"file://{tmp_path}/"
     assert place_from_user("a.nc") == f"file://{tmp_path}/a.nc"
     assert place_from_user("gs://bucket") == "gs://bucket/"
+    assert [place_from_user(x) for x in ("https://", "file:///")] == ["https://", "file:///"]
 
 
 def test_the_record_is_in_the_folder_for_states(tmp_path, monkeypatch):

@@ -142,7 +142,7 @@ def place_from_user(place: str | os.PathLike[str], /) -> str:
     """
     url = absolute_url(place)
     is_folder = url.startswith(_FILE) and os.path.isdir(url.removeprefix(_FILE))
-    return f"{url.rstrip('/')}/" if is_folder or url.count("/") == 2 else url
+    return f"{url}/" if not url.endswith("/") and (is_folder or url.count("/") == 2) else url
 
 
 def grant(places: Collection[str], /) -> bool:
