@@ -64,7 +64,7 @@ def test_importing_adds_no_format_library(record_property, capsys):
 def test_the_public_names_are_these():
     """Changing them is a decision."""
     assert virtualstack.__all__ == [
-        "ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "FromAttribute", "FromName", "ManifestArray",
+        "ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "FromAttribute", "FromName", "Listed", "ManifestArray",
         "ManifestGroup", "ManifestStore", "Repository", "ScanResult", "Survey", "combine_datasets", "convert", "errors",
         "list_readers", "open_virtual_dataset", "open_virtual_datatree", "open_virtual_mfdataset",
         "open_virtual_mfdatatree", "readers", "scan", "survey",

@@ -89,7 +89,8 @@ class Permission:
       reader's own choice and is not checked;
     - web servers on public hosts. Loopback, link-local, private and multicast hosts are refused. They are recognised by
       address, by a name that resolves to such an address, or by a name that exists only in a private network;
-    - if the references are in memory, everything else in memory;
+    - if the references are in memory, everything else in memory. A dict or bytes that a program holds have the working
+      directory as their folder, to which relative names refer;
     - places that the user granted: with ``allow=``, by ``virtualstack allow``, by ``VIRTUALSTACK_ALLOW`` or by the
       configuration file;
     - if the references are local or in memory, also places that this account has written into references.
@@ -117,7 +118,7 @@ class Permission:
 
     Examples
     --------
-    >>> permission = Permission.from_allow("s3://bucket/x.vstack", allow="/data")
+    >>> permission = Permission.from_allow("s3://bucket/x.vstack", "/data")
     >>> permission.check(["s3://bucket/a.nc", "file:///data/b.nc", "https://8.8.8.8/c.nc"])
     >>> permission.check(["https://8.8.8.8/c.nc", "http://10.0.0.1/d.nc"])
     Traceback (most recent call last):
@@ -160,8 +161,11 @@ command: virtualstack allow http://10.0.0.1/
             return cls(url, tuple(x for x in places if x != _LISTED), is_listed=True)
         found = granted()
         allowed = tuple(dict.fromkeys((*places, *map(_canonical, found.explicit))))
-        is_near = _is_near(url)
-        return cls(url, allowed, found.folders if is_near else frozenset(), found.roots if is_near else ())
+        if not _is_near(url):
+            return cls(url, allowed)
+        working = _folder(absolute_url(".")) if url.startswith(BYTES) else "file:///"
+        roots = found.roots if working == "file:///" else (*found.roots, working)
+        return cls(url, allowed, found.folders, roots)
 
     @classmethod
     def of_document(cls, url: str, allow: Allow = None, /) -> Self:

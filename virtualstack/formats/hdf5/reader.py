@@ -25,7 +25,7 @@ import numpy as np
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
-from virtualstack.errors import MalformedFileError, ManifestError, StorageError
+from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf5.byte_readers import is_locked
 from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
@@ -191,6 +191,9 @@ class HDF5:
                 return _source(variable, context)
 
         def open_file(url: str) -> OpenSourceFile:
+            path = local_path(url)
+            if path is not None and not storage.may_open(url) and not path.exists():
+                raise SourceNotFoundError(f"there is no file at '{url}'", url=url)  # the next place may have it
             source = storage.source(url)
             metadata, library = self._views(source, storage)
             return OpenSourceFile(
