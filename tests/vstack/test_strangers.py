@@ -330,6 +330,7 @@ def test_what_a_source_elsewhere_refers_to_is_not_granted(tmp_path, monkeypatch)
         parts = [f"memory://bucket/{path.name}" for path in secret]
         join(parts).virtual.to_vstack(tmp_path / "given" / "x.vstack")
     references(secret[0], tmp_path / "refs")
+    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "record"))  # of an account that has granted nothing yet
     Storage.from_option().target("memory://bucket").put(secret[0].name, (tmp_path / "refs").read_bytes())
     done = vs.Repository.open(tmp_path / "given" / "x.vstack", allow="memory://bucket").refresh()
     assert (done.refreshed, done.repository.snapshot.number) == ((), 0)
