@@ -240,8 +240,8 @@ def clashes(recipes, *, unpack, is_filled_up):
     is_mixed = len({recipe.dtype for recipe in recipes}) > 1
     common = np.result_type(*(recipe.dtype for recipe in recipes))
     for recipe in recipes:
-        if is_mixed and recipe.dtype == common.str[1:] and not differing(meaning(recipe), {}):
-            continue  # NaN is a missing value in any case, and these numbers are not cast
+        if is_mixed and common.kind == "f" and recipe.dtype[0] == "f" and not differing(meaning(recipe), {}):
+            continue  # NaN is a missing value in any case, and stays one when it is cast
         if recipe.packing and is_mixed:
             found.add(("v", "dtype"))
     for left, right in itertools.combinations(recipes, 2):
