@@ -38,22 +38,7 @@ _MAX_LOADED_BYTES = 64 << 20
 """Largest size in bytes of a variable of one chunk that is taken into memory if the repository holds the chunk."""
 
 
-def to_icechunk(
-    group: ManifestGroup,
-    store: Any,
-    /,
-    *,
-    path: str | None = None,
-    mode: Literal["w-", "w"] = "w-",
-    append_dim: str | None = None,
-    region: Region | None = None,
-    ordered: bool = True,
-    join: Literal["exact", "left", "outer"] = "exact",
-    combine_options: Mapping[str, Any] | None = None,
-    storage: StorageLike = None,
-    absent: OnAbsent = "raise",
-    **options: Any,
-) -> None:
+def to_icechunk(group: ManifestGroup, store: Any, /, **options: Any) -> None:
     """Write a group into a session, or add it to a group of the session.
 
     Existing chunks stay unchanged, with their checksums.
@@ -64,12 +49,8 @@ def to_icechunk(
         Group to write.
     store
         ``session.store`` of a writable session.
-    path
-        Path of the group in the repository.
-    mode, append_dim, region, ordered, join, combine_options
-        Options of :class:`~virtualstack.combine.addition.Addition`.
-    storage, absent, options
-        Options of :func:`~virtualstack.icechunk.writer.write_icechunk`.
+    options
+        Options of :func:`writing`.
 
     Raises
     ------
@@ -88,18 +69,7 @@ def to_icechunk(
     StorageError
         Icechunk cannot read a source of the session whose values are needed, or may not.
     """
-    writing(
-        path=path,
-        mode=mode,
-        append_dim=append_dim,
-        region=region,
-        ordered=ordered,
-        join=join,
-        combine_options=combine_options,
-        storage=storage,
-        absent=absent,
-        **options,
-    )(group, store)
+    writing(**options)(group, store)
 
 
 def writing(
@@ -116,7 +86,22 @@ def writing(
     inline_limit: int = 1 << 20,
     rewrite: Budget | str | float | None = None,
 ) -> Callable[[ManifestGroup, Any], None]:
-    """Check the options of :func:`to_icechunk`, and return a function that writes a group into a store with them."""
+    """Check options, and return a function that writes a group into a store with them; see :func:`to_icechunk`.
+
+    Parameters
+    ----------
+    path
+        Path of the group in the repository.
+    mode, append_dim, region, ordered, join, combine_options
+        Options of :class:`~virtualstack.combine.addition.Addition`.
+    storage, absent, inline_limit, rewrite
+        Options of :func:`~virtualstack.icechunk.writer.write_icechunk`.
+
+    Raises
+    ------
+    ValueError
+        Two options exclude each other.
+    """
     sources = SessionSources()
     reached = Storage.from_option(storage).only(sources)
     addition = Addition.from_options(
@@ -136,12 +121,11 @@ def writing(
         store = check_store(store)
         if addition is None:
             write_whole(group, store, at, form, mode=mode)
-            grant_references(group)
-            return
-        with all_or_nothing(store):
-            stored = _stored(store, at, sources)
-            made, overlays = addition.add(stored, group)
-            write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
+        else:
+            with all_or_nothing(store):
+                stored = _stored(store, at, sources)
+                made, overlays = addition.add(stored, group)
+                write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
         grant_references(group)
 
     return write
