@@ -179,6 +179,6 @@ def test_kinds_of_files(tmp_path):
     """obstore reads two of them itself; a file that cannot be read is left to it, whose message names it."""
     for kind, expected in (("service_account", None), ("authorized_user", None), ("external_account",) * 2):
         (tmp_path / "x").write_text(json.dumps({"type": kind}))
-        assert google_cloud.kind_of(tmp_path / "x") == expected
+        assert google_cloud.foreign_kind(tmp_path / "x") == expected
     (tmp_path / "x").write_text("[")
-    assert google_cloud.kind_of(tmp_path / "x") is google_cloud.kind_of(tmp_path / "nope") is None
+    assert google_cloud.foreign_kind(tmp_path / "x") is google_cloud.foreign_kind(tmp_path / "nope") is None

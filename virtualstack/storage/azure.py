@@ -12,7 +12,7 @@ from virtualstack.errors import StorageError
 
 __all__ = [
     "OPTIONS",
-    "account_of",
+    "blob_account",
     "default_credentials",
     "from_connection_string",
     "has_azure_identity",
@@ -33,10 +33,10 @@ _PARTS = {"AccountName": "account_name", "AccountKey": "account_key", "SharedAcc
           "BlobEndpoint": "endpoint"}  # fmt: skip
 
 
-def account_of(root: str, /) -> str | None:
+def blob_account(root: str, /) -> str | None:
     """Return the account whose blobs a host serves, or ``None``.
 
-    >>> account_of("https://daymeteuwest.blob.core.windows.net/"), account_of("https://x.org/")
+    >>> blob_account("https://daymeteuwest.blob.core.windows.net/"), blob_account("https://x.org/")
     ('daymeteuwest', None)
     """
     host = urlsplit(root).hostname or ""
@@ -92,7 +92,7 @@ def planetary_computer(root: str, options: Mapping[str, Any], /) -> Callable[[],
     parts = urlsplit(root)
     container, _, host = parts.netloc.partition("@") if parts.scheme != "https" else (parts.path.strip("/"), "", "")
     suffix = next((suffix for suffix in _ACCOUNTS if host.endswith(suffix)), None)
-    account = options.get("account_name") or account_of(root) or (suffix and host.removesuffix(suffix))
+    account = options.get("account_name") or blob_account(root) or (suffix and host.removesuffix(suffix))
     if not account:
         raise StorageError(f'\'{root}\' does not name its account. Give it: {{"account_name": "..."}}')
     module = _import("obstore.auth.planetary_computer", "requests")

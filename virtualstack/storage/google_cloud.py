@@ -12,7 +12,7 @@ from typing import Any
 
 from virtualstack.errors import StorageError
 
-__all__ = ["credentials_file", "default_file", "has_google_auth", "kind_of", "machine_account", "token_options"]
+__all__ = ["credentials_file", "default_file", "foreign_kind", "has_google_auth", "machine_account", "token_options"]
 
 _METADATA_HOST = "metadata.google.internal"
 _OF_OBSTORE = "service_account", "authorized_user"  # kinds of files that obstore reads itself
@@ -25,7 +25,7 @@ def credentials_file(environ: Mapping[str, str], /) -> Path:
     return Path(folder).expanduser() / "application_default_credentials.json"
 
 
-def kind_of(path: str | Path, /) -> str | None:
+def foreign_kind(path: str | Path, /) -> str | None:
     """Return the kind of a file with credentials if obstore cannot read it itself, or ``None``."""
     try:
         kind = json.loads(Path(path).expanduser().read_bytes()).get("type")

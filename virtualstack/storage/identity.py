@@ -136,7 +136,7 @@ def _last(service: str, options: Mapping[str, Any], environ: Mapping[str, str]) 
 def _of_file(variable: str | None, path: str, options: Mapping[str, Any]) -> Identity:
     """Return the identity of a file of Google Cloud."""
     name = "gcloud's default credentials" if variable is None else f"the environment's credentials ({variable})"
-    if google_cloud.kind_of(path) is None:
+    if google_cloud.foreign_kind(path) is None:
         return Identity(name, {**options, "application_credentials": path})
     return Identity(name, options, google_cloud.default_file)
 

@@ -365,7 +365,7 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
         return _shared((id(store), root), lambda: Connection(root, "store", {}, store)), _key(store, url, prefix)
     service = _SERVICES[root.partition("://")[0]]
     options = normalise(service, backend or {})
-    if service == "http" and azure.account_of(root) and azure.OPTIONS & normalise("az", backend or {}).keys():
+    if service == "http" and azure.blob_account(root) and azure.OPTIONS & normalise("az", backend or {}).keys():
         service, options = "az", normalise("az", backend or {})
         container, _, key = key.partition("/")
         root, key = f"{root}{container}/", unquote(key)

@@ -134,7 +134,7 @@ class GRIB:
 
     def _scan(self, url: str, storage: Storage) -> Records:
         source = storage.source(url)
-        packing = _packing_of(source)
+        packing = _find_packing(source)
         if packing is None:
             return self._describe(source, *self._sidecar(source.location.url, source.size, storage))
         data = _unpacked(source, packing)
@@ -221,7 +221,7 @@ class GRIB:
         return {*self.filter_by_keys, *self.time_dims, *self.extra_dims}
 
 
-def _packing_of(source: Source) -> Codec | None:
+def _find_packing(source: Source) -> Codec | None:
     """Return the codec that a file is compressed with, by its suffix and first bytes; ``None`` if there is none."""
     path = source.location.url.partition("?")[0].lower()
     for suffix, magic, name in _PACKINGS:
