@@ -163,8 +163,9 @@ command: virtualstack allow http://10.0.0.1/
         allowed = tuple(dict.fromkeys((*places, *map(_canonical, found.explicit))))
         if not _is_near(url):
             return cls(url, allowed)
-        working = _folder(absolute_url(".")) if url.startswith(BYTES) else "file:///"
-        roots = found.roots if working == "file:///" else (*found.roots, working)
+        roots, working = found.roots, _folder(absolute_url("."))
+        if url.startswith(BYTES) and working != _FILE + "/":  # the whole disk is nobody's own folder
+            roots = (*roots, working)
         return cls(url, allowed, found.folders, roots)
 
     @classmethod
