@@ -1,5 +1,7 @@
 """Chunks of compressors of HDF5 that are cut or changed where damage at random seldom hits."""
 
+import itertools
+
 import h5py
 import numpy as np
 import pytest
@@ -95,20 +97,29 @@ def test_headers_of_blosc2_frames_that_contradict_their_bytes(where, number, mes
         blosc2({})(bytes(raw), 1920, MIB)
 
 
-@pytest.mark.parametrize("shape", [(64,), (100,), (7, 30), (3, 4100)])
-@pytest.mark.parametrize("dtype", ["u1", "<i2", ">i2", "<i4", ">i8", "<f4", "<f8"])
-@pytest.mark.parametrize(("how", "block"), [("nn", 8), ("ec", 16), ("nn", 32)])
-def test_a_cut_szip_stream_is_decoded_whole_or_is_an_error(how, block, dtype, shape, tmp_path):
+@pytest.mark.parametrize("block", range(2, 33, 2))
+@pytest.mark.parametrize("how", ["nn", "ec"])
+def test_a_cut_szip_stream_is_decoded_whole_or_is_an_error(how, block, tmp_path):
     """libaec leaves the end of its output as the memory was, and says that all is well."""
-    values = np.random.default_rng(0).integers(0, 3, shape).astype(dtype)
+    rng = np.random.default_rng(0)
+    shapes = (64,), (100,), (7, 30), (3, 4100)
+    dtypes = "u1", "<i2", ">i2", "<i4", ">i8", "<f4", "<f8"
+    options = {"compression": "szip", "compression_opts": (how, block)}
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        made = file.create_dataset("a", data=values, chunks=shape, compression="szip", compression_opts=(how, block))
-        raw = made.id.read_direct_chunk((0,) * len(shape))[1]
-        names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
-        decode = szip(dict(zip(names, made.id.get_create_plist().get_filter(0)[2], strict=True)))
-        assert not made.id.get_chunk_info(0).filter_mask
+        for shape, dtype in itertools.product(shapes, dtypes):
+            values = rng.integers(0, 3, shape).astype(dtype)
+            made = file.create_dataset(f"{dtype}{shape}", data=values, chunks=shape, **options)
+            _check_cuts(made, values)
+
+
+def _check_cuts(dataset, values):
+    raw = dataset.id.read_direct_chunk((0,) * values.ndim)[1]
+    names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
+    decode = szip(dict(zip(names, dataset.id.get_create_plist().get_filter(0)[2], strict=True)))
+    assert not dataset.id.get_chunk_info(0).filter_mask
+    assert bytes(decode(raw, values.nbytes, 1 << 30)) == dataset[...].tobytes() == values.tobytes()
     n_errors = 0
-    for cut in {*range(4, len(raw), 1 + len(raw) // 20), *range(len(raw) - 3, len(raw) + 1)}:
+    for cut in {*range(4, len(raw), 1 + len(raw) // 20), *range(len(raw) - 3, len(raw))}:
         try:
             found = decode(raw[:cut], values.nbytes, 1 << 30)
         except CodecError:

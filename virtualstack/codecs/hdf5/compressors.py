@@ -96,31 +96,17 @@ def szip(options: Mapping[str, Any], /) -> BytesDecoder:
         check_size("the szip chunk", found, size, limit)
         if not found:
             return b""
-        if settings["pixels_per_block"] in _AEC_BLOCKS:
-            return _unpacked_lines(source[4:], settings, found)
-        decoded: BytesLike = imagecodecs().szip_decode(source, **settings, header=True, out=np.zeros(found, np.uint8))
-        if len(decoded) != found:
-            raise CodecError(f"the szip stream gives {len(decoded)} bytes; its header says {found}")
-        return decoded
+        return _unpacked_lines(source[4:], settings, found)
 
     return decode
 
 
-_AEC_BLOCKS = (8, 16, 32)
-"""Pixels of a block that libaec takes by itself. Its substitute for szlib takes all even numbers, and does not notice
-streams that end early.
-"""
-
-_MSB, _NEAREST_NEIGHBOUR = 16, 32
-"""Options of szip (szlib.h) that libaec has under other numbers."""
-_AEC_MSB, _AEC_PREPROCESS = 4, 8
-
-
 def _unpacked_lines(source: BytesLike, settings: Mapping[str, int], size: int) -> BytesLike:
-    """Decode a stream of szip as libaec's own substitute for szlib does, and notice if it ends early.
+    """Decode a stream of szip, and notice if it ends early.
 
-    Lines are padded to whole blocks, and values of 32 and 64 bits are stored as planes of bytes. libaec leaves the end
-    of its output unwritten if the stream ends early, and does not say so. So the last element is written before.
+    Lines are padded to whole blocks, and values of 32 and 64 bits are stored as planes of bytes. libaec's substitute for
+    szlib undoes both in memory of its own, and then does not say how much of it the stream filled. So it gets padded
+    lines of planes here.
     """
     mask, block, bits, pixels = settings.values()
     n_planes = bits // 8 if bits in (32, 64) else 1
@@ -128,20 +114,14 @@ def _unpacked_lines(source: BytesLike, settings: Mapping[str, int], size: int) -
     width = next(width for width in (1, 2, 4) if bits <= 8 * width)
     if size % (n_planes * width):
         raise CodecError(f"the szip chunk has {size} bytes, which are not whole values of {n_planes * width} bytes")
-    line_blocks = -(-pixels // block)
-    row, line = pixels * width, line_blocks * block * width
+    padded = -(-pixels // block) * block
+    row, line = pixels * width, padded * width
     n_rows = -(-size // row)
-    out = np.empty(n_rows * line // width, f"u{width}")
-    last = (size + (n_rows - 1) * (line - row) - 1) // width
-    flags = (_AEC_MSB if mask & _MSB else 0) | (_AEC_PREPROCESS if mask & _NEAREST_NEIGHBOUR else 0)
-    for mark in (0x5A, 0xA5):  # a value may be equal to the first mark
-        out[last] = mark
-        imagecodecs().aec_decode(source, bitspersample=bits, flags=flags, blocksize=block, rsi=line_blocks, out=out)
-        if out[last] != mark:
-            break
-    else:
+    out = np.empty(n_rows * line, np.uint8)
+    decoded = imagecodecs().szip_decode(source, mask, block, bits, padded, out=out)
+    if len(decoded) < size + (n_rows - 1) * (line - row):
         raise CodecError(f"the szip stream ends before the {size} bytes that its header announces")
-    rows = out.view(np.uint8).reshape(n_rows, line)[:, :row]
+    rows = out.reshape(n_rows, line)[:, :row]
     return np.ascontiguousarray(rows.reshape(-1)[:size].reshape(n_planes, -1).T).reshape(-1)
 
 
