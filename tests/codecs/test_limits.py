@@ -82,6 +82,24 @@ def test_every_codec_of_imagecodecs(name):
                 np.testing.assert_array_equal(got, values)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "<u2", "<u4"])
+@pytest.mark.parametrize("n", [1, 630, 640])
+def test_streams_of_libaec_hold_samples_of_all_sizes_in_whole_blocks(dtype, n):
+    """And samples that a cut stream has lost are noticed."""
+    values = np.random.default_rng(0).integers(0, 30, n).astype(dtype)
+    codec = made("aec", bitspersample=8 * values.itemsize, blocksize=64, rsi=2)
+    raw = CLASSES["imagecodecs_aec"](**codec.options()).encode(values)
+    np.testing.assert_array_equal(decode(raw, (codec,), values.dtype, values.shape), values)
+    with pytest.raises(CodecError, match="decodes to"):
+        decode(raw, (codec,), values.dtype, (n + 64,))
+    if n >= 64:
+        with pytest.raises(CodecError, match=r"makes more than|output buffer too small"):
+            decode(raw, (codec,), values.dtype, (n - 64,))
+        for cut in range(1, len(raw) - 64):
+            with pytest.raises(CodecError, match="decodes to"):
+                decode(raw[:cut], (codec,), values.dtype, values.shape)
+
+
 def test_something_was_tried():
     """Most codecs encode one of the images, so that the tests above compare something."""
     names = (name.removeprefix("imagecodecs_") for name in CLASSES)

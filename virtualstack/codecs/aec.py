@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["check_aec", "szip_settings"]
+__all__ = ["aec_block_bytes", "check_aec", "szip_settings"]
 
 _AEC_RESTRICTED = 16
 """The flag of libaec for a restricted set of code options."""
@@ -31,6 +31,16 @@ def check_aec(options: Mapping[str, Any], /) -> None:
     )
     if not is_known:
         raise ValueError("libaec does not support such streams")
+
+
+def aec_block_bytes(options: Mapping[str, Any], /) -> int:
+    """Return the bytes of a decoded block. The last block of a stream is padded to them.
+
+    >>> aec_block_bytes({"bitspersample": 12, "blocksize": 16})
+    32
+    """
+    bits, block = options.get("bitspersample") or 8, options.get("blocksize") or 8
+    return int(block) * next(width for width in (1, 2, 4) if bits <= 8 * width)
 
 
 def szip_settings(options: Mapping[str, Any], /) -> dict[str, int]:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.codecs.aec import check_aec, szip_settings
+from virtualstack.codecs.aec import aec_block_bytes, check_aec, szip_settings
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes, shortened
 from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.errors import UnsupportedFeatureError
@@ -286,7 +286,7 @@ def bounded_plugin(
         if name in _DECODED_INTO_MEMORY:
             if name in _SETTINGS:
                 _SETTINGS[name](options)
-            return _into(name, decoder)
+            return _into(name, decoder, aec_block_bytes(options) if name == _AEC else 1)
         if name in _SHAPE_COMPARED:
             return _compared(decoder, dtype, shape)
         check = _make_check(name, decoder, options)
@@ -344,23 +344,24 @@ def _make_check(name: str, decoder: Any, options: Mapping[str, Any]) -> _Check |
 
 
 _BLOSC2_HEADER_BYTES = 16
+_AEC = f"{_IMAGECODECS}aec"
 _SETTINGS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    f"{_IMAGECODECS}aec": check_aec,
+    _AEC: check_aec,
     f"{_IMAGECODECS}szip": szip_settings,
 }
 
 
-def _into(name: str, decoder: Any) -> BytesDecoder:
+def _into(name: str, decoder: Any, padding: int) -> BytesDecoder:
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         room = limit if size is None else size
-        # One byte more, since some decoders stop silently at the end of the memory. blosc2 allocates blocks before it
-        # checks.
+        # One byte more, since some decoders stop silently at the end of the memory; libaec pads to a whole block.
+        # blosc2 allocates blocks before it checks.
         if name == f"{_IMAGECODECS}blosc2" and len(raw) >= _BLOSC2_HEADER_BYTES:
             check_size("the blosc2 frame", int.from_bytes(bytes(raw[4:8]), "little"), None, room)
-        found = raw_bytes(decoder.decode(raw_bytes(raw), out=np.empty(room + 1, np.uint8)))
-        if found.size > room:
+        found = raw_bytes(decoder.decode(raw_bytes(raw), out=np.empty(room + padding, np.uint8)))
+        if found.size >= room + padding:
             raise CodecError(f"codec 'numcodecs.{name}' makes more than the {room} bytes that are expected")
-        return found
+        return found[:room]
 
     return decode
 

@@ -104,9 +104,8 @@ def szip(options: Mapping[str, Any], /) -> BytesDecoder:
 def _unpacked_lines(source: BytesLike, settings: Mapping[str, int], size: int) -> BytesLike:
     """Decode a stream of szip, and notice if it ends early.
 
-    Lines are padded to whole blocks, and values of 32 and 64 bits are stored as planes of bytes. libaec's substitute for
-    szlib undoes both in memory of its own, and then does not say how much of it the stream filled. So it gets padded
-    lines of planes here.
+    Lines are padded to whole blocks, and values of 32 and 64 bits are stored as planes of bytes. If libaec undoes both,
+    it does not say how much the stream filled. So it is told of padded lines of single bytes here.
     """
     mask, block, bits, pixels = settings.values()
     n_planes = bits // 8 if bits in (32, 64) else 1
