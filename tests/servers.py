@@ -42,7 +42,7 @@ Fault = int | float | Literal["cut"] | None
 
 
 class RangeServer:
-    """Serve files of a folder, or bytes, under an ephemeral port of 127.0.0.1.
+    """Serve files of a folder, or bytes, under an ephemeral port of an address of loopback.
 
     A context manager; every attribute may be changed while it runs.
 
@@ -62,6 +62,8 @@ class RangeServer:
         Of these, too.
     fault
         What goes wrong with the answer for a path; asked for each request.
+    host
+        Address of loopback to listen at.
 
     Attributes
     ----------
@@ -84,7 +86,9 @@ class RangeServer:
         body: bytes = b"<Error><Code>Made</Code><Message>made to fail</Message></Error>",
         headers: Mapping[str, str] | None = None,
         fault: Callable[[str], Fault] = lambda path: None,
+        host: str = "127.0.0.1",
     ) -> None:
+        self.host = host
         self.files = files if isinstance(files, Mapping) else Path(files)
         self.mode: Mode = mode
         self.status = status
@@ -115,7 +119,7 @@ class RangeServer:
     def root(self) -> str:
         """URL of the server, ending in a slash."""
         assert self._server is not None, "not started"
-        return f"http://127.0.0.1:{self._server.server_port}/"
+        return f"http://{self.host}:{self._server.server_port}/"
 
     def url(self, path: str = "") -> str:
         """URL of one file."""
@@ -142,7 +146,7 @@ class RangeServer:
 
     def __enter__(self) -> Self:
         self.closing.clear()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server((self.host, 0), _Handler)
         self._server.owner = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()

@@ -6,6 +6,7 @@ from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
 from virtualstack.storage.permission import Allow, Listed, Permission, read_allowed_urls
+from virtualstack.storage.public_web import PublicWeb
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source
 from virtualstack.storage.source import (
     ByteRange,
@@ -30,6 +31,7 @@ __all__ = [
     "MemoryTarget",
     "ObjectStore",
     "Permission",
+    "PublicWeb",
     "Requests",
     "Source",
     "SourceChangedWarning",

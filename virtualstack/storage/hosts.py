@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-__all__ = ["MAX_HOSTS", "is_host", "resolve", "why_not_public"]
+__all__ = ["MAX_HOSTS", "Address", "find_host", "is_host", "resolve", "split_authority", "why_not_public"]
+
+type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+"""Type of the address of a host."""
 
 MAX_HOSTS = 64
 """Largest number of host names that one check looks up."""
@@ -43,6 +46,18 @@ def is_host(authority: str, /) -> bool:
     return match is not None and int(match["port"] or 0) <= 65535
 
 
+def split_authority(authority: str, /) -> tuple[str, int | None]:
+    """Return host and port of a text for which `is_host` is true.
+
+    >>> split_authority("[2606:4700::1111]:443"), split_authority("data.org")
+    (('2606:4700::1111', 443), ('data.org', None))
+    """
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        raise ValueError(f"{authority!r} is not a host")
+    return match["v6"] or match["name"], int(match["port"]) if match["port"] else None
+
+
 def why_not_public(authority: str, /) -> str | None:
     """Return why the host of an http(s) URL is not public, or ``None`` if it is public.
 
@@ -58,26 +73,59 @@ def why_not_public(authority: str, /) -> str | None:
     >>> why_not_public("169.254.169.254"), why_not_public("[::ffff:10.0.0.1]:80"), why_not_public("0x7f.1")
     ('is link-local', 'is private', 'is not a plain IPv4 address')
     """
+    return find_host(authority)[0]
+
+
+def find_host(authority: str, /, *, is_needed: bool = False) -> tuple[str | None, tuple[Address, ...]]:
+    """Return why a host is not public, or ``None``, and the addresses of which this is true.
+
+    Whoever connects to one of these addresses connects to what was checked, which a second look-up might not name.
+
+    Parameters
+    ----------
+    authority
+        Text as for `why_not_public`.
+    is_needed
+        If true, a name that was not known within this minute is looked up again.
+
+    Returns
+    -------
+    tuple
+        The reason, and the addresses in the order in which they are to be tried. If the host is not public, the first
+        address is one that is not. There is no address if the host is refused for its name, or is not known.
+
+    Examples
+    --------
+    >>> find_host("127.0.0.1:80")
+    ('is loopback', (IPv4Address('127.0.0.1'),))
+    """
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
-        return "is not a host"
+        return "is not a host", ()
     if match["v6"] is not None:
         try:
-            return _kind(ipaddress.IPv6Address(match["v6"]))
+            return _judged((ipaddress.IPv6Address(match["v6"]),))
         except ValueError:
-            return "is not an IPv6 address"
+            return "is not an IPv6 address", ()
     name = match["name"].lower().removesuffix(".")
     labels = name.split(".")
     if not all(0 < len(label) <= 63 for label in labels) or len(name) > 253:
-        return "is not a name of a host"
+        return "is not a name of a host", ()
     if _NUMBER.fullmatch(labels[-1]):  # browsers and obstore read this as an IPv4 address: WHATWG URL 3.5
         try:
-            return _kind(ipaddress.IPv4Address(name))
+            return _judged((ipaddress.IPv4Address(name),))
         except ValueError:
-            return "is not a plain IPv4 address"
+            return "is not a plain IPv4 address", ()
     if len(labels) == 1 or labels[-1] in _PRIVATE_DOMAINS:
-        return "has a name of a private network"
-    return next(filter(None, map(_kind, _addresses(name))), None)
+        return "has a name of a private network", ()
+    return _judged(_addresses(name) or (_look_up(name) if is_needed else ()))
+
+
+def _judged(found: tuple[Address, ...]) -> tuple[str | None, tuple[Address, ...]]:
+    for address in found:
+        if kind := _kind(address):
+            return kind, (address, *(x for x in found if x != address))
+    return None, found
 
 
 def resolve(authorities: Sequence[str], /) -> None:
@@ -87,12 +135,16 @@ def resolve(authorities: Sequence[str], /) -> None:
             list(pool.map(why_not_public, authorities))
 
 
-def _addresses(name: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
+def _addresses(name: str) -> tuple[Address, ...]:
     return _looked_up(name, int(time.monotonic() / _CACHE_SECONDS))
 
 
 @lru_cache(maxsize=1024)
-def _looked_up(name: str, minute: int) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
+def _looked_up(name: str, minute: int) -> tuple[Address, ...]:
+    return _look_up(name)
+
+
+def _look_up(name: str) -> tuple[Address, ...]:
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -100,7 +152,7 @@ def _looked_up(name: str, minute: int) -> tuple[ipaddress.IPv4Address | ipaddres
     return tuple(ipaddress.ip_address(address[0]) for *_, address in found)
 
 
-def _kind(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
+def _kind(address: Address) -> str | None:
     """Return which kind of non-public address an address is, or ``None`` if it is public."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:

@@ -11,7 +11,17 @@ from typing import Any
 from virtualstack.errors import StorageError
 from virtualstack.storage import aws, azure, earthdata, google_cloud
 
-__all__ = ["CLIENT_OPTIONS", "OWN_OPTIONS", "WEB_OPTIONS", "Identity", "identities", "normalise", "split"]
+__all__ = [
+    "CLIENT_OPTIONS",
+    "MAX_RETRIES",
+    "OWN_OPTIONS",
+    "RETRY_SECONDS",
+    "WEB_OPTIONS",
+    "Identity",
+    "identities",
+    "normalise",
+    "split",
+]
 
 _PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 _CREDENTIALS = {
@@ -266,7 +276,12 @@ CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout",
            "proxy_excludes", "root_certificate", "read_timeout", "timeout", "user_agent"}  # fmt: skip
 # A server that never answers costs one read_timeout, or two: at most 20 s. `timeout` bounds whole bodies.
 _CLIENT_DEFAULTS = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "600s"}
-_MAX_RETRIES, _RETRY_SECONDS = 5, 10.0
+MAX_RETRIES = 5
+"""Largest number of quick repetitions of a request."""
+
+RETRY_SECONDS = 10.0
+"""Seconds after the first request in which quick repetitions begin."""
+
 OWN_OPTIONS = {"max_retries", "min_rate", "retry_timeout"}
 _ALIASES = {  # names of fsspec (s3fs, gcsfs, adlfs) that have one plain meaning in obstore
     "anon": "skip_signature",
@@ -309,8 +324,8 @@ def split(options: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, Any]
     store = {key: value for key, value in options.items() if key != "min_rate"}
     client = {**_CLIENT_DEFAULTS, **{key: store.pop(key) for key in CLIENT_OPTIONS & store.keys()}}
     retry = {
-        "max_retries": int(store.pop("max_retries", _MAX_RETRIES)),
-        "retry_timeout": timedelta(seconds=float(store.pop("retry_timeout", _RETRY_SECONDS))),
+        "max_retries": int(store.pop("max_retries", MAX_RETRIES)),
+        "retry_timeout": timedelta(seconds=float(store.pop("retry_timeout", RETRY_SECONDS))),
         "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
     }
     return store, client, retry

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -108,7 +108,7 @@ class Connection:
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = obstore.get(store, key, options={"range": (start, stop)})
-            return self._patience.read(result, stop - start, url), _location(url, result.meta)
+            return self._patience.read(_arriving(result), stop - start, url), _location(url, result.meta)
 
         return self._read(url, ask)
 
@@ -135,7 +135,7 @@ class Connection:
             found = _location(url, result.meta)
             size = found.size or 0
             check(size)
-            return self._patience.read(result, size, url), found
+            return self._patience.read(_arriving(result), size, url), found
 
         return self._read(url, ask)
 
@@ -409,6 +409,10 @@ def _key(store: Any, url: str, prefix: str) -> str:
         key, own = split_url(url)[1], (store.prefix or "").strip("/")
         return key[len(own) + 1 :] if own and key.startswith(own + "/") else key
     return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
+
+
+def _arriving(result: Any) -> Iterator[memoryview]:
+    return map(memoryview, result.stream(min_chunk_size=1))  # otherwise obstore collects 10 MiB without a limit of time
 
 
 def _location(url: str, meta: Any) -> Location:

@@ -14,6 +14,7 @@ from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, Sto
 from virtualstack.location import ARCHIVES, BYTES, Access, Location, absolute_url, outermost, split_url
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
+from virtualstack.storage.public_web import PublicWeb
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
@@ -424,7 +425,7 @@ def is_backend(value: object, /) -> bool:
 def _kind(value: object) -> str | None:
     """Return the module of this folder that reads from an object, or ``None`` if none does."""
     libraries = {name.partition(".")[0] for name in _lineage(value)}
-    if "obstore" in libraries and "fsspec" not in libraries:
+    if isinstance(value, PublicWeb) or ("obstore" in libraries and "fsspec" not in libraries):
         return "remote"
     is_obspec = callable(getattr(value, "head", None)) and callable(getattr(value, "get_ranges", None))
     return "fsspec" if "fsspec" in libraries else "obspec" if is_obspec else None

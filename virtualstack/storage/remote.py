@@ -6,23 +6,33 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
+from virtualstack.storage import obstore
 from virtualstack.storage.coalesce import coalesce
-from virtualstack.storage.obstore import Connection, connect
+from virtualstack.storage.obstore import Connection
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError
+from virtualstack.storage.public_web import PublicWeb
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently, thread_pool
 
 __all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
 
+if TYPE_CHECKING:
+    from virtualstack.storage.web import WebConnection
+
 _LISTED_KEYS = 4096  # keys of a listing: four requests, if there are no other keys
+
+
+def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connection | WebConnection, str]:
+    """Return the connection that serves a URL, and the key of the URL in it."""
+    return (backend.connect(url), url) if isinstance(backend, PublicWeb) else obstore.connect(url, backend, prefix)
 
 
 def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list[Location | StorageError]:
@@ -30,11 +40,11 @@ def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list
     found: dict[str, Location | StorageError] = {}
     by_key: dict[str, str] = {}
     connection, _ = connect(urls[0], backend, prefix)
-    if not connection.is_web:
+    if isinstance(connection, Connection) and not connection.is_web:
         by_key = {connect(url, backend, prefix)[1]: url for url in urls}
         keys = sorted(by_key)
         runs = [keys[begin : begin + _LISTED_KEYS] for begin in range(0, len(keys), _LISTED_KEYS)]
-        for listed in concurrently(lambda run: _listed(connection, run, by_key), runs, urls[:1]):
+        for listed in concurrently(functools.partial(_listed, connection, urls=by_key), runs, urls[:1]):
             found |= listed
 
     def ask(url: str) -> Location:
@@ -146,9 +156,6 @@ class RemoteSource:
         connection, key = connect(url, self._backend, self._prefix)
         starts, sizes = offsets.tolist(), lengths.tolist()
 
-        def ask(part: slice) -> list[memoryview]:
-            return connection.get_ranges(url, key, starts[part], sizes[part])
-
         def ask_one(n: int) -> memoryview:
             data, found = connection.get(url, key, starts[n], starts[n] + sizes[n])
             if not self._is_checked:
@@ -157,9 +164,14 @@ class RemoteSource:
 
         touching = len(starts) > 1 and bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
         try:
-            if len(starts) <= _MAX_CALLS or connection.is_web:
+            if len(starts) <= _MAX_CALLS or not isinstance(connection, Connection) or connection.is_web:
                 parts = _each(ask_one, range(len(starts)))
             else:
+                in_one_call = functools.partial(connection.get_ranges, url, key)
+
+                def ask(part: slice) -> list[memoryview]:
+                    return in_one_call(starts[part], sizes[part])
+
                 parts = _in_calls(ask, ask_one, len(starts), is_checked=self._is_checked, touching=touching)
             short = [n for n, part in enumerate(parts) if len(part) < sizes[n]]
             for n in short:  # perhaps a cut connection: try once more
@@ -336,7 +348,7 @@ class RemoteTarget:
     def _root(self) -> str:
         return self._connect(self.url)[1].rstrip("/")
 
-    def _connect(self, url: str) -> tuple[Connection, str]:
+    def _connect(self, url: str) -> tuple[Connection | WebConnection, str]:
         return connect(url, self._backend, self._prefix)
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:

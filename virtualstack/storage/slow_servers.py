@@ -9,7 +9,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
@@ -18,9 +18,17 @@ from typing import Any, Self
 
 from virtualstack.errors import StorageError
 from virtualstack.storage.obstore_errors import REGION, what_was_answered
+from virtualstack.storage.source import Bytes
 from virtualstack.storage.threads import is_ending, wait_for
 
-__all__ = ["Busy", "Patience", "find_region", "seconds_to_wait"]
+__all__ = ["Busy", "BusyError", "Patience", "find_region", "read_retry_after", "seconds_to_wait"]
+
+
+class BusyError(StorageError):
+    """Status 429 or 503, of an answer whose headers are known."""
+
+    retry_after: float | None = None
+    """Seconds that the server asks to wait, if it says so."""
 
 
 def find_region(root: str, endpoint: str | None, /) -> str | None:
@@ -58,12 +66,12 @@ def seconds_to_wait(url: str, headers: Mapping[str, str], /) -> float | None:
             return 0.0
     except urllib.error.HTTPError as error:
         with error:
-            return _retry_after(error.headers) if error.code in (429, 503) else 0.0
+            return read_retry_after(error.headers) if error.code in (429, 503) else 0.0
     except (OSError, http.client.HTTPException, ValueError):
         return None
 
 
-def _retry_after(headers: Message) -> float | None:
+def read_retry_after(headers: Message | Mapping[str, str], /) -> float | None:
     """Return the seconds of a ``Retry-After`` header: a number, or a date (RFC 9110, 10.2.3) by the server's clock."""
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch("[0-9]{1,9}", text):
@@ -106,8 +114,8 @@ class Patience:
         busy = 0.0 if "max_retries" in options else float(options.get("retry_timeout", _BUSY_SECONDS))
         return cls(root, busy, float(options.get("min_rate", _MIN_BYTES_PER_SECOND)))
 
-    def read(self, result: Any, most: int, url: str, /) -> memoryview:
-        """Read an answer of obstore; break it off if it is longer than requested or too slow, as it may never end.
+    def read(self, arriving: Iterable[Bytes], most: int, url: str, /) -> memoryview:
+        """Join the parts of an answer as they arrive; stop if it is longer than requested or too slow.
 
         Raises
         ------
@@ -115,9 +123,7 @@ class Patience:
             The answer is too long or too slow.
         """
         parts, n_bytes, before, began = [], 0, 0, time.monotonic()
-        for part in result.stream(
-            min_chunk_size=1
-        ):  # in parts as they arrive, as obstore itself would wait without a limit
+        for part in arriving:
             n_bytes += len(part)
             if n_bytes > most:
                 raise StorageError(
@@ -147,7 +153,8 @@ class Busy:
     patience
         Limits, counted from the request or, if earlier, from the first busy answer since the last success.
     headers
-        Headers of requests to a web server for its ``Retry-After``; ``None`` if the server is not a web server.
+        Headers of requests to a web server for its ``Retry-After``; ``None`` if the server is not a web server, or the
+        requests raise `BusyError`.
     """
 
     def __init__(self, patience: Patience, /, *, headers: Mapping[str, str] | None) -> None:
@@ -177,7 +184,7 @@ class Busy:
                 left = min(began, self._since) + self._patience.busy_seconds - now
                 if left <= 0:
                     raise
-                told = self._told(url)
+                told = error.retry_after if isinstance(error, BusyError) else self._told(url)
                 wait = length * random.uniform(0.5, 1.5) if told is None else told
                 if wait > left:
                     raise self._given_up(url, error, told, now - began) from error
