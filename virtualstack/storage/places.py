@@ -91,6 +91,11 @@ def record_path() -> Path | None:
     environment variable ``VIRTUALSTACK_PLACES`` names.
     """
     named = os.environ.get(RECORD_VARIABLE)
+    return _record_path(named, *map(os.environ.get, ("HOME", "XDG_STATE_HOME")))
+
+
+@lru_cache(maxsize=4)
+def _record_path(named: str | None, *_: str | None) -> Path | None:
     path = Path(named).expanduser() if named else platformdirs.user_state_path("virtualstack") / "places.txt"
     return path if path.is_absolute() else None
 
