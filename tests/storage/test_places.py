@@ -4,6 +4,7 @@ import stat
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -149,7 +150,9 @@ def test_places_as_users_write_them(tmp_path, monkeypatch):
 def test_the_record_is_in_the_folder_for_states(tmp_path, monkeypatch):
     """As the XDG base directory specification says; without a home there is none."""
     monkeypatch.delenv("VIRTUALSTACK_PLACES")
-    monkeypatch.setattr(places.platformdirs, "user_state_path", lambda name: tmp_path / name)
-    assert record_path() == tmp_path / "virtualstack" / "places.txt"
-    monkeypatch.setattr(places.platformdirs, "user_state_path", lambda name: (tmp_path / name).relative_to(tmp_path))
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+        assert record_path() == folder / "virtualstack" / "places.txt"
+    monkeypatch.setattr(places.platformdirs, "user_state_path", lambda name: Path("state", name))
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
     assert record_path() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -187,24 +187,38 @@ class Library:
         Metadata of the file.
     path
         Path of a local file, which the child opens; if ``None``, the child requests the bytes.
-    is_alone
-        If true, the library must open no other file, which it would do for a link to another file.
+    find_alone
+        Return whether the library must open no other file, which it would do for a link to another file. Called when
+        the file is first given to the library, as most files never are.
     is_forbidden
         If true, the library must not be used at all.
     """
 
     def __init__(
-        self, metadata: MetadataSource, path: Path | None, *, is_alone: bool = False, is_forbidden: bool = False
+        self,
+        metadata: MetadataSource,
+        path: Path | None,
+        *,
+        find_alone: Callable[[], bool] = lambda: False,
+        is_forbidden: bool = False,
     ) -> None:
         self._metadata = metadata
-        self.is_alone = is_alone
+        self._path = path
+        self._find_alone = find_alone
         self.is_forbidden = is_forbidden
-        made = f"{_MODULE}:OpenFile"
-        if path is None:
-            self._opened = InChild(made, is_alone, size=metadata.size, read=metadata.read)
-        else:
-            self._opened = InChild(made, str(path), is_alone)
         self._is_based = False
+
+    @functools.cached_property
+    def is_alone(self) -> bool:
+        """Whether the library must open no other file."""
+        return self._find_alone()
+
+    @functools.cached_property
+    def _opened(self) -> InChild:
+        made = f"{_MODULE}:OpenFile"
+        if self._path is None:
+            return InChild(made, self.is_alone, size=self._metadata.size, read=self._metadata.read)
+        return InChild(made, str(self._path), self.is_alone)
 
     def _ask(self, method: str, /, *arguments: Any) -> Any:
         if self.is_forbidden:
@@ -216,7 +230,8 @@ class Library:
 
     def close(self) -> None:
         """Close the file, if it was opened."""
-        self._opened.close()
+        if "_opened" in vars(self):
+            self._opened.close()
 
     # -- the tree ---------------------------------------------------------------------------------------------
 

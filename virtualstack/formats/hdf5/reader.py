@@ -254,8 +254,10 @@ class HDF5:
         if path is not None and is_locked(path):
             raise _locked(url)
         metadata = MetadataSource(source)
-        is_alone = not storage.may_open("file:///")
-        return metadata, Library(metadata, path, is_alone=is_alone, is_forbidden=self.metadata == "own")
+        library = Library(
+            metadata, path, find_alone=lambda: not storage.may_open("file:///"), is_forbidden=self.metadata == "own"
+        )
+        return metadata, library
 
     def _tree(
         self, metadata: MetadataSource, library: Library, options: ReadOptions, extent: FindExtent | None = None
