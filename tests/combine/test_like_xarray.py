@@ -250,3 +250,19 @@ def test_units_that_one_file_lacks_are_those_of_the_other(tmp_path):
     paths = written(tmp_path, datasets)
     assert joined_plainly(paths).a.attrs["units"] == "K"
     assert vs.open_virtual_mfdataset(paths).a.attrs["units"] == "K"
+
+
+@pytest.mark.parametrize("join", ["outer", "inner", "left", "right"])
+def test_labels_that_are_categories_are_joined_and_stay_categories(join):
+    """With the labels and values that xarray gives the same labels as text."""
+    labels = [["a", "b"], ["b", "c"]]
+    categories = [pd.CategoricalIndex(x, categories=["a", "b", "c"]) for x in labels]
+    made, wanted = (
+        [xr.Dataset({"v": (("time", "x"), [[1.0, 2.0]])}, {"time": [i], "x": x}) for i, x in enumerate(each)]
+        for each in (categories, labels)
+    )
+    found = vs.combine_datasets(made, combine="nested", concat_dim="time", join=join)
+    expected = xr.combine_nested(wanted, "time", join=join)
+    assert isinstance(found.indexes["x"], pd.CategoricalIndex)
+    assert found["x"].values.tolist() == expected["x"].values.tolist()
+    np.testing.assert_array_equal(found["v"].values, expected["v"].values)

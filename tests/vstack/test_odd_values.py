@@ -10,8 +10,12 @@ import xarray as xr
 import zarr
 
 import virtualstack as vs
+from tests.data.arrays import inline_chunks
 from tests.data.watching import recorded_calls
+from virtualstack.dataset.encode import to_group
 from virtualstack.errors import WriterError
+from virtualstack.manifests import ManifestGroup
+from virtualstack.vstack import save
 from virtualstack.vstack.format.archive import Archive
 
 
@@ -155,3 +159,12 @@ def test_a_loaded_variable_that_grows_is_seen_by_zarr(tmp_path):
         part.virtual.to_vstack(path, append_dim="x" if a else None)
     np.testing.assert_array_equal(xr.open_dataset(path, engine="virtualstack")["v"].values, values)
     np.testing.assert_array_equal(zarr.open_group(path, mode="r")["v"][...], values)
+
+
+def test_inline_chunks_without_bytes_are_told_from_those_behind_them(tmp_path):
+    """They begin where the next one begins; each comes back as it was stored."""
+    stored = [b"", b"ab", b"", b"cd", b"ab", b"ab"]
+    save(ManifestGroup(arrays={"v": inline_chunks((2,), "u1", *stored, dimension_names=("x",))}), tmp_path / "x.vstack")
+    found = to_group(vs.open_virtual_dataset(tmp_path / "x.vstack")).arrays["v"].in_memory()
+    ranges = zip(found.entries["offset"].tolist(), found.entries["length"].tolist(), strict=True)
+    assert [bytes(found.inline[begin : begin + length]) for begin, length in ranges] == stored

@@ -618,3 +618,39 @@ def test_what_lay_in_another_order_by_its_labels(how, tmp_path):
     write(path, (made + 9).assign_attrs(note="longer" * 1000), t={"chunksizes": (1,)})
     ((_, reason),) = opened(tmp_path).refresh().left
     assert "coordinate 'phony_dim_0' differs" in reason
+
+
+def test_variables_of_a_source_at_different_positions_are_left(tmp_path):
+    """A store may show two variables of its files in two orders; labels of a file tell one place alone."""
+    paths = days(tmp_path / "data", 3)
+    cube = join(paths).assign(flag=join(paths[::-1])["flag"].variable)
+    cube.virtual.to_vstack(tmp_path / "x.vstack")
+    write_day(paths[0], 0, seed=1)
+    ((url, reason),) = opened(tmp_path).refresh().left
+    assert url.endswith("000.nc")
+    assert "its variables are at different positions along 'time': write the store again" in reason
+
+
+def test_loaded_values_that_are_others_now_are_left(tmp_path):
+    """The store has a copy of them, which would come beside new chunks."""
+    paths = days(tmp_path / "data", 2)
+    join(paths, loadable_variables=["time", "lat", "flag"]).virtual.to_vstack(tmp_path / "x.vstack")
+    write_day(paths[0], 0, seed=1)
+    ((url, reason),) = opened(tmp_path).refresh().left
+    assert url.endswith("000.nc")
+    assert "variable 'flag', whose values are stored in the store, has different values now: 12 of 12" in reason
+
+
+def test_loaded_values_of_another_size_are_left(tmp_path):
+    """Along a dimension that no other variable has."""
+
+    def write(n):
+        made = xr.Dataset({"t": ("time", [float(n), 2.0]), "s": (("time", "n"), [["a"] * n, ["b"] * n])})
+        (tmp_path / "a.nc").unlink(missing_ok=True)
+        made.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding={"t": {"chunksizes": (1,)}})
+
+    write(2)
+    virtual(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "x.vstack")
+    write(3)
+    ((_, reason),) = opened(tmp_path).refresh().left
+    assert "'s', whose values are stored in the store, has sizes {'time': 2, 'n': 3} now" in reason

@@ -772,3 +772,10 @@ def test_names_that_no_file_has(strangers, tmp_path):
     with pytest.raises(VirtualStackError, match=r"a.b"):
         vs.convert(strangers, tmp_path / "refs.parq")
     assert not (tmp_path / "refs.parq").exists()
+
+
+def test_an_encoding_beyond_64_bits_is_refused(strangers):
+    """Its size is compared with lengths of chunks, which are numbers of 64 bits."""
+    change(strangers, lambda document: document["arrays"]["/t"]["encodings"][0].update(shape=[1 << 61, 3, 4]))
+    with pytest.raises(MalformedFileError, match="has an encoding of shape"):
+        read(strangers)

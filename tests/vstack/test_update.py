@@ -501,3 +501,31 @@ def test_options_that_are_no_mapping_are_refused(tmp_path, url, first):
     """A list, say."""
     with pytest.raises(TypeError, match=r"combine_options takes a mapping of options, not \['override'\]"):
         opened(url).update((), dim="time", combine_options=["override"])
+
+
+@pytest.mark.parametrize("prefer", ["first", "last"])
+def test_loaded_values_at_the_same_label_are_chosen(url, prefer):
+    """Labels that only the newer dataset has are added in both cases."""
+    xr.Dataset({"v": ("x", [1.0, 2.0, 3.0])}, {"x": [1, 2, 3]}).virtual.to_vstack(url)
+    opened(url).update([xr.Dataset({"v": ("x", [9.0, 4.0])}, {"x": [3, 4]})], dim="x", prefer=prefer)
+    assert values(url)["v"].values.tolist() == [1, 2, 3 if prefer == "first" else 9, 4]
+
+
+def test_a_loaded_variable_that_a_dataset_lacks_is_missing_there(url):
+    """Whether its dimension is the one of the update or not."""
+    xr.Dataset({"v": ("x", [1.0]), "w": ("x", [2.0]), "s": 5}, {"x": [1]}).virtual.to_vstack(url)
+    opened(url).update([xr.Dataset({"v": ("x", [3.0])}, {"x": [2]})], dim="x")
+    wanted = xr.Dataset({"v": ("x", [1.0, 3.0]), "w": ("x", [2.0, np.nan]), "s": 5}, {"x": [1, 2]})
+    xr.testing.assert_equal(values(url), wanted)
+
+
+@pytest.mark.parametrize("is_empty", ["store", "dataset"])
+def test_a_store_or_a_dataset_without_labels(url, is_empty):
+    """An archive may begin with no step at all; a dataset without steps changes nothing."""
+    some = xr.Dataset({"v": ("x", [9.0, 4.0])}, {"x": [4, 5]})
+    none = some.isel(x=slice(0, 0))
+    first, second = (none, some) if is_empty == "store" else (some, none)
+    first.virtual.to_vstack(url)
+    opened(url).update([second], dim="x")
+    xr.testing.assert_equal(values(url), some)
+    assert n_snapshots(url) == (2 if is_empty == "store" else 1)

@@ -182,3 +182,26 @@ def test_grib_messages_arrive_by_step(tmp_path):
     found = values(url)
     name = next(iter(found.data_vars))
     assert found[name].isel(latitude=0, longitude=0).values.tolist() == [[0, 3, 6], [10, 13, 16], [20, 23, 26]]
+
+
+@pytest.mark.parametrize("lead", [3.0, 4.0])
+def test_what_each_piece_repeats_is_taken_once(tmp_path, lead):
+    """Variables along the steps alone are in every file: equal values are no conflict, and others are one."""
+
+    def write(name, run, steps, leads):
+        made = xr.Dataset(
+            {"t": (("time", "step"), np.full((1, len(steps)), float(run))), "lead": ("step", leads)},
+            {"time": [run], "step": steps},
+        )
+        made.to_netcdf(tmp_path / name, engine="netcdf4", encoding={"lead": {"chunksizes": (1,)}})
+        return str(tmp_path / name)
+
+    url = tmp_path / "x.vstack"
+    vs.open_virtual_dataset(write("a.nc", 0, [0, 3], [0.0, 3.0])).virtual.to_vstack(url)
+    path = write("b.nc", 1, [3, 9], [lead, 9.0])
+    if lead != 3:
+        with pytest.raises(CombineError, match="'lead' has values at step=3 from"):
+            vs.Repository.open(url).update(path, dim="time", join="outer")
+        return
+    vs.Repository.open(url).update(path, dim="time", join="outer")
+    assert values(url)["lead"].values.tolist() == [0, 3, 9]

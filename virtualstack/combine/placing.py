@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, cast
 
@@ -257,7 +257,9 @@ class Placing:
         take = meeting.take.copy()
         if (meeting.clashing | meeting.unknown).any() and self.dim not in self.parts[0].variables[name].dims:
             storage, source = self.fitting.storage, self.parts[number].source
-            a, b = (loaded_variable(name, x, storage, url=source) for x in (old, new))
+            dims = tuple(map(str, self.parts[0].variables[name].dims))
+            named = (replace(x, dimension_names=dims) for x in (old, new))
+            a, b = (loaded_variable(name, x, storage, url=source) for x in named)
             if values_differ(np.asarray(a.values), np.asarray(b.values)) is None:  # each file of a run repeats values
                 return take
         for then, now, mask in meeting.pairs():
@@ -319,8 +321,6 @@ class Placing:
                     break
                 segment += 1
             n = int(axis.bounds[segment] - axis.bounds[first])
-            if n == 0:
-                continue
             box = None if stored is None or start is None else (*stored, slice(start, start + n))
             if box is None and not own:
                 pieces.append(self._hole(name, (*sizes, n)))

@@ -45,8 +45,8 @@ class Runs:
     def from_starts(cls, starts: Iterable[int] | NDArray[np.int64], lengths: Iterable[int] | NDArray[np.int64]) -> Runs:
         """Make runs from ascending starts; runs that touch are merged, and empty runs are left out.
 
-        >>> Runs.from_starts([0, 4, 6], [4, 2, 0])
-        Runs(0:6)
+        >>> Runs.from_starts([0, 4, 7, 9, 12], [4, 1, 2, 1, 0])
+        Runs(0:5,7:10)
 
         Raises
         ------

@@ -393,10 +393,15 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
     Raises
     ------
     CombineError
-        A value differs.
+        A value or a size differs.
     """
     for name in loaded & part.variables.keys() & set(map(str, there.variables)):
         ours, theirs = there.variables[name], part.variables[name].transpose(*there.variables[name].dims)
+        if ours.sizes != theirs.sizes:
+            raise CombineError(
+                f"variable '{name}', whose values are stored in the store, has sizes {dict(theirs.sizes)} now, and "
+                f"{dict(ours.sizes)} before: {WRITE_AGAIN}"
+            )
         difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
         if difference is not None:
             raise CombineError(

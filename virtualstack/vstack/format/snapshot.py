@@ -348,7 +348,7 @@ def _check(path: str, header: ArrayHeader) -> None:
             )
         reach = sum(abs(step) * axis.longest for step, axis in zip(encoding.strides, axes, strict=True))
         sizes = [n * encoding.dtype.itemsize for n in (math.prod(encoding.shape), *encoding.shape)]
-        if min(encoding.shape, default=1) < 0 or max(reach, *sizes) >= 1 << 62:
+        if max(reach, *sizes) >= 1 << 62:
             raise ManifestError(f"array '{path}' has an encoding of shape {encoding.shape}, strides {encoding.strides}")
 
 
