@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
-from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
+from virtualstack.storage.source import (
+    ByteRange,
+    Bytes,
+    DirectoryError,
+    ManyRangesSource,
+    check_lengths,
+    check_ranges,
+    check_version,
+)
 from virtualstack.storage.target import UnlistableError, check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
@@ -29,7 +37,7 @@ _MIN_FILES_PER_LISTING = 4  # requests for one file each
 
 
 @dataclass(frozen=True, slots=True)
-class FsspecSource:
+class FsspecSource(ManyRangesSource):
     """A file of an fsspec filesystem; it pickles if the filesystem does.
 
     Parameters
@@ -45,15 +53,6 @@ class FsspecSource:
     filesystem: AbstractFileSystem = field(repr=False)
     location: Location
     path: str
-
-    @property
-    def size(self) -> int:
-        """The size of the whole source in bytes."""
-        return self.location.size or 0
-
-    def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset``."""
-        return bytes(self.read_ranges([(offset, length)])[0])
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges with ``cat_ranges``, which reads concurrently if the filesystem is asynchronous."""

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
-from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
+from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, check_lengths, check_ranges, check_version
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
 __all__ = ["ObspecSource", "look_up", "open_source", "open_target"]
 
 
 @dataclass(frozen=True, slots=True)
-class ObspecSource:
+class ObspecSource(ManyRangesSource):
     """An object of a store with the methods ``head`` and ``get_ranges``; it pickles if the store does.
 
     Parameters
@@ -34,15 +34,6 @@ class ObspecSource:
     store: Any = field(repr=False)
     key: str
     location: Location
-
-    @property
-    def size(self) -> int:
-        """The size of the whole source in bytes."""
-        return self.location.size or 0
-
-    def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset``."""
-        return bytes(self.read_ranges([(offset, length)])[0])
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges with one call of the store."""

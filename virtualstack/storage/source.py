@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ __all__ = [
     "CheckedSource",
     "DirectSource",
     "DirectoryError",
+    "ManyRangesSource",
     "RequestRefusedError",
     "Source",
     "SourceChangedWarning",
@@ -274,6 +276,26 @@ def _plain(tag: float | str) -> float | str:
 
 
 _NAME_LENGTH_AT, _NAME_AT = 26, 30  # offsets in bytes within a local header of a zip archive
+
+
+class ManyRangesSource(ABC):
+    """Base of sources that read through a client of many ranges; their size is in their location."""
+
+    __slots__ = ()
+    location: Location
+
+    @property
+    def size(self) -> int:
+        """The size of the whole source in bytes."""
+        return self.location.size or 0
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset``."""
+        return bytes(self.read_ranges([(offset, length)])[0])
+
+    @abstractmethod
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges in the order given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,24 @@ from virtualstack.storage.source import ByteRange, Bytes, Source
 __all__ = ["FaultySource", "RecordingSource"]
 
 
-class RecordingSource:
+class _Wrapper:
+    """Base of sources that read from another source."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def location(self) -> Location:
+        """URL, size and version of the source."""
+        return self._source.location
+
+    @property
+    def size(self) -> int:
+        """Size of the whole source, in bytes."""
+        return self._source.size
+
+
+class RecordingSource(_Wrapper):
     """Source that records every range that is read from another source.
 
     When to use: to test which bytes a reader reads.
@@ -44,19 +61,9 @@ class RecordingSource:
     """
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        super().__init__(source)
         self.reads: list[ByteRange] = []
         self._lock = threading.Lock()
-
-    @property
-    def location(self) -> Location:
-        """URL, size and version of the source."""
-        return self._source.location
-
-    @property
-    def size(self) -> int:
-        """Size of the whole source, in bytes."""
-        return self._source.size
 
     @property
     def bytes_read(self) -> int:
@@ -93,7 +100,7 @@ class RecordingSource:
         self.reads = list(state[1])
 
 
-class FaultySource:
+class FaultySource(_Wrapper):
     """Source that fails after a number of reads, or when a read touches given bytes.
 
     When to use: to test what a program does if a read fails.
@@ -120,19 +127,9 @@ class FaultySource:
     """
 
     def __init__(self, source: Source, *, after: int | None = None, touching: ByteRange | None = None) -> None:
-        self._source = source
+        super().__init__(source)
         self._left = after
         self._touching = touching
-
-    @property
-    def location(self) -> Location:
-        """URL, size and version of the source."""
-        return self._source.location
-
-    @property
-    def size(self) -> int:
-        """Size of the whole source, in bytes."""
-        return self._source.size
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Read exactly ``length`` bytes from ``offset``.
