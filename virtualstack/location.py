@@ -135,8 +135,18 @@ class Access(Protocol):
     def given(self) -> tuple[tuple[str, object], ...]:
         """Pairs of URL prefix and its options or store, longest prefix first."""
 
+    @property
+    def named(self) -> tuple[str, ...] | None:
+        """Prefixes of the places that the user named, to which credentials are sent; ``None``: all."""
+
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options or store; ``None`` means the defaults."""
+
+    def is_named(self, url: str, /) -> bool:
+        """Return whether the user named the place of a URL."""
+
+    def with_named(self, urls: Iterable[str], /) -> Access:
+        """Return the same access, for which the user named the places of URLs too."""
 
     def joined(self, others: Iterable[Access], /) -> Access:
         """Return the entries of this and other accesses as one; for equal prefixes, those of the first are kept."""

@@ -418,4 +418,4 @@ def _with_access(storage: StorageLike, group: ManifestGroup) -> Storage:
     """Return the storage of a call, together with the accesses of the arrays of the group."""
     from virtualstack.storage import Storage
 
-    return Storage.from_option(storage).with_access(*group.accesses())
+    return Storage.from_option(storage).with_entries(*group.accesses())

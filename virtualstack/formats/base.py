@@ -13,6 +13,7 @@ from virtualstack.manifests.cells import blocks
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Permission, Storage, read_allowed_urls
+from virtualstack.storage.named import named_urls
 from virtualstack.storage.places import grant_sources
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ReadOptions",
     "Reader",
     "Unsupported",
+    "access_of_source",
     "check_references",
     "check_unsupported",
     "grant_references",
@@ -270,6 +272,15 @@ def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOpti
     return group
 
 
+def access_of_source(reader: Reader | None, url: str, storage: Storage, options: ReadOptions, /) -> Storage | None:
+    """Return the access with which the chunks of a source are read: see :meth:`Storage.access`.
+
+    It sends credentials of this account only to the places that the user named or granted.
+    """
+    places = (*options.allow, *getattr(reader, "places", ()))
+    return permitted(storage, outermost(url), places).access(url)
+
+
 def check_references(group: ManifestGroup, storage: Storage, /) -> None:
     """Raise an error if a group refers to a location that a storage may not read; only manifests in memory are checked.
 
@@ -289,8 +300,8 @@ def grant_references(group: ManifestGroup, /) -> None:
     The sources may be named in references from now on: each was opened by name, or passed the check when the group was
     read.
     """
-    manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())
-    grant_sources({url for manifest in manifests for url in _sources(manifest)})
+    arrays = [array for _, node in group.walk() for array in node.arrays.values()]
+    grant_sources({url for array in arrays for url in named_urls(array.access, _sources(array.manifest))})
 
 
 def _sources(manifest: Manifest) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from virtualstack.combine.addition import Addition
 from virtualstack.errors import UnsupportedFeatureError, WriterError
-from virtualstack.formats.base import ReadOptions, grant_references, read_permitted
+from virtualstack.formats.base import ReadOptions, access_of_source, grant_references, read_permitted
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url
@@ -79,7 +79,8 @@ def to_kerchunk(
         return references
     if target is None:
         raise WriterError("append_dim= adds to references in a file: name it", feature="append_dim")
-    stored = read_permitted(Kerchunk(), absolute_url(target), reached, ReadOptions(allow=read_allowed_urls(allow)))
+    url, own = absolute_url(target), ReadOptions(allow=read_allowed_urls(allow))
+    stored = read_permitted(Kerchunk(), url, reached, own).with_access(access_of_source(None, url, reached, own))
     for path, node in stored.walk():
         for refusal in node.refusals:
             if refusal.kind == "refused":

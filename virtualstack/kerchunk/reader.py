@@ -297,7 +297,7 @@ class Kerchunk:
             return self._from_table(_parse(source), base, storage, options, url)
         table = ParquetTable.from_zmetadata(zmetadata.read(0, zmetadata.size), where=url)
         # a storage without the caches of this one read
-        lasting = Storage(storage.given, storage.carried, permissions=storage.permissions)
+        lasting = Storage(storage.given, storage.carried, permissions=storage.permissions, named=storage.named)
 
         def read(path: str, metadata: ArrayMetadata) -> tuple[Manifest, int]:
             records = RecordFiles(
@@ -414,7 +414,7 @@ def read_references(
     reached = permitted(Storage.from_option(storage), f"{base}/", options.allow)
     group = Kerchunk().read_references(references, base_url=base, storage=reached, options=options)
     check_references(group, reached)
-    return group
+    return group.with_access(reached.access(f"{base}/"))
 
 
 def _directory(url: str, storage: Storage) -> Source | None:

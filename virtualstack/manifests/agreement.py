@@ -14,6 +14,7 @@ from xarray import conventions
 
 from virtualstack.codecs.cf_times import CODING_ERRORS, quiet
 from virtualstack.errors import CombineError, ManifestError
+from virtualstack.location import Access
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import differing_key, is_nan
 from virtualstack.manifests.encoding import Fill
@@ -30,6 +31,7 @@ __all__ = [
     "other_meaning",
     "reads_as",
     "reference",
+    "shared_access",
     "shared_attributes",
     "stored_fill",
     "stored_number",
@@ -415,3 +417,41 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
         left_url=left.a_url(),
         right_url=right.a_url() if isinstance(right, ManifestArray) else None,
     )
+
+
+def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
+    """Return one access that reaches the sources of all arrays in the same way as the access of each array.
+
+    Raises
+    ------
+    CombineError
+        One source would be reached in another way than before.
+    """
+    different: list[Access | None] = []
+    for array in arrays:
+        if not any(array.access is x for x in different) and array.access not in different:
+            different.append(array.access)
+    if len(different) == 1:
+        return different[0]
+    first, *rest = (access for access in different if access is not None)
+    joined: Access = first.joined(rest)
+    if all(x is not None and x.named is not None and x.given == first.given for x in different):
+        return joined  # no source is reached with other options
+    urls = [{location.url for location in array.in_memory().locations} for array in arrays]
+    for array, own in zip(arrays, urls, strict=True):
+        joined = joined.with_named(url for url in own if array.access is None or array.access.is_named(url))
+    for array, url in ((array, url) for array, own in zip(arrays, urls, strict=True) for url in own):
+        before, now = None if array.access is None else array.access.find(url)[1], joined.find(url)[1]
+        is_default = before is None or (array.access is not None and not array.access.is_named(url))
+        if before != now and not (is_default and isinstance(now, Mapping | None)):
+            prefix = joined.find(url)[0] or "every URL"
+            raise CombineError(
+                f"variable '{array.name}': '{url}' was opened without the storage= that another dataset has for "
+                f"'{prefix}', and one dataset reaches each place in one way. Open both with one storage=, with a "
+                "longer prefix for what is reached in another way",
+                variable=array.name,
+                property="storage",
+                left=url,
+                right=joined.find(url)[0],
+            )
+    return joined

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NoReturn
@@ -29,7 +29,7 @@ from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
 
-__all__ = ["ManifestArray", "can_cast", "cast", "implements", "shared_access"]
+__all__ = ["ManifestArray", "can_cast", "cast", "implements"]
 
 
 def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
@@ -83,39 +83,6 @@ def implements[F: Callable[..., Any]](function: Callable[..., Any], /) -> Callab
         return implementation
 
     return register
-
-
-def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
-    """Return one access that reaches the sources of all arrays in the same way as the access of each array.
-
-    Raises
-    ------
-    CombineError
-        One source would be reached in another way than before.
-    """
-    different: list[Access | None] = []
-    for array in arrays:
-        if not any(array.access is x for x in different) and array.access not in different:
-            different.append(array.access)
-    if len(different) == 1:
-        return different[0]
-    first, *rest = (access for access in different if access is not None)
-    joined: Access = first.joined(rest)
-    for array in arrays:
-        for url in {location.url for location in array.in_memory().locations}:
-            before, now = None if array.access is None else array.access.find(url)[1], joined.find(url)[1]
-            if before != now and not (before is None and isinstance(now, Mapping)):
-                prefix = joined.find(url)[0]
-                raise CombineError(
-                    f"variable '{array.name}': '{url}' was opened without the storage= that another dataset has for "
-                    f"'{prefix or 'every URL'}', and one dataset reaches each place in one way. Open both with one "
-                    "storage=, with a longer prefix for what is reached in another way",
-                    variable=array.name,
-                    property="storage",
-                    left=url,
-                    right=prefix,
-                )
-    return joined
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -387,6 +354,12 @@ class ManifestArray(NDArrayOperatorsMixin):
             right=wanted,
             left_url=self.a_url(),
         )
+
+    def with_access(self, access: Access | None, /) -> ManifestArray:
+        """Return the same array with another access; nothing is checked again, as an archive has many arrays."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, access=access)
+        return made
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> ManifestArray:
         """Rename sources, as :meth:`ChunkManifest.rename` does."""

@@ -20,10 +20,11 @@ from virtualstack.manifests.agreement import (
     is_packed,
     of_one_dtype,
     reference,
+    shared_access,
     shared_attributes,
     stored_fill,
 )
-from virtualstack.manifests.array import ManifestArray, implements, shared_access
+from virtualstack.manifests.array import ManifestArray, implements
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.filling import choose, holes, pad_axis, pad_axis_by_elements

@@ -135,7 +135,7 @@ class ManifestGroup:
         access
             A :class:`~virtualstack.storage.Storage`, such as `Storage.from_option` makes of ``storage=``.
         """
-        return self if access is None else self.map_arrays(lambda array: replace(array, access=access))
+        return self if access is None else self.map_arrays(lambda array: array.with_access(access))
 
     def accesses(self) -> list[Access]:
         """Return the accesses (see `with_access`) of all arrays, each once; arrays with the defaults have none."""

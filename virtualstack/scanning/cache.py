@@ -305,7 +305,9 @@ class ScanCache:
 
     def watch(self, storage: Storage, /) -> WatchedStorage:
         """Return a storage that records the versions for an entry of the cache."""
-        return WatchedStorage(storage.given, storage.carried, storage.kept, storage.stale, storage.permissions)
+        return WatchedStorage(
+            storage.given, storage.carried, storage.kept, storage.stale, storage.permissions, storage.named
+        )
 
     def load(self, url: str, storage: Storage, /) -> ManifestGroup | None:
         """Return the group of a source, or ``None`` if the cache has no entry or the files have changed.

@@ -104,7 +104,7 @@ def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Stor
                 "retry_timeout": max(_MIN_PATIENCE_SECONDS, _MAX_BACKOFF_SECONDS * retries),
             }
             given[prefix] = patience | dict(backend or {})
-    return replace(Storage.from_option(given), carried=storage.carried, stale=storage.stale)
+    return storage.with_given(given)
 
 
 class DaemonThreads(Executor):

@@ -17,9 +17,10 @@ import orjson
 
 from virtualstack.errors import StorageError
 from virtualstack.location import BYTES, outermost, split_url
+from virtualstack.storage.backends import is_backend
 from virtualstack.storage.listing import found_url
 from virtualstack.storage.memory import HeldBytes
-from virtualstack.storage.registry import Storage, is_backend
+from virtualstack.storage.registry import Storage
 
 __all__ = ["FORMS", "Handle", "find_handle", "is_one", "reach"]
 

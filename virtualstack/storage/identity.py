@@ -87,6 +87,10 @@ def identities(
     root
         URL of the bucket or host.
     """
+    is_account = options.get("named") is not False  # otherwise only references name the place, see `named`
+    if not is_account:
+        options = {"earthdata": False, **options}
+        del options["named"]
     if service == "http":
         return _web(options, environ, root)
     options = _PLAIN[service](options) if service in _PLAIN else options
@@ -116,6 +120,8 @@ def identities(
         options = {**{key: parts[key] for key in ("account_name", "endpoint") if key in parts}, **options}
         found.append(Identity("AZURE_STORAGE_CONNECTION_STRING", {**parts, **options}))
         anonymous = Identity("anonymous", {**options, "skip_signature": True})
+    if not is_account:
+        return *(() if is_unknown else of_nasa), anonymous
     if service == "gs" and "GOOGLE_APPLICATION_CREDENTIALS" in variables:
         found.append(_of_file("GOOGLE_APPLICATION_CREDENTIALS", environ["GOOGLE_APPLICATION_CREDENTIALS"], options))
     elif variables:

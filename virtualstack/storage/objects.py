@@ -36,7 +36,7 @@ class ObjectStore:
 
     def __post_init__(self) -> None:
         # the option is meant for sources, which do change
-        object.__setattr__(self, "storage", self.storage.with_stale("error"))
+        object.__setattr__(self, "storage", self.storage.with_stale("error").with_named([self.url]))
 
     @cached_property
     def target(self) -> Target:

@@ -34,6 +34,7 @@ from virtualstack.location import Location, split_url
 from virtualstack.storage import aws, azure
 from virtualstack.storage.earthdata import is_archive
 from virtualstack.storage.identity import Identity, identities, normalise
+from virtualstack.storage.named import advice, is_unnamed
 from virtualstack.storage.obstore_errors import (
     RangesIgnoredError,
     UnsatisfiableError,
@@ -279,10 +280,12 @@ class Connection:
             if refused:  # next time this identity is tried first
                 self._identities = (identity, *(other for other in self._identities if other is not identity))
             return answer
+        if is_unnamed(self._options):
+            remedy = advice(split_url(url)[0])
+        else:
+            remedy = f'Give credentials that have access: storage={{"{self.root}": {_EXAMPLES[self._service]}}}'
         raise StorageError(
-            f"access denied: '{url}' (tried: {'; '.join(refused)}). "
-            f'Give credentials that have access: storage={{"{self.root}": {_EXAMPLES[self._service]}}}',
-            url=url,
+            f"access denied: '{url}' (tried: {'; '.join(refused)}). {remedy}", url=url
         ) from PermissionError(url)
 
     def _ask_as[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:

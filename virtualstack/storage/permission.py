@@ -12,6 +12,7 @@ from typing import Any, Self
 from virtualstack.errors import ForbiddenLocationError
 from virtualstack.location import BYTES, absolute_url, are_plain, flaw, split_url
 from virtualstack.storage.hosts import MAX_HOSTS, is_host, resolve, why_not_public
+from virtualstack.storage.named import place
 from virtualstack.storage.places import granted
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 
@@ -189,6 +190,12 @@ command: virtualstack allow http://10.0.0.1/
         begins = tuple(prefixes)
         kept = (x for x in self.folders if x.startswith(begins) or any(begin.startswith(x) for begin in begins))
         return replace(self, folders=frozenset(kept))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Places to which credentials of this account are sent: that of the references, and granted ones."""
+        places = (place(self.store), *self.allowed, *self.roots)
+        return tuple(sorted({_folder(x) for x in places if not _is_near(x)}))
 
     def check(self, urls: Sequence[str], /) -> None:
         """Raise an error for the first URL that is not allowed.

@@ -5,22 +5,23 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, cast
 from urllib.parse import unquote
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.location import ARCHIVES, BYTES, Access, Location, absolute_url, outermost, split_url
+from virtualstack.storage.backends import WORDS, is_local_backend, kind_of_backend, read_backend, registered
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
-from virtualstack.storage.public_web import PublicWeb
+from virtualstack.storage.named import Named, in_both, in_either, is_named, is_unnamed, place, unnamed
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
 from virtualstack.storage.threads import forget_frames
 
-__all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "is_backend", "open_source"]
+__all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source"]
 
 type StorageLike = Storage | Mapping[str, object] | object | None
 """Type of ``storage=``: see `Storage.from_option`."""
@@ -30,6 +31,7 @@ type Stale = Literal["error", "warn", "ignore"]
 
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
+_REMOTE = tuple(f"{scheme}://" for scheme in (*OBJECT_STORES, *WEB))
 
 
 class Check(Protocol):
@@ -63,6 +65,10 @@ class Storage:
         Reaction if a source changed after it was indexed; see `with_stale`.
     permissions
         Permissions that every URL must pass; see `only`.
+    named
+        Prefixes of the places that the user named or granted. Other buckets and web servers are read without
+        credentials of this account. ``None``: all places are named. Entries of ``given``, ``carried`` and of the
+        configuration file are named too.
     """
 
     given: tuple[tuple[str, object], ...] = ()
@@ -70,6 +76,7 @@ class Storage:
     kept: _Kept | None = field(default=None, compare=False)
     stale: Stale = "error"
     permissions: tuple[Check, ...] = ()
+    named: Named = None
 
     @classmethod
     def from_option(cls, storage: StorageLike = None, /) -> Self:
@@ -87,10 +94,10 @@ class Storage:
         if storage is None:
             return cls()
         if type(storage).__module__ == "obspec_utils.registry":
-            storage = dict(_registered(cast(Any, storage)))
+            storage = dict(registered(cast(Any, storage)))
         if isinstance(storage, Mapping):
-            return cls(_sorted({_prefix(key): _backend(value, key) for key, value in storage.items()}))
-        return cls((("", _backend(storage, "")),))
+            return cls(_sorted({_prefix(key): read_backend(value, key) for key, value in storage.items()}))
+        return cls((("", read_backend(storage, "")),))
 
     def access(self, url: str, /) -> Storage | None:
         """Return the *access* of a source, or ``None`` if the defaults serve it.
@@ -110,18 +117,43 @@ class Storage:
         entries = dict((*self.carried, *self.given))
         entries = {x: each for x, each in entries.items() if not x.startswith(BYTES) or x == root}
         if "" in entries and _serves("", entries[""], url):
-            entries.setdefault(root, entries.pop(""))
-        return Storage(_sorted(entries)) if entries else None
+            entries.setdefault(root, entries[""])
+            if entries[""] not in WORDS.values():  # words are for the hosts of one archive only
+                del entries[""]
+        return Storage(_sorted(entries), named=self.named) if entries or self.named is not None else None
 
     def joined(self, others: Iterable[Access], /) -> Storage:
-        """Return the backends of several storages as one; for equal prefixes, those of the first take precedence."""
-        entries = dict(self.given)
+        """Return the backends of several storages as one; for equal prefixes, those of the first take precedence.
+
+        A place that one of them names is named.
+        """
+        entries, others = dict(self.given), list(others)
         for other in others:
             entries = dict(other.given) | entries
-        return Storage(_sorted(entries))
+        return Storage(_sorted(entries), named=in_either([self.named, *(other.named for other in others)]))
 
-    def with_access(self, *accesses: Access | None) -> Self:
-        """Return the same storage that also has the accesses that arrays carry along; see `access`."""
+    def with_named(self, urls: Iterable[str], /) -> Self:
+        """Return the same storage, for which the user named the buckets and web servers of URLs too."""
+        return self if self.named is None else replace(self, named=in_either([self.named, tuple(map(place, urls))]))
+
+    def is_named(self, url: str, /) -> bool:
+        """Return whether the user named the place of a URL, so that credentials of this account may be sent there."""
+        return not is_unnamed(self.find(url)[1])
+
+    def with_access(self, access: Access | None, /) -> Self:
+        """Return the storage that reads the sources of an array with the access that it carries along; see `access`.
+
+        Credentials of this account are sent only to the places that the access names.
+        """
+        if access is None:
+            return self
+        return replace(self.with_entries(access), named=in_both(self.named, access.named))
+
+    def with_entries(self, *accesses: Access | None) -> Self:
+        """Return the same storage that also has the entries of the accesses of several arrays.
+
+        It is for what is written and read by name, and sources are read with the access of their own array too.
+        """
         found = [access for access in accesses if access is not None]
         return replace(self, carried=Storage(self.carried).joined(found).given) if found else self
 
@@ -183,9 +215,11 @@ class Storage:
     def only(self, permission: Check, /) -> Self:
         """Return the same storage, which refuses every URL that this or an earlier permission forbids.
 
-        Use it to scan sources that an untrusted store names, since a source may name others in turn.
+        Use it to scan sources that an untrusted store names, since a source may name others in turn. Credentials are
+        sent only to the places that the permission names too.
         """
-        return replace(self, permissions=(*self.permissions, permission))
+        named = in_both(self.named, getattr(permission, "named", None))
+        return replace(self, permissions=(*self.permissions, permission), named=named)
 
     def check(self, urls: Sequence[str], /) -> None:
         """Raise an error for the first URL that a permission of `only` forbids.
@@ -280,7 +314,7 @@ class Storage:
 
     def target(self, url: str | os.PathLike[str], /) -> Target:
         """Return the target at a root URL or local directory; nothing is written or requested yet."""
-        (url,), self = self.with_users([absolute_url(url)])
+        (url,), self = replace(self, named=None).with_users([absolute_url(url)])  # references name no targets
         prefix, backend = self.find(url)
         if _is_default(backend):
             scheme = url.partition("://")[0]
@@ -303,11 +337,12 @@ class Storage:
             Size, etag and modification time of each URL, as far as known; or an error, `SourceNotFoundError` if the URL
             does not exist.
         """
-        places: dict[tuple[str, str], list[int]] = {}
+        places: dict[tuple[str, str, bool], list[int]] = {}
         for i, url in enumerate(urls):
-            places.setdefault((self.find(url)[0], split_url(url)[0]), []).append(i)
+            prefix, backend = self.find(url)
+            places.setdefault((prefix, split_url(url)[0], is_unnamed(backend)), []).append(i)
         found: dict[int, Location | StorageError] = {}
-        for (prefix, _), numbers in places.items():
+        for (prefix, *_), numbers in places.items():
             backend = self.find(urls[numbers[0]])[1]
             found |= zip(numbers, self._look_up([urls[i] for i in numbers], backend, prefix), strict=True)
         return [found[i] for i in range(len(urls))]
@@ -342,12 +377,17 @@ class Storage:
         return (*self.given, *self.carried, *_standing())
 
     def find(self, url: str, /) -> tuple[str, object | None]:
-        """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
+        """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults).
+
+        The options of a place that only references name say so; see `virtualstack.storage.named`.
+        """
         url = outermost(url)
-        for prefix, backend in self.entries():
-            if _serves(prefix, backend, url):
-                return prefix, backend
-        return split_url(url)[0], None
+        entry = next((entry for entry in self.entries() if _serves(*entry, url)), None)
+        prefix, backend = entry or (split_url(url)[0], None)
+        is_chosen = entry is not None and (prefix or not isinstance(backend, Mapping))
+        if is_chosen or is_named(url, self.named) or not url.startswith(_REMOTE):
+            return prefix, backend
+        return prefix, unnamed(cast(Mapping[str, object] | None, backend))
 
     def __repr__(self) -> str:
         def words(entries: tuple[tuple[str, object], ...]) -> str:
@@ -391,55 +431,11 @@ def _prefix(key: object) -> str:
     return absolute_url(key) if key else ""
 
 
-_WORDS: dict[str, dict[str, object]] = {  # a `storage=` that is one word
-    "earthdata": {"earthdata": "known"},
-    "planetary_computer": {"planetary_computer": True},
-}
-
-
 def _with_user(backend: object | None, pair: tuple[str, str]) -> object:
     if not _is_default(backend):
         return backend  # a store or filesystem has its own user
     options = cast(Mapping[str, object], backend or {})
     return {**options, "username": pair[0], "password": pair[1]}
-
-
-def _backend(value: object, prefix: str) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, str) and value in _WORDS:
-        return dict(_WORDS[value])
-    if is_backend(value):
-        return value
-    raise TypeError(
-        f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}; give a mapping of options, an obstore or "
-        f"obspec store, an fsspec filesystem or one of the words {', '.join(_WORDS)}"
-    )
-
-
-def is_backend(value: object, /) -> bool:
-    """Return whether an object reaches sources: a store of obstore or obspec, or an fsspec filesystem."""
-    return isinstance(value, HeldBytes) or _kind(value) is not None
-
-
-def _kind(value: object) -> str | None:
-    """Return the module of this folder that reads from an object, or ``None`` if none does."""
-    libraries = {name.partition(".")[0] for name in _lineage(value)}
-    if isinstance(value, PublicWeb) or ("obstore" in libraries and "fsspec" not in libraries):
-        return "remote"
-    is_obspec = callable(getattr(value, "head", None)) and callable(getattr(value, "get_ranges", None))
-    return "fsspec" if "fsspec" in libraries else "obspec" if is_obspec else None
-
-
-def _registered(registry: Any) -> Iterator[tuple[str, object]]:
-    """Yield the URL prefixes and stores of a registry of obspec-utils."""
-    for root, entry in registry.map.items():
-        left = [(f"{root.scheme}://{root.netloc}/", entry)]
-        while left:
-            prefix, node = left.pop()
-            if node.store is not None:
-                yield prefix, node.store
-            left += [(f"{prefix}{name}/", child) for name, child in node.children.items()]
 
 
 def _memory_of_fsspec(url: str) -> object | None:
@@ -449,23 +445,10 @@ def _memory_of_fsspec(url: str) -> object | None:
     return None if is_here or not fsspec.MemoryFileSystem().isfile(url) else fsspec.MemoryFileSystem()
 
 
-def _lineage(value: object) -> list[str]:
-    return [kind.__module__ for kind in type(value).__mro__]
-
-
 def _serves(prefix: str, backend: object, url: str) -> bool:
     if prefix:
         return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
-    return url.startswith("file://") == _is_local(backend)  # otherwise s3://x/etc/passwd would be a local file
-
-
-def _is_local(backend: object) -> bool:
-    """Return whether a store or filesystem serves local files; its library is loaded already, as it made the object."""
-    obstore = sys.modules.get("obstore.store")
-    if obstore is not None and isinstance(backend, obstore.LocalStore):
-        return True
-    fsspec = sys.modules.get("fsspec.implementations.local")
-    return fsspec is not None and isinstance(backend, fsspec.LocalFileSystem)
+    return url.startswith("file://") == is_local_backend(backend)  # otherwise s3://x/etc/passwd would be a local file
 
 
 def _is_default(backend: object | None) -> bool:
@@ -475,7 +458,7 @@ def _is_default(backend: object | None) -> bool:
 
 def _module(backend: object | None, url: str) -> Any:
     if backend is not None and not isinstance(backend, Mapping | HeldBytes):
-        return importlib.import_module(f"virtualstack.storage.{_kind(backend)}")
+        return importlib.import_module(f"virtualstack.storage.{kind_of_backend(backend)}")
     if url.partition("://")[0] in (*OBJECT_STORES, *WEB):
         return importlib.import_module("virtualstack.storage.remote")
     if url.startswith(BYTES):

@@ -57,7 +57,7 @@ def groups_from(
     options = ReadOptions.from_options(is_tree=is_tree, allow=allow)
     scanned = iter(scan(urls, storage=storage, options=options) if urls else ())
     groups = [x.virtual.to_group() if isinstance(x, _OPEN) else _accounted(next(scanned)) for x in listed]
-    return [inline_nameless(group, storage=storage.with_access(*group.accesses())) for group in groups]
+    return [inline_nameless(group, storage=storage.with_entries(*group.accesses())) for group in groups]
 
 
 def _accounted(group: ManifestGroup) -> ManifestGroup:

@@ -112,10 +112,10 @@ def refresh[R: StoredSnapshot](
     if missing not in ("keep", "mask"):
         raise ValueError(f"missing={missing!r}; it must be 'keep' or 'mask'")
     shown = shown_in(store.group, open_archive(store.snapshot, store.objects, store.permission))
+    storage = storage.only(store.permission)
     stale = stale_sources(shown, storage)
     told = {problem.url: problem for problem in stale.problems}
     wanted = {x.url for x in stale.problems if x.status == "changed" or (x.status == "missing" and missing == "mask")}
-    storage = storage.only(store.permission)
     segments = {number: frozenset(x for x in own if x.url in wanted) for number, own in stale.segments.items()}
     cells: dict[str, dict[str, Cells]] = {url: {} for url in sorted(wanted)}
     for (url, path), found in cells_of_sources(shown, {k: own for k, own in segments.items() if own}).items():

@@ -77,7 +77,8 @@ class Stored:
         """
         check_labels(self.snapshot, self.url)
         archive = open_archive(self.snapshot, self.objects, self.permission)
-        return read_group(self.snapshot, archive, bundles=self.bundles)
+        group = read_group(self.snapshot, archive, bundles=self.bundles)
+        return group.with_access(self.objects.storage.only(self.permission).access(self.objects.url))
 
     def add(
         self, group: ManifestGroup, addition: Addition, /, *, message: str | None = None, relative: bool = False

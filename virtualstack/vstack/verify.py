@@ -211,7 +211,8 @@ def verify(
         raise ValueError(f"sample={sample!r} is neither a number of chunks nor a fraction of them up to 1.0")
     archive = open_archive(snapshot, objects, permission)
     group = read_group(snapshot, archive)
-    stale = stale_sources(shown_in(group, archive), objects.storage)
+    storage, own = objects.storage.only(permission), objects.url + SEGMENTS
+    stale = stale_sources(shown_in(group, archive), storage)
     bad = {problem.recorded for problem in stale.problems}
     arrays = {
         f"{path}/{name}".lstrip("/"): array
@@ -219,7 +220,6 @@ def verify(
         for name, array in node.arrays.items()
         if isinstance(array.manifest, StoredManifest)
     }
-    storage, own = objects.storage.only(permission), objects.url + SEGMENTS
     chunks = compare_sample(arrays, storage, sample=sample, seed=seed, leaving_out=bad, own=own) if sample else ()
     return StoreVerification(
         url=objects.url.rstrip("/"),

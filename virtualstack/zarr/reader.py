@@ -93,7 +93,8 @@ class Zarr:
         if not metadata:
             raise MalformedFileError(f"'{url}' is a zip archive without a zarr store in it: unpack it first", url=url)
         _refuse_vstack(metadata, url)
-        lasting = Storage(storage.given, storage.carried)  # a storage without the caches of this read
+        # a storage without the caches of this read
+        lasting = Storage(storage.given, storage.carried, named=storage.named)
 
         def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
             members = store.below(path)

@@ -100,7 +100,7 @@ def find_sidecar(url: str, size: int, storage: Storage, /) -> tuple[Sidecar | No
         Faults of the candidates before it.
     """
     # a scan cache does not record this: the fields of the file do not depend on the index
-    plain = Storage(storage.given, storage.carried)
+    plain = Storage(storage.given, storage.carried, named=storage.named)
 
     def look(name: str) -> Sidecar | Exception:
         try:

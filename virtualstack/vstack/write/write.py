@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from virtualstack.errors import ConflictError, SourceNotFoundError
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.storage import ObjectStore
+from virtualstack.storage.named import named_urls
 from virtualstack.storage.places import grant_sources
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, Bundles, bundle_bytes, bundle_chunk, make_token
@@ -151,11 +152,15 @@ def make_edit(
     columns = count_columns(own)
     n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
     writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, name=segment)
+    named: list[str] = []
     for path, each in pieces.items():
         keeps = bool(each) and _is_whole_array(each[0], path, base)
         if len(each) == keeps and _is_same(path, arrays[path], base):
             continue
+        before = len(writer.sources)
         parts = [place(piece, writer, columns) for piece in (each[1:] if keeps else each)]
+        new = (x.url for x in islice(writer.sources, before, None))
+        named += named_urls(arrays[path].access, (url for url in new if not url.startswith(objects.url)))
         edits[path] = ArrayEdit(header=ArrayHeader.from_array(arrays[path]), parts=parts, keeps=keeps)
     removed = frozenset(base.groups.keys() - groups.keys() | base.arrays.keys() - arrays.keys())
     changed = {
@@ -169,7 +174,7 @@ def make_edit(
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, chosen = writer.close(prefixes, relative=relative)
     if grants:
-        grant_sources(x.url for x in writer.sources if not x.url.startswith(objects.url))
+        grant_sources(named)
     n_values = 0 if segment is None else written.n_sources
     return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen, n_values=n_values)
 
