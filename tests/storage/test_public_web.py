@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import http.server
+import json
 import pickle
 import socket
 import ssl
@@ -14,11 +15,13 @@ from email.utils import formatdate
 
 import numpy as np
 import pytest
+import xarray as xr
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes as digests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+import virtualstack as vs
 from tests.forks import forked, forking
 from tests.servers import RangeServer, _Handler
 from virtualstack.errors import ForbiddenLocationError, SourceChangedError, SourceNotFoundError, StorageError
@@ -456,7 +459,7 @@ def test_a_source_that_changed(server):
     [
         (400, StorageError, "could not be read: the server answered 400 Bad Request: Made: made to fail. Try again", 1),
         (401, StorageError, "access denied: .*the server answered 401 .*no credentials were sent", 1),
-        (403, StorageError, "the server answered 403 .* Give credentials that have access: storage=.*Authorization", 1),
+        (403, StorageError, "the server answered 403 .* no credentials were sent.*virtualstack allow http", 1),
         (404, SourceNotFoundError, "there is nothing at .*: the server answered 404 Not Found.*. Check the URL", 1),
         (416, StorageError, "has no such bytes: the server answered 416|the server answered 416", 2),
         (500, StorageError, r"the server answered 500 Internal Server Error.* \(after 5 retries\). Try again later", 6),
@@ -641,3 +644,54 @@ def test_nothing_is_written_or_listed(server):
     for ask in (lambda: target.put("x", b""), lambda: target.put_if_absent("x", b""), lambda: target.delete("x")):
         with pytest.raises(StorageError, match="is only read, as references name it"):
             ask()
+
+
+@pytest.fixture
+def references(tmp_path):
+    """Write kerchunk references of six bytes of a URL, and return their path."""
+
+    def write(url):
+        metadata = {"zarr_format": 2, "shape": [6], "chunks": [6], "dtype": "|u1", "compressor": None, "filters": None,
+                    "fill_value": None, "order": "C"}  # fmt: skip
+        refs = {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(metadata), "x/0": [url, 0, 6],
+                "x/.zattrs": '{"_ARRAY_DIMENSIONS": ["i"]}'}  # fmt: skip
+        (tmp_path / "refs.json").write_text(json.dumps({"version": 1, "refs": refs}))
+        return tmp_path / "refs.json"
+
+    return write
+
+
+def read(path, **options):
+    return bytes(xr.open_dataset(path, engine="virtualstack", **options)["x"].values)
+
+
+def test_references_read_through_it(server, references):
+    path = references(server.url("small"))
+    assert read(path) == DATA[:6]
+    virtual = pickle.loads(pickle.dumps(vs.open_virtual_dataset(path)))
+    assert bytes(virtual.virtual.open()["x"].values) == DATA[:6]
+    sent = {name.lower() for *_, headers in server.log for name in headers}
+    assert "user-agent" in sent
+    assert not sent & {"authorization", "cookie"}
+
+
+def test_references_lead_nowhere_by_redirects(canary, references, monkeypatch):
+    with leading({"/x": canary.url("secret")}) as running:
+        path = references(f"http://{PUBLIC}:{running.server_port}/x")
+        with pytest.raises(
+            ForbiddenLocationError, match=r"redirects to .* is loopback.*virtualstack allow http"
+        ) as caught:
+            read(path)
+        assert not canary.log
+        granted = str(caught.value).rpartition("virtualstack allow ")[2]
+        monkeypatch.setenv("VIRTUALSTACK_ALLOW", granted)
+        assert read(path) == b"secret"
+
+
+def test_references_lead_nowhere_by_names_that_resolve_twice(names, server, canary, references):
+    """The name is public when references are checked; the address that was checked is the one that is connected to."""
+    port = canary.root.split(":")[2].strip("/")
+    names[0]["twice.example.org"] = [PUBLIC, "127.0.0.1"]
+    with pytest.raises(StorageError, match="the connection was refused"):  # nothing listens there
+        read(references(f"http://twice.example.org:{port}/secret"))
+    assert not canary.log

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from virtualstack.location import Access, split_url
+from virtualstack.storage.public_web import PublicWeb
 
 __all__ = ["Named", "advice", "in_both", "in_either", "is_named", "is_unnamed", "named_urls", "place", "unnamed"]
 
@@ -57,13 +58,13 @@ def in_either(each: Iterable[Named], /) -> Named:
 
 
 def unnamed(options: Mapping[str, object] | None, /) -> dict[str, object]:
-    """Return the options for a bucket or web server that only references name; see `is_unnamed`."""
+    """Return the options for a bucket that only references name; see `is_unnamed`."""
     return {**(options or {}), "named": False}
 
 
 def is_unnamed(backend: object, /) -> bool:
-    """Return whether options are for a place that only references name, where no credentials are looked for."""
-    return isinstance(backend, Mapping) and backend.get("named") is False
+    """Return whether a backend is for a place that only references name, where no credentials are looked for."""
+    return isinstance(backend, PublicWeb) or (isinstance(backend, Mapping) and backend.get("named") is False)
 
 
 def named_urls(access: Access | None, urls: Iterable[str], /) -> list[str]:

@@ -16,6 +16,7 @@ from virtualstack.storage.backends import WORDS, is_local_backend, kind_of_backe
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.named import Named, in_both, in_either, is_named, is_unnamed, place, unnamed
+from virtualstack.storage.public_web import PublicWeb
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
@@ -31,7 +32,8 @@ type Stale = Literal["error", "warn", "ignore"]
 
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
-_REMOTE = tuple(f"{scheme}://" for scheme in (*OBJECT_STORES, *WEB))
+_WEB = tuple(f"{scheme}://" for scheme in WEB)
+_REMOTE = (*(f"{scheme}://" for scheme in OBJECT_STORES), *_WEB)
 
 
 class Check(Protocol):
@@ -379,7 +381,8 @@ class Storage:
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults).
 
-        The options of a place that only references name say so; see `virtualstack.storage.named`.
+        The options of a bucket that only references name say so; see `virtualstack.storage.named`. A web server that
+        only references name is read through `PublicWeb`.
         """
         url = outermost(url)
         entry = next((entry for entry in self.entries() if _serves(*entry, url)), None)
@@ -387,6 +390,8 @@ class Storage:
         is_chosen = entry is not None and (prefix or not isinstance(backend, Mapping))
         if is_chosen or is_named(url, self.named) or not url.startswith(_REMOTE):
             return prefix, backend
+        if url.startswith(_WEB):
+            return split_url(url)[0], PublicWeb(self.named or ())
         return prefix, unnamed(cast(Mapping[str, object] | None, backend))
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from virtualstack.location import Location, split_url
 from virtualstack.storage import web_pools
 from virtualstack.storage.hosts import is_host, why_not_public
 from virtualstack.storage.identity import MAX_RETRIES, RETRY_SECONDS
+from virtualstack.storage.named import advice
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
 from virtualstack.storage.slow_servers import Busy, BusyError, Patience, read_retry_after
 from virtualstack.storage.target import UnlistableError
@@ -229,8 +230,7 @@ class WebConnection:
             ) from error
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise StorageError(
-                f"access denied: '{url}' ({answer}; no credentials were sent, as references named it). Give "
-                f'credentials that have access: storage={{"{self.root}": {{"headers": {{"Authorization": "..."}}}}}}',
+                f"access denied: '{url}' ({answer}). {advice(self.root)}",
                 url=url,
                 status=status,
             ) from PermissionError(url)
