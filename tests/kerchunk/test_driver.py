@@ -13,7 +13,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
+from tests.data.opened import opened_files
+from virtualstack.errors import ForbiddenLocationError, MalformedFileError, ReaderError, UnsupportedFeatureError
 from virtualstack.location import Location
 from virtualstack.readers import KerchunkDriver
 
@@ -327,3 +328,27 @@ def test_names_of_files_are_labels(tmp_path):
     reader = KerchunkDriver(raw_references)
     found = vs.open_virtual_mfdataset(paths, reader=reader, new_dim={"run": vs.FromName(r"run(\d)")})
     assert found.run.values.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["storage", "link", "virtual"])
+def test_a_driver_for_hdf5_reads_no_other_file(tmp_path, monkeypatch, kind):
+    """The HDF5 library opens every file that is named in another one, and kerchunk inlines its values."""
+    monkeypatch.delenv("VIRTUALSTACK_ALLOW")
+    secret, path = tmp_path / "outside" / "secret.h5", tmp_path / "inside" / "a.h5"
+    for each in (secret, path):
+        each.parent.mkdir()
+    with h5py.File(secret, "w") as file:
+        file["x"] = np.arange(3)
+    with h5py.File(path, "w") as file:
+        if kind == "storage":
+            file.create_dataset("x", (3,), "i8", external=[(str(secret), 0, 24)])
+        elif kind == "link":
+            file["x"] = h5py.ExternalLink(str(secret), "x")
+        else:
+            layout = h5py.VirtualLayout((3,), "i8")
+            layout[:] = h5py.VirtualSource(str(secret), "x", (3,))
+            file.create_virtual_dataset("x", layout)
+    driver = KerchunkDriver("kerchunk.hdf:SingleHdf5ToZarr")
+    with opened_files(secret) as opened, pytest.raises(ForbiddenLocationError, match="would open any local file"):
+        vs.open_virtual_dataset(path, reader=driver)
+    assert opened == []

@@ -198,6 +198,18 @@ def test_a_cache_of_scans_does_not_remember_what_was_allowed(url, secret, tmp_pa
         vs.open_virtual_mfdataset([url], cache=tmp_path / "cache")
 
 
+@pytest.mark.parametrize("recheck", [True, False])
+def test_a_cache_of_scans_does_not_remember_what_was_granted(url, secret, tmp_path, capsys, monkeypatch, recheck):
+    """A grant that was taken back had left its references in the cache, where they opened for ever."""
+    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "places.txt"))
+    assert main(["allow", str(secret.parent)]) == 0
+    for _ in range(2):
+        assert len(vs.scan([url], cache=tmp_path / "cache", recheck=recheck)) == 1
+    assert main(["allow", "--remove", str(secret.parent)]) == 0
+    with pytest.raises(ForbiddenLocationError, match="which is a local file"):
+        vs.scan([url], cache=tmp_path / "cache", recheck=recheck)
+
+
 def test_references_may_name_the_server_that_they_came_from():
     """A server on loopback serves references to its own files, in any folder, with empty segments too."""
     with RangeServer({"deep/refs/p.json": b"", "data//a b.raw": SECRET}) as server:

@@ -81,11 +81,24 @@ def test_a_record_that_cannot_be_written(record, monkeypatch, why, capsys):
     assert granted().explicit == ("file:///data", "s3://a b/", "http://10.0.0.1:80/")
 
 
-def test_a_record_that_others_may_write_is_not_read(record):
+def test_a_record_that_others_may_write_is_not_read(record, capsys):
+    """And the command says so, whether places are listed or granted."""
     grant(["s3://bucket/"])
     assert granted().explicit == ("s3://bucket/",)
     record.chmod(0o620)
     assert granted().explicit == ()
+    assert main(["allow"]) == 0
+    assert f"'{record}' is ignored: other accounts may write to it" in capsys.readouterr().err
+    for arguments in (["/data"], ["--remove", "s3://bucket/"]):
+        assert main(["allow", *arguments]) == 1
+        assert "is ignored: other accounts may write to it" in capsys.readouterr().err
+    record.chmod(0o600)
+    assert main(["allow"]) == 0
+    assert capsys.readouterr().err == ""
+    record.unlink()
+    record.mkdir()
+    assert main(["allow", "/data"]) == 1
+    assert "is ignored: it is not a file" in capsys.readouterr().err
 
 
 def test_the_configuration_file_and_the_environment_grant(record, tmp_path, monkeypatch, capsys):

@@ -5,9 +5,17 @@ from __future__ import annotations
 import argparse
 
 from virtualstack.cli.options import AddCommand
-from virtualstack.cli.output import show, table
+from virtualstack.cli.output import say, show, table
 from virtualstack.errors import StorageError
-from virtualstack.storage.places import ALLOW_VARIABLE, grant, listed, place_from_user, record_path, remove
+from virtualstack.storage.places import (
+    ALLOW_VARIABLE,
+    grant,
+    listed,
+    place_from_user,
+    record_path,
+    remove,
+    why_ignored,
+)
 
 __all__ = ["add_commands"]
 
@@ -22,7 +30,11 @@ def add_commands(add: AddCommand, /) -> None:
 
 
 def _allow(options: argparse.Namespace) -> int:
-    path = record_path()
+    path, ignored = record_path(), why_ignored()
+    if ignored is not None and (options.places or options.remove):
+        raise StorageError(ignored)
+    if ignored is not None:
+        say("warning", ignored)
     missing = [place for place in options.remove if not remove(list({place, place_from_user(place)}))]
     if missing:
         raise StorageError(f"'{missing[0]}' is not in the record '{path}'; 'virtualstack allow' shows what is")

@@ -15,7 +15,10 @@ from typing import Any, ClassVar
 
 import orjson
 
+from virtualstack.child.errors import LibraryError
+from virtualstack.child.pool import ChildDiedError
 from virtualstack.errors import (
+    ForbiddenLocationError,
     MalformedFileError,
     MissingDependencyError,
     ReaderError,
@@ -23,13 +26,14 @@ from virtualstack.errors import (
     VirtualStackError,
 )
 from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.hdf5.library import find_part_elsewhere
 from virtualstack.formats.tiff.arrays import nodata_value
 from virtualstack.formats.tiff.image import Images
 from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup
-from virtualstack.storage import Source, Storage
+from virtualstack.storage import LocalSource, Source, Storage
 
 __all__ = ["KerchunkDriver", "big_endian", "corrected_fits", "corrected_hdf4", "corrected_tiff"]
 
@@ -257,6 +261,8 @@ def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, A
     return references
 
 
+_HDF5_DRIVERS = "kerchunk.hdf"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 _OF_THE_EXTRA = frozenset({"kerchunk", "fastparquet", "fsspec"})
 
 _CORRECTIONS: Mapping[str, Callable[[dict[str, Any], Source], dict[str, Any]]] = {
@@ -334,6 +340,8 @@ class KerchunkDriver:
             A package of the extra ``kerchunk`` is not installed.
         MalformedFileError
             The driver cannot translate the source, or does not return references.
+        ForbiddenLocationError
+            The source is an HDF5 file with links or values in other files, which the HDF5 library would open.
         ReaderError
             The driver or another module that it needs does not exist, or ``number`` is not one of its sets of
             references.
@@ -345,6 +353,7 @@ class KerchunkDriver:
         module = getattr(driver, "__module__", "")
         if module in _MENDED:
             driver = getattr(_MENDED[module](module), driver.__name__, driver)
+        _check_alone(source, module, storage)
         name, given = _way_to(url, storage)
         try:
             translated = driver(name, storage_options=given, **deepcopy(dict(self.options)))
@@ -407,6 +416,26 @@ class KerchunkDriver:
                 f"'{url}': the driver {self._words()} gives a {type(translated).__name__}, no references", url=url
             )
         return dict(translated)
+
+
+def _check_alone(source: Source, module: str, storage: Storage) -> None:
+    """Check that a driver would open no other file with the HDF5 library, which does it for names in a file."""
+    is_hdf5 = module == _HDF5_DRIVERS or source.read(0, min(8, source.size)) == _HDF5
+    if not is_hdf5 or storage.may_open("file:///"):
+        return
+    url = source.location.url
+    try:
+        found = find_part_elsewhere(source, local_path(url) if isinstance(source, LocalSource) else None)
+    except LibraryError:
+        return  # nor can the driver
+    except ChildDiedError as error:
+        raise MalformedFileError(f"'{url}' cannot be opened by h5py, which {error}", url=url) from error
+    if found is not None:
+        raise ForbiddenLocationError(
+            f"'{url}': {found}, and a driver of kerchunk would open any local file that is named there. Read it with "
+            'reader="hdf5", or open it with allow=["file:///"] if you trust it',
+            url=url,
+        )
 
 
 def _way_to(url: str, storage: Storage) -> tuple[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from typing import Any
 from numcodecs import zstd
 
 from virtualstack.errors import ReaderError, StorageError, VirtualStackError
-from virtualstack.formats.base import Reader, ReadOptions, read_permitted
+from virtualstack.formats.base import Reader, ReadOptions, check_references, permitted, read_permitted
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import ARCHIVES, is_remote, outermost, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays
@@ -226,8 +226,10 @@ class Job:
         once = self.storage.once(url)
         if self.cache is None:
             return self._described(url, once)
-        kept = self.cache.load(url, once)
+        limited = permitted(once, outermost(url), (*self.options.allow, *getattr(self.reader, "places", ())))
+        kept = self.cache.load(url, limited)
         if kept is not None:
+            check_references(kept, limited)  # what was granted when it was cached may not be granted now
             return kept
         watched = self.cache.watch(once)
         group = self._described(url, watched)

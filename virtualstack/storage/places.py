@@ -28,7 +28,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["ALLOW_VARIABLE", "RECORD_VARIABLE", "Grant", "Granted", "grant", "grant_sources", "granted", "listed",
-           "place_from_user", "record_path", "remove"]  # fmt: skip
+           "place_from_user", "record_path", "remove", "why_ignored"]  # fmt: skip
 
 ALLOW_VARIABLE = "VIRTUALSTACK_ALLOW"
 """Environment variable with places that references may name, separated by spaces and quoted as in a shell."""
@@ -305,11 +305,29 @@ def _recorded() -> tuple[tuple[str, str, str], ...]:
         status = None if path is None else os.stat(path)  # noqa: PTH116 - as fast as it can be
     except (OSError, ValueError):
         return ()
-    if status is None or not stat.S_ISREG(status.st_mode):
-        return ()
-    if hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022):
+    if status is None or _fault(status) is not None:
         return ()
     return _lines(str(path), status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def why_ignored() -> str | None:
+    """Return why the record is not read although it exists, and what to do; ``None`` if it is read, or absent."""
+    path = record_path()
+    try:
+        fault = None if path is None else _fault(path.stat())
+    except (OSError, ValueError):
+        return None
+    return None if fault is None else f"the record of places '{path}' is ignored: {fault}"
+
+
+def _fault(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a file. Delete it"
+    if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
+        return "it belongs to another account. Delete it, or name another file in " + RECORD_VARIABLE
+    if hasattr(os, "geteuid") and status.st_mode & 0o022:
+        return "other accounts may write to it. Read it, and take that right away with 'chmod go-w'"
+    return None
 
 
 @lru_cache(maxsize=4)

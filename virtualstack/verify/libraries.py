@@ -7,7 +7,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -28,8 +28,9 @@ from xarray.backends import (
 from zarr.storage import ZipStore
 
 from virtualstack.child.errors import LibraryError
-from virtualstack.child.pool import ChildDiedError, InChild, run_in_child
+from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, UnsupportedFeatureError
+from virtualstack.formats.hdf5.library import find_part_elsewhere
 from virtualstack.location import local_path
 from virtualstack.manifests import ChunkEncoding, ManifestArray
 from virtualstack.storage import Source, SourceFile, Storage
@@ -121,12 +122,8 @@ def open_independently(
 
 def _check_alone(source: Source, path: Path | None, url: str) -> None:
     """Check that the HDF5 library would open no other files for a file, which it does without asking."""
-    size, place = (source.size, ()) if path is None else (None, (str(path),))
     try:
-        with closing(
-            InChild("virtualstack.formats.hdf5.child.files:OpenFile", *place, False, size=size, read=source.read)
-        ) as file:
-            found = file.call("elsewhere")
+        found = find_part_elsewhere(source, path)
     except (LibraryError, ChildDiedError) as error:
         raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}", url=url) from error
     if found is not None:

@@ -53,7 +53,7 @@ def test_all_groups_open_as_a_tree(product):
     """Each dataset of a group is a variable of its node, or is named in the warning."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        tree = vs.open_virtual_datatree(product, unsupported="skip", allow="/")  # the library may follow links
+        tree = vs.open_virtual_datatree(product, unsupported="skip")
     left_out = REFUSED.get(product.name, set())
     assert all(f"'{path}'" in str(found[0].message) for path in left_out)
     assert len(found) == bool(left_out)
@@ -97,11 +97,11 @@ def test_references_come_back_equal(product, tmp_path):
     dropped = [path.rpartition("/")[2] for path in REFUSED.get(product.name, ())]
     target = tmp_path / "refs.json"
     if product.name in NO_KERCHUNK:
-        tree = vs.open_virtual_datatree(product, drop_variables=dropped, allow="/")
+        tree = vs.open_virtual_datatree(product, drop_variables=dropped)
         with pytest.raises(WriterError, match=re.escape(NO_KERCHUNK[product.name][0])):
             tree.virtual.to_kerchunk(target)
         dropped += NO_KERCHUNK[product.name]
-    tree = vs.open_virtual_datatree(product, drop_variables=dropped, allow="/")
+    tree = vs.open_virtual_datatree(product, drop_variables=dropped)
     tree = tree.drop_nodes([name for name in dropped if name in tree.children])
     tree.virtual.to_kerchunk(target)
     found, expected = vs.open_virtual_datatree(target).virtual.open().load(), tree.virtual.open().load()

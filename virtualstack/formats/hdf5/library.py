@@ -67,8 +67,10 @@ from virtualstack.formats.hdf5.tree import (
     decode_text,
 )
 from virtualstack.manifests import Refusal
+from virtualstack.storage import Source
 
-__all__ = ["Library", "UnlistableChunksError", "chunk_table_from_library", "mapping_from_library", "missing_plugin"]
+__all__ = ["Library", "UnlistableChunksError", "chunk_table_from_library", "find_part_elsewhere",
+           "mapping_from_library", "missing_plugin"]  # fmt: skip
 
 _MAX_OFFSET = np.uint64(2**63 - 1)
 
@@ -188,8 +190,8 @@ class Library:
     path
         Path of a local file, which the child opens; if ``None``, the child requests the bytes.
     find_alone
-        Return whether the library must open no other file, which it would do for a link to another file. Called when
-        the file is first given to the library, as most files never are.
+        Return whether the library must open no other file, which it would do for values in other files. Called when
+        the file is first given to the library, as most files never are. Links to other files are never followed.
     is_forbidden
         If true, the library must not be used at all.
     """
@@ -400,6 +402,29 @@ class Library:
     def linked(self) -> Mapping[int, str]:
         """Return the path of each object that hard links lead to, including committed datatypes, by its address."""
         return {address: decode_text(path) for address, path in self._ask("linked").items()}
+
+
+def find_part_elsewhere(source: Source, path: Path | None, /) -> str | None:
+    """Describe a part of a file that the HDF5 library would read from another file; ``None`` if it has no such part.
+
+    Programs that read the file with the library open these other files without asking.
+
+    Parameters
+    ----------
+    source
+        The file.
+    path
+        Its path if it is local.
+
+    Raises
+    ------
+    LibraryError, ChildDiedError
+        The library cannot read the file.
+    """
+    size, place = (source.size, ()) if path is None else (None, (str(path),))
+    with contextlib.closing(InChild(f"{_MODULE}:OpenFile", *place, False, size=size, read=source.read)) as file:
+        found: str | None = file.call("elsewhere")
+    return found
 
 
 def missing_plugin(filters: Sequence[Filter], /) -> str | None:

@@ -30,6 +30,7 @@ __all__ = ["OpenFile", "has_filter", "names_elsewhere"]
 
 _MAX_BLOCKS = 1 << 20  # boxes of an irregular selection
 _UNDEFINED = -1  # all bits set
+_MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS
 _LAYOUTS: dict[int, Literal["virtual", "compact", "contiguous", "chunked"]] = {
     h5d.VIRTUAL: "virtual",
     h5d.COMPACT: "compact",
@@ -41,6 +42,7 @@ _LAYOUTS: dict[int, Literal["virtual", "compact", "contiguous", "chunked"]] = {
 class OpenFile:
     """An open file, whose objects are found by their paths.
 
+    A link to another file is never followed, so that no name in a file decides which files are opened.
     All methods raise `LibraryError` if the library fails.
 
     Parameters
@@ -48,7 +50,7 @@ class OpenFile:
     place
         A path, or a Python file.
     is_alone
-        If true, the library must open no other file, which it would do for a link to another file.
+        If true, the library must open no other file for the values or the shape of a dataset either.
     """
 
     def __init__(self, place: Any, is_alone: bool, /) -> None:
@@ -56,8 +58,7 @@ class OpenFile:
             self._file = h5py.File(place, "r")
         try:
             with library_errors():
-                if is_alone and (found := names_elsewhere(self._file, values=False)) is not None:
-                    raise LibraryError(f"{found}, which it may not open")
+                self._is_alone = is_alone
                 self._id = self._file.id
                 self._number, self._root = identity(self._file["/"].id)
         except BaseException:
@@ -99,7 +100,7 @@ class OpenFile:
         error = ""
         try:
             with library_errors():
-                group = h5o.open(self._id, path)
+                group = self._open(path)
                 tracked = group.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
                 order = h5py.h5.INDEX_CRT_ORDER if tracked else h5py.h5.INDEX_NAME
                 # h5py passes one information object, which it changes for each link
@@ -112,13 +113,15 @@ class OpenFile:
         # `objno` has the address without reading the chunk index, which `h5o.get_info` would read.
         try:
             with library_errors():
-                oid = None if kind == h5l.TYPE_EXTERNAL else h5o.open(group, name)
-                number, address = (None, -1) if oid is None else identity(oid)
+                oid = self._follow(name, group)
+                number, address = identity(oid)
+        except _ElsewhereError:
+            return FoundLink(name=name, kind="elsewhere", target=_link_target(group, name))
         except LibraryError as error:
             if kind == h5l.TYPE_SOFT:
                 return FoundLink(name=name, kind="nothing", target=_link_target(group, name))
             return FoundLink(name=name, kind="lost", error=str(error))
-        if number != self._number:
+        if number != self._number:  # a mounted file
             return FoundLink(name=name, kind="elsewhere", target=_link_target(group, name))
         what: Literal["group", "dataset", "datatype"] = "datatype"
         if isinstance(oid, h5g.GroupID | h5d.DatasetID):
@@ -138,19 +141,65 @@ class OpenFile:
             root.id.links.visit(add, info=True)
         return found
 
+    # -- objects by path --------------------------------------------------------------------------------------
+
+    def _open(self, path: bytes) -> Any:
+        """Open the object at a path, link by link."""
+        return self._follow(path, h5g.open(self._id, b"/"))
+
+    def _follow(self, path: bytes, group: Any, n_links: int = 0) -> Any:
+        if n_links > _MAX_SOFT_LINKS:
+            raise LibraryError("too many soft links lead to each other")
+        found = h5g.open(self._id, b"/") if path.startswith(b"/") else group
+        for name in path.split(b"/"):
+            if name in (b"", b"."):
+                continue
+            kind = found.links.get_info(name).type if isinstance(found, h5g.GroupID) else h5l.TYPE_HARD
+            if kind == h5l.TYPE_SOFT:
+                found = self._follow(found.links.get_val(name), found, n_links + 1)
+            elif kind == h5l.TYPE_HARD:
+                found = h5o.open(found, name)
+            else:
+                raise _ElsewhereError("a link to another file leads to it")
+        return found
+
     # -- datasets ---------------------------------------------------------------------------------------------
 
     def _dataset(self, path: bytes) -> h5py.Dataset:
-        return h5py.Dataset(h5d.open(self._id, path))
+        oid = self._open(path)
+        if not isinstance(oid, h5d.DatasetID):
+            raise LibraryError("it is not a dataset")
+        if self._is_alone:
+            self._check_alone(oid)
+        return h5py.Dataset(oid)
+
+    def _check_alone(self, oid: h5d.DatasetID) -> None:
+        """Raise an error for a dataset whose shape depends on other files, which the library would open to find it."""
+        layout = oid.get_create_plist()
+        if layout.get_layout() != h5d.VIRTUAL:
+            return
+        for i in range(layout.get_virtual_count()):
+            space = layout.get_virtual_vspace(i)
+            is_regular = space.get_select_type() == h5s.SEL_HYPERSLABS and space.is_regular_hyperslab()
+            if is_regular and any(h5s.UNLIMITED in axis for axis in space.get_regular_hyperslab()):
+                raise LibraryError("its shape depends on other files, which the HDF5 library may not open")
+
+    def _with_values(self, path: bytes) -> h5py.Dataset:
+        dataset = self._dataset(path)
+        layout = dataset.id.get_create_plist()
+        if self._is_alone and (layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL):
+            raise LibraryError("its values are in other files, which the HDF5 library may not open")
+        return dataset
 
     def find(self, path: str, /) -> FoundDataset | None:
         """Describe the dataset at a path; return ``None`` if no dataset exists there, or if it is in another file."""
-        with library_errors():
-            if path not in self._file:
-                return None
-            oid = h5o.open(self._id, path.encode())
-            if identity(oid)[0] != self._number or not isinstance(oid, h5d.DatasetID):
-                return None
+        try:
+            with library_errors():
+                oid = self._open(path.encode())
+        except LibraryError:
+            return None
+        if identity(oid)[0] != self._number or not isinstance(oid, h5d.DatasetID):
+            return None
         return self.dataset(path.encode())
 
     def dataset(self, path: bytes, /) -> FoundDataset:
@@ -246,7 +295,7 @@ class OpenFile:
         """Read all values of a dataset of numbers or compounds."""
         _enable_plugins()
         with library_errors():
-            dataset = self._dataset(path)
+            dataset = self._with_values(path)
             if plain(dataset.dtype).hasobject:
                 raise LibraryError("its elements are Python objects")
             values = np.asarray(dataset[()])
@@ -256,7 +305,7 @@ class OpenFile:
         """Read all elements in their stored form, with the filters undone."""
         _enable_plugins()
         with library_errors():
-            dataset = self._dataset(path)
+            dataset = self._with_values(path)
             tid = dataset.id.get_type()
             raw: NDArray[np.void] = np.zeros(dataset.shape, f"V{tid.get_size()}")
             if raw.size:
@@ -267,7 +316,7 @@ class OpenFile:
         """Read all values of a dataset of strings; return its shape and the strings in order."""
         _enable_plugins()
         with library_errors():
-            dataset = self._dataset(path)
+            dataset = self._with_values(path)
             values = np.asarray(_read_texts(dataset), object).reshape(-1).tolist()
             if not all(x is None or isinstance(x, bytes | int) for x in values):
                 raise LibraryError("its elements are not strings")
@@ -278,20 +327,24 @@ class OpenFile:
     def attributes(self, path: bytes, /) -> list[FoundAttribute]:
         """Read the attributes of an object."""
         with library_errors():
-            return list(read_attributes(h5o.open(self._id, path)))
+            return list(read_attributes(self._open(path)))
 
     def attribute(self, path: bytes, name: bytes, /) -> FoundAttribute:
         """Read one attribute of an object."""
         with library_errors():
-            return read_attribute(h5o.open(self._id, path), name)
+            return read_attribute(self._open(path), name)
 
     def elsewhere(self) -> str | None:
         """Describe a part of the file that is in another file, including values of datasets: see `names_elsewhere`."""
         with library_errors():
-            return names_elsewhere(self._file, values=True)
+            return names_elsewhere(self._file)
 
 
-def names_elsewhere(file: h5py.File, /, *, values: bool) -> str | None:
+class _ElsewhereError(LibraryError):
+    """A path leads over a link to another file."""
+
+
+def names_elsewhere(file: h5py.File, /) -> str | None:
     """Describe a part of a file that the HDF5 library would read from another file: a link, or values of a dataset.
 
     The library opens local files by such names, wherever the file itself is read from. This function opens none of
@@ -301,8 +354,6 @@ def names_elsewhere(file: h5py.File, /, *, values: bool) -> str | None:
     ----------
     file
         File whose groups are all searched.
-    values
-        If true, also search for datasets with external or virtual storage. They matter if values are read.
 
     Returns
     -------
@@ -326,7 +377,7 @@ def names_elsewhere(file: h5py.File, /, *, values: bool) -> str | None:
             target = h5o.open(group, name)
             if isinstance(target, h5g.GroupID):
                 todo.append((here, target))
-            elif values and isinstance(target, h5d.DatasetID):
+            elif isinstance(target, h5d.DatasetID):
                 layout = target.get_create_plist()
                 if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
                     return f"the values of '{here[:200]}' are in other files"
