@@ -138,6 +138,7 @@ class ObjectChunks:
         metadata, where = self.metadata, f"{self.path}' of '{self.where}"
         try:
             found = self.members.find(metadata, objects)
+            self.storage.check([x.url for x in found.locations])  # a file may be a link, also in a store of a stranger
             cells, at = _chunk_cells(found.keys, metadata, where)
             rows, offsets, lengths = found.rows[at], found.offsets[at], found.lengths[at]
             if metadata.shards is not None and at.size:
