@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from virtualstack.location import Access, split_url
-from virtualstack.storage.public_web import PublicWeb
 
 __all__ = ["Named", "advice", "in_both", "in_either", "is_named", "is_unnamed", "named_urls", "place", "unnamed"]
 
@@ -63,8 +62,8 @@ def unnamed(options: Mapping[str, object] | None, /) -> dict[str, object]:
 
 
 def is_unnamed(backend: object, /) -> bool:
-    """Return whether a backend is for a place that only references name, where no credentials are looked for."""
-    return isinstance(backend, PublicWeb) or (isinstance(backend, Mapping) and backend.get("named") is False)
+    """Return whether options are for a bucket that only references name, where no credentials are looked for."""
+    return isinstance(backend, Mapping) and backend.get("named") is False
 
 
 def named_urls(access: Access | None, urls: Iterable[str], /) -> list[str]:

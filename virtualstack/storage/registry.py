@@ -140,7 +140,7 @@ class Storage:
 
     def is_named(self, url: str, /) -> bool:
         """Return whether the user named the place of a URL, so that credentials of this account may be sent there."""
-        return not is_unnamed(self.find(url)[1])
+        return not _is_unnamed(self.find(url)[1])
 
     def with_access(self, access: Access | None, /) -> Self:
         """Return the storage that reads the sources of an array with the access that it carries along; see `access`.
@@ -342,7 +342,7 @@ class Storage:
         places: dict[tuple[str, str, bool], list[int]] = {}
         for i, url in enumerate(urls):
             prefix, backend = self.find(url)
-            places.setdefault((prefix, split_url(url)[0], is_unnamed(backend)), []).append(i)
+            places.setdefault((prefix, split_url(url)[0], _is_unnamed(backend)), []).append(i)
         found: dict[int, Location | StorageError] = {}
         for (prefix, *_), numbers in places.items():
             backend = self.find(urls[numbers[0]])[1]
@@ -411,6 +411,11 @@ def open_source(
 ) -> Source:
     """Open the source at a URL or local path; short for ``Storage.from_option(storage).source(url)``."""
     return Storage.from_option(storage).source(url, expected=expected)
+
+
+def _is_unnamed(backend: object) -> bool:
+    """Return whether a backend is for a bucket or web server that only references name."""
+    return is_unnamed(backend) or isinstance(backend, PublicWeb)
 
 
 def _tried(look: Callable[[str], Location], url: str) -> Location | StorageError:
