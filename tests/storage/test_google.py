@@ -112,7 +112,7 @@ def test_the_account_of_the_machine_comes_last(server, monkeypatch):
     with Metadata() as metadata:
         host = metadata.root.removeprefix("http://").rstrip("/")
         monkeypatch.setenv("GCE_METADATA_HOST", host)
-        monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_DEFAULT_HOST", host, raising=False)
+        monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", host)
         server.mode = "normal"
         open_source(URL, storage=at(server))
         assert (sent(server), metadata.n_requests) == ([None], 0)

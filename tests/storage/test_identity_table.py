@@ -243,7 +243,7 @@ def gs_machine(monkeypatch, tmp_path):
             host = metadata.root.removeprefix("http://").rstrip("/")
             monkeypatch.delenv("NO_GCE_CHECK")
             monkeypatch.setenv("GCE_METADATA_HOST", host)
-            monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_DEFAULT_HOST", host, raising=False)
+            monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", host)
             with gs("Bearer machine") as found:
                 yield found
 
