@@ -16,7 +16,7 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import ChunkAxis, ManifestGroup, inline_array
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.vstack.format.history import open_archive, read_group
+from virtualstack.vstack.format.history import OpenStore, read_group
 from virtualstack.vstack.format.names import snapshot_key
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.reader import permission_for_snapshot
@@ -54,7 +54,8 @@ def build(url, n_commits, n_files=100):
     """Make the store that so many appends of so many files make, but for what earlier snapshots hold."""
     first = save(part(0, n_files), url)
     objects = ObjectStore(absolute_url(url) + "/", Storage.from_option(None))
-    permission, target, head = permission_for_snapshot(objects.url, first, ()), objects.target, first
+    store = OpenStore(objects, permission_for_snapshot(objects.url, first, ()))
+    target, head = objects.target, first
     for i in range(1, n_commits - 1):
         arrays = {f"/{name}": x for name, x in part(i * n_files, n_files).arrays.items() if name != "time"}
         n_rows = sum(x.manifest.entries.size for x in arrays.values())
@@ -68,16 +69,16 @@ def build(url, n_commits, n_files=100):
         prefixes = Prefixes(store=objects.url, table=head.prefixes, moved=head.moved)
         segment, chosen = writer.close(prefixes, relative=False)
         edit = Edit(arrays=edits, segment=segment, prefixes=chosen)
-        made = applied(edit, head, open_archive(head, objects, permission), target)
+        made = applied(edit, head, store.archive(head), target)
         head = replace(made, number=i, time=head.time + 1e-3)
         target.put(snapshot_key(i), head.encode() if i == n_commits - 2 else b"")
-    group = read_group(head, open_archive(head, objects, permission))
+    group = read_group(head, store.archive(head))
     n = (n_commits - 1) * n_files
     array = part(0, n_files).arrays["time"]
     values = np.arange(n, dtype="i8")
     time_array = inline_array(values, name="time", dims=["time"], attributes=array.attributes)
     whole = replace(group, arrays={**group.arrays, "time": time_array})
-    write_group(objects, head, whole, permission)
+    write_group(store, head, whole)
     save(part(n, n_files), url, append_dim="time")
     return n_commits * n_files
 

@@ -24,7 +24,7 @@ from virtualstack.manifests import (
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.reading import read_array
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.vstack.format.history import open_archive, read_group
+from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.reader import open_snapshot, permission_for_snapshot
 from virtualstack.vstack.write.commit import EMPTY_STORE
@@ -75,10 +75,14 @@ def labels(values, name: str = "time", *, units: str = "days since 2000-01-01") 
     return inline_array(np.asarray(values, "<i8"), name=name, dims=(name,), attributes={"units": units})
 
 
+def open_store(objects: ObjectStore, snapshot: Snapshot) -> OpenStore:
+    return OpenStore(objects, permission_for_snapshot(objects.url, snapshot, ALLOW))
+
+
 def create(url, arrays: Mapping[str, ManifestArray], storage=None, **attributes) -> Snapshot:
     objects = objects_of(url, storage)
     group = ManifestGroup(arrays=dict(arrays), attributes=attributes)
-    return write_group(objects, EMPTY_STORE, group, permission_for_snapshot(objects.url, EMPTY_STORE, ALLOW))
+    return write_group(open_store(objects, EMPTY_STORE), EMPTY_STORE, group)
 
 
 def create_rows(folder: Path, **attributes) -> Path:
@@ -90,8 +94,7 @@ def create_rows(folder: Path, **attributes) -> Path:
 def opened(url, at=None, storage=None) -> tuple[ObjectStore, Snapshot, ManifestGroup]:
     objects = objects_of(url, storage)
     snapshot = open_snapshot(objects, at)
-    archive = open_archive(snapshot, objects, permission_for_snapshot(objects.url, snapshot, ALLOW))
-    return objects, snapshot, read_group(snapshot, archive)
+    return objects, snapshot, open_store(objects, snapshot).group(snapshot)
 
 
 class Change:
@@ -102,8 +105,8 @@ class Change:
         self.group, self.overlays = change(self.group), overlays
 
     def commit(self, message: str | None = None) -> Snapshot:
-        permission = permission_for_snapshot(self.objects.url, self.base, ALLOW)
-        return write_group(self.objects, self.base, self.group, permission, overlays=self.overlays, message=message)
+        store = open_store(self.objects, self.base)
+        return write_group(store, self.base, self.group, overlays=self.overlays, message=message)
 
 
 def added(**arrays: ManifestArray) -> Callable[[ManifestGroup], ManifestGroup]:

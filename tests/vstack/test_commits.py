@@ -32,6 +32,7 @@ from tests.vstack.stores import (
 from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.vstack import Repository
+from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import SEGMENTS, SNAPSHOTS, refs_key, snapshot_key, values_key
 from virtualstack.vstack.reader import permission_for_snapshot
 from virtualstack.vstack.write import commit as commits
@@ -170,7 +171,7 @@ def test_two_first_commits(tmp_path):
     create(tmp_path / "x.vstack", a)
     objects = objects_of(tmp_path / "x.vstack")
     with pytest.raises(ConflictError):
-        write_group(objects, base, ManifestGroup(arrays=b), permission_for_snapshot(objects.url, base, ()))
+        write_group(OpenStore(objects, permission_for_snapshot(objects.url, base, ())), base, ManifestGroup(arrays=b))
     assert values_of(tmp_path / "x.vstack") == [1]
 
 

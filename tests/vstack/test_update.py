@@ -15,7 +15,6 @@ from tests.data.watching import recorded_calls
 from tests.vstack.growing import begin, dataset, n_snapshots, objects, values, virtual, write, write_tree
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceChangedError, StorageError
 from virtualstack.storage import ObjectStore
-from virtualstack.vstack.format.history import open_archive
 from virtualstack.vstack.format.names import bundle_key
 
 opened = vs.Repository.open
@@ -102,7 +101,7 @@ def test_loaded_variables_of_the_store_are_read_once(tmp_path, url, first, monke
 
 def segment_rows(store):
     """Count the rows that all segments hold."""
-    archive = open_archive(store.snapshot, store.objects, store._permission)
+    archive = store._opened.archive(store.snapshot)
     return sum(archive.segment(i).rows for i in range(store.snapshot.segments.n))
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from virtualstack.errors import WriterError
 from virtualstack.storage import ObjectStore
-from virtualstack.vstack.format.archive import Archive, ReadPermission
-from virtualstack.vstack.format.history import array_in, open_archive
+from virtualstack.vstack.format.archive import Archive
+from virtualstack.vstack.format.history import OpenStore, array_in
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.commit import commit
@@ -23,9 +23,8 @@ __all__ = ["compact"]
 
 
 def compact(
-    objects: ObjectStore,
+    store: OpenStore,
     base: Snapshot,
-    permission: ReadPermission,
     variables: Iterable[str] | None,
     /,
     *,
@@ -37,12 +36,10 @@ def compact(
 
     Parameters
     ----------
-    objects
-        Objects of the store.
+    store
+        The store.
     base
         The snapshot to compact.
-    permission
-        The URLs that the store may read.
     variables
         Paths of variables; all by default.
     message
@@ -62,10 +59,11 @@ def compact(
     StorageError
         The store cannot be read or written.
     """
+    objects = store.objects
     chosen = {path: node for path, node in _chosen(base, variables, objects).items() if node.placements.n > 1}
     if not chosen:
         return base
-    archive = open_archive(base, objects, permission)
+    archive = store.archive(base)
     pieces = {path: _whole(base, path, archive) for path in chosen}
     columns = max(_columns(node, archive) for node in chosen.values())
     n_rows = sum(math.prod(piece.manifest.shape) for piece in pieces.values())
@@ -77,7 +75,7 @@ def compact(
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, numbered = segment.close(prefixes, relative=False)
     edit = Edit(arrays=edits, segment=written, prefixes=numbered)
-    return commit(objects, base, edit, permission, message=message)
+    return commit(store, base, edit, message=message)
 
 
 def _chosen(base: Snapshot, variables: Iterable[str] | None, objects: ObjectStore) -> dict[str, ArrayNode]:

@@ -14,9 +14,9 @@ from virtualstack.errors import MalformedFileError, SourceNotFoundError, Storage
 from virtualstack.printable import counted
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.threads import concurrently
-from virtualstack.vstack.format.archive import Archive, ReadPermission
+from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, PageRef, Table
-from virtualstack.vstack.format.history import listed_numbers, number_at, open_archive, read_snapshot
+from virtualstack.vstack.format.history import OpenStore, listed_numbers, number_at, read_snapshot
 from virtualstack.vstack.format.names import (
     BUNDLES,
     FOLDER,
@@ -76,8 +76,7 @@ class Expired:
 
 
 def expire(
-    objects: ObjectStore,
-    permission: ReadPermission,
+    store: OpenStore,
     /,
     *,
     keep: int | None,
@@ -91,10 +90,8 @@ def expire(
 
     Parameters
     ----------
-    objects
-        Objects of the store.
-    permission
-        The URLs that the store may read.
+    store
+        The store.
     keep
         Number of the newest snapshots to keep.
     older_than
@@ -122,6 +119,7 @@ def expire(
         raise ValueError(
             f"grace={grace}: give the longest time that readers and writers take, for example timedelta(days=1)"
         )
+    objects = store.objects
     numbers = listed_numbers(objects)
     if not numbers:
         raise SourceNotFoundError(f"'{objects.url.rstrip('/')}' is not a vstack: it has no snapshot. Check the URL")
@@ -133,14 +131,14 @@ def expire(
     first = _first_seen(objects, [number for number in numbers if number <= first], first, before)
     gone = sorted(number for number in numbers if number < first)
     spared = sorted(number for number in numbers if first <= number < wanted)
-    keys = _unused(objects, permission, [n for n in numbers if n >= first], before)
+    keys = _unused(store, [n for n in numbers if n >= first], before)
     if not dry_run:
         if gone:
-            follow(objects, permission)  # updating the view needs the snapshot that the view shows
+            follow(store)  # updating the view needs the snapshot that the view shows
         _delete(objects, [snapshot_key(number) for number in gone])
         newer = [number for number in listed_numbers(objects) if number > numbers[0]] if gone else []
         if newer:  # a writer may have based one on a snapshot that is deleted now
-            used = _used(objects, permission, newer)
+            used = _used(store, newer)
             keys = [key for key in keys if _name_in(key) not in used]
         _delete(objects, keys)
         _clear_folders(objects, keys, before)
@@ -205,14 +203,15 @@ def _first_seen(objects: ObjectStore, numbers: Sequence[int], first: int, before
 # -- used objects -----------------------------------------------------------------------------------------------------
 
 
-def _unused(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[int], before: float) -> list[str]:
+def _unused(store: OpenStore, numbers: Sequence[int], before: float) -> list[str]:
     """Return the keys of objects from before a time that no snapshot uses: neither the given ones nor newer ones.
 
     The time in a name comes from its writer's clock, and counts only if no other time is known.
     """
+    objects = store.objects
     listed = list(concurrently(objects.list, [SEGMENTS, PAGES, BUNDLES], urls=[objects.url]))
     named = {key: name for keys in listed for key in keys if (name := _name_in(key))}
-    used = _used(objects, permission, numbers) if named else set()
+    used = _used(store, numbers) if named else set()
     unused = [key for key, name in named.items() if name not in used]
     written = _written(objects, unused)
     found = [
@@ -236,8 +235,9 @@ def _name_in(key: str) -> str | None:
     return name if key == own or (folder == "segments" and key.startswith(f"{own}/")) else None
 
 
-def _used(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[int]) -> set[str]:
+def _used(store: OpenStore, numbers: Sequence[int]) -> set[str]:
     """Return the names of the objects that snapshots use: the given ones and newer ones."""
+    objects = store.objects
     last, names, pages, segments = numbers[0], set[str](), dict[str, PageRef](), set[int]()
     while numbers:
         for uses in concurrently(partial(_read_uses, objects), numbers, urls=[objects.url]):
@@ -251,7 +251,7 @@ def _used(objects: ObjectStore, permission: ReadPermission, numbers: Sequence[in
         numbers = [number for number in listed_numbers(objects) if number > last]  # committed in the meantime
         last = max(numbers, default=last)
     head = read_snapshot(objects, last)
-    archive = open_archive(head, objects, permission)
+    archive = store.archive(head)
     for rows in concurrently(archive.page, list(pages.values()), urls=[objects.url]):
         segments.update(_segments_in(rows, objects))
     within = partial(_segment_names, archive, head)

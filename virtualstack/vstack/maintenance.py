@@ -32,7 +32,7 @@ class Maintenance(StoredSnapshot):
 
     @property
     def _stored(self) -> Stored:
-        return Stored(self.objects, self.snapshot, self._permission)
+        return Stored(self._opened, self.snapshot)
 
     def relocate(
         self,
@@ -138,7 +138,7 @@ class Maintenance(StoredSnapshot):
         >>> [entry.number for entry in repo.log()]
         [1]
         """
-        return expire(self.objects, self._permission, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
+        return expire(self._opened, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
 
     def compact(self, variables: str | Iterable[str] | None = None, /, *, message: str | None = None) -> Self:
         """Put references that many commits wrote into file order in one place, in a new snapshot.
@@ -182,7 +182,7 @@ class Maintenance(StoredSnapshot):
         >>> [entry.number for entry in repo.log()]
         [2, 1, 0]
         """
-        made = compact(self.objects, self.snapshot, self._permission, variables, message=message)
+        made = compact(self._opened, self.snapshot, variables, message=message)
         return self._at(made)
 
     def refresh(

@@ -360,7 +360,7 @@ def write(
     first, lines = patch.cells()
     fill = found.manifest.tables.fill
     whole = patch.whole(lines, storage)
-    manifest = write_values(store.objects, segment, whole, [x - x[0] for x in lines], fill)
+    manifest = write_values(store.opened.objects, segment, whole, [x - x[0] for x in lines], fill)
     return store.write(store.group, overlays={where: [Overlay(manifest, first)]}, message=message, segment=segment)
 
 

@@ -28,7 +28,6 @@ from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
 from virtualstack.verify import values_differ
-from virtualstack.vstack.format.history import open_archive
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
@@ -111,8 +110,8 @@ def refresh[R: StoredSnapshot](
     """
     if missing not in ("keep", "mask"):
         raise ValueError(f"missing={missing!r}; it must be 'keep' or 'mask'")
-    shown = shown_in(store.group, open_archive(store.snapshot, store.objects, store.permission))
-    storage = storage.only(store.permission)
+    shown = shown_in(store.group, store.opened.archive(store.snapshot))
+    storage = storage.only(store.opened.permission)
     stale = stale_sources(shown, storage)
     told = {problem.url: problem for problem in stale.problems}
     wanted = {x.url for x in stale.problems if x.status == "changed" or (x.status == "missing" and missing == "mask")}
@@ -275,7 +274,7 @@ def _made(
                 made[f"{own}/{name}"] = [_written_like(was, x) for x in over]
         manifests = [over.manifest for each in made.values() for over in each]
         found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
-        store.permission.check(sorted(found))  # a document of references names other files than itself
+        store.opened.permission.check(sorted(found))  # a document of references names other files than itself
     except (CombineError, ReaderError, StorageError) as error:
         return str(error)
     return made

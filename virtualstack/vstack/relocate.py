@@ -13,7 +13,7 @@ from virtualstack.storage import Allow, ObjectStore
 from virtualstack.storage.places import grant_sources
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 from virtualstack.vstack.format.archive import Archive
-from virtualstack.vstack.format.history import open_archive
+from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import PARENT, STORE, Prefixes, is_plain
 from virtualstack.vstack.reader import permission_for_snapshot
@@ -50,7 +50,8 @@ def relocate(
         permission = permission_for_snapshot(objects.url, snapshot, allow)
     except ForbiddenLocationError:  # the store was moved here: check the locations after relocation
         permission = permission_for_snapshot(objects.url, replace(snapshot, moved=prefixes.moved), more)
-    archive = open_archive(snapshot, objects, permission)
+    store = OpenStore(objects, permission)
+    archive = store.archive(snapshot)
     for i, (old, new) in enumerate(pairs):
         later = [x for x, _ in pairs[i + 1 :] if new.startswith(x) or x.startswith(new)]
         if later:
@@ -61,7 +62,7 @@ def relocate(
             )
         _check_used(old, archive)
     said = message or "relocated " + ", ".join(f"'{old}' to '{new}'" for old, new in pairs)
-    made = commit(objects, snapshot, Edit(moved=tuple(pairs)), permission, message=said)
+    made = commit(store, snapshot, Edit(moved=tuple(pairs)), message=said)
     roots = [prefixes.root(new) for _, new in pairs]
     grant_sources(
         (x for x in roots if not x.startswith("file://")), folders=(x for x in roots if x.startswith("file://"))

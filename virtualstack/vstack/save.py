@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,8 +16,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.printable import counted
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
-from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.history import Bundles, newest, open_archive, read_group, read_snapshot
+from virtualstack.vstack.format.history import OpenStore, newest, read_snapshot
 from virtualstack.vstack.format.names import FOLDER
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.reader import check_labels, open_snapshot, permission_for_snapshot
@@ -34,20 +33,14 @@ class Stored:
 
     Parameters
     ----------
-    objects
-        Objects of the store.
+    opened
+        The store.
     snapshot
         The snapshot that the change is based on.
-    permission
-        The URLs that the store may read.
-    bundles
-        Bundles of the store that this change has read.
     """
 
-    objects: ObjectStore
+    opened: OpenStore
     snapshot: Snapshot
-    permission: ReadPermission
-    bundles: Bundles = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def newest(cls, objects: ObjectStore, allow: Allow = None, /) -> Stored:
@@ -59,12 +52,12 @@ class Stored:
             The store does not exist.
         """
         snapshot = open_snapshot(objects, None)
-        return cls(objects, snapshot, permission_for_snapshot(objects.url, snapshot, allow))
+        return cls(OpenStore(objects, permission_for_snapshot(objects.url, snapshot, allow)), snapshot)
 
     @property
     def url(self) -> str:
         """URL of the store, without the last ``/``."""
-        return self.objects.url.rstrip("/")
+        return self.opened.objects.url.rstrip("/")
 
     @cached_property
     def group(self) -> ManifestGroup:
@@ -76,9 +69,9 @@ class Stored:
             The coordinates of the store are too large to be compared and written with the next snapshot.
         """
         check_labels(self.snapshot, self.url)
-        archive = open_archive(self.snapshot, self.objects, self.permission)
-        group = read_group(self.snapshot, archive, bundles=self.bundles)
-        return group.with_access(self.objects.storage.only(self.permission).access(self.objects.url))
+        objects = self.opened.objects
+        access = objects.storage.only(self.opened.permission).access(objects.url)
+        return self.opened.group(self.snapshot).with_access(access)
 
     def add(
         self, group: ManifestGroup, addition: Addition, /, *, message: str | None = None, relative: bool = False
@@ -114,16 +107,14 @@ class Stored:
             Another writer has changed the same part of the store in the meantime.
         """
         return write_group(
-            self.objects,
+            self.opened,
             self.snapshot,
             group,
-            self.permission,
             overlays=overlays,
             message=message,
             relative=relative,
             segment=segment,
             always=False,
-            bundles=self.bundles,
             grants=grants,
         )
 
@@ -199,8 +190,8 @@ def save(
     if addition is not None:
         return Stored.newest(objects, allow).add(group, addition, message=message, relative=relative)
     base = _base(objects, group, mode)
-    permission = permission_for_snapshot(objects.url, base, allow)
-    return write_group(objects, base, group, permission, message=message, relative=relative)
+    opened = OpenStore(objects, permission_for_snapshot(objects.url, base, allow))
+    return write_group(opened, base, group, message=message, relative=relative)
 
 
 def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:

@@ -16,7 +16,7 @@ from virtualstack.storage import ObjectStore, Stale, Storage
 from virtualstack.storage.permission import Allow
 from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.history import open_archive
+from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import format_time
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.log import Log, read_log
@@ -385,6 +385,10 @@ class StoredSnapshot:
     def _permission(self) -> ReadPermission:
         return permission_for_snapshot(self.objects.url, self.snapshot, self.allow)
 
+    @property
+    def _opened(self) -> OpenStore:
+        return OpenStore(self.objects, self._permission)
+
     def log(self, limit: int | None = None) -> Log:
         """Return the snapshots of the store, newest first: number, time, message, and the changes of each.
 
@@ -449,8 +453,8 @@ class StoredSnapshot:
         """
         a = open_snapshot(self.objects, before)
         b = self.snapshot if after is None else open_snapshot(self.objects, after)
-        archives = open_archive(a, self.objects, self._permission), open_archive(b, self.objects, self._permission)
-        return diff(a, b, archives)
+        store = self._opened
+        return diff(a, b, (store.archive(a), store.archive(b)))
 
     def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
         """Find the sources that have changed since they were indexed, are missing, or cannot be reached.
@@ -492,4 +496,4 @@ class StoredSnapshot:
         >>> found.is_good, found.n_sources, found.chunks[0].status
         (True, 1, 'equal')
         """
-        return verify(self.objects, self.snapshot, self._permission, sample=sample, seed=seed)
+        return verify(self._opened, self.snapshot, sample=sample, seed=seed)

@@ -13,10 +13,9 @@ import pandas as pd
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
-from virtualstack.storage import ObjectStore, Storage, check_version
+from virtualstack.storage import Storage, check_version
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
-from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.history import open_archive, read_group
+from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -201,17 +200,14 @@ def _time(seconds: float | None) -> pd.Timestamp | None:
     return None if seconds is None else pd.Timestamp(seconds, unit="s", tz="UTC")
 
 
-def verify(
-    objects: ObjectStore, snapshot: Snapshot, permission: ReadPermission, /, *, sample: int | float, seed: int | None
-) -> StoreVerification:
+def verify(store: OpenStore, snapshot: Snapshot, /, *, sample: int | float, seed: int | None) -> StoreVerification:
     """Look up the sources of a snapshot, and compare a sample of its chunks; see :meth:`Repository.verify`."""
     sample = sample.item() if isinstance(sample, np.number) else sample
     is_number = isinstance(sample, int | float) and not isinstance(sample, bool)
     if not (is_number and sample >= 0) or (isinstance(sample, float) and sample > 1):
         raise ValueError(f"sample={sample!r} is neither a number of chunks nor a fraction of them up to 1.0")
-    archive = open_archive(snapshot, objects, permission)
-    group = read_group(snapshot, archive)
-    storage, own = objects.storage.only(permission), objects.url + SEGMENTS
+    archive, group = store.archive(snapshot), store.group(snapshot)
+    storage, own = store.objects.storage.only(store.permission), store.objects.url + SEGMENTS
     stale = stale_sources(shown_in(group, archive), storage)
     bad = {problem.recorded for problem in stale.problems}
     arrays = {
@@ -222,7 +218,7 @@ def verify(
     }
     chunks = compare_sample(arrays, storage, sample=sample, seed=seed, leaving_out=bad, own=own) if sample else ()
     return StoreVerification(
-        url=objects.url.rstrip("/"),
+        url=store.objects.url.rstrip("/"),
         snapshot=snapshot.number,
         n_sources=stale.n_sources,
         n_touched=stale.n_touched,

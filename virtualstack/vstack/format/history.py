@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import orjson
@@ -11,6 +11,7 @@ from numcodecs import blosc
 
 from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
+from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import Archive, Objects, ReadPermission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, decoded_size, decompressed
 from virtualstack.vstack.format.manifest import StoredManifest, Token
@@ -20,9 +21,9 @@ from virtualstack.vstack.format.sources import Prefixes
 
 __all__ = [
     "MAX_BUNDLE_BYTES",
-    "Bundles",
     "ListedObjects",
     "LogEntry",
+    "OpenStore",
     "array_in",
     "bundle_bytes",
     "bundle_chunk",
@@ -222,8 +223,39 @@ def open_archive(snapshot: Snapshot, objects: Objects, permission: ReadPermissio
     return Archive(objects=objects, segments=snapshot.segments, prefixes=prefixes, permission=permission)
 
 
+@dataclass(frozen=True)
+class OpenStore:
+    """A store that is read or changed.
+
+    Parameters
+    ----------
+    objects
+        Objects of the store.
+    permission
+        The URLs that the store may read.
+    bundles
+        Bundles by name that were read already; one change of a store reads each once.
+    """
+
+    objects: ObjectStore
+    permission: ReadPermission
+    bundles: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+
+    def archive(self, snapshot: Snapshot, /) -> Archive:
+        """Return the archive that the chunks of a snapshot are read from."""
+        return open_archive(snapshot, self.objects, self.permission)
+
+    def group(self, snapshot: Snapshot, /) -> ManifestGroup:
+        """Return the group of a snapshot: see `read_group`."""
+        return read_group(snapshot, self.archive(snapshot), bundles=self.bundles)
+
+    def bundle(self, snapshot: Snapshot, /) -> bytes:
+        """Return the bytes of the bundle of a snapshot: see `bundle_bytes`."""
+        return bundle_bytes(snapshot, self.objects, self.bundles)
+
+
 def read_group(
-    snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False, bundles: Bundles | None = None
+    snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False, bundles: dict[str, bytes] | None = None
 ) -> ManifestGroup:
     """Return the group of a snapshot; only the bundle of its loaded variables is read.
 
@@ -248,11 +280,7 @@ def read_group(
     return group_tree(snapshot, arrays, archive.url.rstrip("/"))
 
 
-type Bundles = dict[str, bytes]
-"""Bundles by name; one change of a store reads each once."""
-
-
-def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: Bundles | None = None, /) -> bytes:
+def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: dict[str, bytes] | None = None, /) -> bytes:
     """Return the bytes of the bundle of a snapshot, and add them to ``bundles``.
 
     Raises

@@ -10,14 +10,12 @@ from dataclasses import replace
 
 from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.storage import ObjectStore, Target
-from virtualstack.vstack.format.archive import ReadPermission, Segment
+from virtualstack.vstack.format.archive import Segment
 from virtualstack.vstack.format.documents import decoded_size
 from virtualstack.vstack.format.history import (
     MAX_BUNDLE_BYTES,
-    Bundles,
-    bundle_bytes,
+    OpenStore,
     newest,
-    open_archive,
     read_snapshot,
 )
 from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
@@ -36,14 +34,12 @@ EMPTY_STORE = Snapshot(number=-1, time=0.0, groups={})
 
 
 def commit(
-    objects: ObjectStore,
+    store: OpenStore,
     base: Snapshot,
     edit: Edit,
-    permission: ReadPermission,
     /,
     *,
     message: str | None = None,
-    bundles: Bundles | None = None,
 ) -> Snapshot:
     """Commit an edit of a snapshot as the newest snapshot.
 
@@ -60,26 +56,25 @@ def commit(
     """
     if not isinstance(message, str | None):
         raise TypeError(f"message= takes a text, not {message!r}")
-    bundles = {} if bundles is None else bundles
-    target = objects.target
+    objects, target = store.objects, store.objects.target
     if edit.segment is not None:
         _check_kept(edit.segment, edit.keys, objects)
     while True:
         head = _head(objects, base)  # even if `base` was the newest: expiry may have freed the next number
-        archive = open_archive(head, objects, permission)
+        archive = store.archive(head)
         if edit.is_empty and head is not base:
             raise _nothing_to_do(objects, base)
         change = edit if head is base else rebased(edit, base, head, archive)
         made = applied(change, head, archive, target)
         if head is not base:
             check_together(made, change, base, head, archive)
-        made = _bundled(made, change, head, objects, bundles)
+        made = _bundled(made, change, head, store)
         now = _now(head.time)
         made = replace(made, number=head.number + 1, time=now, message=message, changes=describe_changes(head, made))
         data, read = _encoded(made, objects.url)
         if _create(snapshot_key(made.number), data, target):
             break
-    write_view(objects, head, made, permission, bundles)
+    write_view(store, head, made)
     return read
 
 
@@ -169,14 +164,14 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
         )
 
 
-def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore, bundles: Bundles) -> Snapshot:
+def _bundled(made: Snapshot, edit: Edit, head: Snapshot, store: OpenStore) -> Snapshot:
     """Write all loaded variables into one object."""
     chunks = {path: change.chunk for path, change in edit.arrays.items() if change.chunk is not None}
     kept = {path: node.bundled for path, node in made.arrays.items() if node.bundled is not None}
     was = {path for path, node in head.arrays.items() if node.bundled is not None}
     if not chunks and kept.keys() == was:
         return made
-    old = bundle_bytes(head, objects, bundles) if kept else b""
+    old = store.bundle(head) if kept else b""
     for path, (offset, length) in kept.items():
         chunks[path] = old[offset : offset + length]
     if not chunks:
@@ -188,9 +183,9 @@ def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore, b
     name, data = new_id(), b"".join(chunks[path] for path in sorted(chunks))
     if max(len(data), sum(map(decoded_size, chunks.values()))) > MAX_BUNDLE_BYTES:
         raise WriterError(
-            f"'{objects.url}' would have more than {MAX_BUNDLE_BYTES} bytes of loaded coordinates and small variables: "
-            "write some of them to another store"
+            f"'{store.objects.url}' would have more than {MAX_BUNDLE_BYTES} bytes of loaded coordinates and small "
+            "variables: write some of them to another store"
         )
-    objects.target.put(bundle_key(name), data)
-    bundles[name] = data
+    store.objects.target.put(bundle_key(name), data)
+    store.bundles[name] = data
     return replace(made, arrays=arrays, bundle=Bundle.from_bytes(name, data))

@@ -15,9 +15,8 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.serialised.headers import same_header
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.target import Puts
-from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES
-from virtualstack.vstack.format.history import Bundles, hint, newest, open_archive, read_group, read_snapshot
+from virtualstack.vstack.format.history import OpenStore, hint, newest, read_snapshot
 from virtualstack.vstack.format.names import HINT
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.warning import warn
@@ -27,11 +26,9 @@ __all__ = ["follow", "write_view"]
 
 
 def write_view(
-    objects: ObjectStore,
+    store: OpenStore,
     head: Snapshot,
     made: Snapshot,
-    permission: ReadPermission,
-    bundles: Bundles | None = None,
     /,
 ) -> None:
     """Write the zarr view of a snapshot that was committed after another one.
@@ -40,11 +37,12 @@ def write_view(
     snapshot exists, and if so writes its view. So the last of several concurrent writers leaves the view of the newest
     one. If the view cannot be written, a warning is issued, because the snapshot is committed.
     """
+    objects = store.objects
     try:
         shown = _shown(objects)
         if shown == head.number:
-            group = _group(objects, made, permission, bundles)
-            previous = _sharing(_group(objects, head, permission, bundles), group, _unchanged(head, made))
+            group = store.group(made)
+            previous = _sharing(store.group(head), group, _unchanged(head, made))
             changes = make_view(
                 group,
                 _loaded_in(group),
@@ -55,10 +53,10 @@ def write_view(
             _put(objects, changes)
             objects.target.put(HINT, hint(made.number))
         else:
-            _write_all(objects, _since(objects, shown, made, permission), made, permission)
+            _write_all(store, _since(store, shown, made), made)
         while (number := newest(objects) or 0) > made.number:
             shown, made = made.number, read_snapshot(objects, number)
-            _write_all(objects, _since(objects, shown, made, permission), made, permission)
+            _write_all(store, _since(store, shown, made), made)
     except VirtualStackError as error:
         warn(
             f"snapshot {made.number} of '{objects.url}' is committed, but zarr's view of it is not there: {error}. The "
@@ -67,12 +65,12 @@ def write_view(
         )
 
 
-def follow(objects: ObjectStore, permission: ReadPermission, /) -> None:
+def follow(store: OpenStore, /) -> None:
     """Write the view of the newest snapshot if a killed writer left the view of an older one."""
-    number = newest(objects)
-    if number is not None and _shown(objects) != number:
-        made = read_snapshot(objects, number)
-        write_view(objects, made, made, permission)
+    number = newest(store.objects)
+    if number is not None and _shown(store.objects) != number:
+        made = read_snapshot(store.objects, number)
+        write_view(store, made, made)
 
 
 def _shown(objects: ObjectStore) -> int | None:
@@ -87,31 +85,31 @@ _MAX_LEFT_VIEWS = 16
 """Maximum number of snapshots whose views are searched for objects that killed writers left."""
 
 
-def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: ReadPermission) -> set[str]:
+def _since(store: OpenStore, shown: int | None, made: Snapshot) -> set[str]:
     """Return the keys of all views that may exist in part, from the one shown on, because their writers were killed."""
     first = shown or 0
-    there = _keys(objects, first, permission) if first < made.number else set()
+    there = _keys(store, first) if first < made.number else set()
     for number in range(max(first + 1, made.number - _MAX_LEFT_VIEWS), made.number):
         with suppress(MalformedFileError):  # a damaged snapshot is not the one that the view shows
-            there |= _keys(objects, number, permission)
+            there |= _keys(store, number)
     return there
 
 
-def _keys(objects: ObjectStore, number: int, permission: ReadPermission) -> set[str]:
+def _keys(store: OpenStore, number: int) -> set[str]:
     """Return the keys of the view of a snapshot; an empty set if it was expired."""
     try:
-        group = _group(objects, read_snapshot(objects, number), permission)
-        return {key for key, _ in make_view(group, _loaded_in(group), storage=objects.storage)}
+        group = store.group(read_snapshot(store.objects, number))
+        return {key for key, _ in make_view(group, _loaded_in(group), storage=store.objects.storage)}
     except SourceNotFoundError:
         return set()
 
 
-def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission: ReadPermission) -> None:
+def _write_all(store: OpenStore, there: set[str], made: Snapshot) -> None:
     """Write a whole view, and delete the remains of other views; other files are not touched.
 
     Metadata of arrays whose chunks are written are deleted first, so that no reader decodes the chunks by old metadata.
     """
-    group = _group(objects, made, permission)
+    objects, group = store.objects, store.group(made)
     found = list(make_view(group, _loaded_in(group), storage=objects.storage))
     keys = {key for key, _ in found}
     chunks = [array_at(key) for key in keys if not key.endswith("zarr.json")]
@@ -120,12 +118,6 @@ def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission
     before, behind = ([(key, None) for key in each] for each in (gone, sorted(there - keys - set(gone))))
     _put(objects, [*before, *found, *behind])
     objects.target.put(HINT, hint(made.number))
-
-
-def _group(
-    objects: ObjectStore, snapshot: Snapshot, permission: ReadPermission, bundles: Bundles | None = None
-) -> ManifestGroup:
-    return read_group(snapshot, open_archive(snapshot, objects, permission), bundles=bundles)
 
 
 _MAX_LOADED_BYTES = 1 << 32

@@ -14,8 +14,7 @@ from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_he
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.named import named_urls
 from virtualstack.storage.places import grant_sources
-from virtualstack.vstack.format.archive import ReadPermission
-from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, Bundles, bundle_bytes, bundle_chunk, make_token
+from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, OpenStore, bundle_chunk, make_token
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot, check_names
@@ -35,10 +34,9 @@ _MAX_BUNDLED_INDEX_BYTES = 1 << 28
 
 
 def write_group(
-    objects: ObjectStore,
+    store: OpenStore,
     base: Snapshot,
     group: ManifestGroup,
-    permission: ReadPermission,
     /,
     *,
     overlays: Mapping[str, Sequence[Overlay]] | None = None,
@@ -46,7 +44,6 @@ def write_group(
     relative: bool = False,
     segment: str | None = None,
     always: bool = True,
-    bundles: Bundles | None = None,
     grants: bool = True,
 ) -> Snapshot:
     """Write a group as the newest snapshot of a store.
@@ -56,14 +53,12 @@ def write_group(
 
     Parameters
     ----------
-    objects
-        Objects of the store.
+    store
+        The store.
     base
         The snapshot that the group was made from.
     group
         The whole contents of the new snapshot.
-    permission
-        The URLs that the store may read.
     overlays
         Chunks that are placed over the chunks of an array, by path of the array.
     message
@@ -74,8 +69,6 @@ def write_group(
         Name of the segment to write, if some of its objects exist already.
     always
         If true, a snapshot is made even if nothing changes.
-    bundles
-        Bundles of the store that were read before.
     grants
         If true, references may name the places of the sources that are written from now on.
 
@@ -88,14 +81,10 @@ def write_group(
     StorageError
         The store cannot be written.
     """
-    bundles = {} if bundles is None else bundles
-    bundle = bundle_bytes(base, objects, bundles)
-    edit = make_edit(
-        objects, base, group, permission, overlays or {}, bundle, relative=relative, segment=segment, grants=grants
-    )
+    edit = make_edit(store, base, group, overlays or {}, relative=relative, segment=segment, grants=grants)
     if edit.is_empty and not always:
         return base
-    return commit(objects, base, edit, permission, message=message, bundles=bundles)
+    return commit(store, base, edit, message=message)
 
 
 def is_bundled(path: str, array: ManifestArray, /) -> bool:
@@ -116,12 +105,10 @@ def is_bundled(path: str, array: ManifestArray, /) -> bool:
 
 
 def make_edit(
-    objects: ObjectStore,
+    store: OpenStore,
     base: Snapshot,
     group: ManifestGroup,
-    permission: ReadPermission,
     overlays: Mapping[str, Sequence[Overlay]],
-    bundle: bytes,
     /,
     *,
     relative: bool,
@@ -130,6 +117,7 @@ def make_edit(
 ) -> Edit:
     """Write the differences of a group from a snapshot, grant the sources of them, and return the edit."""
     check_names(group)
+    objects, bundle = store.objects, store.bundle(base)
     groups = {path: _alone(node) for path, node in group.walk()}
     arrays = {
         f"{path}/{name}": replace(array, name=name)
@@ -146,7 +134,7 @@ def make_edit(
                 edits[path] = change
         else:
             over = [Piece(x.manifest, x.begin) for x in overlays.get(path, ()) if 0 not in x.manifest.shape]
-            pieces[path] = [*split_into_pieces(array, objects.url, base=base, permission=permission), *over]
+            pieces[path] = [*split_into_pieces(array, objects.url, base=base, permission=store.permission), *over]
     _check_there(pieces, base, objects)
     own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
     columns = count_columns(own)
