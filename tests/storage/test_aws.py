@@ -10,8 +10,9 @@ import pytest
 
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.storage import Storage, aws, open_source
-from virtualstack.storage.identity import identities
+from virtualstack.storage import Storage, open_source
+from virtualstack.storage.identities import aws
+from virtualstack.storage.identities.identity import identities
 
 DATA = bytes(range(256)) * 400
 PRIVATE = "s3://bucket/data/private.nc"

@@ -12,7 +12,8 @@ import pytest
 from tests.azurite import ACCOUNT, KEY, find_program, shared
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.storage import Storage, azure, open_source
+from virtualstack.storage import Storage, open_source
+from virtualstack.storage.identities import azure
 from virtualstack.storage.obstore import connect
 
 DATA = bytes(range(256)) * 400

@@ -11,7 +11,8 @@ import virtualstack as vs
 from tests.earthdata_server import Earthdata
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.storage import Storage, earthdata, open_source
+from virtualstack.storage import Storage, open_source
+from virtualstack.storage.identities import earthdata
 
 DATA = bytes(range(256)) * 400
 FILES = dict.fromkeys(("d/a.nc", "d/b.nc", "public/a.nc"), DATA)

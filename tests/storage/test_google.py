@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests import servers
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.storage import Storage, google_cloud, open_source
+from virtualstack.storage import Storage, open_source
+from virtualstack.storage.identities import google_cloud
 from virtualstack.storage.listing import find_urls
 
 DATA = bytes(range(256)) * 400

@@ -1,7 +1,7 @@
 import pytest
 
-from virtualstack.storage import azure
-from virtualstack.storage.identity import Identity, identities, normalise, split
+from virtualstack.storage.identities import azure
+from virtualstack.storage.identities.identity import Identity, identities, normalise, split
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ import virtualstack as vs
 from tests import azurite
 from tests.earthdata_server import Earthdata
 from tests.servers import RangeServer
-from virtualstack.storage import earthdata
+from virtualstack.storage.identities import earthdata
 from virtualstack.storage.obstore import _STATE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "identities.md"

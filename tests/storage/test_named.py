@@ -14,7 +14,7 @@ from tests.servers import RangeServer
 from virtualstack.errors import StorageError
 from virtualstack.readers import Icechunk
 from virtualstack.storage import Permission, Storage, places
-from virtualstack.storage.identity import identities
+from virtualstack.storage.identities.identity import identities
 from virtualstack.storage.named import in_both, is_named
 
 COMMAND = r"virtualstack allow s3://lab/"

@@ -34,9 +34,8 @@ from virtualstack.storage import (
     open_source,
     remote,
     slow_servers,
-    web,
-    web_pools,
 )
+from virtualstack.storage.web import connection, pools
 
 DATA = bytes(np.random.default_rng(0).integers(0, 256, 200_000, dtype=np.uint8))
 FILES = {"a/b c.nc": DATA, "empty": b"", "small": DATA[:100], "a//b": b"odd"}
@@ -63,8 +62,8 @@ def names(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     monkeypatch.setattr(hosts, "_kind", lambda address: None if str(address) == PUBLIC else kind(address))
-    monkeypatch.setattr(web_pools, "STATE", web_pools._State())
-    monkeypatch.setattr(web, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(pools, "STATE", pools._State())
+    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.01)
     hosts._looked_up.cache_clear()
     yield known, asked
     hosts._looked_up.cache_clear()
@@ -415,7 +414,7 @@ def test_a_forked_child_reads(server):
     assert source.read(20_000, 5) == DATA[20_000:20_005]
 
     def child():
-        assert web_pools.STATE.managers == {}
+        assert pools.STATE.managers == {}
         assert source.read(30_000, 5) == DATA[30_000:30_005]
 
     assert forked(child)
@@ -425,8 +424,8 @@ def test_a_forked_child_reads(server):
 def test_threads_keep_their_connections(server, monkeypatch):
     """Many ranges are requested at the same time, and connections are used again."""
     monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
-    made, connect = [], web_pools.create_connection
-    monkeypatch.setattr(web_pools, "create_connection", lambda *args, **kw: made.append(1) or connect(*args, **kw))
+    made, connect = [], pools.create_connection
+    monkeypatch.setattr(pools, "create_connection", lambda *args, **kw: made.append(1) or connect(*args, **kw))
     source = opened(server.url("a/b%20c.nc"))
     ranges = [(20_000 + 100 * n, 10) for n in range(1000)]
     assert [bytes(x) for x in source.read_ranges(ranges)] == answers(ranges)
@@ -581,8 +580,8 @@ def test_headers_that_do_not_end_are_given_up(monkeypatch):
                     self.wfile.write(b"x")
                     time.sleep(0.05)
 
-    monkeypatch.setattr(web_pools, "_TOTAL_SECONDS", 0.3)
-    monkeypatch.setattr(web, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(pools, "_TOTAL_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "RETRY_SECONDS", 0.0)
     with leading({}, handler=Slow) as server:
         began = time.monotonic()
         with pytest.raises(StorageError, match="it gave no answer in time"):
@@ -591,8 +590,8 @@ def test_headers_that_do_not_end_are_given_up(monkeypatch):
 
 
 def test_a_server_that_never_answers(server, monkeypatch):
-    monkeypatch.setattr(web_pools, "_READ_SECONDS", 0.2)
-    monkeypatch.setattr(web, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(pools, "_READ_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "RETRY_SECONDS", 0.3)
     server.mode = "hang"
     began = time.monotonic()
     with pytest.raises(StorageError, match="it gave no answer in time"):

@@ -7,7 +7,7 @@ from typing import Any
 from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.location import local_path, split_url
 from virtualstack.storage import Storage
-from virtualstack.storage.identity import normalise
+from virtualstack.storage.identities.identity import normalise
 
 __all__ = ["find_s3_options", "repository_storage"]
 

@@ -31,7 +31,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, to_mapping
 from virtualstack.scanning.plain_groups import from_group, to_group
 from virtualstack.storage import LocalSource, Source, Storage, Target
-from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS
+from virtualstack.storage.identities.identity import CLIENT_OPTIONS, OWN_OPTIONS
 from virtualstack.warning import warn
 
 __all__ = [

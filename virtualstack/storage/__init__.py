@@ -6,7 +6,6 @@ from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
 from virtualstack.storage.permission import Allow, Listed, Permission, read_allowed_urls
-from virtualstack.storage.public_web import PublicWeb
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source
 from virtualstack.storage.source import (
     ByteRange,
@@ -18,6 +17,7 @@ from virtualstack.storage.source import (
     check_version,
 )
 from virtualstack.storage.target import Target, UnlistableError
+from virtualstack.storage.web.public_web import PublicWeb
 
 __all__ = [
     "Allow",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from virtualstack.storage.memory import HeldBytes
-from virtualstack.storage.public_web import PublicWeb
+from virtualstack.storage.web.public_web import PublicWeb
 
 __all__ = ["WORDS", "is_backend", "is_local_backend", "kind_of_backend", "read_backend", "registered"]
 

@@ -31,9 +31,9 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 from virtualstack.errors import StorageError
 from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
-from virtualstack.storage import aws, azure
-from virtualstack.storage.earthdata import is_archive
-from virtualstack.storage.identity import Identity, identities, normalise
+from virtualstack.storage.identities import aws, azure
+from virtualstack.storage.identities.earthdata import is_archive
+from virtualstack.storage.identities.identity import Identity, identities, normalise
 from virtualstack.storage.named import advice, is_unnamed
 from virtualstack.storage.obstore_errors import (
     RangesIgnoredError,

@@ -16,11 +16,11 @@ from virtualstack.storage.backends import WORDS, is_local_backend, kind_of_backe
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.named import Named, in_both, in_either, is_named, is_unnamed, place, unnamed
-from virtualstack.storage.public_web import PublicWeb
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
 from virtualstack.storage.threads import forget_frames
+from virtualstack.storage.web.public_web import PublicWeb
 
 __all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source"]
 

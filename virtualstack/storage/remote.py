@@ -17,15 +17,15 @@ from virtualstack.storage import obstore
 from virtualstack.storage.coalesce import coalesce
 from virtualstack.storage.obstore import Connection
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError
-from virtualstack.storage.public_web import PublicWeb
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently, thread_pool
+from virtualstack.storage.web.public_web import PublicWeb
 
 __all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
 
 if TYPE_CHECKING:
-    from virtualstack.storage.web import WebConnection
+    from virtualstack.storage.web.connection import WebConnection
 
 _LISTED_KEYS = 4096  # keys of a listing: four requests, if there are no other keys
 

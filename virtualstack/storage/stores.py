@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from virtualstack.errors import StorageError
-from virtualstack.storage.identity import CLIENT_OPTIONS, OWN_OPTIONS, WEB_OPTIONS, Identity, split
+from virtualstack.storage.identities.identity import CLIENT_OPTIONS, OWN_OPTIONS, WEB_OPTIONS, Identity, split
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

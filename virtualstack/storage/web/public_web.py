@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from virtualstack.storage.web import WebConnection
+    from virtualstack.storage.web.connection import WebConnection
 
 __all__ = ["PublicWeb"]
 
@@ -39,5 +39,5 @@ class PublicWeb:
 
     def connect(self, url: str, /) -> WebConnection:
         """Return the connection that serves a URL, shared by all URLs of its host; nothing is requested yet."""
-        web = importlib.import_module("virtualstack.storage.web")
+        web = importlib.import_module("virtualstack.storage.web.connection")
         return cast("WebConnection", web.connect(url, self.allowed))

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from virtualstack.errors import StorageError
-from virtualstack.storage import aws, azure, earthdata, google_cloud
+from virtualstack.storage.identities import aws, azure, earthdata, google_cloud
 
 __all__ = [
     "CLIENT_OPTIONS",

@@ -21,13 +21,13 @@ from urllib3.exceptions import HTTPError
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
-from virtualstack.storage import web_pools
 from virtualstack.storage.hosts import is_host, why_not_public
-from virtualstack.storage.identity import MAX_RETRIES, RETRY_SECONDS
+from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
 from virtualstack.storage.named import advice
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
 from virtualstack.storage.slow_servers import Busy, BusyError, Patience, read_retry_after
 from virtualstack.storage.target import UnlistableError
+from virtualstack.storage.web import pools
 
 __all__ = ["WebConnection", "connect"]
 
@@ -199,12 +199,12 @@ class WebConnection:
     def _send(self, method: str, hop: str, headers: dict[str, str], url: str) -> urllib3.BaseHTTPResponse:
         scheme, authority, target = _split(hop, url)
         is_allowed = any(f"{hop}/".startswith(f"{place.rstrip('/')}/") for place in self._allowed)
-        proxy = web_pools.find_proxy(scheme, authority, self._proxies)
+        proxy = pools.find_proxy(scheme, authority, self._proxies)
         if proxy is not None and not is_allowed and (why := why_not_public(authority)):
             raise _forbidden(url, hop, f"on a host that {why}")
         try:
-            return web_pools.send(method, scheme, authority, target, headers, proxy, is_checked=not is_allowed)
-        except web_pools.NotPublicError as error:
+            return pools.send(method, scheme, authority, target, headers, proxy, is_checked=not is_allowed)
+        except pools.NotPublicError as error:
             where = f"at {error.address}, which" if error.address else "on a host that"
             raise _forbidden(url, hop, f"{where} {error.why}") from error
 
@@ -246,10 +246,10 @@ class WebConnection:
 
 def connect(url: str, allowed: tuple[str, ...], /) -> WebConnection:
     """Return the connection that serves a URL: see `PublicWeb`."""
-    root, proxies = split_url(url)[0], web_pools.proxies()
+    root, proxies = split_url(url)[0], pools.proxies()
     name = (root, allowed, tuple(sorted(proxies.items())))
-    with web_pools.STATE.lock:
-        connections = web_pools.STATE.connections
+    with pools.STATE.lock:
+        connections = pools.STATE.connections
         if name not in connections:
             while len(connections) >= _MAX_CONNECTIONS:
                 del connections[next(iter(connections))]

@@ -1,0 +1,1 @@
+"""Who asks: find the identities that an account has for a bucket or web server."""

@@ -1,0 +1,1 @@
+"""Read from web servers that only references name: each connection goes to an address that was checked."""
