@@ -7,7 +7,7 @@ pytest.importorskip("eccodes")
 
 from tests.data.make_grib import GRIB1, edited, merged, message, section, values_of_message
 from virtualstack.codecs.codec import CodecError
-from virtualstack.codecs.grib.fields import described, is_safe, last_field
+from virtualstack.codecs.grib.fields import check_grid_1, described, is_safe, last_field
 
 HOLES = np.where(np.arange(24) % 5 == 3, np.nan, np.arange(24.0))
 ONE, ONE_HOLES = message(sample=GRIB1), message(sample=GRIB1, values=HOLES)
@@ -161,3 +161,11 @@ def test_grids_of_model_levels_are_sound(sample, n_levels):
     raw = edited(sample, {"pv": np.arange(float(n_levels))} if "2" in sample else {})
     assert last_field(raw)[:4] == b"GRIB"
     assert described(raw)[:4] == b"GRIB"
+
+
+@pytest.mark.parametrize("kind", [0, 10, 20, 30])
+def test_rows_of_edition_1_are_all_described(kind):
+    """Grids by latitude and longitude that are reduced, rotated, stretched or both: eccodes reads past the end."""
+    grid = changed(changed(ONE[GRID_1:DATA_1], 5, bytes((kind,))), 6, b"\xff\xff" + (100).to_bytes(2, "big"))
+    with pytest.raises(CodecError, match="its grid has 100 rows, and lengths of"):
+        check_grid_1(grid)

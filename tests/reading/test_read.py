@@ -6,6 +6,7 @@ import pickle
 import threading
 import tracemalloc
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -383,3 +384,18 @@ def test_values_that_do_not_fit_in_memory_are_a_typed_error():
     with pytest.raises(ReaderError, match="do not fit in memory"):
         read_array(array, (slice(None),))
     assert read_array(array, (slice(2),)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 2), (2, 1), (2, 2, 2), (1, 3, 2), (3, 2)])
+def test_plain_chunks_in_any_order_of_axes(shape):
+    """Bytes are copied as they are only if they lie as in the result."""
+    values = np.arange(np.prod(shape), dtype="<i4").reshape(shape)
+    for axes in permutations(range(len(shape))):
+        stored = np.ascontiguousarray(values.transpose(axes))
+        steps = [stored.strides[axes.index(axis)] // 4 for axis in range(len(shape))]
+        url = f"memory://reading/order{''.join(map(str, (*shape, 9, *axes)))}"
+        publish(url, stored.tobytes())
+        array = referenced_array(shape, shape, "<i4", urls=url, offsets=[0], lengths=stored.nbytes)
+        encoding = ChunkEncoding.c_order("<i4", stored.shape).with_strides(tuple(steps))
+        array = replace(array, manifest=replace(array.manifest, encodings=(encoding,)))
+        np.testing.assert_array_equal(read_array(array, ..., Storage.from_option(None)), values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -446,3 +447,42 @@ def test_a_commit_that_returned_outlives_a_loss_of_power(tmp_path, monkeypatch):
     assert {path.parent for path in objects} | {store / SEGMENTS, store, *store.parents[:3]} <= set(before)
     assert store / SNAPSHOTS in after
     assert len(set(before)) == len(before)
+
+
+def test_what_another_writer_changed_is_not_removed(tmp_path):
+    """A variable, or a group."""
+    url = create_rows(tmp_path)
+    Change(url, lambda group: replace(group, groups={"g": ManifestGroup(attributes={"a": 1})})).commit()
+    gone = Change(url, removed("v"))
+    no_group = Change(url, lambda group: replace(group, groups={}))
+    Change(url, lambda group: group, overlays=written("v", 0, virtual(tmp_path, [9]))).commit()
+    with pytest.raises(ConflictError, match="variable '/v'"):
+        gone.commit()
+    Change(url, lambda group: replace(group, groups={"g": ManifestGroup(attributes={"a": 2})})).commit()
+    with pytest.raises(ConflictError, match="group '/g'"):
+        no_group.commit()
+    assert values_of(url) == [9, 1, 2, 3]
+    assert opened(url)[2].groups["g"].attributes == {"a": 2}
+
+
+def test_two_writers_may_make_one_group_alike(tmp_path):
+    """But not unlike."""
+    url = create_rows(tmp_path)
+    first, same, other = (
+        Change(url, lambda group, a=a: replace(group, groups={"g": ManifestGroup(attributes={"a": a})}))
+        for a in (1, 1, 2)
+    )
+    first.commit()
+    same.commit()
+    with pytest.raises(ConflictError, match="group '/g'"):
+        other.commit()
+    assert opened(url)[2].groups["g"].attributes == {"a": 1}
+
+
+def test_a_store_that_is_deleted_meanwhile_is_not_begun_again(tmp_path):
+    """With a snapshot that refers to objects that are gone."""
+    url = create_rows(tmp_path)
+    change = Change(url, removed("v"))
+    shutil.rmtree(url / SNAPSHOTS)
+    with pytest.raises(StorageError, match="has lost its snapshots while it was written"):
+        change.commit()

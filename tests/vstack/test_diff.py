@@ -240,3 +240,15 @@ def test_merged_boxes_hold_the_same(drawn):
 
     assert cells(merged(boxes)) == cells(boxes)
     assert len(merged(boxes)) <= len(boxes)
+
+
+def test_what_is_shown_of_many_boxes_and_attributes(url, tmp_path):
+    """Long values are cut, and boxes beyond some are counted."""
+    for first in range(0, 4, 2):
+        overwrite(url, tmp_path, first, 7)
+    Change(
+        url, lambda group: replace(group, arrays={**group.arrays, "time": labels(range(4), units="u" * 99)})
+    ).commit()
+    found = Repository.open(url).diff(0)
+    assert "attribute units: 'days since 2000-01-01' to 'uuu" in repr(found)
+    assert "u" * 70 not in repr(found)

@@ -17,6 +17,7 @@ import xarray as xr
 import virtualstack as vs
 import virtualstack.vstack.expire as expiry
 from tests.data.watching import before_next_call
+from tests.vstack.archive import change_snapshot, days, join
 from tests.vstack.stores import (
     Change,
     added,
@@ -394,3 +395,24 @@ def test_a_bucket(tmp_path, s3_server):
     assert len(done.objects) == 2
     assert not repository.expire(keep=1, grace=timedelta(0)).objects
     assert values_of(url, storage=storage) == [0, 1, 2, 3]
+
+
+def test_nothing_is_expired_where_no_snapshot_is_left(tmp_path):
+    """The store was deleted since it was opened."""
+    xr.Dataset({"v": ("x", [1.0])}).virtual.to_vstack(tmp_path / "x.vstack")
+    store = vs.Repository.open(tmp_path / "x.vstack")
+    shutil.rmtree(tmp_path / "x.vstack")
+    with pytest.raises(SourceNotFoundError, match="is not a vstack"):
+        store.expire(keep=1)
+
+
+@pytest.mark.parametrize("row", [["a", 0, 0, 0, 1, 0, 1], [], {"0": 1}, 5, [None]])
+def test_nothing_is_expired_where_a_placement_is_damaged(tmp_path, row):
+    """What it refers to may be all that is there."""
+    join(days(tmp_path, 2)).virtual.to_vstack(tmp_path / "x.vstack")
+    store = vs.Repository.open(tmp_path / "x.vstack")
+    change_snapshot(tmp_path / "x.vstack", lambda x: x["arrays"]["/t"]["placements"].update(tail=[row]))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(MalformedFileError):
+        store.expire(keep=1, grace=timedelta(0))
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,6 +1,7 @@
 """Loaded variables and attributes that are no plain numbers or text."""
 
 import itertools
+import sys
 from datetime import datetime
 
 import h5py
@@ -168,3 +169,30 @@ def test_inline_chunks_without_bytes_are_told_from_those_behind_them(tmp_path):
     found = to_group(vs.open_virtual_dataset(tmp_path / "x.vstack")).arrays["v"].in_memory()
     ranges = zip(found.entries["offset"].tolist(), found.entries["length"].tolist(), strict=True)
     assert [bytes(found.inline[begin : begin + length]) for begin, length in ranges] == stored
+
+
+def test_inline_chunks_in_several_objects(tmp_path, monkeypatch):
+    """Of a heap that is larger than one object."""
+    monkeypatch.setattr("virtualstack.vstack.write.segment._HEAP_PART_BYTES", 40)
+    arrays = {
+        name: inline_chunks((2,), "u1", *(bytes([i, n]) for i in range(5)), dimension_names=(name.upper(),), name=name)
+        for n, name in enumerate("abc")
+    }
+    save(ManifestGroup(arrays=arrays), tmp_path / "x.vstack")
+    assert len(list(tmp_path.glob("x.vstack/.vstack/segments/*/heap/**/*[0-9]"))) > 1
+    found = vs.open_virtual_dataset(tmp_path / "x.vstack", loadable_variables=list("abc"))
+    for n, name in enumerate("abc"):
+        assert found[name].values.tolist() == [x for i in range(5) for x in (i, n)]
+
+
+def test_overwritten_values_in_several_objects(tmp_path, monkeypatch):
+    """Of values that are more than one object holds."""
+    monkeypatch.setattr(sys.modules["virtualstack.vstack.overwrite"], "_OBJECT_BYTES", 300)
+    values = np.random.default_rng(0).normal(size=(20, 100))
+    made = xr.Dataset({"v": (("x", "y"), values)})
+    made.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding={"v": {"chunksizes": (1, 100)}})
+    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "x.vstack")
+    vs.Repository.open(tmp_path / "x.vstack").write("v", np.s_[5:15], values[5:15] + 1)
+    values[5:15] += 1
+    np.testing.assert_array_equal(xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")["v"].values, values)
+    assert len(list(tmp_path.glob("x.vstack/.vstack/segments/*/values/**/*[0-9]"))) > 1

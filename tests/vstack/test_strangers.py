@@ -19,7 +19,7 @@ import zarr
 from numcodecs import blosc
 
 import virtualstack as vs
-from tests.data.arrays import array_of, referenced
+from tests.data.arrays import array_of, inline_chunks, referenced
 from tests.data.stores import load as read
 from tests.data.watching import memory_below, recorded_calls
 from tests.servers import RangeServer
@@ -45,7 +45,9 @@ from virtualstack.storage.places import granted
 from virtualstack.verify import open_independently
 from virtualstack.vstack import save
 from virtualstack.vstack.format import history
+from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.names import HINT, snapshot_number
+from virtualstack.vstack.format.rows import index_length
 from virtualstack.vstack.log import read_log
 from virtualstack.vstack.refresh import Refreshed
 
@@ -778,4 +780,30 @@ def test_an_encoding_beyond_64_bits_is_refused(strangers):
     """Its size is compared with lengths of chunks, which are numbers of 64 bits."""
     change(strangers, lambda document: document["arrays"]["/t"]["encodings"][0].update(shape=[1 << 61, 3, 4]))
     with pytest.raises(MalformedFileError, match="has an encoding of shape"):
+        read(strangers)
+
+
+def test_an_inline_chunk_of_another_length_is_damaged(tmp_path, monkeypatch):
+    """Though another row has the same bytes to begin with: what the second one shows has another checksum."""
+    array = inline_chunks((2,), "u1", b"ab", b"cd", dimension_names=("x",))
+    save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
+    rows = Archive.rows
+
+    def changed(self, segment, page):
+        found = rows(self, segment, page).copy()
+        found[1:3, 1] = found[1, 0], 1
+        return found
+
+    monkeypatch.setattr(Archive, "rows", changed)
+    with pytest.raises(MalformedFileError, match="damaged inline chunks"):
+        read(tmp_path / "x.vstack")
+
+
+def test_rows_of_another_object_are_refused(strangers):
+    """Such as one of another segment, which a backup put in their place."""
+    (path,) = strangers.glob(".vstack/segments/*/refs/c/0/0")
+    data = bytearray(path.read_bytes())
+    data[-index_length(1)] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(MalformedFileError, match="is not the object that it should be"):
         read(strangers)

@@ -528,3 +528,52 @@ def test_a_store_or_a_dataset_without_labels(url, is_empty):
     opened(url).update([second], dim="x")
     xr.testing.assert_equal(values(url), some)
     assert n_snapshots(url) == (2 if is_empty == "store" else 1)
+
+
+def test_a_file_without_labels_changes_no_place_of_others(tmp_path, url, first):
+    """A run of files may have one in which nothing was measured."""
+    paths = [write(tmp_path / f"{day}.nc", dataset([day], seed=day)) for day in (20, 3)]
+    none = virtual(paths[0]).isel(time=slice(0, 0))
+    opened(url).update([none, *map(virtual, paths), none], dim="time")
+    model = first
+    for path in paths:
+        model = placed(model, xr.load_dataset(path))
+    xr.testing.assert_equal(values(url), model)
+
+
+@pytest.mark.parametrize("is_virtual", [False, True])
+def test_a_dimension_that_descends_stays_so(tmp_path, url, is_virtual):
+    """Latitudes from north to south; files that have others, or ascend, are placed, too."""
+
+    def made(time, lat):
+        lat = np.array(lat, "f8")
+        found = xr.Dataset({"v": (("time", "lat"), 100.0 * time + lat[None])}, {"time": [time], "lat": lat})
+        if not is_virtual:
+            return found
+        found.to_netcdf(tmp_path / f"{time}.nc", engine="netcdf4", encoding={"v": {"chunksizes": (1, 1)}})
+        return virtual(tmp_path / f"{time}.nc")
+
+    made(0, [5, 4, 2]).virtual.to_vstack(url)
+    opened(url).update([made(1, [7, 6]), made(2, [1, 3, 4]), made(3, [0])], dim="time", join="outer")
+    found = values(url)
+    assert found["lat"].values.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
+    wanted = [[5, 4, 2], [107, 106], [204, 203, 201], [300]]
+    assert [[x for x in row if x == x] for row in found["v"].values.tolist()] == wanted
+
+
+def test_labels_that_a_store_cannot_hold_are_refused(url):
+    """Halves among whole numbers; and nothing is written."""
+    xr.Dataset({"v": ("x", [1.0, 2.0])}, {"x": [1, 2]}).virtual.to_vstack(url)
+    with pytest.raises(CombineError, match="'x'"):
+        opened(url).update([xr.Dataset({"v": ("x", [9.0])}, {"x": [2.5]})], dim="x")
+    assert n_snapshots(url) == 1
+
+
+@pytest.mark.parametrize("join", ["left", "outer"])
+def test_labels_of_another_dimension_that_repeat_are_refused(url, join):
+    """They do not tell a position."""
+    xr.Dataset({"v": (("x", "y"), [[1.0, 2.0]])}, {"x": [1], "y": [1, 2]}).virtual.to_vstack(url)
+    part = xr.Dataset({"v": (("x", "y"), [[1.0, 2.0]])}, {"x": [2], "y": [2, 2]})
+    with pytest.raises(CombineError, match="has label 2 of 'y' more than once"):
+        opened(url).update([part], dim="x", join=join)
+    assert n_snapshots(url) == 1

@@ -124,10 +124,10 @@ def _check_order(dim: str, old: Part, new: Part) -> None:
     is_behind = not len(before) or bool(labels[0] > before[-1])
     if is_behind and labels.is_monotonic_increasing and labels.is_unique:
         return
-    at = f"start at {labels[0]!r}" if not is_behind else "do not ascend"
+    at = f"start at {labels[0]!s}" if not is_behind else "do not ascend"
     raise CombineError(
         f"the labels of '{dim}' to append {at} in {new.called}, but the labels of {old.called} end at "
-        f"{before[-1] if len(before) else None!r}. Use Repository.update to insert data by its labels, or "
+        f"{before[-1] if len(before) else None!s}. Use Repository.update to insert data by its labels, or "
         "ordered=False to append it anyway",
         variable=dim,
         property="order",

@@ -231,7 +231,7 @@ def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -
             if len(more):
                 raise CombineError(
                     f"coordinate '{dim}' has labels in {part.called} that {stored.called} does not have: "
-                    f"{len(more)}, for example {more[0]!r}. Leave them out with join='left'",
+                    f"{len(more)}, for example {more[0]!s}. Leave them out with join='left'",
                     variable=dim,
                     property="labels",
                     right=more[0],

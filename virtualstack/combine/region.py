@@ -341,7 +341,7 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     labels, index = new.indexes[dim].index, old.indexes[dim].index
     if not index.is_unique:
         raise CombineError(
-            f"{old.called} has label {index[index.duplicated()][0]!r} of '{dim}' more than once, so labels do "
+            f"{old.called} has label {index[index.duplicated()][0]!s} of '{dim}' more than once, so labels do "
             f"not determine the position of {new.called}. Name the elements instead, region={{{dim!r}: "
             f"slice(begin, end)}}",
             variable=dim,
@@ -353,7 +353,7 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     if len(at) and bool((at >= 0).all()) and bool((np.diff(at) == 1).all()):
         return Side(int(at[0]), int(at[-1]) + 1)
     lacking = labels[at < 0]
-    what = f"does not have the label {lacking[0]!r}" if len(lacking) else "does not have these labels in sequence"
+    what = f"does not have the label {lacking[0]!s}" if len(lacking) else "does not have these labels in sequence"
     raise CombineError(
         f"{old.called} {what} along '{dim}', which {new.called} needs. Use Repository.update to insert data "
         "that is new or out of order by its labels",

@@ -250,7 +250,7 @@ def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
             labels = part.indexes[name].index
             if not labels.is_unique:
                 raise CombineError(
-                    f"{part.called} has label {labels[labels.duplicated()][0]!r} of '{name}' more than once, "
+                    f"{part.called} has label {labels[labels.duplicated()][0]!s} of '{name}' more than once, "
                     "so labels do not determine a position. Leave the duplicates out with drop_duplicates",
                     variable=name,
                     property="labels",

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from virtualstack.combine.fitting import Fitting, fitted
 from virtualstack.combine.part import Part, bundled_in, with_inherited
 from virtualstack.combine.region import find_boxes
 from virtualstack.dataset import expand_dims, loaded_variable, to_dataset, virtual_array
-from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError, UnknownFormatError
+from virtualstack.errors import CombineError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ChunkAxis, ChunkManifest, ManifestArray, ManifestGroup
@@ -471,15 +471,11 @@ def _overlays(
     Raises
     ------
     CombineError
-        The chunks of the source differ in form or order from the chunks in the store.
+        The chunks of the source lie in another order than those in the store, or end within them.
     """
-    array = virtual_array(variable.transpose(*dims))
-    if array is None:
-        raise CombineError(f"variable '{cells.array.name}' has no chunks of its own any more: {WRITE_AGAIN}")
+    array = cast(ManifestArray, virtual_array(variable.transpose(*dims)))  # fitted, in the chunks of the store
     spans = [_cells_between(axis, region[str(dim)]) for dim, axis in zip(dims, cells.array.grid.axes, strict=True)]
     low = tuple(begin for begin, _ in spans)
-    if array.manifest.shape != tuple(end - begin for begin, end in spans):
-        raise ChunkAlignmentError(f"its chunks of variable '{cells.array.name}' are other ones now: {WRITE_AGAIN}")
     there, manifest = cells.array.manifest.read(tuple(slice(begin, end) for begin, end in spans)), array.in_memory()
     own = np.zeros(there.shape, np.bool_)
     numbers = cells.numbers - np.array(low, np.int64)
