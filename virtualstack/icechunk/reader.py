@@ -335,7 +335,8 @@ class ChunkPages:
                 locate_native=lambda name: Location(f"{root}{name}"),
                 where=where,
             )
-            self.storage.check([x.url for x in manifest.locations if not x.url.startswith(root)])
+            # a chunk of the repository itself may be a link, also in a repository of a stranger
+            self.storage.check([x.url for x in manifest.locations if not x.url.startswith(NATIVE)])
             if self.sources is not None:
                 self.sources.note(manifest, self.store, self.path, self.metadata)
             if self.url is None:

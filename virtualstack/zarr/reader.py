@@ -94,7 +94,7 @@ class Zarr:
             raise MalformedFileError(f"'{url}' is a zip archive without a zarr store in it: unpack it first", url=url)
         _refuse_vstack(metadata, url)
         # a storage without the caches of this read
-        lasting = Storage(storage.given, storage.carried, named=storage.named)
+        lasting = Storage(storage.given, storage.carried, permissions=storage.permissions, named=storage.named)
 
         def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
             members = store.below(path)
