@@ -187,6 +187,7 @@ def _build(options: argparse.Namespace) -> int:
             dim=dim,
             group=options.group,
             ignore=ignore,
+            allow=options.allow,
             progress=progress_bar("verify"),
         )
     show(f"verified: {found}")

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from virtualstack.location import absolute_url
+from virtualstack.formats.base import permitted
+from virtualstack.location import absolute_url, outermost
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.permission import Allow, read_allowed_urls
 from virtualstack.verify.libraries import open_independently, values_differ, values_read
 
 __all__ = ["Difference", "Verification", "verify_against_files"]
@@ -74,6 +76,7 @@ def verify_against_files(
     group: str | None = None,
     ignore: Collection[str] = (),
     storage: StorageLike = None,
+    allow: Allow = (),
     progress: Callable[[int, int], Any] | None = None,
 ) -> Verification:
     """Compare every variable of an opened cube with netCDF or HDF5 files, value for value.
@@ -97,6 +100,8 @@ def verify_against_files(
         Names of variables that the files may have and the cube may lack.
     storage
         Options to reach the files, as in :func:`virtualstack.open_virtual_dataset`.
+    allow
+        With ``"file:///"``, files of HDF5 may have links to other files, which the library opens.
     progress
         Function that is called with the number of finished files and the number of all.
 
@@ -111,6 +116,8 @@ def verify_against_files(
         No library to read a file is installed.
     MalformedFileError
         A file cannot be opened by the library.
+    UnsupportedFeatureError
+        A file has links to other files.
     StorageError
         A file, or a source of the cube, cannot be read.
     """
@@ -118,7 +125,8 @@ def verify_against_files(
     names = {str(name) for name in dataset.variables}
     begin = 0
     for done, url in enumerate(map(absolute_url, urls), start=1):
-        with open_independently(url, group, Storage.from_option(storage)) as source:
+        limited = permitted(Storage.from_option(storage), outermost(url), read_allowed_urls(allow))
+        with open_independently(url, group, limited, is_scanned=True) as source:
             length = 0 if dim is None else int(source.sizes.get(dim, 0))
             part = dataset if dim is None else dataset.isel({dim: slice(begin, begin + length)})
             begin += length

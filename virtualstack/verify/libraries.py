@@ -69,7 +69,14 @@ def require_library(url: str, /) -> None:
 
 @contextmanager
 def open_independently(
-    url: str, group: str | None, storage: Storage, /, *, concat_characters: bool = True, decode_times: bool = True
+    url: str,
+    group: str | None,
+    storage: Storage,
+    /,
+    *,
+    concat_characters: bool = True,
+    decode_times: bool = True,
+    is_scanned: bool = False,
 ) -> Iterator[xr.Dataset]:
     """Open a group of a file by another library than virtualstack, through xarray.
 
@@ -83,6 +90,8 @@ def open_independently(
         Storage through which the file is read.
     concat_characters, decode_times
         The same as in :func:`xarray.open_dataset`.
+    is_scanned
+        If true, a scan has checked where the values of the file are, so that only its links are not followed.
 
     Raises
     ------
@@ -91,7 +100,7 @@ def open_independently(
     MalformedFileError
         The library cannot open the file.
     UnsupportedFeatureError
-        The file comes from another person (`Storage.only`), and the library would open other files with it.
+        The file names other files, which the library would open, and `Storage.only` does not allow all files.
     StorageError
         The file cannot be reached.
     """
@@ -103,7 +112,7 @@ def open_independently(
     if head == _ZIP:
         target = ZipStore(target, mode="r")
     elif head not in _CLASSIC and not storage.may_open("file:///"):
-        _check_alone(source, path, url)
+        _check_alone(source, path, url, only_links=is_scanned)
     try:
         # An engine given by its class, not by name: xarray then loads no other plugin.
         dataset = xr.open_dataset(
@@ -120,16 +129,18 @@ def open_independently(
         yield dataset
 
 
-def _check_alone(source: Source, path: Path | None, url: str) -> None:
+def _check_alone(source: Source, path: Path | None, url: str, *, only_links: bool) -> None:
     """Check that the HDF5 library would open no other files for a file, which it does without asking."""
     try:
-        found = find_part_elsewhere(source, path)
+        found = find_part_elsewhere(source, path, only_links=only_links)
     except (LibraryError, ChildDiedError) as error:
+        if only_links and isinstance(error, LibraryError):
+            return  # no HDF5 file, as the library says next
         raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}", url=url) from error
     if found is not None:
         raise UnsupportedFeatureError(
-            f"'{url}' is of somebody else, and is not read by the HDF5 library: {found}, which it would open whatever "
-            'they are. Where that is meant, open the store with allow="file:///"',
+            f"'{url}' is not read by the HDF5 library: {found}, which it would open whatever they are. If you trust "
+            'the file, allow all files: allow="file:///"',
             url=url,
             feature="external file",
         )

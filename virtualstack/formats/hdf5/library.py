@@ -404,7 +404,7 @@ class Library:
         return {address: decode_text(path) for address, path in self._ask("linked").items()}
 
 
-def find_part_elsewhere(source: Source, path: Path | None, /) -> str | None:
+def find_part_elsewhere(source: Source, path: Path | None, /, *, only_links: bool = False) -> str | None:
     """Describe a part of a file that the HDF5 library would read from another file; ``None`` if it has no such part.
 
     Programs that read the file with the library open these other files without asking.
@@ -415,6 +415,8 @@ def find_part_elsewhere(source: Source, path: Path | None, /) -> str | None:
         The file.
     path
         Its path if it is local.
+    only_links
+        If true, values of datasets may be in other files.
 
     Raises
     ------
@@ -423,7 +425,7 @@ def find_part_elsewhere(source: Source, path: Path | None, /) -> str | None:
     """
     size, place = (source.size, ()) if path is None else (None, (str(path),))
     with contextlib.closing(InChild(f"{_MODULE}:OpenFile", *place, False, size=size, read=source.read)) as file:
-        found: str | None = file.call("elsewhere")
+        found: str | None = file.call("elsewhere", only_links)
     return found
 
 

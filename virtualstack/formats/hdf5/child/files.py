@@ -334,17 +334,17 @@ class OpenFile:
         with library_errors():
             return read_attribute(self._open(path), name)
 
-    def elsewhere(self) -> str | None:
+    def elsewhere(self, only_links: bool, /) -> str | None:
         """Describe a part of the file that is in another file, including values of datasets: see `names_elsewhere`."""
         with library_errors():
-            return names_elsewhere(self._file)
+            return names_elsewhere(self._file, only_links=only_links)
 
 
 class _ElsewhereError(LibraryError):
     """A path leads over a link to another file."""
 
 
-def names_elsewhere(file: h5py.File, /) -> str | None:
+def names_elsewhere(file: h5py.File, /, *, only_links: bool = False) -> str | None:
     """Describe a part of a file that the HDF5 library would read from another file: a link, or values of a dataset.
 
     The library opens local files by such names, wherever the file itself is read from. This function opens none of
@@ -354,6 +354,8 @@ def names_elsewhere(file: h5py.File, /) -> str | None:
     ----------
     file
         File whose groups are all searched.
+    only_links
+        If true, values of datasets may be in other files.
 
     Returns
     -------
@@ -377,7 +379,7 @@ def names_elsewhere(file: h5py.File, /) -> str | None:
             target = h5o.open(group, name)
             if isinstance(target, h5g.GroupID):
                 todo.append((here, target))
-            elif isinstance(target, h5d.DatasetID):
+            elif isinstance(target, h5d.DatasetID) and not only_links:
                 layout = target.get_create_plist()
                 if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
                     return f"the values of '{here[:200]}' are in other files"
