@@ -1,10 +1,13 @@
 """Labels of many files: which are equal, and how far the others lie."""
 
+from datetime import timedelta
+
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 
+from virtualstack import combine_datasets
 from virtualstack.combine.labels import check_kinds, distance, distinct_labels
 from virtualstack.combine.part import Part
 from virtualstack.errors import CombineError
@@ -106,3 +109,40 @@ def test_distances_are_numbers_or_timedeltas():
     assert distance(pd.Index([1.0, np.nan]), pd.Index([1.0, 2.0])) is None
     assert distance(DATES, pd.DatetimeIndex(["NaT"] * 3)) is None
     assert distance(pd.Index([1]), pd.Index([1, 2])) is None
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])
+@pytest.mark.parametrize("year", ["0001", "2000", "9000"])
+@pytest.mark.parametrize("join", ["exact", "outer", "inner", "left", "right"])
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_dates_of_other_calendars_have_a_tolerance(calendar, year, join, lacks):
+    """As those of the standard calendar have."""
+
+    def made(dates, seconds):
+        labels = [dates, dates[lacks:] + timedelta(seconds=seconds)]
+        return [
+            xr.Dataset({"v": (("time", "x"), np.full((1, len(x)), float(i)))}, {"time": [i], "x": x})
+            for i, x in enumerate(labels)
+        ]
+
+    def joined(parts, tolerance=timedelta(seconds=2)):
+        return combine_datasets(parts, combine="nested", concat_dim="time", join=join, tolerance=tolerance)
+
+    dates = xr.date_range(f"{year}-01-01", periods=3, calendar=calendar, use_cftime=True)
+    if join == "exact" and lacks:
+        with pytest.raises(CombineError, match="'x' differs in 1 of 2 files"):
+            joined(made(dates, 1))
+        return
+    wanted = joined(made(DATES, 1))
+    found = joined(made(dates, 1))
+    np.testing.assert_array_equal(found["v"].values, wanted["v"].values)
+    assert isinstance(found.indexes["x"], xr.CFTimeIndex)
+    assert found["x"].values.tolist() == dates[3 - wanted.sizes["x"] :].tolist()
+    if join == "exact":
+        with pytest.raises(
+            CombineError, match=r"by at most 0 days 00:00:03, .*tolerance=pd.Timedelta\('0 days 00:00:03'\)"
+        ):
+            joined(made(dates, 3))
+    elif join == "outer":
+        assert joined(made(dates, 3)).sizes["x"] == 6 - lacks
+        assert joined(made(dates, 1), tolerance=5).sizes["x"] == 6 - lacks

@@ -386,16 +386,19 @@ def test_values_that_do_not_fit_in_memory_are_a_typed_error():
     assert read_array(array, (slice(2),)).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("shape", [(2, 2), (1, 2), (2, 1), (2, 2, 2), (1, 3, 2), (3, 2)])
-def test_plain_chunks_in_any_order_of_axes(shape):
+def test_plain_chunks_in_any_order_of_axes(tmp_path, shape, n):
     """Bytes are copied as they are only if they lie as in the result."""
-    values = np.arange(np.prod(shape), dtype="<i4").reshape(shape)
+    values = np.arange(n * np.prod(shape), dtype="<i4").reshape(n, *shape)
     for axes in permutations(range(len(shape))):
-        stored = np.ascontiguousarray(values.transpose(axes))
-        steps = [stored.strides[axes.index(axis)] // 4 for axis in range(len(shape))]
-        url = f"memory://reading/order{''.join(map(str, (*shape, 9, *axes)))}"
-        publish(url, stored.tobytes())
-        array = referenced_array(shape, shape, "<i4", urls=url, offsets=[0], lengths=stored.nbytes)
-        encoding = ChunkEncoding.c_order("<i4", stored.shape).with_strides(tuple(steps))
+        stored = np.ascontiguousarray(values.transpose(0, *(axis + 1 for axis in axes)))
+        steps = tuple(stored.strides[1 + axes.index(axis)] // 4 for axis in range(len(shape)))
+        path = tmp_path / "".join(map(str, axes))
+        path.write_bytes(stored.tobytes())
+        whole, size = (n * shape[0], *shape[1:]), stored.nbytes // n
+        offsets = np.arange(n).reshape(-1, *(1,) * (len(shape) - 1)) * size
+        array = referenced_array(whole, shape, "<i4", urls=f"file://{path}", offsets=offsets, lengths=size)
+        encoding = ChunkEncoding.c_order("<i4", stored.shape[1:]).with_strides(steps)
         array = replace(array, manifest=replace(array.manifest, encodings=(encoding,)))
-        np.testing.assert_array_equal(read_array(array, ..., Storage.from_option(None)), values)
+        np.testing.assert_array_equal(read_array(array, ..., Storage.from_option(None)), values.reshape(whole))

@@ -654,3 +654,23 @@ def test_loaded_values_of_another_size_are_left(tmp_path):
     write(3)
     ((_, reason),) = opened(tmp_path).refresh().left
     assert "'s', whose values are stored in the store, has sizes {'time': 2, 'n': 3} now" in reason
+
+
+def test_a_variable_that_is_in_two_groups_now_is_left(tmp_path):
+    """The store has it without its group: only one group with it tells where it is from."""
+
+    def write(groups, first):
+        made = xr.Dataset({"t": ("time", np.arange(3.0) + first)}, {"time": [0, 1, 2]})
+        (tmp_path / "a.nc").unlink(missing_ok=True)
+        chunks = {group: {"t": {"chunksizes": (1,)}} for group in groups}
+        tree = xr.DataTree.from_dict(dict.fromkeys(groups, made))
+        tree.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding=chunks)
+
+    write(["/a"], 0)
+    virtual(tmp_path / "a.nc", group="a").virtual.to_vstack(tmp_path / "x.vstack")
+    write(["/a"], 1)
+    assert opened(tmp_path).refresh().is_complete
+    assert values(tmp_path / "x.vstack")["t"].values.tolist() == [1, 2, 3]
+    write(["/a", "/b"], 2)
+    ((_, reason),) = opened(tmp_path).refresh().left
+    assert "variable 't' is in 2 of its groups" in reason

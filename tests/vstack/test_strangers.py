@@ -807,3 +807,38 @@ def test_rows_of_another_object_are_refused(strangers):
     path.write_bytes(data)
     with pytest.raises(MalformedFileError, match="is not the object that it should be"):
         read(strangers)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        (0, 5, "a row has a source beyond those of its segment"),
+        (0, -9, "a row has an invalid source"),
+        (1, 1 << 40, "inline chunks beyond the heap"),
+        (1, 10**6, "inline chunks beyond the heap"),
+        (1, -5, "inline chunks beyond the heap"),
+        (2, 10**6, "inline chunks beyond the heap"),
+        (2, -4, "inline chunks beyond the heap"),
+        (3, -1, "a row has a code beyond its table"),
+        (3, 9, "has a code beyond its table"),
+        (3, 1 << 33, "a row has a code beyond its table"),
+        (4, -1, r"cell \(0,\) of '/v' shows elements -1 to 0"),
+        (4, 10**12, r"cell \(0,\) of '/v' shows elements 1000000000000 to"),
+    ],
+)
+def test_numbers_of_rows_that_lead_nowhere_are_named(tmp_path, monkeypatch, column, value, reason):
+    """Whichever number of a row is damaged, no other bytes are read in place of its chunk."""
+    array = inline_chunks((2,), "u1", b"ab", b"cd", dimension_names=("x",))
+    save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
+    rows = Archive.rows
+
+    def changed(self, segment, page):
+        found = rows(self, segment, page)
+        made = np.zeros((max(column + 1, len(found)), found.shape[1]), np.int64)
+        made[: len(found)] = found
+        made[column, 0] = value
+        return made
+
+    monkeypatch.setattr(Archive, "rows", changed)
+    with pytest.raises(MalformedFileError, match=reason):
+        read(tmp_path / "x.vstack")

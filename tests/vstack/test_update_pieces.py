@@ -205,3 +205,39 @@ def test_what_each_piece_repeats_is_taken_once(tmp_path, lead):
         return
     vs.Repository.open(url).update(path, dim="time", join="outer")
     assert values(url)["lead"].values.tolist() == [0, 3, 9]
+
+
+def test_a_part_of_a_chunk_replaces_a_part_of_a_chunk(tmp_path):
+    """Every other latitude of files whose chunks have all of them."""
+
+    def write(name, values):
+        made = xr.Dataset(
+            {"v": (("time", "lat"), np.asarray(values, "f8").reshape(-1, 4))},
+            {"time": np.arange(len(values) // 4), "lat": np.arange(4.0)},
+        )
+        made.to_netcdf(tmp_path / name, engine="netcdf4", encoding={"v": {"chunksizes": (1, 4)}})
+        return vs.open_virtual_dataset(tmp_path / name)
+
+    url = tmp_path / "x.vstack"
+    write("a.nc", np.arange(12)).isel(lat=slice(1, None, 2)).virtual.to_vstack(url)
+    other = write("b.nc", np.arange(100, 108))
+    vs.Repository.open(url).update([other.isel(lat=slice(1, None, 2), time=[1])], dim="time", prefer="last")
+    assert values(url)["v"].values.tolist() == [[1, 3], [105, 107], [9, 11]]
+    vs.Repository.open(url).update([other.isel(lat=[3], time=[0])], dim="time", prefer="last", join="left")
+    assert values(url)["v"].values.tolist() == [[1, 103], [105, 107], [9, 11]]
+
+
+def test_parts_of_chunks_of_two_files_are_told_apart(tmp_path):
+    """One begins with the first element of its chunks, and the other one with the second."""
+
+    def write(name, values, first):
+        made = xr.Dataset({"v": (("time", "lat"), np.reshape(values, (-1, 4)))}, {"time": range(len(values) // 4)})
+        made.to_netcdf(tmp_path / name, engine="netcdf4", encoding={"v": {"chunksizes": (1, 4)}})
+        return vs.open_virtual_dataset(tmp_path / name).isel(lat=slice(first, None, 2))
+
+    url = tmp_path / "x.vstack"
+    a, b = write("a.nc", np.arange(12.0), 1), write("b.nc", np.arange(100.0, 116.0), 0)
+    a.virtual.to_vstack(url)
+    part = vs.combine_datasets([a.isel(time=[0]), b.isel(time=[1, 3])], combine="nested", concat_dim="time")
+    vs.Repository.open(url).update([part], dim="time", prefer="last")
+    assert values(url)["v"].values.tolist() == [[1, 3], [104, 106], [9, 11], [112, 114]]

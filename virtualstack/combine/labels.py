@@ -9,8 +9,10 @@ from decimal import ROUND_CEILING, Context
 from functools import reduce
 from typing import Any, Literal, cast
 
+import cftime
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 
 from virtualstack.combine.conflicts import Rules
@@ -64,7 +66,7 @@ def first_within(seen: Sequence[Labels], tolerance: Any, /) -> NDArray[np.intp]:
     groups: dict[tuple[str, int], list[int]] = {}
     for number, x in enumerate(seen):
         if _is_measurable(x):
-            groups.setdefault((_KINDS[x.dtype.kind], len(x)), []).append(number)
+            groups.setdefault((_kind(x), len(x)), []).append(number)
     for members in groups.values():
         values, unit = _measured([seen[n] for n in members])
         limit = _limit(values, unit, tolerance)
@@ -77,7 +79,7 @@ def distance(a: Labels, b: Labels, /) -> Any:
     """Return the largest distance of two sets of labels, or ``None`` if they cannot be compared one by one."""
     if len(a) != len(b) or not (_is_measurable(a) and _is_measurable(b)):
         return None
-    if _KINDS[a.dtype.kind] != _KINDS[b.dtype.kind]:
+    if _kind(a) != _kind(b):
         return None
     (left, right), unit = _measured([a, b])
     far = _gaps(left, right).max()
@@ -114,11 +116,14 @@ def _bounds(label: Any, limit: Any) -> tuple[Any, Any]:
 
 
 def _is_measurable(labels: Labels) -> bool:
-    return len(labels) > 0 and labels.dtype.kind in _KINDS and not labels.hasnans
+    is_known = labels.dtype.kind in _KINDS or isinstance(labels, xr.CFTimeIndex)
+    return len(labels) > 0 and is_known and not labels.hasnans
 
 
 def _measured(rows: Sequence[Labels]) -> tuple[NDArray[Any], _Unit | None]:
     """Return labels of one kind and length as rows of numbers, and the unit of dates; integers stay exact."""
+    if isinstance(rows[0], xr.CFTimeIndex):
+        return np.stack([_since_1970(x).values.view(np.int64) for x in rows]), "us"
     kinds = {x.dtype.kind for x in rows}
     if kinds & {"m", "M"}:
         unit = next(unit for unit in _UNITS if all(_fits(x, unit) for x in rows))
@@ -126,6 +131,12 @@ def _measured(rows: Sequence[Labels]) -> tuple[NDArray[Any], _Unit | None]:
     if "f" in kinds:
         return np.stack([x.values.astype(np.float64) for x in rows]), None
     return np.stack([x.values if len(kinds) == 1 else x.values.astype(object) for x in rows]), None
+
+
+def _since_1970(labels: Labels) -> pd.TimedeltaIndex:
+    """Return dates of any calendar as durations, exactly."""
+    found = cftime.date2num(labels.values, "microseconds since 1970-01-01", cast(Any, labels).calendar)
+    return pd.TimedeltaIndex(np.asarray(found, np.int64).view("m8[us]"))
 
 
 def _fits(labels: Labels, unit: _Unit) -> bool:
@@ -395,12 +406,15 @@ def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
     snapped = [known]
     for x in labels[1:]:
         base = known.sort_values()
-        if base.dtype == x.dtype and len(base) and base.dtype.kind in _KINDS:
+        is_cftime = isinstance(base, xr.CFTimeIndex) and isinstance(x, xr.CFTimeIndex) and len(x) > 0
+        if base.dtype == x.dtype and len(base) and (is_cftime or base.dtype.kind in _KINDS):
+            own, other = (_since_1970(y) if is_cftime else y for y in (base, x))
             try:
-                at = base.get_indexer(x, method="nearest", tolerance=tolerance)
+                at = own.get_indexer(other, method="nearest", tolerance=tolerance)
             except (TypeError, ValueError):  # dates cannot have a number as tolerance
                 at = np.full(len(x), -1)
-            moved = pd.Index(np.where(at >= 0, base.values[at], x.values), name=x.name)
+            values = np.where(at >= 0, base.values[at], x.values)
+            moved = type(x)(values, name=x.name) if is_cftime else pd.Index(values, name=x.name)
             x = moved if moved.is_unique else x
         snapped.append(x)
         known = known.union(x)
