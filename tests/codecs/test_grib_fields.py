@@ -71,6 +71,27 @@ def test_numbers_that_contradict_each_other_are_not_safe(name, kind, at, new):
         assert "packed values take" in str(error)
 
 
+SPARE = message(values=np.arange(24.0), after={"bitsPerValue": 12})
+
+
+@pytest.mark.parametrize(
+    ("raw", "at", "new"),
+    [
+        (PACKINGS["constant"], 19, b"\x10"),  # bits of a value, where there is no value: a sample file was damaged so
+        (TWO, 5, (1 << 20).to_bytes(4, "big")),  # number of values
+        (SPARE, 19, b"\x40"),
+        (message(after={"packingType": "grid_ieee", "precision": 1}), 11, b"\2"),  # floats of 64 bits
+        (changed(SPARE, section(SPARE, 5) + 9, b"\0\x3d"), 19, b"\x40"),  # with logarithms
+        (changed(SPARE, section(SPARE, 5) + 9, b"\0\x32"), 19, b"\x40"),  # harmonics
+    ],
+)
+def test_values_beyond_the_end_of_their_section_are_refused(raw, at, new):
+    """eccodes decodes the memory that follows, without an error."""
+    is_safe(last_field(raw))
+    with pytest.raises(CodecError, match=r"packed values take \d+ bits, and it has \d+"):
+        is_safe(last_field(changed(raw, section(raw, 5) + at, new)))
+
+
 @pytest.mark.parametrize(
     ("name", "at", "new"),
     [

@@ -161,6 +161,9 @@ def check_packing_2(packing: bytes, /) -> None:
 
 # WMO FM 92 GRIB2, code table 5.0
 _SIMPLE, _CCSDS, _JPEG_2000, _PNG = 0, 42, (40, 40000), (41, 40010)
+_LOGARITHMIC, _IEEE, _SPECTRAL = 61, 4, 50  # as simple packing; as floats; as simple packing, but for the first value
+_IEEE_BITS = {1: 32, 2: 64, 3: 128}
+"""Bits of a float by the precision in section 5, template 5.4 (WMO FM 92 GRIB2, code table 5.7)."""
 _COMPLEX_SECTION_BYTES = {2: 47, 3: 49}
 """Complex packing without and with differences, and the bytes that section 5 has then."""
 _SIZ = Struct(">4s4x4I16xHBBB")
@@ -196,10 +199,20 @@ def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) 
         Section 6.
     data
         Section 7 after its first five bytes.
+
+    Raises
+    ------
+    CodecError
+        The section of data ends before the values: eccodes would decode the memory after it.
     """
+    n_values, template = int.from_bytes(packing[5:9], "big"), int.from_bytes(packing[9:11], "big")
+    if template == _IEEE and len(packing) > 11:
+        _check_room(n_values * _IEEE_BITS.get(packing[11], 0), data)
     if len(packing) < 21:
         return False
-    n_values, template, n_bits = int.from_bytes(packing[5:9], "big"), int.from_bytes(packing[9:11], "big"), packing[19]
+    n_bits = packing[19]
+    if template in (_SIMPLE, _LOGARITHMIC, _SPECTRAL):
+        _check_room((n_values - (template == _SPECTRAL)) * n_bits, data)
     if bitmap[5] == _NO_BITMAP:
         is_counted = n_values == n_points
     else:
@@ -208,7 +221,7 @@ def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) 
     if not is_counted or n_bits > _MAX_BITS or max(scales) > _MAX_SCALE:
         return False
     if template == _SIMPLE:
-        return n_values * n_bits <= 8 * len(data)
+        return True
     if template == _CCSDS:
         return len(packing) >= 25
     if template in _JPEG_2000:
