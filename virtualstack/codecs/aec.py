@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["aec_block_bytes", "check_aec", "szip_settings"]
+__all__ = ["aec_block_bytes", "check_aec", "sample_bytes", "szip_settings"]
 
 _AEC_RESTRICTED = 16
 """The flag of libaec for a restricted set of code options."""
@@ -39,8 +39,16 @@ def aec_block_bytes(options: Mapping[str, Any], /) -> int:
     >>> aec_block_bytes({"bitspersample": 12, "blocksize": 16})
     32
     """
-    bits, block = options.get("bitspersample") or 8, options.get("blocksize") or 8
-    return int(block) * next(width for width in (1, 2, 4) if bits <= 8 * width)
+    return int(options.get("blocksize") or 8) * sample_bytes(options.get("bitspersample") or 8)
+
+
+def sample_bytes(bits: int, /) -> int:
+    """Return the bytes in which libaec stores a sample of up to 32 bits.
+
+    >>> [sample_bytes(bits) for bits in (8, 12, 24)]
+    [1, 2, 4]
+    """
+    return next(width for width in (1, 2, 4) if bits <= 8 * width)
 
 
 def szip_settings(options: Mapping[str, Any], /) -> dict[str, int]:

@@ -188,7 +188,7 @@ class RemoteSource:
         with self._lock:
             if len(self._first) < self.size:
                 connection, key = connect(self.location.url, self._backend, self._prefix)
-                data, found = connection.get_whole(self.location.url, key, MAX_WHOLE_BYTES)
+                data, found = _get_whole(connection, self.location.url, key)
                 check_version(self.location, found)
                 check_lengths([self.size], [data], url=self.location.url)
                 self._first = data
@@ -263,10 +263,24 @@ def open_source(url: str, backend: object | None, prefix: str, expected: Locatio
         if found.size is not None and len(first) != min(FIRST_BYTES, found.size):
             first = memoryview(b"")
     except (RangesIgnoredError, UnsatisfiableError):  # UnsatisfiableError: an empty object
-        first, found = connection.get_whole(url, key, MAX_WHOLE_BYTES)
+        first, found = _get_whole(connection, url, key)
         check_lengths([found.size or 0], [first], url=url)
     check_version(expected, found)
     return RemoteSource(found, backend, prefix, first=first, is_checked=True)
+
+
+def _get_whole(connection: Connection | WebConnection, url: str, key: str) -> tuple[memoryview, Location]:
+    """Read a whole object from a server without ranges; a larger one than `MAX_WHOLE_BYTES` is a `StorageError`."""
+
+    def check(size: int) -> None:
+        if size > MAX_WHOLE_BYTES:
+            raise StorageError(
+                f"'{url}': its server ignores byte ranges and it has {size} bytes, more than the {MAX_WHOLE_BYTES} "
+                "that are fetched whole. Download it, or use a server that answers ranges",
+                url=url,
+            )
+
+    return connection.get_object(url, key, check)
 
 
 class RemoteTarget:

@@ -15,7 +15,7 @@ from virtualstack.location import Location
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import Storage, check_version
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
-from virtualstack.vstack.format.history import OpenStore
+from virtualstack.vstack.format.history import OpenStore, read_group
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -206,7 +206,8 @@ def verify(store: OpenStore, snapshot: Snapshot, /, *, sample: int | float, seed
     is_number = isinstance(sample, int | float) and not isinstance(sample, bool)
     if not (is_number and sample >= 0) or (isinstance(sample, float) and sample > 1):
         raise ValueError(f"sample={sample!r} is neither a number of chunks nor a fraction of them up to 1.0")
-    archive, group = store.archive(snapshot), store.group(snapshot)
+    archive = store.archive(snapshot)
+    group = read_group(snapshot, archive, bundles=store.bundles)
     storage, own = store.objects.storage.only(store.permission), store.objects.url + SEGMENTS
     stale = stale_sources(shown_in(group, archive), storage)
     bad = {problem.recorded for problem in stale.problems}

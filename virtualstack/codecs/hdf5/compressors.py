@@ -14,7 +14,7 @@ import numpy as np
 from numcodecs.lz4 import decompress
 from numpy.typing import NDArray
 
-from virtualstack.codecs.aec import szip_settings
+from virtualstack.codecs.aec import sample_bytes, szip_settings
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes
 from virtualstack.errors import MissingDependencyError
 
@@ -110,7 +110,7 @@ def _unpacked_lines(source: BytesLike, settings: Mapping[str, int], size: int) -
     mask, block, bits, pixels = settings.values()
     n_planes = bits // 8 if bits in (32, 64) else 1
     bits = 8 if n_planes > 1 else bits
-    width = next(width for width in (1, 2, 4) if bits <= 8 * width)
+    width = sample_bytes(bits)
     if size % (n_planes * width):
         raise CodecError(f"the szip chunk has {size} bytes, which are not whole values of {n_planes * width} bytes")
     padded = -(-pixels // block) * block

@@ -96,19 +96,6 @@ class WebConnection:
 
         return self._ask(url, ask)
 
-    def get_whole(self, url: str, key: str, limit: int) -> tuple[memoryview, Location]:
-        """Read a whole object from a server without ranges; more than ``limit`` bytes are a `StorageError`."""
-
-        def check(size: int) -> None:
-            if size > limit:
-                raise StorageError(
-                    f"'{url}': its server ignores byte ranges and it has {size} bytes, more than the {limit} "
-                    "that are fetched whole. Download it, or use a server that answers ranges",
-                    url=url,
-                )
-
-        return self.get_object(url, key, check)
-
     def get_object(self, url: str, key: str, check: Callable[[int], None]) -> tuple[memoryview, Location]:
         """Read a whole object; its size is checked before its bytes are read."""
 
