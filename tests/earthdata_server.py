@@ -32,6 +32,8 @@ class Earthdata:
         If true, the archive takes tokens; else it sends clients with one to the login server too.
     page
         If true, the login server answers with a page of status 200 to clients without a login, else with 401.
+    host
+        Address of loopback of all servers. If it is another one, the login server has no name.
 
     Attributes
     ----------
@@ -43,7 +45,8 @@ class Earthdata:
         How long keys of buckets are valid.
     """
 
-    def __init__(self, files, *, users=None, tokens=None, knows_tokens=True, page=False) -> None:
+    def __init__(self, files, *, users=None, tokens=None, knows_tokens=True, page=False, host="127.0.0.1") -> None:
+        self.host = host
         self.files = files
         self.users = users or {"ann": "pw-ann", "bob": "pw-bob"}
         self.tokens = tokens or {"tok-ann": "ann", "tok-bob": "bob"}
@@ -57,13 +60,14 @@ class Earthdata:
 
     def __enter__(self) -> Self:
         kinds = {"login": _Login, "archive": _Archive, "data": _Data}
-        self.servers = {name: ThreadingHTTPServer(("127.0.0.1", 0), kind) for name, kind in kinds.items()}
+        self.servers = {name: ThreadingHTTPServer((self.host, 0), kind) for name, kind in kinds.items()}
         for name, server in self.servers.items():
             server.owner, server.name, server.daemon_threads = self, name, True
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        self.login_host = f"localhost:{self.servers['login'].server_port}"
-        self.root = f"http://127.0.0.1:{self.servers['archive'].server_port}/"
-        self.data = f"http://127.0.0.1:{self.servers['data'].server_port}/"
+        name = "localhost" if self.host == "127.0.0.1" else self.host
+        self.login_host = f"{name}:{self.servers['login'].server_port}"
+        self.root = f"http://{self.host}:{self.servers['archive'].server_port}/"
+        self.data = f"http://{self.host}:{self.servers['data'].server_port}/"
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -30,7 +30,7 @@ Mode = Literal[
     "redirect",  # 302 from every path to the same one under /moved/
     "hang",  # reads the request and never answers
     "other_region",  # 301 without Location, until the signature names the region eu-north-1, which HEAD / tells
-    "refuse_signed",  # 403 to requests with an Authorization header
+    "refuse_signed",  # 403 to requests with an Authorization header, or with a signature in the query (SAS)
     "refuse_anonymous",  # 403 to requests without
     "trickle",  # sends bodies a byte at a time, with a pause of 50 ms
     "status",  # `status`, for the first `times` requests (None: for all)
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
         if owner.mode == "redirect" and not path.startswith("moved/"):
             self._answer(302, b"", Location=owner.url("moved/" + self.path.lstrip("/")))
             return
-        signed = "Authorization" in self.headers
+        signed = "Authorization" in self.headers or "sig=" in self.path
         if (owner.mode == "refuse_signed" and signed) or (owner.mode == "refuse_anonymous" and not signed):
             code = b"InvalidAccessKeyId" if signed else b"AccessDenied"
             self._answer(403, b"<Error><Code>%b</Code></Error>" % code)

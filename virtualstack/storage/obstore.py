@@ -316,6 +316,10 @@ class Connection:
             return aws.endpoint(self._options, os.environ)
         if self._service == "gs" and "base_url" not in self._options and (host := os.environ.get(_EMULATOR)):
             return host if "://" in host else f"http://{host}"
+        if (
+            self._service == "az" and "endpoint" not in self._options
+        ):  # obstore would refuse one that begins with http://
+            return os.environ.get("AZURE_STORAGE_ENDPOINT") or os.environ.get("AZURE_ENDPOINT")
         return None
 
     def _store(self, identity: Identity, url: str) -> ObjectStore:

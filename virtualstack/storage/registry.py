@@ -391,7 +391,8 @@ class Storage:
         if is_chosen or is_named(url, self.named) or not url.startswith(_REMOTE):
             return prefix, backend
         if url.startswith(_WEB):
-            return split_url(url)[0], PublicWeb(self.named or ())
+            is_login = isinstance(backend, Mapping) and _is_archive_of(backend, url)
+            return (prefix, backend) if is_login else (split_url(url)[0], PublicWeb(self.named or ()))
         return prefix, unnamed(cast(Mapping[str, object] | None, backend))
 
     def __repr__(self) -> str:
@@ -459,6 +460,13 @@ def _serves(prefix: str, backend: object, url: str) -> bool:
     if prefix:
         return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
     return url.startswith("file://") == is_local_backend(backend)  # otherwise s3://x/etc/passwd would be a local file
+
+
+def _is_archive_of(options: Mapping[str, object], url: str) -> bool:
+    """Return whether options for all URLs are ``storage="earthdata"``, and the URL is at an archive of NASA."""
+    if not options.get("earthdata"):
+        return False
+    return bool(importlib.import_module("virtualstack.storage.identities.earthdata").is_archive(url))
 
 
 def _is_default(backend: object | None) -> bool:

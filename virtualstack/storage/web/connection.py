@@ -22,6 +22,7 @@ from urllib3.exceptions import HTTPError
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.hosts import is_host, why_not_public
+from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
 from virtualstack.storage.named import advice
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
@@ -75,6 +76,7 @@ class WebConnection:
         self.root = root
         self._allowed = allowed
         self._proxies = proxies
+        self._may_need_login = is_archive(root)
         self._patience = Patience(root)
         self._busy = Busy(self._patience, headers=None)
 
@@ -175,6 +177,9 @@ class WebConnection:
                     if answer.status in _REDIRECTS and "Location" in answer.headers:
                         hop = self._redirect(hop, answer, url)
                     elif answer.status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
+                        if self._may_need_login and answer.headers.get("Content-Type", "").startswith("text/html"):
+                            page = "the server sent a page for people, as that of a login"
+                            raise _FailedError(page, HTTPStatus.UNAUTHORIZED)
                         yield answer
                         return
                     else:
