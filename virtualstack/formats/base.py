@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from virtualstack.errors import ReaderError
-from virtualstack.location import outermost
+from virtualstack.location import is_remote, outermost
 from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.manifests.cells import blocks
 from virtualstack.manifests.manifest import Manifest
@@ -26,6 +26,7 @@ __all__ = [
     "check_references",
     "check_unsupported",
     "grant_references",
+    "is_alone",
     "permitted",
     "read_permitted",
 ]
@@ -279,6 +280,14 @@ def access_of_source(reader: Reader | None, url: str, storage: Storage, options:
     """
     places = (*options.allow, *getattr(reader, "places", ()))
     return permitted(storage, outermost(url), places).access(url)
+
+
+def is_alone(group: ManifestGroup, url: str, /) -> bool:
+    """Return whether a group is of a local source that refers to no other, so that it needs no permission."""
+    if is_remote(url):
+        return False
+    manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())
+    return all(isinstance(m, ChunkManifest) and all(x.url == url for x in m.locations) for m in manifests)
 
 
 def check_references(group: ManifestGroup, storage: Storage, /) -> None:

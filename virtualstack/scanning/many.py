@@ -17,7 +17,7 @@ import xarray as xr
 
 from virtualstack.dataset.opening import OnError, Opening, account_for, are_parts_of_one, open_groups
 from virtualstack.errors import StorageError, VirtualStackError
-from virtualstack.formats.base import Reader, ReadOptions, Unsupported, access_of_source
+from virtualstack.formats.base import Reader, ReadOptions, Unsupported, access_of_source, is_alone
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
 from virtualstack.manifests import ManifestGroup
@@ -354,9 +354,13 @@ def scan(
     found = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, ManifestGroup)}
     failed = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
     root_of = [split_url(outermost(url))[0] for url in listed]
-    roots = {root_of[i]: listed[i] for i in found}
-    accesses = {root: access_of_source(reader, url, store, options) for root, url in roots.items()}
-    found = {i: group.with_access(accesses[root_of[i]]) for i, group in found.items()}
+    alone = {i: is_alone(group, listed[i]) for i, group in found.items()}
+    kinds = {(root_of[i], alone[i]): listed[i] for i in found}
+    accesses = {
+        kind: store.access(url) if kind[1] else access_of_source(reader, url, store, options)
+        for kind, url in kinds.items()
+    }
+    found = {i: group.with_access(accesses[root_of[i], alone[i]]) for i, group in found.items()}
     return ScanResult(
         tuple(found.values()),
         (*bad, *((listed[i], error) for i, error in failed.items())),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from virtualstack.errors import ForbiddenLocationError
-from virtualstack.location import BYTES, absolute_url, are_plain, flaw, split_url
+from virtualstack.location import BYTES, absolute_url, are_plain, flaw, is_remote, split_url
 from virtualstack.storage.hosts import MAX_HOSTS, is_host, resolve, why_not_public
 from virtualstack.storage.named import place
 from virtualstack.storage.places import granted
@@ -163,12 +163,11 @@ command: virtualstack allow http://10.0.0.1/
             return cls(url, tuple(x for x in places if x != _LISTED), is_listed=True)
         found = granted()
         allowed = tuple(dict.fromkeys((*places, *map(_canonical, found.explicit))))
-        if not _is_near(url):
+        if is_remote(url):
             return cls(url, allowed)
-        roots, working = found.roots, _folder(absolute_url("."))
-        if url.startswith(BYTES) and working != _FILE + "/":  # the whole disk is nobody's own folder
-            roots = (*roots, working)
-        return cls(url, allowed, found.folders, roots)
+        working = _folder(absolute_url(".")) if url.startswith(BYTES) else _FILE + "/"
+        own = () if working == _FILE + "/" else (working,)  # the whole disk is nobody's own folder
+        return cls(url, allowed, found.folders, (*found.roots, *own))
 
     @classmethod
     def of_document(cls, url: str, allow: Allow = None, /) -> Self:
@@ -196,7 +195,7 @@ command: virtualstack allow http://10.0.0.1/
     def named(self) -> tuple[str, ...]:
         """Places to which credentials of this account are sent: that of the references, and granted ones."""
         places = (place(self.store), *self.allowed, *self.roots)
-        return tuple(sorted({_folder(x) for x in places if not _is_near(x)}))
+        return tuple(sorted({_folder(x) for x in places if is_remote(x)}))
 
     def check(self, urls: Sequence[str], /) -> None:
         """Raise an error for the first URL that is not allowed.
@@ -210,7 +209,7 @@ command: virtualstack allow http://10.0.0.1/
             A URL is not allowed. The message names the store, the URL, the reason and the value to pass as ``allow=``.
         """
         own = self.store.removesuffix("/")
-        if self.is_document and not _is_near(self.store) and not self.is_listed:
+        if self.is_document and is_remote(self.store) and not self.is_listed:
             root = split_url(self.store)[0]
             urls = [url for url in urls if not _canonical(url).startswith(root)]
         else:
@@ -448,10 +447,6 @@ def _is_in(url: str, prefix: str) -> bool:
 
 def _is_local(url: str) -> bool:
     return url.startswith(_FILE)
-
-
-def _is_near(url: str) -> bool:
-    return url.startswith((_FILE, "memory://", BYTES))
 
 
 def _real(url: str) -> str:

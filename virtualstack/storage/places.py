@@ -109,7 +109,8 @@ def granted() -> Granted:
         The configuration file or the environment variable cannot be read.
     """
     named = (*_of_environment(), *map(place_from_user, standing_places()))
-    return _merged(named, _recorded(), _PROCESS.written.get(record_path(), frozenset()))
+    path = record_path()
+    return _merged(named, _recorded(path), _PROCESS.written.get(path, frozenset()))
 
 
 @lru_cache(maxsize=4)
@@ -135,7 +136,7 @@ def listed() -> list[Grant]:
     return [
         *(Grant(place, "", ALLOW_VARIABLE) for place in _of_environment()),
         *(Grant(place_from_user(place), "", str(config_path())) for place in standing_places()),
-        *(Grant(place, date, words[how]) for date, how, place in _recorded()),
+        *(Grant(place, date, words[how]) for date, how, place in _recorded(record_path())),
     ]
 
 
@@ -232,7 +233,7 @@ def remove(places: Collection[str], /) -> list[str]:
         The record cannot be written.
     """
     path = record_path()
-    gone = [place for place in places if any(place == x for *_, x in _recorded())]
+    gone = [place for place in places if any(place == x for *_, x in _recorded(path))]
     if path is None or not gone:
         return []
     try:
@@ -255,7 +256,7 @@ def _append(how: str, places: Collection[str]) -> bool:
     path = record_path()
     if path is None:
         return False
-    have = {(x, place) for _, x, place in _recorded()}
+    have = {(x, place) for _, x, place in _recorded(path)}
     if all((how, place) in have for place in places):
         return True
     try:
@@ -298,9 +299,8 @@ def _read_all(descriptor: int) -> str:
     return b"".join(parts).decode("utf-8", "replace")
 
 
-def _recorded() -> tuple[tuple[str, str, str], ...]:
+def _recorded(path: Path | None) -> tuple[tuple[str, str, str], ...]:
     """Return the lines of the record: date, how and place; none if it is absent, or if others may write to it."""
-    path = record_path()
     try:
         status = None if path is None else os.stat(path)  # noqa: PTH116 - as fast as it can be
     except (OSError, ValueError):
