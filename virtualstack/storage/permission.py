@@ -141,7 +141,7 @@ command: virtualstack allow http://10.0.0.1/
             raise ValueError(f"not what Permission.from_allow gives: {self.store!r}, {self.allowed!r}")
 
     @classmethod
-    def from_allow(cls, store: str | os.PathLike[str], allow: Allow = None, /) -> Self:
+    def from_allow(cls, store: str | os.PathLike[str], allow: Allow = None, /, *, is_document: bool = False) -> Self:
         """Make a permission from the arguments of a user, and from the places that are granted now.
 
         Parameters
@@ -151,6 +151,8 @@ command: virtualstack allow http://10.0.0.1/
         allow
             URLs or paths that may also be read: files, and folders with everything below them. ``"https://"`` allows
             every web server, also private ones. With `Listed`, nothing else may be read.
+        is_document
+            If true, the store is a file that refers to other files; see `of_document`.
 
         Raises
         ------
@@ -160,14 +162,14 @@ command: virtualstack allow http://10.0.0.1/
         url = _folder(_canonical(absolute_url(store)))
         places = read_allowed_urls(allow)
         if _LISTED in places:
-            return cls(url, tuple(x for x in places if x != _LISTED), is_listed=True)
+            return cls(url, tuple(x for x in places if x != _LISTED), is_document=is_document, is_listed=True)
         found = granted()
         allowed = tuple(dict.fromkeys((*places, *map(_canonical, found.explicit))))
         if is_remote(url):
-            return cls(url, allowed)
+            return cls(url, allowed, is_document=is_document)
         working = _folder(absolute_url(".")) if url.startswith(BYTES) else _FILE + "/"
         own = () if working == _FILE + "/" else (working,)  # the whole disk is nobody's own folder
-        return cls(url, allowed, found.folders, (*found.roots, *own))
+        return cls(url, allowed, found.folders, (*found.roots, *own), is_document)
 
     @classmethod
     def of_document(cls, url: str, allow: Allow = None, /) -> Self:
@@ -183,7 +185,7 @@ command: virtualstack allow http://10.0.0.1/
         allow
             URLs or paths that may also be read; see `from_allow`.
         """
-        return replace(cls.from_allow(url, allow), is_document=True)
+        return cls.from_allow(url, allow, is_document=True)
 
     def for_prefixes(self, prefixes: Sequence[str], /) -> Self:
         """Return a permission for URLs with these beginnings only, which is small when it is pickled."""
