@@ -27,6 +27,8 @@ Every error pickles with its attributes, so it crosses process borders whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 from virtualstack.printable import printable
@@ -316,3 +318,14 @@ class WriterError(VirtualStackError, ValueError):
 
 class ConflictError(WriterError):
     """Another writer has meanwhile changed the same variables or chunks of a store."""
+
+
+@contextmanager
+def naming_group(path: str, /) -> Iterator[None]:
+    """Add a note with the path of a group to errors, which name only variables of the group; the root has no note."""
+    try:
+        yield
+    except Exception as error:
+        if path.strip("/"):
+            error.add_note(f"This is in the group '/{path.strip('/')}'")
+        raise

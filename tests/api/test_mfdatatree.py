@@ -74,7 +74,7 @@ def test_groups_that_pack_differently_are_unpacked(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", start=2 * i, scale=0.5 / (i + 1)) for i in range(2)]
     with pytest.raises(CombineError, match="scale_factor") as caught:
         vs.open_virtual_mfdatatree(paths)
-    assert caught.value.__notes__ == ["in the group '/fine'"]
+    assert caught.value.__notes__ == ["This is in the group '/fine'"]
     check(vs.open_virtual_mfdatatree(paths, unpack="differing"), paths)
     check(vs.open_virtual_mfdatatree(paths, unpack=True), paths)
 
@@ -96,7 +96,7 @@ def test_a_group_without_the_dimension_must_be_the_same(tmp_path):
     for options in ({}, {"combine": "nested", "concat_dim": "time"}):
         with pytest.raises(CombineError, match=r"'width' .* differs between .* 1 of 3 values differ") as caught:
             vs.open_virtual_mfdatatree(paths, **options)
-        assert caught.value.__notes__ == ["in the group '/about'"]
+        assert caught.value.__notes__ == ["This is in the group '/about'"]
 
 
 def test_preprocess_sees_each_tree(tmp_path):

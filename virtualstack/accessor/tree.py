@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
@@ -12,6 +11,7 @@ import xarray as xr
 from virtualstack.accessor.dataset import VirtualAccessor, require_dask
 from virtualstack.accessor.facts import AccessorFacts, checked_letters, tree_to_group, without_refusals
 from virtualstack.accessor.targets import Targets
+from virtualstack.errors import naming_group
 from virtualstack.printable import counted, first_names
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         wanted = dict.fromkeys([names] if isinstance(names, str) else names)
         groups = self._groups()
         for path, its in self._by_group(wanted).items():
-            with _in_group(path):
+            with naming_group(path):
                 groups[path] = VirtualAccessor(groups[path]).load(its, storage=storage)
         return self._changed(groups)
 
@@ -265,7 +265,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         """
         groups = self._groups()
         for path, its in self._by_group(encodings).items():
-            with _in_group(path):
+            with naming_group(path):
                 groups[path] = VirtualAccessor(groups[path]).set_encoding(its)
         return self._changed(groups)
 
@@ -327,7 +327,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         for path, node in nodes.items():
             its = {dim: x for dim, x in labels.items() if dim in node.dims}
             if its:
-                with _in_group(path):
+                with naming_group(path):
                     changed = VirtualAccessor(node).reindex(
                         its, fill_value=fills.get(path), method=method, tolerance=tolerance
                     )
@@ -397,7 +397,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         """
         groups = self._groups()
         ((path, (leaf,)),) = self._by_group({name: None}).items()
-        with _in_group(path):
+        with naming_group(path):
             groups[path] = VirtualAccessor(groups[path]).write(leaf, region, values, to=to, raw=raw, storage=storage)
         return self._changed(groups)
 
@@ -450,17 +450,6 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
 
     def __repr__(self) -> str:
         return f"<virtual: tree of {counted(sum(1 for _ in self._tree.subtree), 'group')}>"
-
-
-@contextmanager
-def _in_group(path: str) -> Iterator[None]:
-    """Add a note with the path of a group to errors, which name only variables of the group."""
-    try:
-        yield
-    except Exception as error:
-        if path:
-            error.add_note(f"This is in the group '/{path}' of the tree")
-        raise
 
 
 def _path(key: str) -> str:

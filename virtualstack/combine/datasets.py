@@ -15,7 +15,7 @@ from virtualstack.combine.conflicts import Join, Rules, unpack_differing
 from virtualstack.combine.new_dim import Labelling, check_labellings, make_labels, with_new_dim, with_new_dims
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, naming_group
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = [
@@ -263,14 +263,11 @@ def combine_trees(
         if how.unpack_where_differing:
             parts = unpack_differing(parts, decode_times=how.decode_times)
         own = {str(name) for tree in flat for name in _node(tree, path).to_dataset(inherit=False).variables}
-        try:
+        with naming_group(path):
             if ordered and path not in ordered:
                 part = merge_parts(parts, rules, store)
             else:
                 part = combine_parts(nest_like(trees, parts), parts, _find_joined_dims(path, nodes, dims), rules, store)
-        except CombineError as error:
-            error.add_note(f"in the group '{path}'")
-            raise
         combined[path] = _without_inherited(part, own | {*how.new_dim, *filter(None, dims or ())}).dataset()
     return xr.DataTree.from_dict(combined)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import Absent
 from virtualstack.dataset import get_refusals, make_index, to_group, virtual_array, with_refusals
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, naming_group
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, Refusal
 
 __all__ = [
@@ -195,7 +194,7 @@ def each_node(
             )
     made = {}
     for path, node in nodes.items():
-        with _naming(path):
+        with naming_group(path):
             made[path] = change(path, node, [its[path] for its in others])
     return _tree(made, stored, "")
 
@@ -203,16 +202,6 @@ def each_node(
 def _tree(made: dict[str, ManifestGroup], like: ManifestGroup, path: str) -> ManifestGroup:
     below = {name: _tree(made, child, f"{path}/{name}") for name, child in like.groups.items()}
     return replace(made[path], groups=below)
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    try:
-        yield
-    except CombineError as error:
-        if path:
-            error.add_note(f"in the group '{path}'")
-        raise
 
 
 def group_from(part: Part, stored: ManifestGroup, unchanged: Collection[str], /) -> ManifestGroup:

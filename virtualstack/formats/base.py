@@ -17,6 +17,7 @@ from virtualstack.storage.named import named_urls
 from virtualstack.storage.places import grant_sources
 
 __all__ = [
+    "NETCDF_FILLS",
     "PARTS",
     "Assembler",
     "ReadOptions",
@@ -35,6 +36,20 @@ type Unsupported = Literal["inline", "raise", "skip"]
 
 PARTS = "virtualstack:parts"
 """Attribute of a group that is one of several parts; its value is the name of the reader that assembles them."""
+
+NETCDF_FILLS: dict[str, float] = {
+    "i1": -127,
+    "u1": 255,
+    "i2": -32767,
+    "u2": 65535,
+    "i4": -2147483647,
+    "u4": 4294967295,
+    "i8": -9223372036854775806,
+    "u8": 18446744073709551614,
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+}
+"""Values of numbers that were never written, by dtype: those of netCDF (netcdf.h) and of HDF4 (mfhdf.h)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

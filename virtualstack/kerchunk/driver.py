@@ -25,7 +25,7 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
     VirtualStackError,
 )
-from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.base import NETCDF_FILLS, ReadOptions
 from virtualstack.formats.hdf5.library import find_part_elsewhere
 from virtualstack.formats.tiff.arrays import nodata_value
 from virtualstack.formats.tiff.image import Images
@@ -121,18 +121,6 @@ _IS_PLAIN = "virtualstack_is_plain"
 """Attribute that the driver sets for `corrected_hdf4` if values are not compressed."""
 _AXES = "xyzabcdefghijklmnopqrstuvw"
 
-_FILLS: dict[str, float] = {
-    "i1": -127,
-    "u1": 255,
-    "i2": -32767,
-    "u2": 65535,
-    "i4": -2147483647,
-    "u4": 4294967295,
-    "f4": 9.969209968386869e36,
-    "f8": 9.969209968386869e36,
-}
-"""Value that the HDF4 library reads for unwritten elements, by type; from mfhdf.h of HDF4."""
-
 _NUMBER_TYPE = 106
 _BIG_ENDIAN = 1
 _MAX_DESCRIPTOR_BLOCKS = 1 << 16
@@ -219,7 +207,7 @@ def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, A
         if 0 not in array["shape"] and not any(
             x.startswith(begin) and x not in (key, at) for x in refs
         ):  # no values were written
-            array["fill_value"] = attributes.get("_FillValue", _FILLS.get(array["dtype"][-2:]))
+            array["fill_value"] = attributes.get("_FillValue", NETCDF_FILLS.get(array["dtype"][-2:]))
         attributes["_ARRAY_DIMENSIONS"] = [f"{name}_{_AXES[axis]}" for axis in range(len(array["shape"]))]
         refs[key], refs[at] = orjson.dumps(array).decode(), orjson.dumps(attributes).decode()
     return references

@@ -11,7 +11,7 @@ import numpy as np
 from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, blocks, check_work
 from virtualstack.manifests.chunk_manifest import ABSENT, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
-from virtualstack.manifests.manifest import Manifest
+from virtualstack.manifests.manifest import DerivedManifest, Manifest
 
 __all__ = ["CountedManifest", "counted", "in_order"]
 
@@ -19,7 +19,7 @@ _BLOCK_CELLS = 1 << 19  # cells that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
-class CountedManifest:
+class CountedManifest(DerivedManifest):
     """A manifest whose entries were all counted once by :func:`counted`.
 
     Parameters
@@ -44,16 +44,6 @@ class CountedManifest:
     n_absent: int
     n_other_fill: int
     is_cut: bool
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the chunk grid, in cells."""
-        return self.base.shape
-
-    @property
-    def url(self) -> str | None:
-        """URL of the base."""
-        return self.base.url
 
     def read(self, box: CellBox, /) -> ChunkManifest:
         """Return the entries of a box."""

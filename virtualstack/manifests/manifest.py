@@ -14,7 +14,7 @@ from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, 
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
-__all__ = ["Manifest", "Overlay", "Tables", "UnreadManifest", "hollow"]
+__all__ = ["DerivedManifest", "Manifest", "Overlay", "Tables", "UnreadManifest", "hollow"]
 
 _MAX_AXES = 32  # the most arrays that numpy broadcasts
 
@@ -133,6 +133,23 @@ class UnreadManifest:
             return hollow(self.tables, shape)
         check_count(math.prod(shape), self.url)
         return self.read_entries(cells, shape)
+
+
+class DerivedManifest:
+    """Base class of manifests that are made from another one, ``base``."""
+
+    __slots__ = ()
+    base: Manifest
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the chunk grid, in cells."""
+        return self.base.shape
+
+    @property
+    def url(self) -> str | None:
+        """URL of the base."""
+        return self.base.url
 
 
 def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:

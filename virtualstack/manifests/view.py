@@ -16,13 +16,13 @@ from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import MAX_CUT_CELLS, begin_at, stepped
 from virtualstack.manifests.joining import JoinedManifest
-from virtualstack.manifests.manifest import Manifest, UnreadManifest
+from virtualstack.manifests.manifest import DerivedManifest, Manifest, UnreadManifest
 
 __all__ = ["ManifestView", "SteppedManifest"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManifestView(UnreadManifest):
+class ManifestView(DerivedManifest, UnreadManifest):
     """A box of a manifest. Its axes are axes of the base, in any order, and new axes.
 
     Parameters
@@ -62,11 +62,6 @@ class ManifestView(UnreadManifest):
     def shape(self) -> tuple[int, ...]:
         """Shape of the grid, in cells."""
         return tuple(1 if axis is None else self.counts[axis] for axis in self.axes)
-
-    @property
-    def url(self) -> str | None:
-        """URL of the base."""
-        return self.base.url
 
     @property
     def tables(self) -> ChunkManifest:
@@ -152,7 +147,7 @@ class ManifestView(UnreadManifest):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SteppedManifest(UnreadManifest):
+class SteppedManifest(DerivedManifest, UnreadManifest):
     """Selected cells along an axis of a manifest; each begins at a chosen element and advances by one step.
 
     Parameters
@@ -202,11 +197,6 @@ class SteppedManifest(UnreadManifest):
         """Shape of the grid, in cells."""
         shape = self.base.shape
         return (*shape[: self.axis], self.cells.size, *shape[self.axis + 1 :])
-
-    @property
-    def url(self) -> str | None:
-        """URL of the base."""
-        return self.base.url
 
     @property
     def tables(self) -> ChunkManifest:

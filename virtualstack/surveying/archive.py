@@ -204,12 +204,10 @@ class _Series:
     eras: Periods
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Comparison:
-    dim: str | None
-    groups: list[ManifestGroup]
-    lines: list[CoordinateLine | None]
-    storage: Storage
+class _Comparison(FileSequence):
+    """A sequence of files whose properties are compared."""
+
+    __slots__ = ()
 
     def survey(self, failures: pd.DataFrame) -> Survey:
         facts = collect_facts(self.groups, self.dim)
@@ -219,10 +217,9 @@ class _Comparison:
             for name, members in _split(self.groups, self.dim).items()
             for files in [np.array(self._ordered(members), np.intp)]
         ]
-        along = FileSequence(self.dim, self.groups, self.lines, self.storage)
         members = {one.name: one.files.tolist() for one in series}
-        gaps, irregular = along.gaps(members)
-        duplicates, interleaved, has_all_pairs = along.duplicates(members)
+        gaps, irregular = self.gaps(members)
+        duplicates, interleaved, has_all_pairs = self.duplicates(members)
         return Survey(
             dim=self.dim,
             table=self._table(series),

@@ -12,6 +12,7 @@ import numpy as np
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.errors import ChunkDecodeError
+from virtualstack.formats.base import NETCDF_FILLS
 from virtualstack.formats.hdf5.datatypes import ElementType, decode_element, packed
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.references import FileContext, references
@@ -122,21 +123,6 @@ def inline_own_text(
     return inline_strings(found, shape, fill, limit)
 
 
-# netCDF-C, netcdf.h: NC_FILL_BYTE and so on; for characters it is 0, as in HDF5
-_DEFAULT_FILLS = {
-    "i1": -127,
-    "u1": 255,
-    "i2": -32767,
-    "u2": 65535,
-    "i4": -2147483647,
-    "u4": 4294967295,
-    "i8": -9223372036854775806,
-    "u8": 18446744073709551614,
-    "f4": 9.969209968386869e36,
-    "f8": 9.969209968386869e36,
-}
-
-
 def extend_records(
     array: ManifestArray, variable: HDF5Variable, lengths: Mapping[str, int], library: Library, /
 ) -> ManifestArray:
@@ -184,7 +170,7 @@ def _missing_records(array: ManifestArray, variable: HDF5Variable, library: Libr
         return fill
     given = declared_fill(variable, array.dtype, library)
     if given is None:  # netCDF-C, get_fill_info and nc4_get_fill_value: HDF5's own default does not count
-        default = _DEFAULT_FILLS.get(array.dtype.str[1:])
+        default = NETCDF_FILLS.get(array.dtype.str[1:])
         return fill if default is None else Fill.from_value(default, array.dtype)
     return given
 

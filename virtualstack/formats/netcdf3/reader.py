@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.base import NETCDF_FILLS, ReadOptions
 from virtualstack.formats.netcdf3.chunks import DataLayout, Extent, check_inside, chunk_shape, lay_out, references
 from virtualstack.formats.netcdf3.header import read_header
 from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, value_changing
@@ -29,20 +29,6 @@ _MAX_NDIM = 64
 """Maximum number of axes of a variable, which is the limit of numpy."""
 
 _AUTO_CHUNK_BYTES = 16 << 20
-
-# CDF, "Note on fill values": values for numbers by dtype; the value for characters is 0
-_DEFAULT_FILLS = {
-    "i1": -127,
-    "i2": -32767,
-    "i4": -2147483647,
-    "i8": -9223372036854775806,
-    "u1": 255,
-    "u2": 65535,
-    "u4": 4294967295,
-    "u8": 18446744073709551614,
-    "f4": 9.969209968386869e36,
-    "f8": 9.969209968386869e36,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,5 +154,5 @@ def _fill(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Fill:
     own = np.asarray(attributes.get("_FillValue", ()))
     if own.size == 1 and own.dtype == dtype:
         return Fill.from_value(own.reshape(()), dtype)
-    default = _DEFAULT_FILLS.get(dtype.str[1:])
+    default = NETCDF_FILLS.get(dtype.str[1:])  # CDF, "Note on fill values"; characters have 0
     return Fill.zero(dtype) if default is None else Fill.from_value(default, dtype)

@@ -27,7 +27,7 @@ from virtualstack.manifests import (
 from virtualstack.manifests.paged import PageSource
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["ArrayMetadata", "check_itemsize", "one_page", "ordered_encoding", "read_counts"]
+__all__ = ["ArrayMetadata", "check_itemsize", "one_page", "ordered_encoding", "read_counts", "read_names"]
 
 _MAX_ITEMSIZE = 1 << 24
 _MAX_AXES = 32  # the limit of HDF5, and of numpy's broadcasting
@@ -171,6 +171,21 @@ def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) ->
         raise UnsupportedFeatureError(
             f"'{where}' has {len(value)} axes; at most {_MAX_AXES} are read", feature="number of axes"
         )
+    return tuple(value)
+
+
+def read_names(value: object, ndim: int, /, *, key: str, where: str) -> tuple[str | None, ...] | None:
+    """Return names of dimensions from metadata.
+
+    Raises
+    ------
+    MalformedFileError
+        The value is neither null nor a list with a name, or null, for each axis.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
+        raise MalformedFileError(f"'{where}' has {key} {value!r}; expected {ndim} names, or null")
     return tuple(value)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from virtualstack.errors import ManifestError, WriterError
 from virtualstack.manifests import INLINE, CellBox, ChunkManifest, Fill, Manifest, PlainArray
 from virtualstack.manifests.cells import CellNumbers
-from virtualstack.manifests.manifest import Tables
+from virtualstack.manifests.manifest import DerivedManifest, Tables
 from virtualstack.zarr.metadata.version2_codecs import ENCODE_ERRORS, encode_zarr2
 
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
@@ -152,19 +152,11 @@ def can_hold_fill(
 
 
 @dataclass(frozen=True, slots=True)
-class _InlinedHoles:
+class _InlinedHoles(DerivedManifest):
     """A manifest that is not in memory, with one INLINE chunk instead of its chunks without bytes."""
 
     base: Manifest
     chunk: bytes
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.base.shape
-
-    @property
-    def url(self) -> str | None:
-        return self.base.url
 
     @property
     def tables(self) -> Tables:

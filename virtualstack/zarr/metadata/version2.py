@@ -18,7 +18,7 @@ from virtualstack.manifests import (
     PlainArray,
     unnamed_coordinates,
 )
-from virtualstack.zarr.metadata.array import ArrayMetadata, ordered_encoding, read_counts
+from virtualstack.zarr.metadata.array import ArrayMetadata, ordered_encoding, read_counts, read_names
 from virtualstack.zarr.metadata.attributes import (
     json_attributes,
     keep_unwritable_attributes,
@@ -271,7 +271,9 @@ def parse_zarr2(
         chunks=chunks,
         encoding=ordered_encoding(dtype, chunks, codecs, reverse),
         fill=fill,
-        dimension_names=_dimension_names(zattrs.get(_DIMENSIONS, _nczarr_names(zarray, zattrs)), len(shape), where),
+        dimension_names=read_names(
+            zattrs.get(_DIMENSIONS, _nczarr_names(zarray, zattrs)), len(shape), key=_DIMENSIONS, where=where
+        ),
         attributes=attributes,
         separator=separator,
     )
@@ -290,11 +292,3 @@ def _nczarr_names(zarray: Mapping[str, Any], zattrs: Mapping[str, Any]) -> list[
                 if isinstance(references, list) and all(isinstance(x, str) for x in references):
                     return [x.rpartition("/")[2] for x in references]
     return None
-
-
-def _dimension_names(value: object, ndim: int, where: str) -> tuple[str | None, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
-        raise MalformedFileError(f"'{where}' has {_DIMENSIONS} {value!r}; expected {ndim} names")
-    return tuple(value)

@@ -18,7 +18,7 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.shards import SHARDS
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Fill
-from virtualstack.zarr.metadata.array import ArrayMetadata, check_itemsize, ordered_encoding, read_counts
+from virtualstack.zarr.metadata.array import ArrayMetadata, check_itemsize, ordered_encoding, read_counts, read_names
 from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.shards import Shards
 
@@ -91,7 +91,7 @@ def parse_zarr3(
         chunks=chunks,
         encoding=ordered_encoding(dtype, chunks, codecs, order),
         fill=fill,
-        dimension_names=_names(data.get("dimension_names"), len(shape), where),
+        dimension_names=read_names(data.get("dimension_names"), len(shape), key="dimension_names", where=where),
         attributes=with_dtypes(_attributes(_object(data.get("attributes"), where), native, where), data),
         key_prefix=prefix,
         separator=separator,
@@ -281,14 +281,6 @@ def _keys(data: Mapping[str, Any], where: str) -> tuple[str, str]:
     if name not in ("default", "v2") or separator not in (".", "/"):
         raise _unsupported(where, f"chunk key encoding '{name}' with separator {separator!r}")
     return (f"c{separator}" if name == "default" else ""), separator
-
-
-def _names(value: object, ndim: int, where: str) -> tuple[str | None, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(x, str | None) for x in value):
-        raise MalformedFileError(f"'{where}' has dimension_names {value!r}; expected {ndim} names, or null")
-    return tuple(value)
 
 
 def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str) -> dict[str, Any]:
