@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import virtualstack as vs
-from tests.corpus.test_xarray import groups_of, opened
+from tests.corpus.test_xarray import decoded_groups
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 FILES = sorted(str(path.relative_to(CORPUS)) for name in ("hdf5", "netcdf3") for path in (CORPUS / name).glob("*.nc*"))
@@ -21,10 +21,7 @@ def test_unpacked_variables_read_as_xarray_decodes_them(name):
     """Bit by bit, without anything loaded; what stays packed decodes when it is opened."""
     path = CORPUS / name
     n_compared = 0
-    for group in groups_of(path):
-        expected = opened(path, group)
-        if expected is None:
-            continue
+    for group, expected in decoded_groups(path):
         vds = vs.open_virtual_dataset(path, group=group, unpack=True, loadable_variables=[])
         report = vds.virtual.report().set_index("variable")["state"]
         found = vds.virtual.open().load()

@@ -26,7 +26,6 @@ def netcdf4_file(
     attributes, and options of ``createVariable``; the last two may be left out. Names have the path of their group.
     """
     with netCDF4.Dataset(path, "w", format=kind) as file:
-        file.setncatts(attributes)
         for place, size in sizes.items():
             group, _, name = place.rpartition("/")
             (file.createGroup(group) if group else file).createDimension(name, size)
@@ -38,6 +37,9 @@ def netcdf4_file(
             variable.setncatts(described)
             if values is not None:
                 variable[...] = values
+        for place, value in attributes.items():
+            group, _, name = place.rpartition("/")
+            (file[group] if group else file).setncattr(name, value)
     return path
 
 

@@ -14,6 +14,7 @@ import virtualstack as vs
 from tests.amount import examples
 from tests.data.watching import recorded_calls
 from tests.icechunk.repositories import WARNINGS, icechunk, months, netcdf, references, repository
+from tests.zarr.test_reader import random_sharding, write_boxes
 from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,
@@ -171,18 +172,13 @@ def test_chunks_beyond_the_end_of_an_array_are_left_out(tmp_path):
 def test_sharded_arrays(tmp_path, seed):
     """Chunks in shards are chunks; absent ones, absent shards, shards beyond the end and in manifests among them."""
     rng = np.random.default_rng(seed)
-    ndim = int(rng.integers(1, 4))
-    shape = tuple(rng.integers(1, 13, ndim).tolist())
-    chunks = tuple(rng.integers(1, 4, ndim).tolist())
+    shape, chunks, shards = random_sharding(rng)
     session = repository(tmp_path / "repo").writable_session("main")
-    shards = tuple(int(n * rng.integers(1, 4)) for n in chunks)
     array = zarr.create_array(
         session.store, name="v", shape=shape, chunks=chunks, shards=shards, dtype="i4", fill_value=3,
-        dimension_names=[f"d{i}" for i in range(ndim)],
+        dimension_names=[f"d{i}" for i in range(len(shape))],
     )  # fmt: skip
-    for _ in range(3):
-        box = tuple(slice(*sorted(rng.integers(0, n + 1, 2))) for n in shape)
-        array[box] = rng.integers(0, 100, array[box].shape)
+    write_boxes(array, rng)
     expected = array[...]
     session.commit("shards")
     vds = vs.open_virtual_dataset(tmp_path / "repo")

@@ -5,13 +5,13 @@ import sys
 from dataclasses import replace
 from unittest.mock import Mock
 
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 
 import virtualstack as vs
+from tests.data.netcdf4 import netcdf4_file
 from tests.data.stores import concatenated
 from tests.icechunk.repositories import WARNINGS, icechunk, kinds_of, may_refer_to, months, netcdf, repository
 from tests.kerchunk.test_writer_oracle import CASES
@@ -71,15 +71,13 @@ def test_loaded_variables_are_chunks_and_others_references(tmp_path, session):
 
 
 def tree_file(path):
-    with netCDF4.Dataset(path, "w") as file:
-        file.title = "a tree"
-        for name in ("a", "a/b"):
-            group = file.createGroup(name)
-            group.createDimension("x", 5)
-            group.createVariable("x", "i4", ("x",))[:] = np.arange(5)
-            group.createVariable("v", "f4", ("x",))[:] = np.arange(5) / 2
-            group.level = name
-    return path
+    variables = {
+        f"{group}/{name}": (dtype, "x", values)
+        for group in ("a", "a/b")
+        for name, dtype, values in (("x", "i4", np.arange(5)), ("v", "f4", np.arange(5) / 2))
+    }
+    attributes = {"title": "a tree", "a/level": "a", "a/b/level": "a/b"}
+    return netcdf4_file(path, {"a/x": 5, "a/b/x": 5}, variables, **attributes)
 
 
 def test_trees_become_groups(tmp_path, session):

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from tests.data.arrays import referenced
+from tests.data.netcdf4 import netcdf4_file
 from tests.kerchunk.netcdf_sources import virtual_group
 from tests.kerchunk.reading import ENGINE_WARNINGS, needs_engine
 from virtualstack.kerchunk.writer import write_kerchunk
@@ -134,14 +135,13 @@ def test_packing_by_float32_decodes_in_float64(tmp_path):
 def test_groups_open_by_path(tmp_path):
     """Groups below the root, one named as an attribute, open as groups of the references."""
     path = tmp_path / "groups.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.units = "units"
-        for name in ("units", "units/title"):
-            group = file.createGroup(name)
-            group.createDimension("x", 5)
-            group.createVariable("x", "i4", ("x",))[:] = np.arange(5)
-            group.createVariable("level", "f4", ())[...] = 2.5
-            group.title = name
+    variables = {
+        f"{group}/{name}": (dtype, dims, values)
+        for group in ("units", "units/title")
+        for name, dtype, dims, values in (("x", "i4", "x", np.arange(5)), ("level", "f4", "", 2.5))
+    }
+    attributes = {"units": "units", "units/title": "units", "units/title/title": "units/title"}
+    netcdf4_file(path, {"units/x": 5, "units/title/x": 5}, variables, **attributes)
     # fsspec looks for the protocol in groups too, where they come first in a set; so name it for parquet
     for target, protocol in ((tmp_path / "refs.json", {}), (tmp_path / "refs.parq", {"remote_protocol": "file"})):
         write_kerchunk(virtual_group(path), target)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.data.netcdf4 import netcdf4_file
 from tests.kerchunk.reading import ENGINE_WARNINGS, needs_engine
 from virtualstack.errors import WriterError
 from virtualstack.kerchunk.writer import write_kerchunk
@@ -36,27 +36,20 @@ SERIES = {
         (60, {"dtype": "i2", "attrs": {"scale_factor": 0.5, "add_offset": 8.0}}),
     ],
     "another missing value": [
-        (60, {"dtype": "i2", "fill_value": -1}),
-        (30, {"dtype": "i2", "fill_value": 3}),
-        (60, {"dtype": "i2", "fill_value": -1}),
+        (60, {"dtype": "i2", "attrs": {"_FillValue": -1}}),
+        (30, {"dtype": "i2", "attrs": {"_FillValue": 3}}),
+        (60, {"dtype": "i2", "attrs": {"_FillValue": -1}}),
     ],
 }
 
 
 def write(path, start, n, dtype="f8", attrs=None, **options):
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", None)
-        file.createDimension("x", 4)
-        time = file.createVariable("time", "f8", ("time",))
-        time.units = "days since 2000-01-01"
-        time[:] = np.arange(start, start + n)
-        v = file.createVariable("v", dtype, ("time", "x"), **{"chunksizes": (30, 4), **SHUFFLED, **options})
-        v.set_auto_maskandscale(False)
-        v.setncatts(attrs or {})
-        numbers = np.arange(4 * n).reshape(n, 4) % 50
-        if attrs:
-            numbers = numbers * 2
-        v[:] = numbers.astype(dtype)
+    numbers = np.arange(4 * n).reshape(n, 4) % 50 * (2 if "scale_factor" in (attrs or {}) else 1)
+    variables = {
+        "time": ("f8", "time", np.arange(start, start + n), {"units": "days since 2000-01-01"}),
+        "v": (dtype, "time x", numbers.astype(dtype), attrs or {}, {"chunksizes": (30, 4), **SHUFFLED, **options}),
+    }
+    netcdf4_file(path, {"time": None, "x": 4}, variables)
 
 
 @pytest.fixture(params=SERIES, ids=lambda name: name.replace(" ", "_"))

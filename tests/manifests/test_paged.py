@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.forks import forked, forking
+from tests.forks import forked, forking, waiting_reader
 from virtualstack.cache import ByteCache
 from virtualstack.errors import ChunkAlignmentError, ManifestError, StorageError
 from virtualstack.manifests import (
@@ -327,19 +327,13 @@ def test_a_child_forked_while_a_page_is_read_reads_it_itself():
 
     manifest = PagedManifest(source=Slow(array.in_memory(), 12), shape=(6, 2), page_size=12, tables=array.in_memory())
     box = (slice(0, 6), slice(0, 2))
-    thread = threading.Thread(target=manifest.read, args=(box,))
-    thread.start()
-    began.wait(60)
 
     def child():
         goes_on.set()
         assert shown(manifest.read(box)) == shown(array.in_memory())
 
-    try:
+    with waiting_reader(lambda: manifest.read(box), began, goes_on):
         assert forked(child)
-    finally:
-        goes_on.set()
-        thread.join()
 
 
 def test_rows_lie_in_the_table():

@@ -46,21 +46,13 @@ def merged(parts):
     return {url: raw for part in parts for url, raw in part.sources.items()}
 
 
+@pytest.mark.parametrize("keys", [basic_keys, advanced_keys])
 @MANY
 @given(st.data())
-def test_basic_indexing_equals_numpy(data):
-    """Integers and slices of any step give what numpy gives."""
+def test_indexing_equals_numpy(keys, data):
+    """Integers and slices of any step; arrays of integers and booleans, in any place, with anything between them."""
     known = data.draw(known_arrays())
-    key = data.draw(basic_keys(known.values.shape))
-    check(known.array[key], known.values[(*key, ...)], known.sources)
-
-
-@MANY
-@given(st.data())
-def test_advanced_indexing_equals_numpy(data):
-    """Arrays of integers and booleans, any number of them, in any place, with anything between them."""
-    known = data.draw(known_arrays())
-    key = data.draw(advanced_keys(known.values.shape))
+    key = data.draw(keys(known.values.shape))
     check(known.array[key], known.values[(*key, ...)], known.sources)
 
 

@@ -110,17 +110,15 @@ def described(manifest: ChunkManifest) -> list[object]:
     return found
 
 
-@MANY
-@given(st.data())
-def test_an_array_that_grows_is_the_join(data):
-    """Joining what lies in the store with something new writes the new part alone, and reads as the join."""
+def growing(data, url):
+    """Give what is stored, its values and its sources: of an array, and each time that another is joined to it."""
     array, values, sources = data.draw(changed_arrays())
     if not values.ndim or not values.size:
         return
-    url = f"memory://grown/{next(SERIAL)}.vstack"
-    save(ManifestGroup(arrays={"v": named(array)}), url)
     axis = data.draw(st.integers(0, values.ndim - 1))
+    save(ManifestGroup(arrays={"v": named(array)}), url)
     stored, wanted = read(url).arrays["v"], values
+    yield stored, wanted, sources
     for _ in range(data.draw(st.integers(1, 4))):
         shape = list(values.shape)
         shape[axis] = data.draw(st.integers(0, 4))
@@ -136,6 +134,14 @@ def test_an_array_that_grows_is_the_join(data):
         wanted = np.concatenate(both if is_first else both[::-1], axis)
         save(ManifestGroup(arrays={"v": named(joined)}), url, mode="w")
         stored = read(url).arrays["v"]
+        yield stored, wanted, sources
+
+
+@MANY
+@given(st.data())
+def test_an_array_that_grows_is_the_join(data):
+    """Joining what lies in the store with something new writes the new part alone, and reads as the join."""
+    for stored, wanted, sources in growing(data, f"memory://grown/{next(SERIAL)}.vstack"):
         assert stored.shape == wanted.shape
         np.testing.assert_array_equal(model_read(stored.whole(), sources), wanted)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.data.netcdf4 import netcdf4_file
 from virtualstack.errors import MalformedFileError, MissingDependencyError, SourceNotFoundError
 from virtualstack.storage import MemoryTarget
 from virtualstack.verify import libraries, values_differ, verify_against_files
@@ -18,21 +19,17 @@ FIRST, SECOND = 3, 2
 
 def write(path, start, n, *, name="t", dtype="f4", extra=None):
     """Write one file with a variable of time, its times, a constant, and text."""
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", None)
-        file.createDimension("x", 4)
-        time = file.createVariable("time", "f8", ("time",))
-        time.units = "days since 2000-01-01"
-        time[:] = np.arange(start, start + n)
-        values = file.createVariable(name, dtype, ("time", "x"), fill_value=-9)
-        values[:] = np.arange(4 * n).reshape(n, 4) + start
-        values[0, 0] = np.ma.masked
-        file.createVariable("x", "i4", ("x",))[:] = range(4)
-        label = file.createVariable("label", str, ("x",))
-        label[:] = np.array(["a", "b", "ç", ""], object)
-        if extra:
-            file.createVariable(extra, "i4", ())[...] = 1
-    return str(path)
+    values = np.arange(4 * n).reshape(n, 4) + start
+    values[0, 0] = -9
+    variables = {
+        "time": ("f8", "time", np.arange(start, start + n), {"units": "days since 2000-01-01"}),
+        name: (dtype, "time x", values, {"_FillValue": -9}),
+        "x": ("i4", "x", range(4)),
+        "label": (str, "x", np.array(["a", "b", "ç", ""], object)),
+    }
+    if extra:
+        variables[extra] = ("i4", "", 1)
+    return str(netcdf4_file(path, {"time": None, "x": 4}, variables))
 
 
 @pytest.fixture

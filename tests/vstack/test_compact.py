@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.properties.test_vstack import SERIAL, changed_arrays, described, named, read
+from tests.properties.test_vstack import SERIAL, described, growing, read
 from tests.vstack.stores import Change, added, appended, create, opened, removed, values_of, virtual, written
-from virtualstack.errors import CombineError, ConflictError, WriterError
+from virtualstack.errors import ConflictError, WriterError
 from virtualstack.manifests import ManifestGroup
-from virtualstack.testing.strategies import known_arrays, model_read
+from virtualstack.testing.strategies import model_read
 from virtualstack.vstack import Repository, save
 
 
@@ -193,24 +193,11 @@ def test_many_placements(tmp_path):
 @given(st.data())
 def test_any_array_is_the_same_after_it(data):
     """Whatever its encodings, starts, holes and inline chunks: entries and values are."""
-    array, values, sources = data.draw(changed_arrays())
-    if not values.ndim or not values.size:
-        return
     url = f"memory://compact/{next(SERIAL)}.vstack"
-    save(ManifestGroup(arrays={"v": named(array)}), url)
-    axis = data.draw(st.integers(0, values.ndim - 1))
-    for _ in range(data.draw(st.integers(1, 3))):
-        shape = list(values.shape)
-        shape[axis] = data.draw(st.integers(1, 4))
-        other = data.draw(known_arrays(shape=tuple(shape), dtype=values.dtype.str))
-        sources |= other.sources
-        try:
-            joined = np.concatenate([read(url).arrays["v"], other.array], axis)
-        except CombineError:
-            return
-        values = np.concatenate([values, other.values.astype(values.dtype)], axis)
-        save(ManifestGroup(arrays={"v": named(joined)}), url, mode="w")
-    before = read(url).arrays["v"]
+    versions = list(growing(data, url))
+    if not versions:
+        return
+    before, values, sources = versions[-1]
     made = Repository.open(url).compact().snapshot
     assert made.arrays["/v"].placements.n == 1
     after = read(url).arrays["v"]

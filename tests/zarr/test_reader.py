@@ -148,15 +148,28 @@ def test_codecs_within_shards_and_without(tmp_path, codec, shards, dtype):
     np.testing.assert_array_equal(vds.virtual.open()["v"].values, array[...])
 
 
+def random_sharding(rng):
+    """Give the shape of an array, that of its chunks, and that of its shards."""
+    ndim = int(rng.integers(1, 4))
+    shape = tuple(rng.integers(1, 13, ndim).tolist())
+    chunks = tuple(rng.integers(1, 4, ndim).tolist())
+    return shape, chunks, tuple(int(n * rng.integers(1, 4)) for n in chunks)
+
+
+def write_boxes(array, rng):
+    """Write some boxes of an array; others, and so some chunks and shards, stay unwritten."""
+    for _ in range(3):
+        box = tuple(slice(*sorted(rng.integers(0, n + 1, 2))) for n in array.shape)
+        array[box] = rng.integers(0, 100, array[box].shape)
+
+
 def _sharded(path, *, shape, chunks, shards, location, index_codecs, rng):
     codec = ShardingCodec(
         chunk_shape=chunks, codecs=[BytesCodec(), ZstdCodec()], index_codecs=index_codecs, index_location=location
     )
     options = {"fill_value": 3, "serializer": codec, "compressors": None, "filters": None}
     array = array_in_group(path, shape, shards, "i4", **options)
-    for _ in range(3):
-        box = tuple(slice(*sorted(rng.integers(0, n + 1, 2))) for n in shape)
-        array[box] = rng.integers(0, 100, array[box].shape)
+    write_boxes(array, rng)
     return array
 
 
@@ -164,10 +177,7 @@ def _sharded(path, *, shape, chunks, shards, location, index_codecs, rng):
 def test_shards_of_any_shape(tmp_path, seed):
     """Absent chunks, absent shards, shards beyond the end, an index at either end, with and without checksum."""
     rng = np.random.default_rng(seed)
-    ndim = int(rng.integers(1, 4))
-    shape = tuple(rng.integers(1, 13, ndim).tolist())
-    chunks = tuple(rng.integers(1, 4, ndim).tolist())
-    shards = tuple(int(n * rng.integers(1, 4)) for n in chunks)
+    shape, chunks, shards = random_sharding(rng)
     array = _sharded(
         tmp_path / "a.zarr",
         shape=shape,

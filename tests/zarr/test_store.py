@@ -18,7 +18,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from tests.data.arrays import array_of, one_inline_chunk
 from tests.data.stores import publish
-from tests.forks import forked, forking
+from tests.forks import forked, forking, waiting_reader
 from tests.servers import RangeServer
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError, UnsupportedFeatureError
@@ -445,19 +445,13 @@ def test_a_child_forked_while_another_thread_reads_reads_too(monkeypatch, where)
         monkeypatch.setattr(UniformArray, "read", slow(UniformArray.read))
     else:
         monkeypatch.setattr("virtualstack.zarr.store.serve", slow(serve))
-    thread = threading.Thread(target=store._get, args=("cut/c/0/0", None))
-    thread.start()
-    began.wait(60)
 
     def child():
         goes_on.set()
         assert np.frombuffer(store._get("cut/c/0/0", None), "<i4")[0] == values["cut"][0, 0]
 
-    try:
+    with waiting_reader(lambda: store._get("cut/c/0/0", None), began, goes_on):
         assert forked(child)
-    finally:
-        goes_on.set()
-        thread.join()
 
 
 def test_a_decoded_chunk_is_made_once():
