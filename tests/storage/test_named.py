@@ -168,10 +168,10 @@ def test_web_servers_that_only_references_name_get_no_login(tmp_path):
     root = "https://data.nsidc.earthdatacloud.nasa.gov/"
     environ = {"EARTHDATA_TOKEN": "secret"}
     assert identities("http", {}, environ, root)[0].session is not None
-    assert all(x.session is None for x in identities("http", {"named": False}, environ, root))
-    asked = {"earthdata": "known", "named": False}
-    assert identities("http", asked, environ, root)[0].session is not None  # storage="earthdata"
-    assert identities("http", {"named": False}, environ, root)[0].config == {}
+    assert all(x.session is None for x in identities("http", {}, environ, root, is_named=False))
+    asked = {"earthdata": "known"}
+    assert identities("http", asked, environ, root, is_named=False)[0].session is not None  # storage="earthdata"
+    assert identities("http", {}, environ, root, is_named=False)[0].config == {}
 
 
 @pytest.mark.parametrize("service", ["s3", "gs", "az"])
@@ -179,7 +179,7 @@ def test_no_identity_of_the_account_is_looked_for(service):
     environ = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_PROFILE": "p",
                "AZURE_STORAGE_SAS_TOKEN": "c", "GOOGLE_BEARER_TOKEN": "d", "EARTHDATA_TOKEN": "e",
                "AZURE_STORAGE_CONNECTION_STRING": "AccountName=a;AccountKey=k=="}  # fmt: skip
-    found = identities(service, {"named": False}, environ, "s3://podaac-ops-cumulus-protected/")
+    found = identities(service, {}, environ, "s3://podaac-ops-cumulus-protected/", is_named=False)
     assert [(x.name, x.config["skip_signature"], x.provider) for x in found] == [("anonymous", True, None)]
     assert "k==" not in str(found[0].config)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from virtualstack.storage.memory import HeldBytes
+from virtualstack.storage.named import UnnamedBucket
 from virtualstack.storage.web.public_web import PublicWeb
 
 __all__ = ["WORDS", "is_backend", "is_local_backend", "kind_of_backend", "read_backend", "registered"]
@@ -46,7 +47,7 @@ def is_backend(value: object, /) -> bool:
 def kind_of_backend(value: object, /) -> str | None:
     """Return the module of this folder that reads from an object, or ``None`` if none does."""
     libraries = {name.partition(".")[0] for name in _lineage(value)}
-    if isinstance(value, PublicWeb) or ("obstore" in libraries and "fsspec" not in libraries):
+    if isinstance(value, PublicWeb | UnnamedBucket) or ("obstore" in libraries and "fsspec" not in libraries):
         return "remote"
     is_obspec = callable(getattr(value, "head", None)) and callable(getattr(value, "get_ranges", None))
     return "fsspec" if "fsspec" in libraries else "obspec" if is_obspec else None

@@ -9,15 +9,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from virtualstack.location import Access, split_url
 
-__all__ = ["Named", "advice", "in_both", "in_either", "is_named", "is_unnamed", "named_urls", "place", "unnamed"]
+__all__ = ["Named", "UnnamedBucket", "advice", "in_both", "in_either", "is_named", "named_urls", "place"]
 
 type Named = tuple[str, ...] | None
 """Prefixes of URLs, each ending in ``/``; ``None``: all."""
 
 _WEB = "http://", "https://"
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedBucket:
+    """A backend for a bucket that only references name: no credentials of this account are looked for.
+
+    Parameters
+    ----------
+    options
+        Options that the user gave for all URLs.
+    """
+
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 def place(url: str, /) -> str:
@@ -54,16 +68,6 @@ def in_either(each: Iterable[Named], /) -> Named:
     """Return the places that any of several storages names; those without a choice (``None``) add nothing to others."""
     known = [named for named in each if named is not None]
     return tuple(sorted({x for named in known for x in named})) if known else None
-
-
-def unnamed(options: Mapping[str, object] | None, /) -> dict[str, object]:
-    """Return the options for a bucket that only references name; see `is_unnamed`."""
-    return {**(options or {}), "named": False}
-
-
-def is_unnamed(backend: object, /) -> bool:
-    """Return whether options are for a bucket that only references name, where no credentials are looked for."""
-    return isinstance(backend, Mapping) and backend.get("named") is False
 
 
 def named_urls(access: Access | None, urls: Iterable[str], /) -> list[str]:

@@ -34,7 +34,7 @@ from virtualstack.location import Location, split_url
 from virtualstack.storage.identities import aws, azure
 from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import Identity, identities, normalise
-from virtualstack.storage.named import advice, is_unnamed
+from virtualstack.storage.named import UnnamedBucket, advice
 from virtualstack.storage.obstore_errors import (
     RangesIgnoredError,
     UnsatisfiableError,
@@ -87,10 +87,19 @@ class Connection:
     The identity that was accepted last is tried first. Safe to use from many threads.
     """
 
-    def __init__(self, root: str, service: str, options: Mapping[str, Any], store: ObjectStore | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        service: str,
+        options: Mapping[str, Any],
+        store: ObjectStore | None = None,
+        *,
+        is_named: bool = True,
+    ) -> None:
         self.root = root
         self._service = service
         self._options = options
+        self._is_named = is_named
         self._patience = Patience.from_options(options, root)
         self._busy = Busy(self._patience, headers=options.get("default_headers", {}) if service == "http" else None)
         self._region: str | None = None
@@ -98,7 +107,7 @@ class Connection:
         self._identities: tuple[Identity, ...]
         self._stores: dict[str, ObjectStore] = {}
         if store is None:
-            self._identities = identities(service, options, os.environ, root)
+            self._identities = identities(service, options, os.environ, root, is_named=is_named)
         else:
             self._identities = (Identity("the store in storage=", {}),)
             self._stores[self._identities[0].name] = store
@@ -267,7 +276,7 @@ class Connection:
             if refused:  # next time this identity is tried first
                 self._identities = (identity, *(other for other in self._identities if other is not identity))
             return answer
-        if is_unnamed(self._options):
+        if not self._is_named:
             remedy = advice(split_url(url)[0])
         else:
             remedy = f'Give credentials that have access: storage={{"{self.root}": {_EXAMPLES[self._service]}}}'
@@ -354,6 +363,8 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
             url=url,
         )
     root, key = split_url(url)
+    is_named = not isinstance(backend, UnnamedBucket)
+    backend = backend.options if isinstance(backend, UnnamedBucket) else backend
     if backend is not None and not isinstance(backend, Mapping):
         store: Any = backend
         return _shared((id(store), root), lambda: Connection(root, "store", {}, store)), _key(store, url, prefix)
@@ -369,8 +380,8 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
             root, key = url, ""  # a query, '//' or '%2F': only the unchanged URL is right
         else:
             key = path
-    name = (root, repr(sorted(options.items())), _environment())
-    return _shared(name, lambda: Connection(root, service, options)), key
+    name = (root, repr(sorted(options.items())), is_named, _environment())
+    return _shared(name, lambda: Connection(root, service, options, is_named=is_named)), key
 
 
 _EMULATOR = "STORAGE_EMULATOR_HOST"  # of Google's own libraries

@@ -15,7 +15,7 @@ from virtualstack.location import ARCHIVES, BYTES, Access, Location, absolute_ur
 from virtualstack.storage.backends import WORDS, is_local_backend, kind_of_backend, read_backend, registered
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
-from virtualstack.storage.named import Named, in_both, in_either, is_named, is_unnamed, place, unnamed
+from virtualstack.storage.named import Named, UnnamedBucket, in_both, in_either, is_named, place
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
@@ -381,8 +381,7 @@ class Storage:
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults).
 
-        The options of a bucket that only references name say so; see `virtualstack.storage.named`. A web server that
-        only references name is read through `PublicWeb`.
+        A bucket that only references name is read through `UnnamedBucket`, and such a web server through `PublicWeb`.
         """
         url = outermost(url)
         entry = next((entry for entry in self.entries() if _serves(*entry, url)), None)
@@ -393,7 +392,7 @@ class Storage:
         if url.startswith(_WEB):
             is_login = isinstance(backend, Mapping) and _is_archive_of(backend, url)
             return (prefix, backend) if is_login else (split_url(url)[0], PublicWeb(self.named or ()))
-        return prefix, unnamed(cast(Mapping[str, object] | None, backend))
+        return prefix, UnnamedBucket(cast(Mapping[str, object] | None, backend) or {})
 
     def __repr__(self) -> str:
         def words(entries: tuple[tuple[str, object], ...]) -> str:
@@ -416,7 +415,7 @@ def open_source(
 
 def _is_unnamed(backend: object) -> bool:
     """Return whether a backend is for a bucket or web server that only references name."""
-    return is_unnamed(backend) or isinstance(backend, PublicWeb)
+    return isinstance(backend, UnnamedBucket | PublicWeb)
 
 
 def _tried(look: Callable[[str], Location], url: str) -> Location | StorageError:

@@ -68,7 +68,7 @@ class Identity:
 
 
 def identities(
-    service: str, options: Mapping[str, Any], environ: Mapping[str, str], root: str = "", /
+    service: str, options: Mapping[str, Any], environ: Mapping[str, str], root: str = "", /, *, is_named: bool = True
 ) -> tuple[Identity, ...]:
     """Return the identities to try, in order.
 
@@ -86,11 +86,11 @@ def identities(
         Environment variables.
     root
         URL of the bucket or host.
+    is_named
+        If false, only references name the place. Only the options are used, and no credentials are looked for.
     """
-    is_account = options.get("named") is not False  # otherwise only references name the place, see `named`
-    if not is_account:
+    if not is_named:
         options = {"earthdata": False, **options}
-        del options["named"]
     if service == "http":
         return _web(options, environ, root)
     options = _PLAIN[service](options) if service in _PLAIN else options
@@ -120,7 +120,7 @@ def identities(
         options = {**{key: parts[key] for key in ("account_name", "endpoint") if key in parts}, **options}
         found.append(Identity("AZURE_STORAGE_CONNECTION_STRING", {**parts, **options}))
         anonymous = Identity("anonymous", {**options, "skip_signature": True})
-    if not is_account:
+    if not is_named:
         return *(() if is_unknown else of_nasa), anonymous
     if service == "gs" and "GOOGLE_APPLICATION_CREDENTIALS" in variables:
         found.append(_of_file("GOOGLE_APPLICATION_CREDENTIALS", environ["GOOGLE_APPLICATION_CREDENTIALS"], options))
