@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.servers import RangeServer
+from tests.storage.sso import SSO_LEGACY_PROFILE, SSO_PROFILE, sso_portal
 from virtualstack.errors import StorageError
 from virtualstack.storage import Storage, open_source
 from virtualstack.storage.identities import aws
@@ -185,6 +186,50 @@ def test_a_role_is_assumed(s3, files, monkeypatch, way):
         assert key(server.log[-1]).startswith("ASIA")
         assert server.log[-1][3]["x-amz-security-token"]
     assert open_source(PRIVATE, storage={"s3://bucket": {"endpoint": s3.endpoint, **options}}).read(0, 4) == DATA[:4]
+
+
+@pytest.mark.parametrize("text", [SSO_PROFILE, SSO_LEGACY_PROFILE], ids=["session", "legacy"])
+def test_a_profile_of_sso(files, monkeypatch, tmp_path, text):
+    """With the token that ``aws sso login`` left in the cache; the portal is asked once."""
+    files(text.format("profile corp"))
+    with RangeServer({"b/k": DATA, "b/l": DATA}) as server, sso_portal(monkeypatch, tmp_path / "cache") as portal:
+        for name in ("k", "l"):
+            open_source(f"s3://b/{name}", storage=at(server, profile="corp")).read(50_000, 2)
+        assert {key(entry) for entry in server.log} == {"SSO"}
+        assert {entry[3]["x-amz-security-token"] for entry in server.log} == {"t"}
+        assert [entry[3]["x-amz-sso_bearer_token"] for entry in portal.log] == ["token of ann"]
+
+
+@pytest.mark.parametrize(("hours", "is_logged_in"), [(-1, True), (8, False)])
+def test_a_login_of_sso_that_is_over_is_named(files, monkeypatch, tmp_path, hours, is_logged_in):
+    """With what to do, which botocore says."""
+    files(SSO_PROFILE.format("profile corp"))
+    with RangeServer({"b/k": DATA}) as server, sso_portal(monkeypatch, tmp_path / "cache", hours=hours):
+        for path in [] if is_logged_in else (tmp_path / "cache").iterdir():
+            path.unlink()
+        why = "expired and refresh failed" if is_logged_in else "Token for corp does not exist"
+        message = rf"profile 'corp' of the AWS config file \(sso_session\): no credentials were found: .*{why}"
+        with pytest.raises(StorageError, match=message) as caught:
+            open_source("s3://b/k", storage=at(server, profile="corp"))
+        assert "aws sso login --profile corp" in str(caught.value)
+        assert server.n_requests == 0
+
+
+def test_a_token_of_web_identity(s3, monkeypatch, tmp_path):
+    """As in Kubernetes; moto's STS gives keys for it. If it does not, anonymous is tried."""
+    (tmp_path / "jwt").write_text("token")
+    for name, value in {"WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "jwt"), "ENDPOINT_URL_STS": s3.endpoint}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with RangeServer({"b/k": DATA}) as server:
+        open_source("s3://b/k", storage=at(server))
+        assert key(server.log[-1]) is None
+        server.mode = "refuse_anonymous"
+        message = r"credentials \(AWS_WEB_IDENTITY_TOKEN_FILE\): no credentials were found: .*AWS_ROLE_ARN env var"
+        with pytest.raises(StorageError, match=message):
+            open_source("s3://b/k", storage=at(server))
+        monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
+        open_source("s3://b/k", storage=at(server)).read(50_000, 1)
+        assert key(server.log[-1]).startswith("ASIA")
 
 
 @pytest.mark.parametrize("words", [{"requester_pays": True}, {"request_payer": True}, {"request_payer": "requester"}])

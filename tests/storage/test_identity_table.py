@@ -22,11 +22,13 @@ import pytest
 import xarray as xr
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from moto.server import ThreadedMotoServer
 
 import virtualstack as vs
 from tests import azurite
 from tests.earthdata_server import Earthdata
 from tests.servers import RangeServer
+from tests.storage.sso import SSO_PROFILE, sso_portal
 from virtualstack.storage.identities import earthdata
 from virtualstack.storage.obstore import _STATE
 
@@ -111,6 +113,7 @@ def aws_files(monkeypatch, tmp_path, config="", credentials=""):
         monkeypatch.setenv(name, str(tmp_path / name))
 
 
+ROLE = "arn:aws:iam::123456789012:role/reader"
 KEYS = "aws_access_key_id = {}\naws_secret_access_key = s\n"
 
 
@@ -143,6 +146,46 @@ def s3_process(monkeypatch, tmp_path):
     (tmp_path / "keys.py").write_text(f"print({answer!r})")
     aws_files(monkeypatch, tmp_path, f"[default]\ncredential_process = {sys.executable} {tmp_path / 'keys.py'}\n")
     return s3("PROCESS")
+
+
+def s3_sso(monkeypatch, tmp_path):
+    """A profile of ``aws configure sso``, after ``aws sso login``."""
+
+    @contextmanager
+    def place():
+        with sso_portal(monkeypatch, tmp_path / "sso"), s3("SSO") as found:
+            aws_files(monkeypatch, tmp_path, SSO_PROFILE.format("default"))
+            yield found
+
+    return place()
+
+
+@contextmanager
+def of_sts(monkeypatch):
+    """A bucket, and moto's STS, whose keys begin with ASIA."""
+    sts = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    sts.start()
+    try:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://{}:{}".format(*sts.get_host_and_port()))
+        with s3("ASIA") as found:
+            seen = found.seen
+            found.seen = lambda: {key[:4] for key in seen()}
+            yield found
+    finally:
+        sts.stop()
+
+
+def s3_role(monkeypatch, tmp_path):
+    config = f"[default]\nrole_arn = {ROLE}\nsource_profile = base\nregion = us-east-1\n"
+    aws_files(monkeypatch, tmp_path, config, "[base]\n" + KEYS.format("BASE"))
+    return of_sts(monkeypatch)
+
+
+def s3_web_identity(monkeypatch, tmp_path):
+    (tmp_path / "jwt").write_text("token of Kubernetes")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "jwt"))
+    monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+    return of_sts(monkeypatch)
 
 
 def s3_machine(monkeypatch, tmp_path):
@@ -395,6 +438,9 @@ ROWS = {
     ("S3", "keys of the default profile"): s3_default_profile,
     ("S3", "option `profile`"): s3_profile,
     ("S3", "`credential_process` of a profile"): s3_process,
+    ("S3", "SSO session of a profile"): s3_sso,
+    ("S3", "`role_arn` of a profile"): s3_role,
+    ("S3", "`AWS_WEB_IDENTITY_TOKEN_FILE`"): s3_web_identity,
     ("S3", "role of a container"): s3_container,
     ("S3", "role of the machine"): s3_machine,
     ("S3 of NASA", "keys from an Earthdata login"): s3_nasa,

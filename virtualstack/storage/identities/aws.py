@@ -18,7 +18,17 @@ from typing import Any
 
 from virtualstack.errors import StorageError
 
-__all__ = ["Profile", "ask_boto3", "assume_role", "endpoint", "has_boto3", "machine_role", "profile", "profile_names"]
+__all__ = [
+    "Profile",
+    "ask_boto3",
+    "assume_role",
+    "endpoint",
+    "has_boto3",
+    "machine_role",
+    "profile",
+    "profile_names",
+    "web_identity",
+]
 
 _ASKED = "role_arn", "sso_session", "sso_start_url", "login_session"  # botocore prefers these to keys
 _TTL = timedelta(minutes=5)  # botocore refreshes credentials at least 10 minutes before they expire
@@ -143,7 +153,15 @@ def endpoint(options: Mapping[str, Any], environ: Mapping[str, str], /) -> str |
 def ask_boto3(name: str, /) -> Callable[[], Any]:
     """Return obstore's provider of boto3's credentials for a profile."""
     session = _import("boto3").Session(profile_name=name)
-    return _provider("Boto3CredentialProvider", session, ttl=_TTL)
+    found, exceptions = _provider("Boto3CredentialProvider", session, ttl=_TTL), _import("botocore.exceptions")
+
+    def ask() -> Any:
+        try:
+            return found()
+        except (exceptions.SSOError, exceptions.TokenRetrievalError) as error:
+            raise StorageError(f"{error}. Log in with the command: aws sso login --profile {name}") from error
+
+    return ask
 
 
 def assume_role(options: Mapping[str, Any], /) -> Callable[[], Any]:
@@ -155,12 +173,25 @@ def assume_role(options: Mapping[str, Any], /) -> Callable[[], Any]:
 
 def machine_role() -> Callable[[], Any]:
     """Return obstore's provider of the role of this machine, from the metadata service of EC2."""
+    return _of_one_kind("iam-role", {}, "the metadata service of EC2 has none")
+
+
+def web_identity(environ: Mapping[str, str], /) -> Callable[[], Any]:
+    """Return obstore's provider of the role of a token in a file, as in Kubernetes. Its own one needs STS at https."""
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return _of_one_kind("assume-role-with-web-identity", {"region": region}, "AWS_WEB_IDENTITY_TOKEN_FILE is not set")
+
+
+def _of_one_kind(kind: str, settings: Mapping[str, str], absent: str) -> Callable[[], Any]:
+    """Return obstore's provider of the credentials of one of botocore's providers."""
     session = _import("botocore.session").Session()
+    for name, value in settings.items():
+        session.set_config_variable(name, value)
     chain = session.get_component("credential_provider")
-    only = _import("botocore.credentials").CredentialResolver([chain.get_provider("iam-role")])
+    only = _import("botocore.credentials").CredentialResolver([chain.get_provider(kind)])
     session.register_component("credential_provider", only)
     if session.get_credentials() is None:
-        raise StorageError("the metadata service of EC2 has none")
+        raise StorageError(absent)
     return _provider("Boto3CredentialProvider", session, ttl=_TTL)
 
 

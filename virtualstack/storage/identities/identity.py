@@ -125,7 +125,9 @@ def identities(
     if service == "gs" and "GOOGLE_APPLICATION_CREDENTIALS" in variables:
         found.append(_of_file("GOOGLE_APPLICATION_CREDENTIALS", environ["GOOGLE_APPLICATION_CREDENTIALS"], options))
     elif variables:
-        found.append(Identity(f"the environment's credentials ({variables[0]})", options))
+        is_token = variables[0] == "AWS_WEB_IDENTITY_TOKEN_FILE" and aws.has_boto3()
+        provider = (lambda: aws.web_identity(environ)) if is_token else None
+        found.append(Identity(f"the environment's credentials ({variables[0]})", options, provider))
     if service == "s3" and (profile := aws.profile(environ)) is not None and (profile.keys or profile.asked):
         found.append(_of_profile(profile, options))
     file = google_cloud.credentials_file(environ)
