@@ -1,21 +1,26 @@
-"""Read the configuration file of a user: storage options by URL prefix, and places that references may name."""
+"""Read what a user has set once: storage options by URL prefix, and places that references may name."""
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import platformdirs
 
 from virtualstack.errors import StorageError
 
-__all__ = ["CONFIG_VARIABLE", "config_path", "standing_options", "standing_places"]
+__all__ = ["CONFIG_VARIABLE", "STORAGE_VARIABLE", "config_path", "standing_options", "standing_places"]
 
 CONFIG_VARIABLE = "VIRTUALSTACK_CONFIG"
 """Environment variable that names another configuration file."""
+
+STORAGE_VARIABLE = "VIRTUALSTACK_STORAGE"
+"""Environment variable with options by URL prefix, as a JSON object; they take precedence over those of the file."""
 
 
 def config_path() -> Path:
@@ -29,20 +34,26 @@ def config_path() -> Path:
 
 
 def standing_options() -> Mapping[str, Mapping[str, object]]:
-    """Return the options by URL prefix of the configuration file, which is read once in a process.
+    """Return the options by URL prefix of the configuration file and of the environment.
 
-    The file has one table for each prefix::
+    The file is read once in a process, and has one table for each prefix::
 
         [storage."s3://bucket/"]
         endpoint = "https://minio.example.org"
         anonymous = true
 
+    The environment variable ``VIRTUALSTACK_STORAGE`` has the same options as a JSON object, and takes precedence::
+
+        {"s3://bucket/": {"endpoint": "https://minio.example.org", "anonymous": true}}
+
     Raises
     ------
     StorageError
-        The file exists, and cannot be read, is not TOML or has other tables.
+        The file exists, and cannot be read, is not TOML or has other tables. Or the variable is not such an object.
     """
-    return _read(os.environ.get(CONFIG_VARIABLE))[0]
+    of_file = _read(os.environ.get(CONFIG_VARIABLE))[0]
+    text = os.environ.get(STORAGE_VARIABLE)
+    return {**of_file, **_of_environment(text)} if text else of_file
 
 
 def standing_places() -> tuple[str, ...]:
@@ -81,14 +92,35 @@ def _read(_: str | None) -> tuple[Mapping[str, Mapping[str, object]], tuple[str,
             f"the configuration file '{path}' has allow = {places!r}, which is not a list of URLs and absolute paths, "
             f'such as allow = ["/data/", "s3://bucket/"]. {remedy}'
         )
-    tables: dict[str, dict[str, object]] = found.get("storage", {})
-    for prefix, options in tables.items() if isinstance(tables, dict) else [("", None)]:
-        if not isinstance(options, dict) or "://" not in prefix:
-            raise StorageError(
-                f"the configuration file '{path}' has no options by URL prefix at 'storage.{prefix}'; a table is "
-                f'[storage."s3://bucket/"], with options such as endpoint = "https://host". {remedy}'
-            )
+    tables = found.get("storage", {})
+    if (wrong := _wrong_prefix(tables)) is not None:
+        raise StorageError(
+            f"the configuration file '{path}' has no options by URL prefix at 'storage.{wrong}'; a table is "
+            f'[storage."s3://bucket/"], with options such as endpoint = "https://host". {remedy}'
+        )
     return tables, tuple(os.path.expanduser(x) for x in places)
+
+
+@cache
+def _of_environment(text: str) -> Mapping[str, Mapping[str, object]]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if (wrong := _wrong_prefix(found)) is not None:  # the text is not shown, as it may have secrets
+        where = f"at '{wrong}'" if wrong else "in it"
+        raise StorageError(
+            f"the environment variable {STORAGE_VARIABLE} has no options by URL prefix {where}. Set it to a JSON "
+            'object, such as {"s3://bucket/": {"endpoint": "https://host"}}'
+        )
+    return cast(Mapping[str, Mapping[str, object]], found)
+
+
+def _wrong_prefix(tables: object) -> str | None:
+    """Return the first key that is not a URL prefix with options, ``""`` if there are no keys, ``None`` if all are."""
+    if not isinstance(tables, dict):
+        return ""
+    return next((str(x) for x, options in tables.items() if not isinstance(options, dict) or "://" not in x), None)
 
 
 def _is_place(text: object) -> bool:
