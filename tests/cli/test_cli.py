@@ -543,7 +543,7 @@ def test_convert_says_what_belongs_to_no_array(files, tmp_path, capsys):
     refs = tmp_path / "refs.json"
     refs.write_text(json.dumps({".zgroup": '{"zarr_format": 2}', "stray/0": ["a.nc", 0, 1]}))
     assert main(["convert", str(refs), str(tmp_path / "cube.vstack")]) == 0
-    assert capsys.readouterr().err == "virtualstack: note: '/stray': 1 references belong to no array\n"
+    assert capsys.readouterr().err == "virtualstack: note: '/stray': 1 reference outside of all arrays\n"
 
 
 def test_convert_takes_a_snapshot_of_stores_alone(files, tmp_path, capsys):

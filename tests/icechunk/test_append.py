@@ -311,11 +311,11 @@ def test_a_session_is_as_it_was_where_storage_fails(tmp_path):
     shutil.rmtree(tmp_path / "repo" / "chunks")
     (tmp_path / "repo" / "chunks").write_text("in the way")
     session = repo.writable_session("main")
-    with pytest.raises(StorageError, match=r"written by Icechunk: .*Not a directory.*it is as it was"):
+    with pytest.raises(StorageError, match=r"written by Icechunk: .*Not a directory.*it was not changed"):
         made.virtual.to_icechunk(session.store, group="other")
     assert not session.has_uncommitted_changes
     made[["t"]].isel(time=slice(0, 1)).virtual.to_icechunk(session.store, group="small")
-    with pytest.raises(StorageError, match=r"beside its other changes: discard_changes"):
+    with pytest.raises(StorageError, match=r"and other changes: call session.discard_changes"):
         made.virtual.to_icechunk(session.store, group="other")
     assert zarr.open_array(session.store, path="small/t", mode="r").shape == (1,)
 

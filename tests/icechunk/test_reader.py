@@ -75,7 +75,7 @@ def test_branches_tags_and_snapshots(repo, tmp_path, version):
     vds = vs.open_virtual_dataset(tmp_path / "repo", reader=vs.readers.Icechunk(**{version: named}))
     path = tmp_path / ("2.nc" if version == "branch" else "1.nc")
     xr.testing.assert_identical(vds.drop_vars("large", errors="ignore").virtual.open().load(), expected(path))
-    with pytest.raises(SourceNotFoundError, match=r"branches \['empty', 'main'\] and tags \['one'\]"):
+    with pytest.raises(SourceNotFoundError, match=r"branches \['empty', 'main'\] and the tags \['one'\]"):
         vs.open_virtual_dataset(tmp_path / "repo", reader=vs.readers.Icechunk(**{version: "other"}))
 
 

@@ -101,9 +101,12 @@ def several(url, storage_options=None):
 
 def test_several_sets(raw):
     """One of them is asked for by its number."""
-    with pytest.raises(ReaderError, match="gives 2 sets of references, and number=None says none of them"):
+    with pytest.raises(
+        ReaderError,
+        match=r"returned 2 sets of references, and number=None is none of them. Choose one with number=, from 0 to 1",
+    ):
         vs.open_virtual_dataset(raw, reader=KerchunkDriver(several))
-    with pytest.raises(ReaderError, match="number=2 says none"):
+    with pytest.raises(ReaderError, match="number=2 is none of them"):
         vs.open_virtual_dataset(raw, reader=KerchunkDriver(several, number=2))
     assert vs.open_virtual_dataset(raw, reader=KerchunkDriver(several, number=1))["v"].attrs["times"] == 2
 
@@ -116,13 +119,17 @@ def fails(url, storage_options=None):
     ("reader", "error", "message"),
     [
         (KerchunkDriver("no_such_module:X"), ReaderError, "needs the module 'no_such_module'. Install the package"),
-        (KerchunkDriver("kerchunk.hdf:Gone"), ReaderError, "there is no driver 'Gone'"),
-        (KerchunkDriver("kerchunk.fits:BITPIX2DTYPE"), ReaderError, "cannot be called"),
-        (KerchunkDriver(fails), MalformedFileError, "file.raw': the driver 'fails' cannot .*AssertionError: no magic"),
-        (KerchunkDriver(lambda url, storage_options: 5), MalformedFileError, "gives a int, no references"),
+        (KerchunkDriver("kerchunk.hdf:Gone"), ReaderError, "has no driver 'Gone'"),
+        (KerchunkDriver("kerchunk.fits:BITPIX2DTYPE"), ReaderError, "names a dict, not a class or function"),
+        (KerchunkDriver(fails), MalformedFileError, "file.raw': the driver 'fails' failed: AssertionError: no magic"),
+        (
+            KerchunkDriver(lambda url, storage_options: 5),
+            MalformedFileError,
+            "returned an object of type 'int', not references",
+        ),
         (KerchunkDriver(lambda url, storage_options: {}), MalformedFileError, "not a set of kerchunk references"),
         (KerchunkDriver(raw_references, {"n": 1}), MalformedFileError, "unexpected keyword argument 'n'"),
-        (HDF4, MalformedFileError, "cannot translate it"),
+        (HDF4, MalformedFileError, "failed: AssertionError"),
     ],
 )
 def test_what_goes_wrong(reader, error, message, raw):
@@ -131,7 +138,7 @@ def test_what_goes_wrong(reader, error, message, raw):
     with pytest.raises(error, match=message) as caught:
         vs.open_virtual_dataset(raw, reader=reader)
     assert caught.value.url == f"file://{raw}"
-    with pytest.raises(TypeError, match="neither 'module:name' nor"):
+    with pytest.raises(TypeError, match="neither a text such as 'module:name' nor a callable"):
         KerchunkDriver("kerchunk.hdf4")
 
 
@@ -171,7 +178,7 @@ def test_fits_images_that_scaling_would_round(tmp_path):
     """Unsigned numbers of 64 bits, which astropy gives as they are."""
     fits = pytest.importorskip("astropy.io.fits")
     fits.PrimaryHDU(np.array([1, 2**63 + 1], "u8")).writeto(tmp_path / "x.fits")
-    with pytest.raises(UnsupportedFeatureError, match="the image 'PRIMARY' has unsigned numbers of 64 bits"):
+    with pytest.raises(UnsupportedFeatureError, match="the image 'PRIMARY' has unsigned integers of 64 bits"):
         vs.open_virtual_dataset(tmp_path / "x.fits", reader=FITS)
 
 
@@ -197,7 +204,9 @@ def test_fits_tables_and_what_is_refused(tmp_path):
     with fits.open(path) as file:
         for name in ("a", "b"):
             np.testing.assert_array_equal(table[name], file[1].data[name])
-    with pytest.raises(UnsupportedFeatureError, match=r"columns of the table 'S' are scaled \(TSCAL1\)"):
+    with pytest.raises(
+        UnsupportedFeatureError, match=r"columns of the table 'S' have scale factors or offsets, \['TSCAL1'\]"
+    ):
         opened("S")
     with pytest.raises(UnsupportedFeatureError, match="the image 'C' is compressed by tiles"):
         opened("C")
@@ -349,6 +358,6 @@ def test_a_driver_for_hdf5_reads_no_other_file(tmp_path, monkeypatch, kind):
             layout[:] = h5py.VirtualSource(str(secret), "x", (3,))
             file.create_virtual_dataset("x", layout)
     driver = KerchunkDriver("kerchunk.hdf:SingleHdf5ToZarr")
-    with opened_files(secret) as opened, pytest.raises(ForbiddenLocationError, match="would open any local file"):
+    with opened_files(secret) as opened, pytest.raises(ForbiddenLocationError, match="would open every local file"):
         vs.open_virtual_dataset(path, reader=driver)
     assert opened == []

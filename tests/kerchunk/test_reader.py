@@ -61,7 +61,9 @@ def test_few_compressed_bytes_do_not_become_gigabytes(tmp_path):
     assert path.stat().st_size < 50_000
     with (
         memory_below(300 << 20),
-        pytest.raises(MalformedFileError, match=r"refs.json.zst' has \d+ bytes and holds more than 67108864 bytes"),
+        pytest.raises(
+            MalformedFileError, match=r"refs.json.zst' has \d+ bytes but decompresses to more than 67108864 bytes"
+        ),
     ):
         read(path)
 
@@ -73,7 +75,9 @@ def test_work_follows_the_size_of_compressed_json(tmp_path):
     path.write_bytes(gzip.compress(b'{"a":"' + noise + b'"' + b" " * (100 << 20) + b"}"))
     size = path.stat().st_size
     assert 300 < (100 << 20) / size < 1000
-    with pytest.raises(MalformedFileError, match=rf"refs.json.gz' has {size} bytes and holds more than 67108864 bytes"):
+    with pytest.raises(
+        MalformedFileError, match=rf"refs.json.gz' has {size} bytes but decompresses to more than 67108864 bytes"
+    ):
         read(path)
 
 
@@ -95,11 +99,11 @@ def test_compressed_json_that_is_damaged_or_endless(tmp_path, monkeypatch):
     text = json.dumps(references(**{"v/0": ["/data/a.nc", 5, 4]})).encode()
     path = tmp_path / "refs.json.gz"
     path.write_bytes(gzip.compress(text)[:-20])
-    with pytest.raises(MalformedFileError, match=r"refs.json.gz' is damaged gzip"):
+    with pytest.raises(MalformedFileError, match=r"refs.json.gz' cannot be decompressed \(gzip\)"):
         read(path)
     monkeypatch.setattr(kerchunk, "_MAX_TEXT_BYTES", 100_000)
     path.write_bytes(gzip.compress(text + b" " * 100_000))
-    with pytest.raises(MalformedFileError, match=r"holds more than 100000 bytes"):
+    with pytest.raises(MalformedFileError, match=r"decompresses to more than 100000 bytes"):
         read(path)
 
 
@@ -114,7 +118,7 @@ def test_damaged_compressed_json_leaves_no_memory_behind(tmp_path):
 
     def read_damaged(n):
         for _ in range(n):
-            with pytest.raises(MalformedFileError, match="is damaged gzip"):
+            with pytest.raises(MalformedFileError, match=r"cannot be decompressed \(gzip\)"):
                 read(path)
 
     read_damaged(5)  # whatever is kept for the next time
@@ -213,9 +217,9 @@ def test_locations_on_a_bucket_or_in_another_folder(tmp_path, monkeypatch):
 
 
 def test_where_relative_locations_are_is_said_once():
-    with pytest.raises(ValueError, match="'s3://' is not a protocol: pass one such as 's3'"):
+    with pytest.raises(ValueError, match=r"'s3://' is not a protocol. Pass one such as 's3'"):
         Kerchunk(remote_protocol="s3://")
-    with pytest.raises(ValueError, match="both say where relative locations are"):
+    with pytest.raises(ValueError, match="both define the folder of relative locations"):
         Kerchunk(remote_protocol="s3", base_url="s3://bucket/")
 
 
@@ -223,7 +227,7 @@ def test_files_within_archives_are_refused(tmp_path):
     """Members of a zip file have no byte ranges of their own."""
     group = read_references(references(**{"v/0": ["zip://a.nc::s3://b/c.zip", 0, 4]}))
     (refusal,) = group.refusals
-    assert "is reached through 'zip://a.nc', which has no byte ranges of its own" in refusal.reason
+    assert "is reached through 'zip://a.nc', where byte ranges are not those of the file itself" in refusal.reason
     kept = read_references(references(**{"v/0": ["data/odd::name", 0, 4]}), base_url="s3://b/refs")
     assert kept["v"].in_memory().locations[0].url == "s3://b/refs/data/odd::name"
 
@@ -241,7 +245,7 @@ def test_group_and_dropped_variables():
 def test_strays_are_recorded():
     """References that belong to no array are recorded, not dropped in silence."""
     (refusal,) = read_references(references(**{"w/0": "x"})).refusals
-    assert (refusal.path, refusal.kind, refusal.reason) == ("/w", "noted", "1 references belong to no array")
+    assert (refusal.path, refusal.kind, refusal.reason) == ("/w", "noted", "1 reference outside of all arrays")
 
 
 def test_mere_defaults_need_not_mask():
@@ -278,7 +282,7 @@ def test_what_is_no_reference_set(tmp_path):
         (b"", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b'{"a": 1}', "holds no zarr metadata"),
-        (b"\x28\xb5\x2f\xfdxx", "is damaged zstd"),
+        (b"\x28\xb5\x2f\xfdxx", "cannot be decompressed .zstd."),
         (b'{"version": 9}', "is not a set of kerchunk references"),
     ):
         (tmp_path / "refs.json").write_bytes(content)
@@ -425,7 +429,7 @@ def test_large_values_take_no_memory(metadata):
     refs = {key: json.dumps(metadata | {"shape": [1], "fill_value": ""})}
     with memory_below(64 << 20):
         group = read_references({"version": 1, "refs": refs})
-    assert "2000000000 bytes a value" in group.refusals[0].reason
+    assert "values of 2000000000 bytes each" in group.refusals[0].reason
 
 
 def test_keys_of_many_groups_are_refused():

@@ -226,7 +226,10 @@ def test_damaged_record_files_are_errors_when_they_are_read(refs):
 
 def test_another_record_size_than_the_files_have_is_an_error(refs):
     """Chunks would be taken for others: with a smaller one as with a larger one; the last file may be filled up."""
-    for size, message in ((2, "has 3 rows; 2 a file are said to be the most"), (4, "has 3 rows; expected 4")):
+    for size, message in (
+        (2, "has 3 rows, but the 'record_size' of these references is 2"),
+        (4, "has 3 rows; expected 4"),
+    ):
         change_metadata(refs, record_size=size)
         for key in ((), (3, 1)):
             with pytest.raises(MalformedFileError, match=message):

@@ -41,10 +41,10 @@ def test_render_agrees_with_jinja():
         ("{{'a' * 9}}", "template expression"),
         ("{{1 // 0}}", "template expression"),
         ("{{(}}", "template expression"),
-        ("{{" + "1+" * 200 + "1}}", "too long"),
+        ("{{" + "1+" * 200 + "1}}", "it has more than 256 characters"),
         ("{% for x in y %}", "statements"),
-        ("{{loop}}", "templates that go 9 deep"),
-        ("x" * 20000, "texts beyond 16384 characters"),
+        ("{{loop}}", "templates that are nested more than 8 deep"),
+        ("x" * 20000, "texts of more than 16384 characters"),
     ],
 )
 def test_expressions_that_are_not_known(text, message):
@@ -56,14 +56,14 @@ def test_expressions_that_are_not_known(text, message):
 def test_expansion_bombs_end():
     """Templates that multiply are stopped by the length of the text."""
     templates = {f"t{i}": f"{{{{t{i + 1}}}}}" * 10 for i in range(6)} | {"t6": "x" * 500}
-    with pytest.raises(MalformedFileError, match="make texts beyond 16384 characters"):
+    with pytest.raises(MalformedFileError, match="whose texts have more than 16384 characters"):
         render("{{t0}}", templates, where="r")
 
 
 def test_expansions_to_nothing_end():
     """Templates that multiply and make no text are stopped as well."""
     templates = {f"t{i}": f"{{{{t{i + 1}}}}}" * 1000 for i in range(6)} | {"t6": ""}
-    with pytest.raises(MalformedFileError, match="more than 256 expressions make one text"):
+    with pytest.raises(MalformedFileError, match="one text has more than 256 expressions"):
         render("{{t0}}", templates, where="r")
 
 
@@ -95,20 +95,20 @@ GOOD = {"key": "v/{{i}}", "url": "u", "offset": "0", "length": "1", "dimensions"
 @pytest.mark.parametrize(
     ("generators", "message"),
     [
-        ({}, "has gen {}; expected a list"),
-        ([5], "expected 'key' and 'url'"),
-        ([{"key": "a"}], "expected 'key' and 'url'"),
+        ({}, "has 'gen' {}; expected a list"),
+        ([5], "expected an object with the texts 'key' and 'url'"),
+        ([{"key": "a"}], "expected an object with the texts 'key' and 'url'"),
         ([{**GOOD, "dimensions": None}], "dimensions None; expected an object"),
         ([{**GOOD, "dimensions": {"i": 5}}], "the dimension 'i': 5"),
         ([{**GOOD, "dimensions": {"i": {}}}], "the dimension 'i'"),
         ([{**GOOD, "dimensions": {"i": [1, "a"]}}], "the dimension 'i'"),
         ([{**GOOD, "dimensions": {"i": {"stop": 1, "step": 0}}}], "the dimension 'i'"),
-        ([{**GOOD, "offset": "x"}], "generator expression 'x', which gives no whole numbers"),
+        ([{**GOOD, "offset": "x"}], "generator expression 'x', whose values are not all whole numbers"),
         ([{k: v for k, v in GOOD.items() if k != "offset"}], "only one of 'offset' and 'length'"),
         ([{**GOOD, "dimensions": {"i": {"stop": 10**12}}}], "generators of more than 4194304 references"),
         ([{**GOOD, "dimensions": {"i": {"stop": 10**30}}}], "the dimension 'i'"),
         ([{**GOOD, "dimensions": {"i": {"stop": 10**17}, "j": {"stop": 0}}}], "generators of more than"),
-        ([{**GOOD, "dimensions": {f"d{i}": [0] for i in range(70)}}], "a generator of more than 32 dimensions"),
+        ([{**GOOD, "dimensions": {f"d{i}": [0] for i in range(70)}}], "a generator of 70 dimensions; at most 32"),
         ([{**GOOD, "offset": f"{{{{i * {2**62}}}}}", "dimensions": {"i": [4]}}], "template expression"),
         (
             [{**GOOD, "url": "x" * 16_000, "dimensions": {"i": {"stop": 1 << 17}}}],

@@ -149,7 +149,7 @@ def test_references_that_are_read_once_are_let_go():
     assert len(plain.parts) == 1
     list(plain.below("v", once=True))
     assert not plain.parts
-    with pytest.raises(MalformedFileError, match="two arrays"):
+    with pytest.raises(MalformedFileError, match="is an array below another array"):
         list(plain.below("v"))
 
 

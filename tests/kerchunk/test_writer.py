@@ -60,7 +60,7 @@ def test_parquet_is_compact(tmp_path):
 
 def test_other_suffixes_are_refused(tmp_path):
     """A name that does not say the form is refused with those that do."""
-    with pytest.raises(WriterError, match=r"'.*refs' does not say how to write references: end it in '.json'"):
+    with pytest.raises(WriterError, match=r"'.*refs' has no suffix of references. Use '.json'"):
         write_kerchunk(group(), tmp_path / "refs")
 
 
@@ -84,12 +84,12 @@ def test_what_is_no_reference_set_is_not_replaced(tmp_path):
     (tmp_path / "table.parq").write_bytes(b"PAR1")
     (tmp_path / "b.json").mkdir()
     for name, what in (
-        ("a.parq", "a directory without kerchunk references"),
-        ("zarr.parq", "a directory without kerchunk references"),
+        ("a.parq", "a directory that does not contain kerchunk references"),
+        ("zarr.parq", "a directory that does not contain kerchunk references"),
         ("table.parq", "a file"),
         ("b.json", "a directory"),
     ):
-        with pytest.raises(WriterError, match=f"{name}' is {what}, which is not replaced"):
+        with pytest.raises(WriterError, match=f"{name}' is {what}, and is not overwritten"):
             write_kerchunk(group(), tmp_path / name)
     assert (tmp_path / "a.parq" / "photo").read_bytes() == b"precious"
     (tmp_path / "empty.parq").mkdir()
@@ -125,7 +125,7 @@ def test_object_stores(tmp_path):
     write_kerchunk(group(), f"memory://{tmp_path.name}/refs.json")
     assert json.loads(folder.get("refs.json"))["refs"]["v/0"] == ["file:///data/a.nc", 0, 4]
     folder.put("other.parq/photo", b"precious")
-    with pytest.raises(WriterError, match=r"other.parq' is a folder without kerchunk references"):
+    with pytest.raises(WriterError, match=r"other.parq' is a folder that does not contain kerchunk references"):
         write_kerchunk(group(), f"memory://{tmp_path.name}/other.parq")
     with pytest.raises(SourceNotFoundError):
         folder.get("other.parq/.zmetadata")

@@ -239,7 +239,7 @@ def test_no_space_for_what_is_made_first_is_an_error(tmp_path, monkeypatch):
         raise OSError("no space")
 
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
-    with pytest.raises(StorageError, match=r"references cannot be made in '.*': no space. Set TMPDIR"):
+    with pytest.raises(StorageError, match=r"references cannot be prepared in '.*': no space. Set TMPDIR"):
         write_kerchunk(group_of(Endless(10)), f"memory://{tmp_path.name}/refs.parq")
 
 

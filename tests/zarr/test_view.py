@@ -219,8 +219,8 @@ def test_what_zarr_cannot_have_is_left_out_and_named():
         "..": "name '..'",
         "a\nb": "control",
         "\x7f": "control",
-        "zarr.json": "the store's own",
-        ".vstack": "the store's own",
+        "zarr.json": "a name that the store itself uses",
+        ".vstack": "a name that the store itself uses",
         "ü" * 128: "256 bytes",
     }
     group = ManifestGroup(

@@ -139,7 +139,7 @@ def _stored(store: Any, path: str, sources: SessionSources) -> ManifestGroup:
             if refusal.kind == "refused":
                 raise UnsupportedFeatureError(
                     f"the group '/{path}' of the session has '{below}{refusal.path}', which cannot be written again: "
-                    f"{refusal.reason}. Leave it out of the repository, or add what is new by zarr",
+                    f"{refusal.reason}. Delete this variable from the repository, or append with zarr",
                     variable=refusal.path,
                     feature=refusal.reason,
                 )

@@ -111,7 +111,7 @@ def node_id(text: str, /) -> bytes:
             number = number * 32 + _CROCKFORD[character]
         return (number >> 1).to_bytes(8)
     except (KeyError, OverflowError) as error:
-        raise MalformedFileError(f"'{text}' is not an id of a node in Icechunk; update virtualstack") from error
+        raise MalformedFileError(f"'{text}' is not the id of an Icechunk node; update virtualstack") from error
 
 
 def read_checksums(data: bytes, node: bytes, n_axes: int, /, *, where: str) -> Checksums:
@@ -155,7 +155,7 @@ def _unpacked(data: bytes, where: str) -> bytes:
     if header[36] not in _VERSIONS or header[38] not in (_PLAIN, _ZSTD):
         raise MalformedFileError(
             f"'{where}' has version {header[36]} of the specification and compression {header[38]}; versions "
-            f"{_VERSIONS} and compressions {(_PLAIN, _ZSTD)} are known. Update virtualstack, or restore the file"
+            f"{_VERSIONS} and compressions {(_PLAIN, _ZSTD)} are supported. Update virtualstack, or restore the file"
         )
     if header[38] == _PLAIN:
         return data[_HEADER_BYTES:]
@@ -163,7 +163,7 @@ def _unpacked(data: bytes, where: str) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(memoryview(data)[_HEADER_BYTES:]), "zstd") as stream:
             unpacked: bytes = stream.read(_MAX_BYTES)
     except OSError as error:
-        raise MalformedFileError(f"'{where}' does not decompress: {error}; restore it") from error
+        raise MalformedFileError(f"'{where}' cannot be decompressed: {error}; restore it") from error
     return unpacked
 
 
@@ -180,7 +180,7 @@ class _Flatbuffer:
         """Return the values at some positions."""
         n = len(self.data) - np.dtype(kind).itemsize + 1
         if at.size and (n < 1 or int(at.min()) < 0 or int(at.max()) >= n):
-            raise MalformedFileError(f"'{self.where}' refers to bytes outside of it: it is damaged; restore it")
+            raise MalformedFileError(f"'{self.where}' is damaged: it refers to bytes past its end; restore it")
         if not at.size:
             return np.zeros(0, kind)
         found: NDArray[np.generic] = np.ndarray((n,), kind, self.data, strides=(1,))[at]
@@ -202,7 +202,7 @@ class _Flatbuffer:
         offsets = np.zeros(len(tables), np.int64)
         offsets[has] = self.numbers(vtables[has] + slot, "<u2")
         if required and not offsets.all():
-            raise MalformedFileError(f"'{self.where}' lacks a field that every manifest has: it is damaged; restore it")
+            raise MalformedFileError(f"'{self.where}' is damaged: it lacks a field that every manifest has; restore it")
         return np.where(offsets > 0, tables + offsets, 0)
 
     def follow(self, at: NDArray[np.int64], /) -> NDArray[np.int64]:
@@ -230,7 +230,8 @@ def _checksums(buffer: _Flatbuffer, refs: NDArray[np.int64], n_axes: int) -> Che
     index = buffer.follow(buffer.field(refs[rows], _REF_INDEX))
     if (buffer.numbers(index) != n_axes).any():
         raise MalformedFileError(
-            f"'{buffer.where}' has chunks that have not {n_axes} axes, as the array has: it is damaged; restore it"
+            f"'{buffer.where}' is damaged: its chunks should have indexes of {n_axes} numbers, as the array has "
+            "axes; restore it"
         )
     cells = [buffer.numbers(index + 4 + 4 * axis) for axis in range(n_axes)]
     keys = np.full(len(refs), None, object)
@@ -258,7 +259,8 @@ def _texts(buffer: _Flatbuffer, at: NDArray[np.int64]) -> NDArray[np.object_]:
     lengths = buffer.numbers(at)
     if lengths.size and int(lengths.max()) > _MAX_ETAG_BYTES:
         raise MalformedFileError(
-            f"'{buffer.where}' has an etag of {int(lengths.max())} bytes, and {_MAX_ETAG_BYTES} are read; restore it"
+            f"'{buffer.where}' has an etag of {int(lengths.max())} bytes; at most {_MAX_ETAG_BYTES} are read; "
+            "restore it"
         )
     found = np.full(len(at), b"", object)
     for length in np.unique(lengths[lengths > 0]).tolist():
@@ -336,7 +338,9 @@ def url_from_icechunk(url: str, /) -> str:
     try:
         return unquote(url, errors="strict")
     except UnicodeDecodeError as error:
-        raise MalformedFileError(f"'{url}' does not encode UTF-8. Write the reference again") from error
+        raise MalformedFileError(
+            f"'{url}' has percent-encoded bytes that are not UTF-8. Write the reference again"
+        ) from error
 
 
 def choose_checksum(location: Location, /) -> str | datetime | None:
@@ -406,7 +410,9 @@ def place_batches(
     for cells, kinds, paths, offsets, lengths, inlined in batches:
         rows, kept = _rows(cells, grid, where)
         if max(int(offsets.max(initial=0)), int(lengths.max(initial=0))) >= 1 << 62:
-            raise MalformedFileError(f"'{where}' has a chunk at or of {1 << 62} bytes or more; write it again")
+            raise MalformedFileError(
+                f"'{where}' has a chunk with an offset or length of 2^62 bytes or more. Write the references again"
+            )
         found = np.zeros(len(kinds), ENTRY)
         found["offset"], found["length"] = offsets, lengths
         virtual, native = np.flatnonzero(kinds == _KIND_VIRTUAL), np.flatnonzero(kinds == _KIND_NATIVE)
@@ -441,7 +447,10 @@ def place_batches(
 def _rows(cells: NDArray[Any], grid: Sequence[int], where: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the numbers of cells in C order, and a mask of the cells that are in the grid."""
     if cells.ndim != 2 or cells.shape[1] != len(grid):
-        raise MalformedFileError(f"'{where}' has chunks at cells of shape {cells.shape}, and a grid of {tuple(grid)}")
+        raise MalformedFileError(
+            f"'{where}' has chunk indexes of shape {cells.shape} for a grid of {tuple(grid)} chunks. Write the "
+            "references again"
+        )
     rows, kept = np.zeros(len(cells), np.int64), np.ones(len(cells), np.bool_)
     for axis, n in enumerate(grid):
         rows = rows * n + cells[:, axis]

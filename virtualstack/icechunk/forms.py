@@ -173,7 +173,7 @@ def _inlined(array: ManifestArray, storage: StorageLike) -> tuple[ManifestArray,
     grid = _regular(made)
     if isinstance(grid, str):
         raise WriterError(
-            f"variable '{array.name}' cannot be written to Icechunk: {grid}; leave it out",
+            f"variable '{array.name}' cannot be written to Icechunk: {grid}. Leave it out, or write a vstack",
             variable=array.name,
             feature=grid,
         )
@@ -182,10 +182,10 @@ def _inlined(array: ManifestArray, storage: StorageLike) -> tuple[ManifestArray,
 
 def _refused(array: ManifestArray, plan: RewritePlan, reason: str) -> WriterError:
     return WriterError(
-        f"variable '{array.name}' cannot be written as references of Icechunk: {reason}. "
-        f"{plan} would have to be re-encoded and stored in the repository: {plan.remedy()}. "
-        "Or write a vstack, which takes it as it is, give its values by vds.virtual.open(), "
-        "leave the variable out, or join only files that are stored alike",
+        f"variable '{array.name}' cannot be written as references of Icechunk: {reason}. {plan} would have to be "
+        f"re-encoded and stored in the repository: {plan.remedy()}. Or write a vstack, which stores the variable "
+        "unchanged; or leave the variable out; or join only files that are stored alike. Values can be read with "
+        "vds.virtual.open()",
         variable=array.name,
         feature=reason,
     )
@@ -201,7 +201,7 @@ def _regular(array: ManifestArray) -> _Grid | str:
     codecs = codec_documents(plain.encoding, plain.chunks, plain.order)
     if codecs is None:
         names = " + ".join(codec.name for codec in plain.encoding.codecs) or "no codec"
-        return f"zarr does not decode chunks of '{plain.encoding.dtype}' with {names} as they were encoded"
+        return f"zarr would not decode chunks of dtype '{plain.encoding.dtype}' with {names} to the same values"
     return _Grid(manifest=plain.manifest, chunks=plain.chunks, codecs=codecs)
 
 
@@ -308,9 +308,9 @@ def _attributes(raw: Mapping[str, Any], dtype: np.dtype[Any], path: str) -> dict
         coded = fill_attribute(raw["_FillValue"], dtype)
         if coded is None:
             raise WriterError(
-                f"variable '{path}' has _FillValue = {raw['_FillValue']!r}, which has no place in attributes of zarr "
-                f"beside values of dtype '{dtype}': open its files with unpack=True, or write a vstack or "
-                "kerchunk references, which keep it",
+                f"variable '{path}' has _FillValue = {raw['_FillValue']!r}, which attributes of zarr cannot hold for "
+                f"values of dtype '{dtype}'. Open its files with unpack=True; or write a vstack or kerchunk "
+                "references, which can hold it",
                 variable=path,
                 feature="_FillValue",
             )
@@ -323,14 +323,16 @@ def _dump(document: Mapping[str, Any], path: str) -> bytes:
     try:
         json.loads(data, parse_constant=partial(_refuse_constant, path))
     except RecursionError as error:
-        raise WriterError(f"'{path}' has attributes in more levels than JSON has", variable=path) from error
+        raise WriterError(
+            f"'{path}' has attributes that are nested too deeply for JSON. Remove them", variable=path
+        ) from error
     return data
 
 
 def _refuse_constant(path: str, constant: str) -> None:
     raise WriterError(
-        f"'{path}' has {constant} in an attribute that changes values, such as scale_factor; Icechunk's JSON has no "
-        f"{constant}: remove the attribute, or open its files with unpack=True",
+        f"'{path}' has {constant} in an attribute that changes values, such as scale_factor; JSON in Icechunk cannot "
+        f"hold {constant}. Remove the attribute, or open its files with unpack=True",
         variable=path,
         feature=constant,
     )

@@ -58,10 +58,11 @@ def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
     scheme = url.partition("://")[0]
     _, backend = storage.find(url)
     if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
-        what = f"'{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
+        what = f"the scheme '{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
         raise UnsupportedFeatureError(
-            f"'{url}': Icechunk repositories are in local directories and in S3 with options here, not {what}; "
-            "copy it, or use icechunk itself",
+            f"'{url}': Icechunk repositories are supported in local directories, and in S3 with storage= options, "
+            f"but this one has {what}. Copy it; or open it with icechunk and "
+            "xr.open_zarr(session.store, consolidated=False)",
             url=url,
             feature=what,
         )

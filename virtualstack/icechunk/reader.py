@@ -37,6 +37,7 @@ from virtualstack.icechunk.places import repository_storage
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
 from virtualstack.manifests.cells import check_count
+from virtualstack.printable import first_names
 from virtualstack.storage import Storage
 from virtualstack.storage.threads import concurrently
 from virtualstack.zarr.metadata.array import ArrayMetadata, one_page
@@ -90,7 +91,7 @@ class Icechunk:
     def __post_init__(self) -> None:
         given = [name for name in ("branch", "tag", "snapshot") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} each name a snapshot of the repository: give one of them")
+            raise ValueError(f"{' and '.join(given)} each select a snapshot of the repository: pass only one of them")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Read the metadata of a repository; chunks are not looked up.
@@ -114,14 +115,17 @@ class Icechunk:
                 raise SourceNotFoundError(f"'{url}' is not an Icechunk repository; check the URL", url=url)
             repository = icechunk.Repository.open(place)
         except icechunk.IcechunkError as error:
-            raise StorageError(f"'{url}' cannot be opened by Icechunk: {read_reason(error)}", url=url) from error
+            raise StorageError(
+                f"'{url}' cannot be opened by Icechunk: {read_reason(error)}. Check the URL and storage=", url=url
+            ) from error
         try:
             session = repository.readonly_session(**self._version())
         except (icechunk.IcechunkError, ValueError) as error:
             which = ", ".join(f"{key} '{value}'" for key, value in self._version().items())
             branches, tags = sorted(repository.list_branches()), sorted(repository.list_tags())
             raise SourceNotFoundError(
-                f"'{url}' has no {which}: {read_reason(error)}; it has the branches {branches} and tags {tags}",
+                f"'{url}' has no {which}: {read_reason(error)}; it has the branches {first_names(branches)} and the "
+                f"tags {first_names(tags)}",
                 url=url,
             ) from error
         try:
@@ -212,8 +216,8 @@ def _manifests(snapshot: Any, url: str) -> dict[str, _Files]:
         }
     except (KeyError, TypeError) as error:
         raise UnsupportedFeatureError(
-            f"'{url}': this version of Icechunk does not tell the manifest files of a snapshot as version 2.3 does "
-            f"({error!r}), so that changes of the sources would not be seen. Install icechunk 2.3",
+            f"'{url}': this version of icechunk does not list the manifest files of a snapshot as version 2.3 does "
+            f"({error!r}), so changes of the sources would not be detected. Install icechunk 2.3",
             url=url,
             feature="manifest files",
         ) from error
@@ -233,7 +237,9 @@ def _group(
     sync(_documents(store, path, "", documents))
     if "zarr.json" not in documents:
         if url is None or documents:
-            raise SourceNotFoundError(f"there is no group '/{path}' in the {where}", url=url)
+            raise SourceNotFoundError(
+                f"there is no group '/{path}' in the {where}. Check the path of the group", url=url
+            )
         documents["zarr.json"] = b'{"node_type": "group"}'  # the repository is new and still empty
     metadata = {key: parse_json(data, where=f"{key}' of '{where}") for key, data in documents.items()}
 
@@ -344,7 +350,9 @@ class ChunkPages:
             return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)
         except icechunk.IcechunkError as error:
             raise StorageError(
-                f"chunks of '{where}' cannot be looked up: {read_reason(error)}", url=self.url
+                f"the references of '{where}' cannot be read by Icechunk: {read_reason(error)}. Try again, or "
+                "restore the repository",
+                url=self.url,
             ) from error
 
     def _checksums(self) -> Checksums:

@@ -162,8 +162,9 @@ def set_references(
             failed = _set_cells(store, path, manifest, names, cells, checksum)
         if failed:
             raise WriterError(
-                f"Icechunk refuses references of '{path}', such as that of chunk {tuple(failed[0])}, for which it "
-                "finds no virtual chunk container; discard the changes of the session",
+                f"Icechunk refuses references of variable '{path}', such as that of chunk {tuple(failed[0])}, "
+                "because the repository has no virtual chunk container for them. Call session.discard_changes(), and "
+                "add a container",
                 variable=path,
                 feature="virtual chunk container",
             )

@@ -87,7 +87,9 @@ def save_icechunk(
         if is_new:
             _delete(url, reached)
         if isinstance(error, icechunk.IcechunkError):
-            raise StorageError(f"'{url}' cannot be written by Icechunk: {read_reason(error)}", url=url) from error
+            raise StorageError(
+                f"'{url}' cannot be written by Icechunk: {read_reason(error)}. Check the URL and storage=", url=url
+            ) from error
         raise
 
 
@@ -95,7 +97,8 @@ def _check_empty(url: str, storage: Storage) -> None:
     first = storage.target(url).first()
     if first is not None:
         raise WriterError(
-            f"'{url}' holds '{first}', and is not an Icechunk repository: give another place, or delete what is there",
+            f"'{url}' contains '{first}' and is not an Icechunk repository. Write to another location, or delete "
+            "these files",
             feature="existing files",
         )
 

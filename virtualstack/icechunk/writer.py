@@ -25,6 +25,7 @@ from virtualstack.icechunk.references import (
 )
 from virtualstack.location import Location, split_url
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
+from virtualstack.printable import first_names
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.rewrite.rewrite import Budget
@@ -111,17 +112,17 @@ class Containers:
         if prefix == "file:///":
             return WriterError(
                 f"variable '{variable}' has chunks in '{location.url}', for which Icechunk has no virtual chunk "
-                "container: move it into a folder whose path begins with ASCII letters and digits alone",
+                "container: move the file into a folder whose path begins with ASCII letters and digits only",
                 variable=variable,
                 feature="virtual chunk container for 'file:///'",
             )
-        there = f"it has {list(self.prefixes)}" if self.prefixes else "it has none"
+        there = f"it has containers for {first_names(self.prefixes)}" if self.prefixes else "it has none"
         return WriterError(
-            f"variable '{variable}' has chunks in '{location.url}', and the repository has no virtual chunk container "
-            f"for '{prefix}', without which it reads nothing there; {there}. Add one: "
-            f"config.set_virtual_chunk_container(icechunk.VirtualChunkContainer('{prefix}', {_store(prefix)})), "
-            "repo = icechunk.Repository.open(storage, config, authorize_virtual_chunk_access={...}), "
-            "repo.save_config(), and write to a new session",
+            f"variable '{variable}' has chunks in '{location.url}', but the repository has no virtual chunk "
+            f"container for '{prefix}', and cannot read references there without one; {there}. Add one: "
+            f"config.set_virtual_chunk_container(icechunk.VirtualChunkContainer('{prefix}', {_store(prefix)})), repo "
+            "= icechunk.Repository.open(storage, config, authorize_virtual_chunk_access={...}), repo.save_config(), "
+            "and write to a new session",
             variable=variable,
             feature=f"virtual chunk container for '{prefix}'",
         )
@@ -211,7 +212,7 @@ def write_whole(group: ManifestGroup, store: Any, path: str, options: FormOption
 def check_mode(mode: str, /) -> None:
     """Raise `ValueError` if a mode is unknown."""
     if mode not in _MODES:
-        raise ValueError(f"mode={mode!r}; it is 'w-' for a new group, or 'w' to replace one")
+        raise ValueError(f"mode={mode!r}; it must be 'w-' for a new group, or 'w' to replace a group")
 
 
 def form_options(
@@ -250,7 +251,7 @@ def check_store(store: Any, /, *, writable: bool = True) -> Any:
         )
     if writable and store.read_only:
         raise WriterError(
-            "this session of Icechunk only reads: open one with repo.writable_session('main')",
+            "this session of Icechunk is read-only. Open a writable one: repo.writable_session('main')",
             feature="read-only session",
         )
     return store
@@ -275,7 +276,11 @@ def all_or_nothing(store: Any, /) -> Iterator[None]:
             session.discard_changes()
         if not isinstance(error, icechunk.IcechunkError):
             raise
-        state = "has a part of it beside its other changes: discard_changes()" if had_changes else "is as it was"
+        state = (
+            "contains a part of this write, and other changes: call session.discard_changes(), and repeat them"
+            if had_changes
+            else "was not changed"
+        )
         raise StorageError(
             f"the session cannot be read or written by Icechunk: {read_reason(error)}; it {state}"
         ) from error
@@ -366,9 +371,9 @@ def _planned(form: Form, old: ManifestArray | None, store: Any, where: str, cont
     unknown = [FIRST + i for i, url in enumerate(urls) if url.startswith(NATIVE)]
     if unknown and bool((changes.virtual & np.isin(manifest.entries["location"], unknown)).any()):
         raise WriterError(
-            f"variable '{where}' has chunks in the repository that would have to be stored in other cells of its grid, "
-            "and a session does not tell where they are: commit it, and write what vs.open_virtual_dataset gives of "
-            "the repository, joined with what is new, into another one",
+            f"variable '{where}' has chunks in the repository that would have to move to other cells of its grid, "
+            "but a session does not show where they are stored. Commit the session; then open the repository with "
+            "vs.open_virtual_dataset, join it with the new data, and write the result to another repository",
             variable=where,
             feature="chunks that move",
         )
@@ -392,16 +397,20 @@ def _check_place(store: Any, path: str, mode: str) -> None:
     for above in _above(path):
         if _kind(store, above) == "array":
             raise WriterError(
-                f"'/{above}' is an array in the repository, and no group can be below it: give another group=",
+                f"'/{above}' is an array in the repository, and an array cannot contain groups. Give another group=",
                 feature="group",
             )
     kind, names = _kind(store, path), sync(_names(store, path))
     children = sorted(set(names) - {"zarr.json"})
     if mode == "w-" and (kind == "array" or children):
-        what = f"'/{path}' is an array" if kind == "array" else f"the group '/{path}' has {children}"
+        what = (
+            f"the array '/{path}' already exists in the repository"
+            if kind == "array"
+            else f"the group '/{path}' of the repository already contains {first_names(children)}"
+        )
         raise WriterError(
-            f"{what} in the repository already: say mode='w' to replace it and all below it, append_dim= or region= to "
-            "add to it, or give another group=",
+            f"{what}. Use mode='w' to replace it with all that it contains, append_dim= or region= to add to it, or "
+            "another group=",
             feature="existing group",
         )
 

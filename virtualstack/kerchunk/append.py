@@ -78,7 +78,10 @@ def to_kerchunk(
         grant_references(group)
         return references
     if target is None:
-        raise WriterError("append_dim= adds to references in a file: name it", feature="append_dim")
+        raise WriterError(
+            "append_dim= appends to existing references, but no target was given. Pass their path or URL",
+            feature="append_dim",
+        )
     url, own = absolute_url(target), ReadOptions(allow=read_allowed_urls(allow))
     stored = read_permitted(Kerchunk(), url, reached, own).with_access(access_of_source(None, url, reached, own))
     for path, node in stored.walk():
@@ -86,7 +89,7 @@ def to_kerchunk(
             if refusal.kind == "refused":
                 raise UnsupportedFeatureError(
                     f"'{stored.url}' has '{path}{refusal.path}', which cannot be written again: {refusal.reason}. "
-                    "Leave it out of the references, which are not changed",
+                    "Nothing was changed. Write references without this variable, and append to those",
                     url=stored.url,
                     variable=refusal.path,
                     feature=refusal.reason,

@@ -33,6 +33,7 @@ from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.printable import counted, first_names
 from virtualstack.storage import LocalSource, Source, Storage
 
 __all__ = ["KerchunkDriver", "big_endian", "corrected_fits", "corrected_hdf4", "corrected_tiff"]
@@ -66,8 +67,8 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
         chunk = next((x for key, x in refs.items() if key.startswith(f"{name}/") and isinstance(x, list)), None)
         if chunk is not None and len(chunk) > 1 and _is_compressed(source, int(chunk[1])):
             raise UnsupportedFeatureError(
-                f"'{url}': the image '{name}' is compressed by tiles, whose bytes kerchunk takes for pixels: unpack it "
-                "with funpack, or name other extensions by options={'extension': ...}",
+                f"'{url}': the image '{name}' is compressed by tiles, which kerchunk would read as pixels. "
+                "Decompress the file with funpack, or choose other extensions: options={'extension': ...}",
                 url=url,
                 variable=name,
                 feature="tile-compressed FITS image",
@@ -75,8 +76,9 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
         packed = sorted(k for k, x in attributes.items() if _SCALED.fullmatch(k) and x != float(k.startswith("TSCAL")))
         if packed:
             raise UnsupportedFeatureError(
-                f"'{url}': columns of the table '{name}' are scaled ({', '.join(packed[:3])}), which kerchunk leaves "
-                "out: name other extensions by options={'extension': ...}, or read it with astropy",
+                f"'{url}': columns of the table '{name}' have scale factors or offsets, {first_names(packed)}, which "
+                "kerchunk ignores. Choose other extensions: options={'extension': ...}, or read the table with "
+                "astropy",
                 url=url,
                 variable=name,
                 feature="scaled FITS columns",
@@ -87,8 +89,9 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
             if codec.get("id") == "fixedscaleoffset":
                 if str(codec["astype"])[1:] == "i8" and (codec["scale"], codec["offset"]) == (1, 1 << 63):
                     raise UnsupportedFeatureError(
-                        f"'{url}': the image '{name}' has unsigned numbers of 64 bits, which BZERO in floating point "
-                        "rounds: name other extensions by options={'extension': ...}, or read it with astropy",
+                        f"'{url}': the image '{name}' has unsigned integers of 64 bits, which would be rounded, "
+                        "since BZERO is applied in floating point. Choose other extensions: options={'extension': "
+                        "...}, or read the image with astropy",
                         url=url,
                         variable=name,
                         feature="unsigned FITS numbers of 64 bits",
@@ -188,8 +191,8 @@ def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, A
     url = source.location.url
     if any(order != _BIG_ENDIAN for order in _byte_orders(source)):
         raise UnsupportedFeatureError(
-            f"'{url}' has numbers that are not big-endian, and kerchunk's references do not say which: "
-            "convert it with h4toh5",
+            f"'{url}' has numbers that are not big-endian, and the references of kerchunk do not show which ones. "
+            "Convert the file with h4toh5",
             url=url,
             feature="byte order of HDF4 numbers",
         )
@@ -224,7 +227,11 @@ def _byte_orders(source: Source) -> Iterator[int]:
         if not following:
             return
         at = following
-    raise MalformedFileError(f"the blocks of descriptors of '{source.location.url}' never end", url=source.location.url)
+    raise MalformedFileError(
+        f"'{source.location.url}' has a list of data descriptors that is longer than {_MAX_DESCRIPTOR_BLOCKS} "
+        "blocks, or that leads back into itself: it is damaged. Fetch it again",
+        url=source.location.url,
+    )
 
 
 def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
@@ -317,7 +324,7 @@ class KerchunkDriver:
 
     def __post_init__(self) -> None:
         if not callable(self.driver) and not (isinstance(self.driver, str) and self.driver.count(":") == 1):
-            raise TypeError(f"driver={self.driver!r} is neither 'module:name' nor can it be called")
+            raise TypeError(f"driver={self.driver!r} is neither a text such as 'module:name' nor a callable")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Translate a source with the driver, and read its references.
@@ -353,7 +360,9 @@ class KerchunkDriver:
             raise self._missing(url, error) from error
         except Exception as error:
             raise MalformedFileError(
-                f"'{url}': the driver {self._words()} cannot translate it: {type(error).__name__}: {error}", url=url
+                f"'{url}': the driver {self._words()} failed: {type(error).__name__}: {error}. Check that the file "
+                "has the format of this driver",
+                url=url,
             ) from error
         references = self._chosen(translated, url)
         if module in _CORRECTIONS:
@@ -372,17 +381,20 @@ class KerchunkDriver:
         except ImportError as error:
             raise self._missing(url, error) from error
         if found is None:
-            raise ReaderError(f"there is no driver '{name}' in the module '{module}'", url=url)
+            raise ReaderError(f"the module '{module}' has no driver '{name}'. Check driver='{self.driver}'", url=url)
         if not callable(found):
-            raise ReaderError(f"the driver '{self.driver}' cannot be called", url=url)
+            raise ReaderError(
+                f"driver='{self.driver}' names a {type(found).__name__}, not a class or function. Check the name",
+                url=url,
+            )
         return found  # type: ignore[no-any-return]
 
     def _missing(self, url: str, error: ImportError) -> ReaderError:
-        what, module = f"reading with {self._words()}, which says '{error}',", (error.name or "").partition(".")[0]
+        what, module = f"the driver {self._words()} ('{error}')", (error.name or "").partition(".")[0]
         if module in _OF_THE_EXTRA and find_spec(module) is None:
             return MissingDependencyError(what, extra="kerchunk", url=url)
         return ReaderError(
-            f"{what} needs the module '{error.name or 'that it names'}'. Install the package that has it", url=url
+            f"{what} needs the module '{error.name or 'that it names'}'. Install the package that provides it", url=url
         )
 
     def _words(self) -> str:
@@ -393,15 +405,18 @@ class KerchunkDriver:
             n = len(translated)
             at = 0 if self.number is None and n == 1 else self.number
             if at is None or not 0 <= at < n:
+                remedy = f"Choose one with number=, from 0 to {n - 1}" if n else "Check the options of the driver"
                 raise ReaderError(
-                    f"'{url}': the driver {self._words()} gives {n} sets of references, and number={self.number} says "
-                    "none of them: give the number of one, from 0",
+                    f"'{url}': the driver {self._words()} returned {counted(n, 'set')} of references, and "
+                    f"number={self.number} is none of them. {remedy}",
                     url=url,
                 )
             translated = translated[at]
         if not isinstance(translated, Mapping):
             raise MalformedFileError(
-                f"'{url}': the driver {self._words()} gives a {type(translated).__name__}, no references", url=url
+                f"'{url}': the driver {self._words()} returned an object of type '{type(translated).__name__}', not "
+                "references. It must return a mapping, a list of mappings, or an object with translate()",
+                url=url,
             )
         return dict(translated)
 
@@ -417,11 +432,14 @@ def _check_alone(source: Source, module: str, storage: Storage) -> None:
     except LibraryError:
         return  # nor can the driver
     except ChildDiedError as error:
-        raise MalformedFileError(f"'{url}' cannot be opened by h5py, which {error}", url=url) from error
+        raise MalformedFileError(
+            f"'{url}' may be damaged: h5py {error}. Compare its size with that of its origin, or fetch it again",
+            url=url,
+        ) from error
     if found is not None:
         raise ForbiddenLocationError(
-            f"'{url}': {found}, and a driver of kerchunk would open any local file that is named there. Read it with "
-            'reader="hdf5", or open it with allow=["file:///"] if you trust it',
+            f"'{url}': {found}, and a driver of kerchunk would open every local file that is named there. Read the "
+            'file with reader="hdf5", or open it with allow=["file:///"] if you trust it',
             url=url,
         )
 

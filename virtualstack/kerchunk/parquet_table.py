@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError
 from virtualstack.kerchunk.references import WHOLE, References
 from virtualstack.kerchunk.table import inline_bytes
+from virtualstack.printable import first_names
 from virtualstack.zarr.metadata.attributes import parse_json
 
 __all__ = ["ParquetTable", "check_size", "read_record", "unpacked_size"]
@@ -62,7 +63,7 @@ def unpacked_size(data: bytes | memoryview) -> int:
 def _unpacked_size(data: bytes | memoryview) -> int:
     length = int.from_bytes(data[-8:-4], "little")
     if length > _MAX_METADATA_BYTES:
-        raise ValueError(f"it has {length} bytes of metadata, and at most {_MAX_METADATA_BYTES} are read")
+        raise ValueError(f"it has {length} bytes of metadata; at most {_MAX_METADATA_BYTES} are read")
     metadata, _ = _struct(data, max(len(data) - 8 - length, 0))
     total, room = 0, _FREE_PAGES + len(data) // _BYTES_PER_PAGE
     for group in metadata.get(_ROW_GROUPS, []):
@@ -77,15 +78,15 @@ def _unpacked_size(data: bytes | memoryview) -> int:
                 header, at = _struct(data, at)
                 for kind, encoding in _ENCODING.items():
                     if header.get(kind, {}).get(encoding) == _DELTA_BYTE_ARRAY:
-                        raise ValueError(f"the column '{name}' holds differences of text")
+                        raise ValueError(f"the column '{name}' has the encoding DELTA_BYTE_ARRAY, which is not read")
                 sizes = header.get(_UNPACKED, -1), header.get(_STORED, -1)
                 if min(sizes) < 0:
-                    raise ValueError(f"a page of the column '{name}' has the sizes {sizes}")
+                    raise ValueError(f"a page of the column '{name}' has the sizes {sizes}; sizes cannot be negative")
                 total += sizes[0]
                 at += sizes[1]
                 room -= 1
                 if not room:
-                    raise ValueError(f"it has {len(data)} bytes and more pages than are read of so many")
+                    raise ValueError(f"it has {len(data)} bytes, but more pages than are read from a file of this size")
     return total
 
 
@@ -109,7 +110,7 @@ def _struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[dict[int
 def _value(kind: int, data: bytes | memoryview, at: int, depth: int) -> tuple[Any, int]:
     """Return a value of a type, and the position after it."""
     if depth > _MAX_DEPTH:
-        raise ValueError("its metadata has structs in each other that parquet does not have")
+        raise ValueError(f"its metadata is nested more than {_MAX_DEPTH} deep, which parquet never is")
     if kind in _NUMBERS:
         number, at = _number(data, at)
         if kind == _INT32 and not -(1 << 31) <= number < 1 << 31:  # pyarrow takes the lower bits
@@ -205,7 +206,8 @@ class ParquetTable:
         metadata, size = (data.get("metadata"), data.get("record_size")) if isinstance(data, Mapping) else (None, None)
         if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size <= _MAX_RECORDS:
             raise MalformedFileError(
-                f"'.zmetadata' of '{where}' has no 'metadata', or 'record_size' {size!r}: it is not of references"
+                f"'.zmetadata' of '{where}' has no 'metadata', or the invalid 'record_size' {size!r}: it does not "
+                "belong to references. Check the path"
             )
         return cls(metadata=metadata, record_size=size)
 
@@ -225,10 +227,13 @@ def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None =
         file = pq.ParquetFile(pa.BufferReader(data))
         n = file.metadata.num_rows
         if record_size is not None and n > record_size:  # extra rows would shift the chunks of later files
-            raise MalformedFileError(f"'{where}' has {n} rows; {record_size} a file are said to be the most there are")
+            raise MalformedFileError(
+                f"'{where}' has {n} rows, but the 'record_size' of these references is {record_size}. Write the "
+                "references again"
+            )
         table = _table(file, data, n_rows, where)
         if len(table) < n_rows:
-            raise MalformedFileError(f"'{where}' has {len(table)} rows; expected {n_rows}")
+            raise MalformedFileError(f"'{where}' has {len(table)} rows; expected {n_rows}. Write the references again")
         present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
         rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
         return _columns(rows, table if len(rows) == n_rows else table.take(pa.array(rows)), where)
@@ -240,9 +245,10 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
     """Return the first rows of the columns of references, with nulls for columns that the file lacks."""
     names = [name for name, _ in _COLUMNS if name in file.schema_arrow.names]
     if not {"path", "raw"} & set(names):
-        found = file.schema_arrow.names[:9]
+        found = first_names(file.schema_arrow.names)
         raise MalformedFileError(
-            f"'{where}' is not a parquet table of references: none of its columns {found} is 'path' or 'raw'"
+            f"'{where}' is not a parquet table of references: none of its columns {found} is 'path' or 'raw'. Write "
+            "the references again"
         )
     try:
         unpacked = unpacked_size(data)
@@ -271,8 +277,8 @@ def _check_ratio(unpacked: int, stored: int, where: str) -> None:
     most = max(_FREE_UNPACKED_BYTES, _MAX_RATIO * stored)
     if unpacked > most:
         raise MalformedFileError(
-            f"'{where}' has {stored} bytes and claims to hold {unpacked}; at most {most} are decoded for its size. "
-            "Write the references again, with fewer chunks in a file"
+            f"'{where}' has {stored} bytes but says that it unpacks to {unpacked}; at most {most} are decoded for a "
+            "file of this size. Write the references again, with fewer chunks in a file"
         )
 
 
@@ -286,8 +292,8 @@ def check_size(nbytes: int, where: str, /) -> None:
     """
     if nbytes > _MAX_BYTES:
         raise MalformedFileError(
-            f"'{where}' has {nbytes} bytes, packed or not, and at most {_MAX_BYTES} are read. Write the "
-            "references again, with fewer of them in a file"
+            f"'{where}' has {nbytes} bytes of values; at most {_MAX_BYTES} are read. Write the references again, "
+            "with fewer chunks in a file"
         )
 
 
@@ -300,7 +306,9 @@ def _columns(cells: NDArray[np.intp], table: pa.Table, where: str) -> References
         pc.fill_null(table[name], 0).to_numpy().astype(np.int64, copy=True) for name in ("offset", "size")
     )
     if (lengths < 0).any():  # -1 means a whole file here, but not in parquet
-        raise MalformedFileError(f"'{where}' has a negative size, {int(lengths.min())}; write the references again")
+        raise MalformedFileError(
+            f"'{where}' has a reference of {int(lengths.min())} bytes; expected 0 or more. Write the references again"
+        )
     lengths[(offsets == 0) & (lengths == 0) & ~is_inline] = WHOLE  # fsspec: a path alone
     values = [inline_bytes(value, where) for value in raw.dictionary.to_pylist()]
     shown = raw.indices.drop_null().to_numpy()

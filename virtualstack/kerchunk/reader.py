@@ -31,6 +31,7 @@ from virtualstack.kerchunk.table import ReferenceTable
 from virtualstack.kerchunk.text import load_json, split_text
 from virtualstack.location import BYTES, Location, absolute_url, join_url
 from virtualstack.manifests import ENTRY, FIRST, ChunkManifest, Manifest, ManifestGroup, PagedManifest, Refusal
+from virtualstack.printable import counted
 from virtualstack.storage import Bytes, Source, Storage
 from virtualstack.storage.threads import concurrently
 from virtualstack.zarr.metadata.array import ArrayMetadata
@@ -198,7 +199,8 @@ def _without_caches(url: str) -> str:
     if "://" not in outer[0] and "/" in outer[0]:
         return url  # a file name that happens to have '::'
     raise UnsupportedFeatureError(
-        f"'{url}' is reached through '{outer[0]}', which has no byte ranges of its own: unpack it",
+        f"'{url}' is reached through '{outer[0]}', where byte ranges are not those of the file itself: unpack the "
+        "file first",
         url=url,
         feature=outer[0],
     )
@@ -265,11 +267,11 @@ class Kerchunk:
         if self.remote_protocol is None:
             return
         if not _PROTOCOL.fullmatch(self.remote_protocol):
-            raise ValueError(f"remote_protocol={self.remote_protocol!r} is not a protocol: pass one such as 's3'")
+            raise ValueError(f"remote_protocol={self.remote_protocol!r} is not a protocol. Pass one such as 's3'")
         if self.base_url is not None:
             raise ValueError(
-                f"remote_protocol={self.remote_protocol!r} and base_url={os.fspath(self.base_url)!r} both say where "
-                "relative locations are: pass one of them"
+                f"remote_protocol={self.remote_protocol!r} and base_url={os.fspath(self.base_url)!r} both define the "
+                "folder of relative locations: pass only one of them"
             )
 
     @property
@@ -345,7 +347,7 @@ class Kerchunk:
         if not metadata:
             raise MalformedFileError(
                 f"'{table.where}' holds no zarr metadata ('.zgroup', '.zarray' or 'zarr.json'): it is not a set of "
-                "kerchunk references",
+                "kerchunk references. Check the URL",
                 url=url,
             )
         strays = table.strays(array_paths(metadata))
@@ -375,7 +377,7 @@ class Kerchunk:
             wanted=options.wants,
             masks_fill_value=self.masks_fill_value,
             refusals=[
-                Refusal(path=f"/{folder}", reason=f"{n} references belong to no array", kind="noted")
+                Refusal(path=f"/{folder}", reason=f"{counted(n, 'reference')} outside of all arrays", kind="noted")
                 for folder, n in strays.items()
             ],
         )
@@ -466,11 +468,11 @@ def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
             left -= len(piece)
     except OSError as error:
         raise MalformedFileError(
-            f"'{url}' is damaged {packing}: {error}; write the references again", url=url
+            f"'{url}' cannot be decompressed ({packing}): {error}; write the references again", url=url
         ) from error
     if not left:
         raise MalformedFileError(
-            f"'{url}' has {len(data)} bytes and holds more than {most} bytes of references, which is more than is "
-            "unpacked. Unpack it, or write the references as parquet",
+            f"'{url}' has {len(data)} bytes but decompresses to more than {most} bytes, which is the most that is "
+            "read. Decompress it yourself, or write the references as parquet",
             url=url,
         )

@@ -79,7 +79,7 @@ def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
     n_cells = math.prod(-(-n // chunk) for n, chunk in zip(metadata.shape, metadata.chunks, strict=True))
     if n_cells > MAX_READ_CELLS:
         raise UnsupportedFeatureError(
-            f"'{where}' has a grid of {n_cells} chunks; at most {MAX_READ_CELLS} are held in memory",
+            f"'{where}' has a grid of {n_cells} chunks; at most {MAX_READ_CELLS} are read into memory",
             feature="chunk grid",
         )
     return n_cells

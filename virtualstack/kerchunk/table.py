@@ -112,14 +112,14 @@ class PlainReferences:
                 some.append(place)
                 n += place[2] - place[1]
                 if n >= _BATCH_REFERENCES:
-                    yield self._columns(some, once=once)
+                    yield self._columns(path, some, once=once)
                     some, n = [], 0
         if some:
-            yield self._columns(some, once=once)
+            yield self._columns(path, some, once=once)
 
-    def _columns(self, places: Sequence[tuple[int, int, int]], *, once: bool) -> ReferenceColumns:
+    def _columns(self, path: str, places: Sequence[tuple[int, int, int]], *, once: bool) -> ReferenceColumns:
         if any(i not in self.parts for i, _, _ in places):
-            raise MalformedFileError("references lie below two arrays, one within the other: write them again")
+            raise MalformedFileError(f"'{path}' is an array below another array. Write the references again")
         parts = [(self.parts[i], slice(start, stop)) for i, start, stop in places]
         for i, start, stop in places if once else ():
             self.left[i] -= stop - start
@@ -205,14 +205,17 @@ class ReferenceTable:
             or not all(isinstance(template, str) for template in templates.values())
         ):
             raise MalformedFileError(
-                f"'{where}' has 'refs' or 'templates' that are no objects, or templates without text"
+                f"'{where}' has 'refs' or 'templates' that are not objects, or templates that are not text. Write "
+                "the references again"
             )
         if "version" in data and data.get("gen"):
             references = {**references, **generate(data["gen"], templates, where=where)}
         try:
             "".join(references).encode()
         except (TypeError, UnicodeEncodeError) as error:
-            raise MalformedFileError(f"'{where}' has keys that are no text: {error}; write it again") from error
+            raise MalformedFileError(
+                f"'{where}' has keys that are not text: {error}; write the references again"
+            ) from error
         keys = sorted(references)
         return cls(
             references=references,
@@ -244,7 +247,8 @@ class ReferenceTable:
         if isinstance(value, (str, bytes)):
             return parse_json(inline_bytes(value, f"{key}' of '{self.where}"), where=f"{key}' of '{self.where}")
         raise MalformedFileError(
-            f"'{key}' of '{self.where}' is {value!r}; metadata must be in the references themselves: write them again"
+            f"'{key}' of '{self.where}' is {repr(value)[:200]}; expected metadata as text or an object. Write the "
+            "references again"
         )
 
     def strays(self, paths: Sequence[str], /) -> dict[str, int]:
@@ -359,7 +363,7 @@ class ReferenceTable:
             ((key, value) for key, value in zip(keys, values, strict=True) if not _is_reference(value)), ("?", None)
         )
         return MalformedFileError(
-            f"'{key}' of '{self.where}' is {str(value)[:200]}; expected text, [url] or [url, offset, length] with "
+            f"'{key}' of '{self.where}' is {repr(value)[:200]}; expected text, [url] or [url, offset, length] with "
             "whole numbers from 0 to 2^63. Write the references again"
         )
 

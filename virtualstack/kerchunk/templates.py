@@ -29,6 +29,7 @@ _MAX_DEPTH, _MAX_EXPRESSION_CHARACTERS, _MAX_TEXT_CHARACTERS = 8, 256, 1 << 14
 _MAX_DIMENSIONS, _USUAL_DIMENSIONS = 32, 4
 _MAX_NUMBER = 2.0**62
 _MAX_EXPRESSIONS = 256  # expressions for one text, since templates may use templates
+_AGAIN = "Write the references without templates and generators: fsspec expands them with simple_templates=False"
 _MAX_COLUMN_CHARACTERS = 1 << 30  # maximum characters that one generator may make of one text
 
 type Value = int | str | np.ndarray[Any, Any] | pa.Array
@@ -63,22 +64,28 @@ def generate(
     """
     references: dict[str, list[Any]] = {}
     if not isinstance(generators, list):
-        raise MalformedFileError(f"'{where}' has gen {generators!r}; expected a list")
+        raise MalformedFileError(f"'{where}' has 'gen' {repr(generators)[:200]}; expected a list. {_AGAIN}")
     for generator in generators:
         if not isinstance(generator, Mapping) or not all(isinstance(generator.get(x), str) for x in ("key", "url")):
-            raise MalformedFileError(f"'{where}' has the generator {generator!r}; expected 'key' and 'url'")
+            raise MalformedFileError(
+                f"'{where}' has the generator {repr(generator)[:200]}; expected an object with the texts 'key' and "
+                f"'url'. {_AGAIN}"
+            )
         values = _dimensions(generator.get("dimensions"), where)
         n = math.prod(len(value) for value in values.values())
         most = max([n, *map(len, values.values())]) * max(1, len(values) // _USUAL_DIMENSIONS)
         if most > max_references - len(references):
             raise MalformedFileError(
-                f"'{where}' has generators of more than {max_references} references; write them out as parquet"
+                f"'{where}' has generators of more than {max_references} references, which is the most that is read. "
+                "Write the references as parquet"
             )
         index = np.indices([len(value) for value in values.values()]).reshape(len(values), n)
         names = {name: _take(value, row) for (name, value), row in zip(values.items(), index, strict=True)}
         columns = [_column(generator[part], names, templates, where, n) for part in ("key", "url")]
         if ("offset" in generator) != ("length" in generator):
-            raise MalformedFileError(f"'{where}' has a generator with only one of 'offset' and 'length'")
+            raise MalformedFileError(
+                f"'{where}' has a generator with only one of 'offset' and 'length'; expected both or none. {_AGAIN}"
+            )
         if "offset" in generator:
             columns += [_whole_numbers(generator[part], names, templates, where, n) for part in ("offset", "length")]
         keys, *rest = (column.to_pylist() for column in columns)
@@ -88,9 +95,13 @@ def generate(
 
 def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
     if not isinstance(dimensions, Mapping):
-        raise MalformedFileError(f"'{where}' has a generator with dimensions {dimensions!r}; expected an object")
+        raise MalformedFileError(
+            f"'{where}' has a generator with the dimensions {repr(dimensions)[:200]}; expected an object. {_AGAIN}"
+        )
     if len(dimensions) > _MAX_DIMENSIONS:
-        raise MalformedFileError(f"'{where}' has a generator of more than {_MAX_DIMENSIONS} dimensions")
+        raise MalformedFileError(
+            f"'{where}' has a generator of {len(dimensions)} dimensions; at most {_MAX_DIMENSIONS} are read. {_AGAIN}"
+        )
     values: dict[str, Any] = {}
     for name, value in dimensions.items():
         if not isinstance(value, list | Mapping):
@@ -109,7 +120,8 @@ def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
 
 def _bad_dimension(name: object, value: object, where: str) -> MalformedFileError:
     return MalformedFileError(
-        f"'{where}' has the dimension '{name}': {value!r}; expected a list, or start, stop and step"
+        f"'{where}' has the dimension '{name}': {repr(value)[:200]}; expected a list, or an object with stop, and "
+        f"with start and step if needed. {_AGAIN}"
     )
 
 
@@ -135,7 +147,7 @@ def _whole_numbers(
         return pc.cast(_column(str(text), names, templates, where, n), pa.int64())
     except pa.ArrowInvalid as error:
         raise MalformedFileError(
-            f"'{where}' has the generator expression {text!r}, which gives no whole numbers"
+            f"'{where}' has the generator expression {text!r}, whose values are not all whole numbers. {_AGAIN}"
         ) from error
 
 
@@ -145,7 +157,8 @@ def _strings(value: Value) -> pa.Array:
 
 def _too_much(where: str) -> MalformedFileError:
     return MalformedFileError(
-        f"'{where}' has a generator of more than {_MAX_COLUMN_CHARACTERS} characters; write it as parquet"
+        f"'{where}' has a generator of more than {_MAX_COLUMN_CHARACTERS} characters, which is the most that is "
+        "read. Write the references as parquet"
     )
 
 
@@ -155,10 +168,13 @@ def _render(
     """Return a string, or an Arrow array of strings if a name has an array as its value."""
     if depth > _MAX_DEPTH or len(text) > _MAX_TEXT_CHARACTERS:
         raise MalformedFileError(
-            f"'{where}' has templates that go {depth} deep, or texts beyond {_MAX_TEXT_CHARACTERS} characters"
+            f"'{where}' has templates that are nested more than {_MAX_DEPTH} deep, or texts of more than "
+            f"{_MAX_TEXT_CHARACTERS} characters. {_AGAIN}"
         )
     if "{%" in text:
-        raise MalformedFileError(f"'{where}' has the template {text[:80]!r}; statements ('{{%') are not known here")
+        raise MalformedFileError(
+            f"'{where}' has the template {text[:80]!r}; statements ('{{%') are not supported. {_AGAIN}"
+        )
     parts: list[Any] = []
     for i, part in enumerate(_EXPRESSION.split(text)):
         parts.append(part if i % 2 == 0 else _evaluate(part, names, templates, where, depth, budget))
@@ -166,7 +182,7 @@ def _render(
         joined = "".join(map(str, parts))
         if len(joined) > _MAX_TEXT_CHARACTERS:
             raise MalformedFileError(
-                f"'{where}' has templates that make texts beyond {_MAX_TEXT_CHARACTERS} characters"
+                f"'{where}' has templates whose texts have more than {_MAX_TEXT_CHARACTERS} characters. {_AGAIN}"
             )
         return joined
     columns = [str(part) if isinstance(part, (str, int)) else _strings(part) for part in parts]
@@ -194,26 +210,26 @@ def _evaluate(
                 if all(isinstance(x, (int, np.ndarray)) for x in operands):
                     about = _OPERATORS[type(op)](*(np.asarray(x, np.float64) for x in operands))
                     if np.abs(about).max(initial=0) > _MAX_NUMBER:
-                        raise OverflowError("numbers beyond 2^62")  # integers of numpy would wrap around
+                        raise OverflowError("a number is beyond 2^62")  # integers of numpy would wrap around
                     result: Value = _OPERATORS[type(op)](*operands)
                     return result
             case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords) if name in templates:
                 arguments = {str(x.arg): value(x.value) for x in keywords}
                 called: Value = _render(templates[name], {**names, **arguments}, templates, where, depth + 1, budget)
                 return called
-        raise SyntaxError("unknown name, or not whole-number arithmetic")
+        raise SyntaxError("it has an unknown name, or is not whole-number arithmetic")
 
     try:
         if len(text) > _MAX_EXPRESSION_CHARACTERS:
-            raise SyntaxError("too long")
+            raise SyntaxError(f"it has more than {_MAX_EXPRESSION_CHARACTERS} characters")
         if next(budget, None) is None:
-            raise SyntaxError(f"more than {_MAX_EXPRESSIONS} expressions make one text")
+            raise SyntaxError(f"one text has more than {_MAX_EXPRESSIONS} expressions")
         with np.errstate(all="raise"):
             return value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ArithmeticError, RecursionError) as error:
         if isinstance(error, MalformedFileError):
             raise
         raise MalformedFileError(
-            f"'{where}' has the template expression {text[:80]!r}: {error}. Known are names, whole-number arithmetic "
-            "and templates with arguments; write the references out with fsspec and jinja2"
+            f"'{where}' has the template expression {text[:80]!r}: {error}. Expressions may have names, whole-number "
+            f"arithmetic, and templates with arguments. {_AGAIN}"
         ) from error

@@ -144,15 +144,15 @@ def write_kerchunk(
                 refuse_absent(_n_absent(array), variable=f"{path}/{name}".lstrip("/"), target="kerchunk")
     if target is None:
         if relative:
-            raise ValueError("relative=True needs a target: locations are relative to its folder")
+            raise ValueError("relative=True needs a target, to whose folder locations are relative. Pass a path or URL")
         return reference_dict(make_hierarchy(group, fill_budget=fill_budget))
     root, _, name = absolute_url(target).rstrip("/").rpartition("/")
     suffix = next((x for x in SUFFIXES if name.endswith(x)), None)
     if suffix is None:
         raise WriterError(
-            f"'{os.fspath(target)}' does not say how to write references: end it in '.json' for one file (or "
-            "'.json.gz', '.json.zst'), or in '.parq' for a directory of parquet files, which is smaller and opens "
-            "faster from 10^5 chunks on",
+            f"'{os.fspath(target)}' has no suffix of references. Use '.json' for one file (or '.json.gz', "
+            "'.json.zst'), or '.parq' for a directory of parquet files, which is smaller and opens faster from "
+            "100,000 chunks on",
             feature="suffix",
         )
     is_parquet = suffix in _PARQUET
@@ -218,11 +218,12 @@ def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
 
 def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
     plain = PlainArray.from_array(array)
-    reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "it has no form there"
+    reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "kerchunk references have no form for it"
     return WriterError(
         f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be "
-        f"re-encoded and put into the references: {plan.remedy()}. Or write a vstack, which takes it as it is, give "
-        "its values by vds.virtual.open(), leave the variable out, or join only files that are stored alike",
+        f"re-encoded and put into the references: {plan.remedy()}. Or write a vstack, which stores the variable "
+        "unchanged; or leave the variable out; or join only files that are stored alike. Values can be read with "
+        "vds.virtual.open()",
         variable=array.name,
         feature=reason,
     )
@@ -241,7 +242,10 @@ def _obstacle(array: ManifestArray, plain: PlainArray) -> str | None:
             return reason
     if takes_holes_in(array, plain):
         return None
-    return "its absent chunks must be written out, and no chunk that is stored as the others reads as their fill value"
+    return (
+        "its chunks without bytes must be written out, but no chunk in the encoding of the others decodes to "
+        "their fill value"
+    )
 
 
 def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
@@ -273,9 +277,9 @@ def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     if _is_small(array, inline_limit):
         return f"inline: {array.nbytes:,} bytes"
     if plan.n_absent:
-        return f"no: {plan} are to be re-encoded, and show {plan.n_absent} ABSENT ones"
+        return f"no: {plan} would have to be re-encoded, and {plan.n_absent} of their parts are ABSENT"
     return f"rewrite='{plan.budget()}': {plan}" + (
-        "" if plan.is_sure else ", if the packing or dtype of the others holds their values"
+        "" if plan.is_sure else ", if the packing or dtype of the other chunks can store their values"
     )
 
 
@@ -310,7 +314,7 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
             aside.rename(path)
         except OSError as error:
             raise StorageError(
-                f"'{path}' cannot be replaced: {error}. Check its folder", url=absolute_url(path)
+                f"'{path}' cannot be replaced: {error}. Check that its folder is writable", url=absolute_url(path)
             ) from error
     finally:
         if old.exists() and not path.exists():  # also after Ctrl-C
@@ -337,13 +341,13 @@ def _check_replaceable(path: Path) -> None:
     if not os.path.isdir(path):
         raise _in_the_way(absolute_url(path), "a file")
     if any(path.iterdir()) and not _has_references(LocalTarget(absolute_url(path)), ".zmetadata"):
-        raise _in_the_way(absolute_url(path), "a directory without kerchunk references")
+        raise _in_the_way(absolute_url(path), "a directory that does not contain kerchunk references")
 
 
 def _write_objects(folder: Target, name: str, files: Iterable[tuple[str, bytes]]) -> None:
     stale = set(folder.list(name))
     if stale and not _has_references(folder, f"{name}/.zmetadata"):
-        raise _in_the_way(f"{folder.url}{name}", "a folder without kerchunk references")
+        raise _in_the_way(f"{folder.url}{name}", "a folder that does not contain kerchunk references")
     for key, data in _made_first(files):
         if f"{name}/{key}" not in stale or key == ".zmetadata" or folder.get(f"{name}/{key}") != data:
             folder.put(f"{name}/{key}", data)
@@ -370,7 +374,8 @@ def _made_first(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes
         raise
     except OSError as error:
         raise StorageError(
-            f"references cannot be made in '{gettempdir()}': {error}. Set TMPDIR to a folder with more space"
+            f"references cannot be prepared in '{gettempdir()}': {error}. Set TMPDIR to a writable folder with "
+            "enough space"
         ) from error
 
 
@@ -384,5 +389,5 @@ def _has_references(target: Target, key: str) -> bool:
 
 def _in_the_way(url: str, what: str) -> WriterError:
     return WriterError(
-        f"'{url}' is {what}, which is not replaced: remove it, or write to another place", feature="existing target"
+        f"'{url}' is {what}, and is not overwritten. Remove it, or write to another location", feature="existing target"
     )

@@ -62,10 +62,12 @@ class ZipArchive:
             raise MalformedFileError(f"'{url}' is not a zip archive: {error}; fetch it again", url=url) from error
         listed = self._zip.infolist()
         if any(max(x.header_offset, x.compress_size) > source.size or x.header_offset < 0 for x in listed):
-            raise MalformedFileError(f"'{url}' lists members beyond its end: it is damaged; fetch it again", url=url)
+            raise MalformedFileError(
+                f"'{url}' is damaged: its index lists members past its end; fetch it again", url=url
+            )
         if (promised := self._count(tail)) not in (None, len(listed)):
             raise MalformedFileError(
-                f"'{url}' lists {len(listed)} members, and its last record says {promised}: it is damaged; "
+                f"'{url}' is damaged: its index lists {len(listed)} members, but its last record says {promised}; "
                 "fetch it again",
                 url=url,
             )
@@ -103,8 +105,8 @@ class ZipArchive:
         self._room -= member.file_size
         if self._room < 0:
             raise MalformedFileError(
-                f"{what} has {member.file_size} bytes, and all metadata there more than {_MAX_INDEX_BYTES}: pack fewer "
-                "arrays into one archive, or unpack it"
+                f"{what} has {member.file_size} bytes, so that the metadata of the archive have more than the "
+                f"{_MAX_INDEX_BYTES} that are read. Pack fewer arrays into one archive, or unpack it"
             )
         try:
             return self._zip.read(member)
@@ -114,7 +116,7 @@ class ZipArchive:
             raise MalformedFileError(f"{what} cannot be read: {error}; pack the store again") from error
         except MemoryError as error:  # LZMA allocates as much memory as its header names
             raise MalformedFileError(
-                f"{what} cannot be read: it takes more memory than there is; pack the store again"
+                f"{what} cannot be read: it needs more memory than there is; pack the store again"
             ) from error
 
     def folders(self, path: str, /) -> list[str]:
@@ -135,8 +137,8 @@ class ZipArchive:
         for member in members:
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _IS_ENCRYPTED:
                 raise UnsupportedFeatureError(
-                    f"'{member.filename}' in '{self.source.location.url}' is compressed or encrypted by zip, so that "
-                    "its bytes are not those of a chunk: pack the store without compression (zip -0)",
+                    f"'{member.filename}' in '{self.source.location.url}' is compressed or encrypted by zip, so its "
+                    "bytes in the archive are not those of a chunk. Pack the store without compression (zip -0)",
                     url=self.source.location.url,
                     variable=path,
                     feature="compressed member",
@@ -221,7 +223,8 @@ class MemberObjects:
             if bytes(header[:4]) != _MAGIC:
                 url = self.source.location.url
                 raise MalformedFileError(
-                    f"'{url}' has no '{self.keys[i]}' where its index says: fetch it again", url=url
+                    f"'{url}' is damaged: it has no member '{self.keys[i]}' where its index says; fetch it again",
+                    url=url,
                 )
             name, extra = np.frombuffer(header, "<u2", 2, 26).tolist()
             starts[i] += _LOCAL_HEADER_BYTES + name + extra
@@ -260,8 +263,8 @@ class _WithTail:
         if length > _MAX_INDEX_BYTES:  # a sparse file can have any number of bytes
             url = self.location.url
             raise MalformedFileError(
-                f"'{url}' has an index of {length} bytes, and at most {_MAX_INDEX_BYTES} are read: pack its arrays "
-                "into several archives, or unpack it",
+                f"'{url}' has an index of {length} bytes; at most {_MAX_INDEX_BYTES} are read. Pack its arrays into "
+                "several archives, or unpack it",
                 url=url,
             )
         at = offset - self._start

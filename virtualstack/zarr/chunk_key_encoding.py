@@ -25,7 +25,10 @@ class ManifestKeys(ChunkKeyEncoding):
 
     def encode_chunk_key(self, chunk_coords: tuple[int, ...]) -> NoReturn:
         """Raise an error: zarr asks for the key of a chunk before it reads, writes or deletes the chunk."""
-        _refuse("its chunks are not in the store but where its manifest says, and zarr can neither read nor write them")
+        _refuse(
+            "its chunks are not in the store but in the files that its manifest lists, and zarr can neither read "
+            "nor write them"
+        )
 
     def decode_chunk_key(self, chunk_key: str) -> NoReturn:
         """Raise an error: the chunks have no keys."""

@@ -171,9 +171,14 @@ def encode_chunk(values: NDArray[Any], /) -> bytes:
 def why_refused(array: ManifestArray, /, *, name: str) -> str | None:
     """Return why zarr cannot have an array (no data type, or a reserved name), or ``None`` if it can."""
     if name.rpartition("/")[2] == "zarr.json":
-        return f"variable '{name}' has the name of zarr's metadata: rename it, or read it with vds.virtual.open()"
+        return (
+            f"variable '{name}' has the name of a metadata file of zarr: rename it, or read it with vds.virtual.open()"
+        )
     if "\\" in name or name.rpartition("/")[2] in (".", ".."):
-        return f"variable '{name}' has a name that zarr takes for a path: rename it, or read it with vds.virtual.open()"
+        return (
+            f"variable '{name}' has a name that zarr would read as a path: rename it, or read it with "
+            "vds.virtual.open()"
+        )
     if _is_known(array.dtype):
         return None
     try:

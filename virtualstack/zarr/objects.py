@@ -242,7 +242,11 @@ class Folder:
         except SourceNotFoundError:
             return None
         if source.size > _MAX_DOCUMENT_BYTES:
-            raise StorageError(f"'{self._url(key)}' has {source.size} bytes, too many for metadata", url=self._url(key))
+            raise StorageError(
+                f"'{self._url(key)}' has {source.size} bytes; at most {_MAX_DOCUMENT_BYTES} are read as metadata. "
+                "Write the store again, with fewer arrays or attributes",
+                url=self._url(key),
+            )
         return source.read(0, source.size)
 
     def folders(self, path: str, /) -> Sequence[str]:

@@ -91,7 +91,11 @@ class Zarr:
             store = _archive(url, storage)
             metadata = self._metadata(store, url)
         if not metadata:
-            raise MalformedFileError(f"'{url}' is a zip archive without a zarr store in it: unpack it first", url=url)
+            raise MalformedFileError(
+                f"'{url}' is a zip archive that does not contain a zarr store. Check the URL; or unpack the "
+                "archive, and open the files",
+                url=url,
+            )
         _refuse_vstack(metadata, url)
         # a storage without the caches of this read
         lasting = Storage(storage.given, storage.carried, permissions=storage.permissions, named=storage.named)
@@ -126,21 +130,29 @@ class Zarr:
             consolidated = None if self.consolidated is False else _document(store, ".zmetadata", url)
         if isinstance(consolidated, Mapping) and self.consolidated is not False:
             if "record_size" in consolidated:
-                raise MalformedFileError(f"'{url}' is a set of kerchunk references: reader='kerchunk'", url=url)
+                raise MalformedFileError(
+                    f"'{url}' is a set of kerchunk references, not a zarr store. Open it with reader='kerchunk'",
+                    url=url,
+                )
             entries = consolidated.get("metadata")
             if not isinstance(entries, Mapping):
-                raise MalformedFileError(f"'{url}' has consolidated metadata without 'metadata': consolidate it again")
+                raise MalformedFileError(
+                    f"'{url}' has consolidated metadata without 'metadata'. Consolidate it again, or open it with "
+                    "consolidated=False"
+                )
             if root is None:
                 return dict(entries)
             return {**{f"{path}/zarr.json": value for path, value in entries.items() if path}, **found}
         if self.consolidated:
-            raise MalformedFileError(f"'{url}' has no consolidated metadata: open it with consolidated=None")
+            raise MalformedFileError(
+                f"'{url}' has no consolidated metadata. Open it with consolidated=None, or consolidate it"
+            )
         try:
             _walk(store, url, "", found, iter(range(_MAX_NODES)), is_v3=root is not None)
         except UnlistableError as error:
             raise StorageError(
-                f"'{url}' is on a web server, which has no list of what is in a group, and its metadata are not "
-                "consolidated: consolidate them (zarr.consolidate_metadata), or open its arrays one by one",
+                f"'{url}' is on a web server, which cannot list the content of a group, and its metadata are not "
+                "consolidated. Consolidate them (zarr.consolidate_metadata), or open its arrays one by one",
                 url=url,
             ) from error
         return found
@@ -155,7 +167,9 @@ def _archive(url: str, storage: Storage) -> ZipArchive:
             url=url,
         ) from error
     if source.read(0, min(4, source.size)) not in _ZIP_MAGIC:
-        raise MalformedFileError(f"'{url}' is neither a folder that is a zarr store, nor a zip archive of one", url=url)
+        raise MalformedFileError(
+            f"'{url}' is a file, but not a zip archive of a zarr store. Check the URL, or leave out reader=", url=url
+        )
     return ZipArchive(source)
 
 
@@ -163,12 +177,13 @@ def _walk(store: _Store, url: str, path: str, found: dict[str, Any], budget: Ite
     """Find the metadata of a node, unless known, and of everything below it; each document counts against a budget."""
     if path.count("/") >= MAX_GROUP_DEPTH:
         raise MalformedFileError(
-            f"'{url}' has groups in more than {MAX_GROUP_DEPTH} levels, perhaps by a link: '{path}'"
+            f"'{url}' has groups in more than {MAX_GROUP_DEPTH} levels, perhaps because of a link, such as "
+            f"'{path[:200]}'. Remove such links, or open one of its groups by its own URL"
         )
     if next(budget, None) is None:
         raise MalformedFileError(
-            f"'{url}' has more than {_MAX_NODES} groups and arrays, perhaps by links: '{path[:200]}'; consolidate its "
-            "metadata, or open its groups one by one"
+            f"'{url}' has more than {_MAX_NODES} groups and arrays, perhaps because of links, such as "
+            f"'{path[:200]}'. Consolidate its metadata, or open its groups by their own URLs"
         )
     prefix = f"{path}/" if path else ""
     if is_v3:
@@ -206,7 +221,7 @@ def _document(store: _Store, key: str, url: str) -> dict[str, Any] | None:
         return None
     value = parse_json(data, where=f"{key}' of '{url}")  # orjson refuses NaN, and rounds numbers from 2^64
     if not isinstance(value, dict):
-        raise MalformedFileError(f"'{key}' of '{url}' is {str(value)[:100]}; expected an object")
+        raise MalformedFileError(f"'{key}' of '{url}' is {repr(value)[:100]}; expected an object. Write it again")
     return value
 
 
@@ -214,4 +229,4 @@ def _refuse_vstack(metadata: Mapping[str, Any], url: str) -> None:
     for document in metadata.values():
         keys = document.get("chunk_key_encoding") if isinstance(document, Mapping) else None
         if isinstance(keys, Mapping) and keys.get("name") == _MANIFEST_KEYS:
-            raise MalformedFileError(f"'{url}' is a vstack of virtualstack: reader='vstack'", url=url)
+            raise MalformedFileError(f"'{url}' is a vstack, not a zarr store. Open it with reader='vstack'", url=url)

@@ -85,8 +85,8 @@ class ManifestStore(Store):
         super().__init__(read_only=True)
         if not isinstance(group, ManifestGroup):
             raise TypeError(
-                f"ManifestStore takes a group, such as vds.virtual.to_group() or one of vs.scan(), not a "
-                f"{type(group).__name__}: open URLs with vs.open_virtual_dataset"
+                "ManifestStore needs a group, such as vds.virtual.to_group(), not an object of type "
+                f"'{type(group).__name__}'. Open URLs with vs.open_virtual_dataset first"
             )
         self.group = group
         self.storage = Storage.from_option(storage)
@@ -257,8 +257,8 @@ class ManifestStore(Store):
         code, offset, length = int(entry["location"]), int(entry["offset"]), int(entry["length"])
         if code == ABSENT:
             raise StorageError(
-                f"chunk {cell} of variable '{path}' is ABSENT: the source should hold it and does not; restore the "
-                "source, or make the store with absent='fill'",
+                f"chunk {cell} of variable '{path}' is ABSENT: its source should contain it, but does not. Restore "
+                "the source, or create the ManifestStore with absent='fill'",
                 variable=path,
                 cell=cell,
             )
@@ -349,7 +349,7 @@ class ManifestStore(Store):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise ValueError("a ManifestStore is read-only: write the values to a store of their own")
+        raise ValueError("a ManifestStore is read-only. Write to another zarr store")
 
 
 _MAX_SOURCES = 1024
@@ -382,7 +382,7 @@ def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
             return min(offset, length), length
         case SuffixByteRequest(suffix) if suffix >= 0:
             return max(length - suffix, 0), length
-    raise ValueError(f"{byte_range!r} is not a byte range of zarr: offsets and lengths are not negative")
+    raise ValueError(f"{byte_range!r} is not a byte range: offsets and lengths cannot be negative")
 
 
 def _cut(value: bytes, byte_range: ByteRequest | None) -> Bytes:

@@ -169,10 +169,10 @@ def _why_no_key(path: str, name: str) -> str | None:
     if not name.strip(".") or "/" in name:
         return f"zarr has no node with the name {name!r}"
     if _CONTROL.search(name):
-        return f"{name!r} has a control character, and keys of buckets can have none"
+        return f"{name!r} has a control character, and keys of buckets cannot have any"
     if name == "zarr.json" or path == _HIDDEN:
-        return f"{name!r} is a name of the store's own"
-    return f"a name of {n_bytes} bytes is longer than files can have" if n_bytes > 255 else None
+        return f"{name!r} is a name that the store itself uses"
+    return f"a name of {n_bytes} bytes is longer than the 255 bytes of a file name" if n_bytes > 255 else None
 
 
 def _chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -95,7 +95,7 @@ def test_absent_chunks_are_empty():
     ("metadata", "path", "reason"),
     [
         ({"v/.zarray": {**ZARRAY, "dtype": "|O"}}, "/v", "holds Python objects"),
-        ({".zarray": ZARRAY}, "/", "is an array with others below it"),
+        ({".zarray": ZARRAY}, "/", "is an array that contains other arrays"),
         ({"v/zarr.json": {"node_type": "array", "shape": [1], "chunk_grid": "other"}}, "/v", "chunk grid 'other'"),
         ({"v/.zarray": {**ZARRAY, "shape": [2**40]}}, "/v", "has a grid of 1099511627776 chunks"),
     ],
@@ -113,7 +113,7 @@ def test_references_outside_of_the_grid_are_noted():
     """They change no value, and are recorded."""
     (refusal,) = build({"v/.zarray": ZARRAY}, n_outside=3).refusals
     assert (refusal.path, refusal.kind) == ("/v", "noted")
-    assert refusal.reason.startswith("3 references lie outside of its grid")
+    assert refusal.reason.startswith("3 references outside of its grid")
 
 
 def test_arrays_that_are_not_wanted_are_not_read():

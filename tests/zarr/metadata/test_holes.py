@@ -82,10 +82,13 @@ def test_holes_of_a_declared_fill_stay_absent():
 def test_budget_of_fill_chunks():
     """Chunks beyond the budget are refused with the numbers; forms that hold equal chunks once count one."""
     with pytest.raises(
-        WriterError, match=r"'v' has absent chunks .* its 3 take 120 bytes, more than 119\. Allow fill_budget=120, or"
+        WriterError,
+        match=r"'v' has chunks without bytes .* 3 chunks take 120 bytes, more than fill_budget=119\. Allow .*=120, or",
     ):
         make_hierarchy(group(), fill_budget=119)
-    with pytest.raises(WriterError, match=r"its 3 take 40 bytes, more than 39\. Allow fill_budget=40$"):
+    with pytest.raises(
+        WriterError, match=r"its 3 chunks take 40 bytes, more than fill_budget=39\. Allow fill_budget=40$"
+    ):
         make_hierarchy(group(), fill_budget=39, shares_chunks=True)
     make_hierarchy(group(), fill_budget=40, shares_chunks=True)
 
@@ -93,19 +96,19 @@ def test_budget_of_fill_chunks():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"codecs": (Codec("numcodecs.no_such_codec"),)}, "'no_such_codec' does not encode such a chunk"),
+        ({"codecs": (Codec("numcodecs.no_such_codec"),)}, "the codecs 'no_such_codec' cannot encode such a chunk"),
         (
             {
                 "codecs": (Codec.from_config("numcodecs.quantize", digits=1, dtype="<f4"),),
                 "dtype": "f4",
                 "fill": 0.123456,
             },
-            "do not give the fill value back",
+            "does not decode to the fill value",
         ),
         ({"chunk": 1 << 27}, "one such chunk has 536870912 bytes, more than 268435456"),
     ],
 )
 def test_fill_chunks_that_cannot_be_made(options, message):
     """Codecs that do not encode, or lose the fill value, and huge chunks are refused."""
-    with pytest.raises(WriterError, match=f"absent chunks whose fill value is no '_FillValue'.*{message}"):
+    with pytest.raises(WriterError, match=f"chunks without bytes whose fill value is not its '_FillValue'.*{message}"):
         make_hierarchy(group(**options))

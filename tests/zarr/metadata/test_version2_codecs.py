@@ -41,7 +41,7 @@ def test_codecs_come_back(codecs):
 
 def test_shuffles_that_numcodecs_does_not_undo_are_refused():
     """As references of others have them; readers give these a codec of ours."""
-    with pytest.raises(WriterError, match="'v' was shuffled by 8 bytes behind its checksums"):
+    with pytest.raises(WriterError, match="'v' was shuffled in elements of 8 bytes after its checksums"):
         codecs_to_zarr2((FLETCHER, Codec.from_config("numcodecs.shuffle", elementsize=8), ZLIB), variable="v")
 
 

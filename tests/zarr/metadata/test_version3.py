@@ -96,9 +96,9 @@ def test_features_without_a_form(change, feature):
     [
         ({"shape": 4}, "has shape 4"),
         ({"chunk_grid": None}, "has chunk_grid None"),
-        ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}}}, "as many chunks as axes"),
-        ({"data_type": "float33"}, "has data type 'float33'"),
-        ({"data_type": None}, "has data type None"),
+        ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}}}, "as many chunk lengths as axes"),
+        ({"data_type": "float33"}, "has the data type 'float33'"),
+        ({"data_type": None}, "has the data type None"),
         ({"fill_value": "x"}, "fill value 'x'"),
         ({"data_type": "int16", "fill_value": 2**62}, "fill value 4611686018427387904"),
         ({"codecs": "bytes"}, "has codecs 'bytes'"),

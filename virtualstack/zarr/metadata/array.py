@@ -25,6 +25,7 @@ from virtualstack.manifests import (
     value_changing,
 )
 from virtualstack.manifests.paged import PageSource
+from virtualstack.printable import counted
 from virtualstack.zarr.metadata.shards import Shards
 
 __all__ = ["ArrayMetadata", "check_itemsize", "one_page", "ordered_encoding", "read_counts", "read_names"]
@@ -43,7 +44,7 @@ def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
     """
     if dtype.itemsize > _MAX_ITEMSIZE:
         raise UnsupportedFeatureError(
-            f"'{where}' has a dtype of {dtype.itemsize} bytes a value; at most {_MAX_ITEMSIZE} are read",
+            f"'{where}' has values of {dtype.itemsize} bytes each; at most {_MAX_ITEMSIZE} are read",
             feature="dtype",
         )
 
@@ -166,10 +167,14 @@ def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) ->
     if not isinstance(value, list) or not all(
         isinstance(n, int) and not isinstance(n, bool) and least <= n < 1 << 63 for n in value
     ):
-        raise MalformedFileError(f"'{where}' has {key} {value!r}; expected a list of whole numbers from {least}")
+        raise MalformedFileError(
+            f"'{where}' has {key} {repr(value)[:200]}; expected a list of whole numbers from {least} to 2^63. "
+            "Write its metadata again"
+        )
     if len(value) > _MAX_AXES:
         raise UnsupportedFeatureError(
-            f"'{where}' has {len(value)} axes; at most {_MAX_AXES} are read", feature="number of axes"
+            f"'{where}' has {len(value)} axes; at most {_MAX_AXES} are read",
+            feature="number of axes",
         )
     return tuple(value)
 
@@ -185,7 +190,10 @@ def read_names(value: object, ndim: int, /, *, key: str, where: str) -> tuple[st
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
-        raise MalformedFileError(f"'{where}' has {key} {value!r}; expected {ndim} names, or null")
+        raise MalformedFileError(
+            f"'{where}' has {key} {repr(value)[:200]}; expected {counted(ndim, 'name')}, or null. "
+            "Write its metadata again"
+        )
     return tuple(value)
 
 

@@ -138,7 +138,7 @@ def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, varia
         if name in attributes and not _same(_value(attributes[name], name), _value(value, name)):
             raise WriterError(
                 f"variable '{variable}' has {name} = {attributes[name]!r}, but its stored values have {value!r}; "
-                "remove the attribute or set it back: references cannot change what stored bytes mean",
+                "references cannot change the meaning of stored bytes. Set the attribute back, or remove it",
                 variable=variable,
                 feature=name,
             )
@@ -182,8 +182,8 @@ def _value(value: Any, where: str) -> Any:
         case list() | tuple():
             return [_value(x, where) for x in value]
     raise WriterError(
-        f"attribute '{where}' is a {type(value).__name__}, which JSON cannot hold: {value!r}; remove it or make it "
-        "text",
+        f"attribute '{where}' is a {type(value).__name__}, which JSON cannot hold: {value!r}; remove it, or convert "
+        "it to text",
         variable=where.rpartition(".")[0],
         feature=f"attribute of type {type(value).__name__}",
     )
@@ -207,4 +207,4 @@ def parse_json(text: str | bytes | bytearray, /, *, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedFileError(f"'{where}' is not JSON: {error}; write the references again") from error
+        raise MalformedFileError(f"'{where}' is not JSON: {error}. Write it again") from error

@@ -8,6 +8,7 @@ from typing import Any
 
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
+from virtualstack.printable import counted
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.version2 import is_nczarr, parse_zarr2
@@ -106,10 +107,14 @@ def build_group(
     root = _UnfinishedGroup(refusals=list(refusals))
     for key in metadata:
         if key.count("/") > MAX_GROUP_DEPTH:
-            raise MalformedFileError(f"'{key[:100]}...' of '{where}' lies in more than {MAX_GROUP_DEPTH} groups")
+            raise MalformedFileError(
+                f"'{key[:100]}...' of '{where}' is nested in more than {MAX_GROUP_DEPTH} groups. Write the "
+                "references with fewer levels"
+            )
         if _leaf(key) == "zarr.json" and _kind(metadata[key]) not in ("array", "group"):
             raise MalformedFileError(
-                f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; expected 'array' or 'group'"
+                f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; expected 'array' or 'group'. Write "
+                "its metadata again"
             )
     arrays = dict.fromkeys(array_paths(metadata))
     for key in sorted(metadata):
@@ -129,7 +134,8 @@ def build_group(
         try:
             if not path and len(arrays) > 1:
                 raise UnsupportedFeatureError(
-                    f"'{where}' is an array with others below it", feature="array at the root"
+                    f"'{where}' is an array that contains other arrays, which zarr does not have. Write it again",
+                    feature="array at the root",
                 )
             described = _describe(path, metadata, at, masks_fill_value, rectilinear, sharded)
             manifest, n_outside = read(path, described)
@@ -138,12 +144,12 @@ def build_group(
             continue
         node.arrays[name] = described.array(manifest, path=path or _NAMELESS)
         if n_outside:
-            reason = f"{n_outside} references lie outside of its grid of {manifest.shape} chunks"
+            reason = f"{counted(n_outside, 'reference')} outside of its grid of {manifest.shape} chunks"
             node.refusals.append(Refusal(path=f"/{path}", reason=reason, kind="noted"))
     try:
         return _finish(root, url)
     except ManifestError as error:
-        raise MalformedFileError(f"'{where}' contradicts itself: {error}", url=url) from error
+        raise MalformedFileError(f"'{where}' contradicts itself: {error}. Write it again", url=url) from error
 
 
 def _describe(
@@ -158,7 +164,9 @@ def _describe(
 
 def _object(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise MalformedFileError(f"'{where}' has metadata {value!r}; expected an object: write the references again")
+        raise MalformedFileError(
+            f"'{where}' has metadata {repr(value)[:200]}; expected an object. Write the references again"
+        )
     return value
 
 

@@ -122,12 +122,15 @@ def encode_fill_chunk(
             back = numcodecs.get_codec(dict(config)).decode(back)
     except ENCODE_ERRORS as error:
         names = " + ".join(config["id"] for config in configs)
-        raise _refuse(variable, f"'{names}' does not encode such a chunk: {error}") from error
+        raise _refuse(variable, f"the codecs '{names}' cannot encode such a chunk: {error}") from error
     is_same = (
         list(back) == list(chunk) if chunk.dtype == object else np.ascontiguousarray(back).tobytes() == chunk.tobytes()
     )
     if not is_same:
-        raise _refuse(variable, f"{[config['id'] for config in configs]} do not give the fill value back")
+        raise _refuse(
+            variable,
+            f"such a chunk does not decode to the fill value with the codecs {[config['id'] for config in configs]}",
+        )
     return encoded
 
 
@@ -196,7 +199,7 @@ def check_budget(n_holes: int, n_copies: int, nbytes: int, budget: FillBudget, /
         others = ", or write parquet references, which hold equal chunks once" if n_copies > 1 else ""
         raise _refuse(
             variable,
-            f"its {n_holes} take {nbytes} bytes, more than {budget}",
+            f"its {n_holes} chunks take {nbytes} bytes, more than fill_budget={budget}",
             f"Allow fill_budget={nbytes}{others}",
         )
 
@@ -204,11 +207,11 @@ def check_budget(n_holes: int, n_copies: int, nbytes: int, budget: FillBudget, /
 def _refuse(
     variable: str,
     reason: str,
-    remedy: str = "Leave the variable out, or give its values by vds.virtual.open() or ManifestStore",
+    remedy: str = "Leave the variable out, or write a vstack. Values can be read with vds.virtual.open()",
 ) -> WriterError:
     return WriterError(
-        f"variable '{variable}' has absent chunks whose fill value is no '_FillValue', and kerchunk references would "
-        f"mask it: such chunks must be written out, but {reason}. {remedy}",
+        f"variable '{variable}' has chunks without bytes whose fill value is not its '_FillValue', and kerchunk "
+        f"references would mask this value. Such chunks must be written out, but {reason}. {remedy}",
         variable=variable,
         feature="absent chunks",
     )

@@ -76,7 +76,7 @@ class Shards:
         short = lengths > sizes
         if short.any():
             row = int(short.argmax())
-            raise self._damaged(shards[row], where, f"has {sizes[row]} bytes, and its index takes {lengths[row]}")
+            raise self._damaged(shards[row], where, f"has {sizes[row]} bytes, but its index takes {lengths[row]}")
         return np.stack([np.zeros_like(sizes) if self.is_index_first else sizes - lengths, lengths], 1)
 
     def places(
@@ -123,7 +123,7 @@ class Shards:
             outside = (offsets > ends) | (lengths > ends - np.minimum(offsets, ends))
             if outside.any():
                 row = rows[int(outside.argmax())]
-                raise self._damaged(shards[row], where, f"has {sizes[row]} bytes, and a chunk beyond them")
+                raise self._damaged(shards[row], where, f"has {sizes[row]} bytes, but a chunk beyond its end")
             inner = np.unravel_index(place, shapes[some[0]].tolist())
             cell = [start[i[rows]] + j for start, i, j in zip(starts, index, inner, strict=True)]
             inside = np.all([i < n for i, n in zip(cell, grid, strict=True)], axis=0)
@@ -153,7 +153,7 @@ class Shards:
 
     def _damaged(self, shard: int, where: str, reason: str) -> MalformedFileError:
         cell = tuple(int(i) for i in np.unravel_index(int(shard), self.shape)) if math.prod(self.shape) > 1 else ()
-        return MalformedFileError(f"shard {cell} of '{where}' {reason}: it is damaged; write it again")
+        return MalformedFileError(f"shard {cell} of '{where}' is damaged: it {reason}; write it again")
 
 
 def _alike(shapes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

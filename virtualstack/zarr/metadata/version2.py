@@ -162,8 +162,8 @@ def _array(
     plain = PlainArray.from_array(array)
     if isinstance(plain, str):
         raise WriterError(
-            f"variable '{variable}' cannot be written as kerchunk references: {plain}. "
-            "vds.virtual.open() gives its values; leave the variable out, or join only files that are stored alike",
+            f"variable '{variable}' cannot be written as kerchunk references: {plain}. Leave the variable out, or "
+            "join only files that are stored alike. Values can be read with vds.virtual.open()",
             variable=variable,
             feature=plain,
         )
@@ -218,8 +218,8 @@ def _order(plain: PlainArray, variable: str) -> str:
     if order == sorted(order, reverse=True):
         return "F"
     raise WriterError(
-        f"variable '{variable}' has chunks stored with axes in the order {plain.order}; zarr v2 metadata knows C and "
-        "Fortran order only. Transpose the variable to the order of its file, or use vds.virtual.open()",
+        f"variable '{variable}' has chunks stored with axes in the order {plain.order}; zarr v2 metadata can express "
+        "C and Fortran order only. Transpose the variable to the order of its file, or use vds.virtual.open()",
         variable=variable,
         feature="transpose",
     )
@@ -247,7 +247,9 @@ def parse_zarr2(
         The dtype is not supported.
     """
     if zarray.get("zarr_format", 2) != 2:
-        raise MalformedFileError(f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; expected 2")
+        raise MalformedFileError(
+            f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; expected 2. Write its metadata again"
+        )
     shape, chunks = (
         read_counts(zarray, "shape", least=0, where=where),
         read_counts(zarray, "chunks", least=1, where=where),
@@ -256,7 +258,7 @@ def parse_zarr2(
     if len(shape) != len(chunks) or order not in ("C", "F") or separator not in (".", "/"):
         raise MalformedFileError(
             f"'{where}' has shape {shape}, chunks {chunks}, order {order!r} and separator {separator!r}; expected as "
-            "many chunks as axes, order 'C' or 'F', and '.' or '/'"
+            "many chunk lengths as axes, order 'C' or 'F', and separator '.' or '/'. Write its metadata again"
         )
     codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where, chunks=chunks)
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)

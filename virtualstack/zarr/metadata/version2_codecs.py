@@ -16,6 +16,7 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.plugins import find_foreign_plugin, find_plugin
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import Fill
+from virtualstack.printable import counted
 from virtualstack.zarr.metadata.array import check_itemsize
 
 __all__ = [
@@ -82,8 +83,9 @@ def _check_shuffles(codecs: Sequence[Codec], variable: str) -> None:
         width = int(codec.options().get("elementsize", 4))
         if 4 % width:
             raise WriterError(
-                f"variable '{variable}' was shuffled by {width} bytes behind its checksums (fletcher32), which "
-                "readers of kerchunk references cannot undo; leave it out, or take its values with vds.virtual.open()",
+                f"variable '{variable}' was shuffled in elements of {width} bytes after its checksums (fletcher32), "
+                "which readers of kerchunk references cannot decode. Leave it out, or write a vstack. Values can be "
+                "read with vds.virtual.open()",
                 variable=variable,
                 feature="shuffle after fletcher32",
             )
@@ -113,8 +115,8 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
         case "crc32c":
             return {"id": "crc32c", "location": "end"}
     raise WriterError(
-        f"variable '{variable}' is stored with the codec '{codec.name}', which kerchunk references (zarr v2 metadata) "
-        "have no name for; leave the variable out, or take its values with vds.virtual.open()",
+        f"variable '{variable}' is stored with the codec '{codec.name}', for which kerchunk references (zarr v2 "
+        "metadata) have no name. Leave it out, or write a vstack. Values can be read with vds.virtual.open()",
         variable=variable,
         feature=codec.name,
     )
@@ -134,14 +136,18 @@ def codecs_from_zarr2(
         A filter or the compressor is not an object with an ``id``.
     """
     if filters is not None and not isinstance(filters, list):
-        raise MalformedFileError(f"'{where}' has filters {filters!r}; expected a list or null")
+        raise MalformedFileError(
+            f"'{where}' has filters {repr(filters)[:200]}; expected a list or null. Write its metadata again"
+        )
     configs = [*(filters or ()), *([] if compressor is None else [compressor])]
     return tuple(_from_zarr2(config, where, chunks) for config in configs)
 
 
 def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
     if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
-        raise MalformedFileError(f"'{where}' has the codec {config!r}; expected an object with an 'id'")
+        raise MalformedFileError(
+            f"'{where}' has the codec {repr(config)[:200]}; expected an object with an 'id'. Write its metadata again"
+        )
     name = config["id"]
     if name in _SAME_NAME:
         return Codec(name)
@@ -152,7 +158,10 @@ def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
         prefix = _PREFIX if find_plugin(name) is None else ""
         return Codec.from_config(prefix + name, **{key: value for key, value in config.items() if key != "id"})
     except (TypeError, ValueError) as error:
-        raise MalformedFileError(f"'{where}' has the codec {config!r}: {error}") from error
+        raise MalformedFileError(
+            f"'{where}' has the codec {repr(config)[:200]}, whose options are not valid: {error}. Write its "
+            "metadata again"
+        ) from error
 
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -205,9 +214,11 @@ def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str)
     try:
         dtype: np.dtype[Any] = np.dtype(_fields(value) if isinstance(value, list) else value)  # type: ignore[call-overload]
     except (TypeError, ValueError, SyntaxError) as error:
-        raise MalformedFileError(f"'{where}' has dtype {value!r}: {error}; write the references again") from error
+        raise MalformedFileError(
+            f"'{where}' has dtype {repr(value)[:200]}: {error}. Write its metadata again"
+        ) from error
     if value is None:
-        raise MalformedFileError(f"'{where}' has no dtype; write the references again")
+        raise MalformedFileError(f"'{where}' has no dtype. Write its metadata again")
     if not dtype.hasobject:
         check_itemsize(dtype, where=where)
         return dtype
@@ -216,8 +227,8 @@ def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str)
         return strings
     first = codecs[0].name if codecs else "no codec"
     raise UnsupportedFeatureError(
-        f"'{where}' holds Python objects made by '{first}'; only 'vlen-utf8' strings have a form here. "
-        "Load it from its source with loadable_variables=[...]",
+        f"'{where}' holds Python objects made by '{first}'; only strings of 'vlen-utf8' can be read. Open its "
+        "source, and load it with loadable_variables=[...]",
         variable=where,
         feature=first,
     )
@@ -280,7 +291,7 @@ def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill
             return _fill(value, stored)
     except (ManifestError, ValueError, TypeError, OverflowError, binascii.Error) as error:
         raise MalformedFileError(
-            f"'{where}' has fill_value {value!r}, which does not fit dtype '{stored}': {error}; write the references "
+            f"'{where}' has fill_value {value!r}, which does not fit dtype '{stored}': {error}. Write its metadata "
             "again, or set fill_value to null"
         ) from error
 
@@ -302,7 +313,7 @@ def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
         case "V":
             raw = base64.b64decode(value, validate=True)
             if len(raw) != stored.itemsize:
-                raise ValueError(f"{len(raw)} bytes")
+                raise ValueError(f"expected {counted(stored.itemsize, 'byte')}, not {len(raw)}")
             if stored.names is None:
                 return Fill(stored, raw)
             native = Fill.zero(stored).dtype

@@ -50,7 +50,7 @@ def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> byt
     except ENCODE_ERRORS as error:
         raise CodecError(f"values cannot be stored as {_names(encoding)}: {error}") from error
     if not _are_same(values, back):
-        raise CodecError(f"values cannot be stored as {_names(encoding)}: they would read back as others")
+        raise CodecError(f"values cannot be stored as {_names(encoding)}: other values would be read back")
     return raw
 
 
@@ -116,7 +116,7 @@ def _numbers(values: NDArray[np.generic], packing: Packing) -> tuple[NDArray[np.
     if packing.dtype.kind == "M":
         line = datetime_scale(str(packing.units), packing.calendar)
         if line is None:
-            raise ValueError(f"dates in '{packing.units}' have no numbers that are sure")
+            raise ValueError(f"dates in '{packing.units}' cannot be converted to numbers exactly")
         origin, step = line
     resolution = "M8[ns]" if packing.dtype.kind == "M" else "m8[ns]"
     nanoseconds = values.astype(resolution).view(np.int64) - origin

@@ -144,7 +144,7 @@ class RewritePlan:
         said = f"allow rewrite='{self.budget()}'"
         if self.is_sure:
             return said
-        said += ", if the packing or dtype of the others holds their values"
+        said += ", if the packing or dtype of the other chunks can store their values"
         anew = plan_anew(self.array, takes=self.takes)
         return said if anew is None else f"{said}, else rewrite='{anew.budget()}' to re-encode {anew}"
 

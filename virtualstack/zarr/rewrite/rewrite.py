@@ -11,6 +11,7 @@ import numpy as np
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import WriterError
 from virtualstack.manifests import INLINE, ManifestArray
+from virtualstack.printable import counted
 from virtualstack.reading import read_array
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
@@ -68,7 +69,10 @@ class Budget:
                 return cls(fraction=fraction)
         elif not isinstance(rewrite, bool):
             return cls(nbytes=byte_count(rewrite, option="rewrite"))
-        raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
+        raise ValueError(
+            f"rewrite={rewrite!r} is not a budget. Give a part of the stored bytes, such as '1%' or 0.01, or a "
+            "number of bytes, such as 65536 or '64 MiB'"
+        )
 
     def limit(self, stored: int, /) -> int:
         """Return the bytes that a variable may take, from the bytes that it has stored."""
@@ -115,8 +119,8 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
                 return rewrite(anew, limit, storage)
             remedy = f"allow rewrite='{anew.budget()}' to re-encode {anew}, or "
         raise WriterError(
-            f"variable '{name}' has {plan} that must be re-encoded, as most of its chunks are, and {error}; {remedy}"
-            "read it by vds.virtual.open() or ManifestStore, which take it as it is",
+            f"variable '{name}' has {plan} that must be re-encoded in the form of its other chunks, but {error}; "
+            f"{remedy}write a vstack, which stores it unchanged",
             variable=name,
             feature="rewrite",
         ) from error
@@ -133,8 +137,9 @@ def refuse_absent_parts(plan: RewritePlan, /) -> None:
     if plan.n_absent:
         name = plan.array.name or ""
         raise WriterError(
-            f"variable '{name}' has {plan} that must be re-encoded and show ABSENT ones ({plan.n_absent} parts), "
-            "which could not be told from values then; restore their sources, or leave the variable out",
+            f"variable '{name}' has {plan} that must be re-encoded, but {counted(plan.n_absent, 'part')} of them "
+            "would come from ABSENT chunks, which could no longer be distinguished from values. Restore their "
+            "sources, or leave the variable out",
             variable=name,
             feature="ABSENT chunks",
         )
@@ -189,7 +194,7 @@ def _over_budget(plan: RewritePlan, nbytes: int, remedy: str, limit: int) -> Wri
     name = plan.array.name or ""
     return WriterError(
         f"variable '{name}' has {plan} that must be re-encoded; this takes about {nbytes:,} bytes, more than the "
-        f"{limit:,} allowed: {remedy}, or read it by vds.virtual.open() or ManifestStore, which take it as it is",
+        f"{limit:,} allowed: {remedy}, or write a vstack, which stores it unchanged",
         variable=name,
         feature="rewrite",
     )
@@ -199,9 +204,9 @@ def refuse_absent(n_absent: int, /, *, variable: str, target: str) -> None:
     """Raise `WriterError` if a variable to be written as ``target`` has ABSENT chunks."""
     if n_absent:
         raise WriterError(
-            f"variable '{variable}' has {n_absent:,} ABSENT chunks, which {target} cannot tell from those never "
-            "written: restore their sources, leave the variable out, write a vstack, or say absent='fill' to "
-            "let them read as the fill value",
+            f"variable '{variable}' has {n_absent:,} ABSENT chunks, which {target} cannot distinguish from chunks "
+            "that were never written. Restore their sources; or leave the variable out; or write a vstack; or pass "
+            "absent='fill', so that they read as the fill value",
             variable=variable,
             feature="ABSENT chunks",
         )
