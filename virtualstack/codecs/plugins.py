@@ -1,18 +1,22 @@
 """Codecs as zarr and numcodecs load them, by entry point; they only decode.
 
 A format registers its codecs as entry points of ``zarr.codecs``. The pipeline finds them there as well, so no module of
-this folder names a format.
+this folder names a format. In its ``__init__.py``, the folder of a format lists codecs of other packages whose bytes it
+decodes (``FOREIGN_CODECS``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numcodecs.abc
+import numcodecs.registry
 import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
@@ -32,13 +36,6 @@ __all__ = [
     "find_plugin",
 ]
 
-_FOREIGN: Mapping[str, str] = {
-    "grib": "virtualstack.grib",
-    "imagecodecs_lz4h5": "virtualstack.lz4",
-    "imagecodecs_szip": "virtualstack.szip",
-}
-"""Codecs of other packages by id in numcodecs' registry, and the codec of virtualstack that decodes the same bytes."""
-
 _OURS = "virtualstack."
 
 
@@ -55,7 +52,15 @@ def find_plugin(name: str, /) -> type[ZarrMetadata] | None:
 
 def find_foreign_plugin(name: str, /) -> type[ZarrMetadata] | None:
     """Return the codec that decodes the bytes of another package's codec, by its id in numcodecs' registry."""
-    return find_plugin(_FOREIGN.get(name, ""))
+    return find_plugin(_foreign_codecs().get(name, ""))
+
+
+@cache
+def _foreign_codecs() -> Mapping[str, str]:
+    """Return ``FOREIGN_CODECS`` of all folders whose codecs are registered; no codec is imported."""
+    modules = {entry.module for name, entry in numcodecs.registry.entries.items() if name.startswith(_OURS)}
+    folders = [importlib.import_module(module.rpartition(".")[0]) for module in sorted(modules)]
+    return {id_: ours for folder in folders for id_, ours in vars(folder).get("FOREIGN_CODECS", {}).items()}
 
 
 @dataclass(frozen=True)
