@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
+from virtualstack.child.pool import run_in_child
 from virtualstack.codecs.aec import szip_settings
 from virtualstack.codecs.bounded import SHUFFLE
 from virtualstack.codecs.codec import Codec
@@ -12,7 +15,16 @@ from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, S
 from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, parse_layout, parse_scaling
 from virtualstack.codecs.hdf5.zfp import ZFP, parse_header
 
-__all__ = ["Filter", "codec_for_filter", "filter_codecs", "is_nonsense", "make_filter", "obstacle", "passed"]
+__all__ = [
+    "Filter",
+    "codec_for_filter",
+    "filter_codecs",
+    "is_nonsense",
+    "make_filter",
+    "missing_plugin",
+    "obstacle",
+    "passed",
+]
 
 _SNAPPY = 3
 _COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
@@ -152,6 +164,7 @@ _NAMES = {
     32029: "terse/prolix",
     32030: "ffmpeg",
 }
+_HDF5PLUGIN_FILTERS = {307, 32001, 32004, 32008, 32013, 32015, 32017, 32018, 32024, 32026, 32028}
 _SCALEOFFSET = 6
 _SHUFFLE = "numcodecs.shuffle"
 _MORE = {_SHUFFLE: 0, "numcodecs.fletcher32": 4}
@@ -196,6 +209,25 @@ def obstacle(filters: Sequence[Filter], /) -> str | None:
         except ValueError as error:
             return f"{step} {error}"
     return None
+
+
+def missing_plugin(filters: Sequence[Filter], /) -> str | None:
+    """Return which filter has no plugin in the HDF5 library, and a remedy; ``None`` if the library has all filters."""
+    for step in filters:
+        if not _has_filter(step.id):
+            if step.id in _HDF5PLUGIN_FILTERS and not find_spec("hdf5plugin"):
+                return f"the HDF5 library has no plugin for {step}; pip install 'virtualstack[hdf5]' brings it"
+            return (
+                f"the HDF5 library has no plugin for {step}, nor has the package hdf5plugin. Where you have one, name "
+                "its folder in the environment variable HDF5_PLUGIN_PATH"
+            )
+    return None
+
+
+@functools.cache
+def _has_filter(number: int) -> bool:
+    found: bool = run_in_child("virtualstack.formats.hdf5.child.files:has_filter", number)
+    return found
 
 
 def is_nonsense(filters: Sequence[Filter], /) -> bool:

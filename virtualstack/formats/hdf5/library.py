@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
-from virtualstack.child.pool import InChild, run_in_child
+from virtualstack.child.pool import InChild
 from virtualstack.formats.hdf5.attributes import (
     NoCounterpartError,
     collect_attributes,
@@ -38,7 +37,7 @@ from virtualstack.formats.hdf5.datatypes import (
     parse_library_datatype,
 )
 from virtualstack.formats.hdf5.fetch import MetadataSource
-from virtualstack.formats.hdf5.filters import Filter, make_filter
+from virtualstack.formats.hdf5.filters import make_filter
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.layout_message import (
     ChunkedLayout,
@@ -70,7 +69,7 @@ from virtualstack.manifests import Refusal
 from virtualstack.storage import Source
 
 __all__ = ["Library", "UnlistableChunksError", "chunk_table_from_library", "find_part_elsewhere",
-           "mapping_from_library", "missing_plugin"]  # fmt: skip
+           "mapping_from_library"]  # fmt: skip
 
 _MAX_OFFSET = np.uint64(2**63 - 1)
 
@@ -175,7 +174,6 @@ def _axis(start: int, stride: int, count: int | None, block: int | None) -> Hype
 
 _LAYOUT = 0x08
 _MODULE = "virtualstack.formats.hdf5.child.files"
-_HDF5PLUGIN_FILTERS = {307, 32001, 32004, 32008, 32013, 32015, 32017, 32018, 32024, 32026, 32028}
 
 
 class Library:
@@ -426,25 +424,6 @@ def find_part_elsewhere(source: Source, path: Path | None, /, *, only_links: boo
     size, place = (source.size, ()) if path is None else (None, (str(path),))
     with contextlib.closing(InChild(f"{_MODULE}:OpenFile", *place, False, size=size, read=source.read)) as file:
         found: str | None = file.call("elsewhere", only_links)
-    return found
-
-
-def missing_plugin(filters: Sequence[Filter], /) -> str | None:
-    """Return which filter has no plugin in the HDF5 library, and a remedy; ``None`` if the library has all filters."""
-    for step in filters:
-        if not _has_filter(step.id):
-            if step.id in _HDF5PLUGIN_FILTERS and not find_spec("hdf5plugin"):
-                return f"the HDF5 library has no plugin for {step}; pip install 'virtualstack[hdf5]' brings it"
-            return (
-                f"the HDF5 library has no plugin for {step}, nor has the package hdf5plugin. Where you have one, name "
-                "its folder in the environment variable HDF5_PLUGIN_PATH"
-            )
-    return None
-
-
-@functools.cache
-def _has_filter(number: int) -> bool:
-    found: bool = run_in_child(f"{_MODULE}:has_filter", number)
     return found
 
 

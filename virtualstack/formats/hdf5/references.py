@@ -16,8 +16,8 @@ from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.hdf5.contiguous import FileSegment, contiguous_chunks, external_segments
 from virtualstack.formats.hdf5.datatypes import packed
-from virtualstack.formats.hdf5.filters import Filter, filter_codecs, is_nonsense, obstacle, passed
-from virtualstack.formats.hdf5.library import Library, UnlistableChunksError, missing_plugin
+from virtualstack.formats.hdf5.filters import Filter, filter_codecs, is_nonsense, missing_plugin, obstacle, passed
+from virtualstack.formats.hdf5.library import Library, UnlistableChunksError
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.layout_message import (
     ChunkedLayout,
