@@ -130,9 +130,8 @@ def _judged(found: tuple[Address, ...]) -> tuple[str | None, tuple[Address, ...]
 
 def resolve(authorities: Sequence[str], /) -> None:
     """Look up several host names at the same time, so that slow answers are waited for together."""
-    if len(authorities) > 1:
-        with ThreadPoolExecutor(MAX_HOSTS) as pool:
-            list(pool.map(why_not_public, authorities))
+    with ThreadPoolExecutor(MAX_HOSTS) as pool:
+        list(pool.map(why_not_public, authorities))
 
 
 def _addresses(name: str) -> tuple[Address, ...]:

@@ -293,7 +293,8 @@ command: virtualstack allow http://10.0.0.1/
                 "are looked up. Name those that may be read: allow=[...]",
                 url=self.store,
             )
-        resolve(hosts)
+        if len(hosts) > 1:
+            resolve(hosts)
 
     def _are_allowed_files(self, urls: Sequence[str]) -> bool:
         if not urls:

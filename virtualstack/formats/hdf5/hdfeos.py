@@ -14,9 +14,11 @@ from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.structures.layout_message import ContiguousLayout
 from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable, decode_text
 
-__all__ = ["EosStructure", "axis_names", "parse_structures", "read_struct_metadata"]
+__all__ = ["EOS_INFORMATION", "EosStructure", "eos_axis_names", "parse_structures"]
 
-_INFORMATION = "HDFEOS INFORMATION"
+EOS_INFORMATION = "HDFEOS INFORMATION"
+"""Group of the root that every HDF-EOS5 file has."""
+
 _MAX_TEXT_BYTES = 1 << 20  # products have about 100 KB
 _TOKEN = re.compile(r'"[^"]*"|[^\s=(),"]+|[=(),"]')
 
@@ -96,14 +98,12 @@ def _size(word: str) -> int:
     return int(word) if word.isascii() and word.isdigit() and len(word) < 20 else 0
 
 
-def read_struct_metadata(root: HDF5Group, metadata: MetadataSource, library: Library, /) -> str:
+def _read_struct_metadata(root: HDF5Group, metadata: MetadataSource, library: Library, /) -> str:
     """Read the text of StructMetadata from all its parts; return ``""`` if it does not exist or cannot be read.
 
     If the text cannot be read, the root group gets a note.
     """
-    group = root.groups.get(_INFORMATION)
-    if group is None:
-        return ""
+    group = root.groups[EOS_INFORMATION]
     texts: list[bytes] = []
     while (variable := group.variables.get(f"StructMetadata.{len(texts)}")) is not None:
         try:
@@ -141,19 +141,20 @@ def _read_text(variable: HDF5Variable, metadata: MetadataSource, library: Librar
     return text.split(b"\0")[0]
 
 
-def axis_names(root: HDF5Group, structures: Sequence[EosStructure], /) -> dict[str, tuple[str, ...]]:
+def eos_axis_names(root: HDF5Group, metadata: MetadataSource, library: Library, /) -> dict[str, tuple[str, ...]]:
     """Return the names of the axes of datasets by path; ``""`` for an axis that the StructMetadata cannot name.
 
     A name is used if its size is the length of the axis. If its size may grow, the name is used if all axes with this
-    name have one length. The root group gets a note for each contradiction.
+    name have one length. The root group gets a note for each contradiction, and if the StructMetadata cannot be read.
 
     Parameters
     ----------
     root
-        Root group of the file.
-    structures
-        Structures from `parse_structures`.
+        Root group of an HDF-EOS5 file, which has the group `EOS_INFORMATION`.
+    metadata, library
+        The file, for the text of the StructMetadata.
     """
+    structures = parse_structures(_read_struct_metadata(root, metadata, library))
     top = root.groups.get("HDFEOS")
     variables = {x.path: x for group in top.walk() for x in group.variables.values()} if top is not None else {}
     found: dict[str, tuple[str, ...]] = {}

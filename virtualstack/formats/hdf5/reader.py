@@ -30,7 +30,7 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf5.byte_readers import is_locked
 from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.formats.hdf5.fetch import MetadataSource
-from virtualstack.formats.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
+from virtualstack.formats.hdf5.hdfeos import EOS_INFORMATION, eos_axis_names
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.parsed_view import DatasetFinder, FindExtent, ParsedView
 from virtualstack.formats.hdf5.references import FileContext
@@ -231,8 +231,8 @@ class HDF5:
         with closing(library), _naming_damage(url):
             tree = self._tree(metadata, library, options, extent)
             context = make_context(source, metadata, library, tree.paths, ())
-            text = read_struct_metadata(tree, metadata, library) if self.eos_dimensions else ""
-            dims = resolve_dimensions(tree, axis_names(tree, parse_structures(text)))
+            is_eos = self.eos_dimensions and EOS_INFORMATION in tree.groups
+            dims = resolve_dimensions(tree, eos_axis_names(tree, metadata, library) if is_eos else {})
             return _group(tree, dims, context, options, {})
 
     def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
