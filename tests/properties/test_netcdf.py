@@ -103,7 +103,7 @@ def test_any_file_reads_as_netcdf4_reads_it(tmp_path_factory, spec, name):
     try:
         vds.virtual.to_kerchunk(folder / name)
     except WriterError as error:  # records that were never filled end in the middle of a chunk
-        if "holds letters" in str(error):
+        if error.feature == "letters":
             assert any(variable.dtype == "S1" and variable.ndim for variable in expected.variables.values())
             return
         assert "chunk lengths" in str(error)

@@ -435,12 +435,12 @@ def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
         return different[0]
     first, *rest = (access for access in different if access is not None)
     joined: Access = first.joined(rest)
-    if all(x is not None and x.named is not None and x.given == first.given for x in different):
-        return joined  # no source is reached with other options
-    urls = [{location.url for location in array.in_memory().locations} for array in arrays]
-    for array, own in zip(arrays, urls, strict=True):
+    # An array that has the joined options reaches no source in another way; its manifest may be too large to read.
+    others = [x for x in arrays if x.access is None or x.access.named is None or x.access.given != joined.given]
+    urls = [{location.url for location in array.in_memory().locations} for array in others]
+    for array, own in zip(others, urls, strict=True):
         joined = joined.with_named(url for url in own if array.access is None or array.access.is_named(url))
-    for array, url in ((array, url) for array, own in zip(arrays, urls, strict=True) for url in own):
+    for array, url in ((array, url) for array, own in zip(others, urls, strict=True) for url in own):
         before, now = None if array.access is None else array.access.find(url)[1], joined.find(url)[1]
         is_default = before is None or (array.access is not None and not array.access.is_named(url))
         if before != now and not (is_default and isinstance(now, Mapping | None)):
