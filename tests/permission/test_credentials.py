@@ -195,6 +195,15 @@ def grant(error: pytest.ExceptionInfo[StorageError]) -> None:
     assert main(shlex.split(command)) == 0
 
 
+def check_grant(public: Path, private: Path, bucket: str) -> None:
+    """Check that references to a public object are read, and those to a private one once its bucket is granted."""
+    np.testing.assert_array_equal(values(public), NUMBERS)
+    with pytest.raises(StorageError, match=f"Only references name '{bucket}'") as caught:
+        values(private)
+    grant(caught)
+    np.testing.assert_array_equal(values(private), NUMBERS)
+
+
 CASES = [(place, form) for place in PLACES for form in FORMS if not (form is icechunk and place.startswith("a"))]
 """Icechunk has no containers in Azure."""
 
@@ -339,11 +348,7 @@ def test_containers_of_azurite(form, account, tmp_path, monkeypatch):
     account("author")
     private, public = (form(tmp_path / x, f"az://{x}/d/secret") for x in ("lab", "open"))
     account("me")
-    np.testing.assert_array_equal(values(public), NUMBERS)
-    with pytest.raises(StorageError, match="Only references name 'az://lab/'") as caught:
-        values(private)
-    grant(caught)
-    np.testing.assert_array_equal(values(private), NUMBERS)
+    check_grant(public, private, "az://lab/")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -358,8 +363,4 @@ def test_buckets_of_moto(form, s3, account, tmp_path, monkeypatch):
     account("author")
     private, public = (form(tmp_path / x, f"s3://bucket/d/{x}") for x in ("private", "public-read"))
     account("me")
-    np.testing.assert_array_equal(values(public), NUMBERS)
-    with pytest.raises(StorageError, match="Only references name 's3://bucket/'") as caught:
-        values(private)
-    grant(caught)
-    np.testing.assert_array_equal(values(private), NUMBERS)
+    check_grant(public, private, "s3://bucket/")
