@@ -1,5 +1,6 @@
 """Everything that people hold in their hands opens, with the values that xarray reads from the same bytes."""
 
+import gzip
 import io
 import json
 import pickle
@@ -39,6 +40,8 @@ class Place:
         self.expected = xr.Dataset({"rain": ("time", np.arange(50.0))}, {"time": np.arange(50)})
         self.expected.to_netcdf(self.path, engine="h5netcdf")
         self.bytes = self.path.read_bytes()
+        self.gzip = folder / "day.gz"
+        self.gzip.write_bytes(gzip.compress(self.bytes))
         self.web = f"{server.root}day.nc"
         self.memory = MemoryFileSystem()
         self.memory.pipe("/handles/day.nc", self.bytes)
@@ -86,6 +89,8 @@ ROWS: dict[str, tuple[str, Callable[[Place], Any]]] = {
     "a store of obspec and a path": (NONE, lambda x: (CachingReadableStore(x.store), "day.nc")),
     "a reader of obspec-utils": (NONE, lambda x: opened(EagerStoreReader(x.store, "day.nc"))),
     "a reader of obstore": (NONE, lambda x: opened(obstore.open_reader(x.store, "day.nc"))),
+    '`fsspec.open(path, compression="gzip")`': (NONE, lambda x: fsspec.open(x.gzip, compression="infer")),
+    "`gzip.open(path)`": (NONE, lambda x: opened(gzip.GzipFile(x.gzip))),
     "`io.BytesIO`": (NONE, lambda x: opened(io.BytesIO(x.bytes))),
     "`bytes`": (NONE, lambda x: x.bytes),
     "a dict of kerchunk references": (FILE, lambda x: x.references()),
@@ -354,6 +359,14 @@ def test_what_does_not_open_gives_one_error_that_lists_the_forms(held, what):
         with pytest.raises(StorageError, match=what) as caught:
             way(held)
         assert "a BytesIO" in str(caught.value)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_file_that_is_not_compressed_as_it_says(place, is_open):
+    """The error names it."""
+    held = fsspec.open(place.path, compression="gzip")
+    with pytest.raises(StorageError, match=r"day\.nc.* cannot be read .*Not a gzipped file"):
+        vs.open_virtual_dataset(held.open() if is_open else held)
 
 
 def test_a_file_that_is_closed_or_too_large_says_so(place, monkeypatch):

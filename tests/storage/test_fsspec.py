@@ -1,3 +1,4 @@
+import ftplib
 import pickle
 
 import fsspec
@@ -78,8 +79,9 @@ def test_expectations_are_compared():
     [
         (FileNotFoundError("gone"), SourceNotFoundError, "there is nothing at 'failing://x': gone"),
         (PermissionError("no"), StorageError, "'failing://x': access denied: no. Give storage= a filesystem whose"),
-        (TimeoutError("slow"), StorageError, "'failing://x' cannot be reached: .*slow.*Check the filesystem"),
+        (TimeoutError("slow"), StorageError, "'failing://x' cannot be reached: .*slow.*Check the URL, and"),
         (NotImplementedError("never"), StorageError, "'failing://x' cannot be reached: .*never"),
+        (ftplib.error_perm("530 no"), StorageError, "'failing://x' cannot be reached: .*530 no"),
     ],
 )
 def test_failures_of_a_filesystem(error, kind, message):
@@ -102,3 +104,25 @@ def test_a_file_of_unknown_size():
     """Servers without Content-Length have no ranges to speak of."""
     with pytest.raises(StorageError, match=r"'failing://x': its server does not report its size. Download it first"):
         open_source("failing://x", storage=Failing(info={"size": None, "type": "file"}))
+
+
+class WholeFiles(MemoryFileSystem):
+    """A filesystem that has no ranges, as that of sshfs."""
+
+    cachable = False
+
+    def cat_file(self, path, **kwargs):
+        return super().cat_file(path)
+
+
+def test_a_filesystem_that_reads_whole_files():
+    """Ranges are read from the open file."""
+    filesystem = WholeFiles()
+    filesystem.pipe_file("/whole/x", DATA)
+    source = open_source("memory://whole/x", storage={"memory://whole": filesystem})
+    assert source.read_ranges([(2000, 10), (0, 0), (5, 20)]) == [DATA[2000:2010], b"", DATA[5:25]]
+
+
+def test_the_filesystem_of_references_says_what_to_open():
+    with pytest.raises(StorageError, match=r"'reference://x': .*Open the references themselves"):
+        open_source("reference://x")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -63,16 +64,34 @@ class FsspecSource(ManyRangesSource):
         got: list[Bytes] = [b""] * len(table)
         if filled:
             filesystem = _of_this_process(self.filesystem, url)
+            bounds = [starts[n] for n in filled], [ends[n] for n in filled]
             with _storage_errors(url):
-                answers = filesystem.cat_ranges(
-                    [self.path] * len(filled), [starts[n] for n in filled], [ends[n] for n in filled], on_error="return"
-                )
+                if _takes_ranges(filesystem):
+                    answers = filesystem.cat_ranges([self.path] * len(filled), *bounds, on_error="return")
+                else:
+                    answers = _read_open(filesystem, self.path, *bounds)
             for n, answer in zip(filled, answers, strict=True):
                 if isinstance(answer, Exception):
-                    _translate(answer, url)
+                    raise _translated(answer, url) from answer
                 got[n] = answer
         check_lengths(table[:, 1].tolist(), got, url=url)
         return got
+
+
+def _takes_ranges(filesystem: AbstractFileSystem, /) -> bool:
+    """Return whether a filesystem reads ranges of files; that of sshfs returns whole files instead."""
+    method = filesystem._cat_file if filesystem.async_impl else filesystem.cat_file
+    return "start" in inspect.signature(method).parameters
+
+
+def _read_open(filesystem: AbstractFileSystem, path: str, starts: list[int], ends: list[int], /) -> list[bytes]:
+    """Read ranges from an open file."""
+    found = []
+    with filesystem.open(path, "rb") as file:
+        for start, end in zip(starts, ends, strict=True):
+            file.seek(start)
+            found.append(file.read(end - start))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +217,12 @@ def check_scheme(url: str, /) -> None:
         raise StorageError(
             f"'{url}' is a chained URL. Those of zip and tar archives open (zip://a.nc::s3://bucket/x.zip), and caches "
             "before a URL are left out: give the URL of a file",
+            url=url,
+        )
+    if scheme == "reference":
+        raise StorageError(
+            f"'{url}': fsspec's filesystem of references is not needed. Open the references themselves: their URL, or "
+            "a dict of them",
             url=url,
         )
     try:
@@ -335,15 +360,18 @@ def _storage_errors(url: str) -> Iterator[None]:
         yield
     except (StorageError, FileExistsError):
         raise
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError includes NotImplementedError
-        _translate(error, url)
+    except Exception as error:  # filesystems let errors of their libraries through, such as those of ftplib
+        raise _translated(error, url) from error
 
 
-def _translate(error: Exception, url: str) -> NoReturn:
+def _translated(error: Exception, url: str) -> StorageError:
+    """Return the error of a filesystem with its URL and what to do."""
     if isinstance(error, FileNotFoundError):
-        raise SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url) from error
+        return SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url)
     if isinstance(error, PermissionError):
-        raise StorageError(
+        return StorageError(
             f"'{url}': access denied: {error}. Give storage= a filesystem whose credentials have access", url=url
-        ) from error
-    raise StorageError(f"'{url}' cannot be reached: {error!r}. Check the filesystem in storage=", url=url) from error
+        )
+    return StorageError(
+        f"'{url}' cannot be reached: {error!r}. Check the URL, and the options or the filesystem in storage=", url=url
+    )

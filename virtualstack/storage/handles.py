@@ -97,6 +97,8 @@ def find_handle(obj: Any, /) -> Handle:
     if type(obj).__module__.startswith("upath."):
         return _of_upath(obj)
     filesystem = getattr(obj, "fs", None)
+    if getattr(obj, "compression", None):  # its bytes are not those at its path
+        return _of_file(obj) if callable(getattr(obj, "read", None)) else _of_compressed(obj)
     if _is_filesystem(filesystem):
         return _of_filesystem(filesystem, _path_in(obj))
     if isinstance(obj, Mapping):
@@ -224,8 +226,23 @@ def _of_file(file: Any) -> Handle:
     return _held(data, "data")
 
 
+def _of_compressed(file: Any) -> Handle:
+    """Return the uncompressed bytes of an OpenFile."""
+    try:
+        with file as opened:
+            return _held(_read(opened, f"the file {file.path!r}"), "data")
+    except StorageError:
+        raise
+    except (OSError, EOFError, ValueError) as error:
+        raise StorageError(
+            f"{file.path!r} cannot be read with compression={file.compression!r}: {error}. Open it without compression"
+        ) from error
+
+
 def _is_open_at(file: Any, name: str) -> bool:
-    """Return whether a local file is open, and is still at its path."""
+    """Return whether a local file is open as it is, such as by no GzipFile, and is still at its path."""
+    if not isinstance(getattr(file, "raw", file), io.FileIO):
+        return False
     try:
         opened, there = os.fstat(file.fileno()), Path(name).stat()
     except (OSError, ValueError, AttributeError):

@@ -32,6 +32,7 @@ type Stale = Literal["error", "warn", "ignore"]
 
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
+_SERVERS = "ftp", "sftp", "ssh", "smb"  # filesystems of fsspec with the options username and password
 _WEB = tuple(f"{scheme}://" for scheme in WEB)
 _REMOTE = (*(f"{scheme}://" for scheme in OBJECT_STORES), *_WEB)
 
@@ -171,9 +172,10 @@ class Storage:
         return replace(self, kept=_Kept(absolute_url(url)))
 
     def with_users(self, urls: Sequence[str], /) -> tuple[list[str], Self]:
-        """Move user names and passwords from web URLs (``https://user:password@host/``) to the options of their hosts.
+        """Move user names and passwords from URLs (``https://user:password@host/``) to the options of their hosts.
 
-        So no location, no reference and no message has a password.
+        So no location, no reference and no message has a password. The name of a user alone stays, as in
+        ``sftp://user@host/``, except in web URLs.
 
         Raises
         ------
@@ -187,7 +189,7 @@ class Storage:
             root, key = split_url(inner)
             scheme, _, authority = root.partition("://")
             user, at, host = authority.rpartition("@")
-            if at and scheme in WEB:
+            if at and (scheme in WEB or (scheme in _SERVERS and ":" in user)):
                 url = f"{url.removesuffix(inner)}{scheme}://{host}{key}"
                 name, _, password = user.partition(":")
                 pair = unquote(name), unquote(password)
