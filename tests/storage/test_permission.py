@@ -1,3 +1,4 @@
+import dataclasses
 import ipaddress
 import os
 import pickle
@@ -395,6 +396,17 @@ def test_permissions_are_values():
     for store, allowed in [("s3://b/x", ()), ("S3://b/x/", ()), ("s3://b/x/", ("HTTP://a",))]:
         with pytest.raises(ValueError, match=r"not what Permission.from_allow gives"):
             Permission(store, allowed)
+
+
+def test_a_permission_of_many_folders_has_a_small_pickle():
+    """It goes with each task of a dataset whose references name their files late, as those in parquet do."""
+    names = [f"file:///data/model-{n % 50}/r{n}i1p1/Amon/tas/v2019{n:04}/" for n in range(5000)]
+    permission = Permission.from_allow("/data/x.parq", "/other")
+    permission = dataclasses.replace(permission, folders=frozenset([*names, "file:///data/\udcff \u00e4/"]))
+    data = pickle.dumps(permission)
+    assert len(data) < 50_000
+    assert pickle.loads(data) == permission
+    assert pickle.loads(pickle.dumps(dataclasses.replace(permission, folders=frozenset()))).folders == frozenset()
 
 
 def test_long_urls_are_cut_in_messages():
