@@ -404,12 +404,14 @@ def _find_handles(
         raise TypeError(f"scan() takes a list of URLs, not one: [{urls!r:.{_MAX_CHARACTERS}}]")
     listed: list[Handle] = []
     bad: list[tuple[str, Exception]] = []
-    for i, url in enumerate(urls):
+    given = list(urls)
+    for i, url in enumerate(given):
+        place = f"number {i} (from 0) of the URLs" if len(given) > 1 else ""
         try:
             if isinstance(url, str | os.PathLike):
-                listed += map(Handle, find_urls([_checked(url, i)], storage=storage))
+                listed += map(Handle, find_urls([_checked(url, place)], storage=storage))
             else:
-                listed.append(_handle(url, i))
+                listed.append(_handle(url, place))
         except StorageError as error:
             if is_raising:
                 raise
@@ -417,14 +419,16 @@ def _find_handles(
     return listed, bad
 
 
-def _handle(url: object, position: int) -> Handle:
+def _handle(url: object, place: str) -> Handle:
     try:
         return find_handle(url)
     except StorageError as error:
-        raise StorageError(f"number {position} (from 0) of the URLs does not open: {error}") from error
+        if not place:
+            raise
+        raise StorageError(f"{place} does not open: {error}") from error
 
 
-def _checked(url: str | os.PathLike[str], position: int) -> str:
+def _checked(url: str | os.PathLike[str], place: str) -> str:
     """Return a URL or path as text.
 
     Raises
@@ -434,7 +438,7 @@ def _checked(url: str | os.PathLike[str], position: int) -> str:
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
-        raise StorageError(f"number {position} (from 0) of the URLs is not a URL or path: {url!r:.{_MAX_CHARACTERS}}")
+        raise StorageError(f"{place or 'the source'} is not a URL or path: {url!r:.{_MAX_CHARACTERS}}")
     return text
 
 
