@@ -555,6 +555,25 @@ def test_convert_takes_a_snapshot_of_stores_alone(files, tmp_path, capsys):
     assert main(["convert", store, refs, "--at", "0", "--reader", "vstack"]) == 0
 
 
+@pytest.mark.parametrize("command", ["convert", "inspect"])
+def test_references_without_a_protocol(command, tmp_path, capsys):
+    """The option has the name that fsspec gives it."""
+    zarray = {"shape": [2], "chunks": [2], "dtype": "<f8", "zarr_format": 2, "compressor": None, "filters": None,
+              "order": "C", "fill_value": 0}  # fmt: skip
+    refs = {".zgroup": '{"zarr_format": 2}', "rain/.zarray": json.dumps(zarray), "rain/0": ["bucket/a.nc", 5, 16],
+            "rain/.zattrs": '{"_ARRAY_DIMENSIONS": ["x"]}'}  # fmt: skip
+    source, target = tmp_path / "refs.json", tmp_path / "new.json"
+    source.write_text(json.dumps({"version": 1, "refs": refs}))
+    arguments = [command, str(source), *([str(target)] if command == "convert" else [])]
+    assert main([*arguments, "--remote-protocol", "s3"]) == 0
+    text = target.read_text() if command == "convert" else capsys.readouterr().out
+    assert "s3://bucket/a.nc" in text
+    wrong = {("s3://",): "s3:// is not a protocol", ("s3", "--reader", "hdf5"): "is for kerchunk references, not for"}
+    for more, why in wrong.items():
+        assert main([*arguments, "--remote-protocol", *more]) == 1
+        assert f"--remote-protocol {why}" in capsys.readouterr().err
+
+
 def test_convert_of_nothing_is_an_error(tmp_path, capsys):
     """And leaves no target."""
     store = tmp_path / "cube.vstack"

@@ -11,13 +11,15 @@ from virtualstack.cli.options import (
     add_drop_variable,
     add_inline_limit,
     add_reader,
+    add_remote_protocol,
     add_rewrite,
+    choose_reader,
     output,
 )
 from virtualstack.cli.output import say, show
 from virtualstack.conversion import convert
 from virtualstack.errors import ReaderError
-from virtualstack.readers import Reader, VStack
+from virtualstack.readers import VStack
 
 __all__ = ["add_commands"]
 
@@ -33,6 +35,7 @@ def add_commands(add: AddCommand, /) -> None:
         help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides",
     )
     add_reader(command)
+    add_remote_protocol(command)
     add_at(command)
     add_allow(command)
     command.add_argument("--relative", action="store_true", help="write locations of sources relative to the target")
@@ -58,9 +61,11 @@ def add_commands(add: AddCommand, /) -> None:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    if options.at is not None and options.reader not in (None, VStack.name):
-        raise ReaderError(f"--at is for vstacks, not for --reader {options.reader}; leave one out")
-    reader: str | Reader | None = options.reader if options.at is None else VStack(at=options.at)
+    reader = choose_reader(options)
+    if options.at is not None:
+        if reader not in (None, VStack.name):
+            raise ReaderError(f"--at is for vstacks, not for --reader {getattr(reader, 'name', reader)}; leave one out")
+        reader = VStack(at=options.at)
     group = convert(
         options.source,
         options.target,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.cli.options import AddCommand, add_allow, add_reader
+from virtualstack.cli.options import AddCommand, add_allow, add_reader, add_remote_protocol, choose_reader
 from virtualstack.cli.output import show, table
 from virtualstack.dataset.opening import select_group
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
@@ -27,12 +27,13 @@ def add_commands(add: AddCommand, /) -> None:
     inspect.add_argument("file", metavar="FILE", help="path or URL of a file, or of references")
     inspect.add_argument("--group", metavar="PATH", help="only this group and those in it")
     add_reader(inspect)
+    add_remote_protocol(inspect)
     add_allow(inspect)
 
 
 def _inspect(options: argparse.Namespace) -> int:
     read = ReadOptions.from_options(group=options.group, allow=options.allow)
-    (root,) = scan([options.file], reader=options.reader, options=read)
+    (root,) = scan([options.file], reader=choose_reader(options), options=read)
     start = select_group(root, options.group)
     sources: dict[str, int | None] = {}
     rows: list[tuple[str, ...]] = [_COLUMNS]

@@ -13,6 +13,8 @@ from typing import Protocol
 import pandas as pd
 
 from virtualstack.conversion import SUFFIXES
+from virtualstack.errors import ReaderError
+from virtualstack.readers import Kerchunk, Reader
 from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = [
@@ -22,7 +24,9 @@ __all__ = [
     "add_drop_variable",
     "add_inline_limit",
     "add_reader",
+    "add_remote_protocol",
     "add_rewrite",
+    "choose_reader",
     "output",
     "scanning",
     "snapshot",
@@ -88,6 +92,34 @@ def scanning() -> argparse.ArgumentParser:
 def add_reader(command: argparse.ArgumentParser, /) -> None:
     """Add the option for the reader."""
     command.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
+
+
+def add_remote_protocol(command: argparse.ArgumentParser, /) -> None:
+    """Add the option for references whose locations have no protocol; see `choose_reader`."""
+    command.add_argument(
+        "--remote-protocol",
+        metavar="PROTOCOL",
+        help="protocol of locations that have none in kerchunk references, such as s3",
+    )
+
+
+def choose_reader(options: argparse.Namespace, /) -> str | Reader | None:
+    """Return the reader that ``--reader`` and ``--remote-protocol`` name.
+
+    Raises
+    ------
+    ReaderError
+        ``--remote-protocol`` is not a protocol, or stands with another reader than kerchunk's.
+    """
+    reader: str | None = options.reader
+    if options.remote_protocol is None:
+        return reader
+    if reader not in (None, Kerchunk.name):
+        raise ReaderError(f"--remote-protocol is for kerchunk references, not for --reader {reader}; leave one out")
+    try:
+        return Kerchunk(remote_protocol=options.remote_protocol)
+    except ValueError as error:
+        raise ReaderError(str(error)) from error
 
 
 def add_allow(command: argparse.ArgumentParser, /) -> None:
