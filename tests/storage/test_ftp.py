@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 from pyftpdlib.authorizers import DummyAuthorizer
 from pyftpdlib.handlers import FTPHandler
+from pyftpdlib.ioloop import IOLoop
 from pyftpdlib.log import config_logging
 from pyftpdlib.servers import ThreadedFTPServer
 
@@ -34,7 +35,7 @@ def server(tmp_path_factory):
         else:
             authorizer.add_anonymous(str(folder))
         handler = type("Handler", (FTPHandler,), {"authorizer": authorizer, "auth_failed_timeout": 0})
-        running[name] = ThreadedFTPServer(("127.0.0.1", 0), handler)
+        running[name] = ThreadedFTPServer(("127.0.0.1", 0), handler, IOLoop())  # otherwise they share one
         threading.Thread(target=running[name].serve_forever, kwargs={"timeout": 0.05}, daemon=True).start()
     yield {name: f"127.0.0.1:{each.address[1]}" for name, each in running.items()}
     for each in running.values():
