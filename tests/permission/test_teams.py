@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dask
@@ -19,6 +21,7 @@ import virtualstack as vs
 from tests.vstack.archive import as_read, days, join
 from virtualstack.cli.command import main
 from virtualstack.errors import ForbiddenLocationError
+from virtualstack.storage import places
 
 FORMS = ["json", "parq", "vstack", "icechunk"]
 
@@ -114,57 +117,61 @@ def test_a_store_of_a_colleague_on_data_that_i_also_use(tmp_path, data, form, mo
     np.testing.assert_array_equal(values(store), as_read(data)["t"].values)
 
 
-_APPEND = """
-import sys, virtualstack as vs
-store, *paths = sys.argv[1:]
-for path in paths:
-    vs.Repository.open(store).append(path, "time")
-vs.Repository.open(store).open_dataset().load()
-"""
+@contextmanager
+def process(home: Path | None, **variables: str) -> Iterator[None]:
+    """Act as a new process of an account, which has a home folder or none."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HOME", "XDG_STATE_HOME", "VIRTUALSTACK_PLACES", "VIRTUALSTACK_ALLOW"):
+            patch.delenv(name, raising=False)
+        where = {} if home is None else {"HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+        for name, value in {**where, **variables}.items():
+            patch.setenv(name, value)
+        patch.setattr(places, "_PROCESS", places._Process())  # what a process remembers
+        yield
 
 
-def run(code: str, *arguments: object, home: Path | None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a new process of an account, which has a home folder or none."""
-    kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
-    variables["PYTHONPATH"] = os.pathsep.join([str(Path(vs.__file__).parents[1]), *filter(None, sys.path)])
-    where = {} if home is None else {"HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={**kept, **where, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def create(store: Path, path: Path) -> None:
+    vs.open_virtual_dataset(path).virtual.to_vstack(store, relative=False)
 
 
 def test_two_accounts_that_write_to_one_store_in_turn(tmp_path):
     """Each has its own state folder; in the end both open it, since both have used the data."""
     paths = days(tmp_path / "data", 4)
     homes = tmp_path / "home-a", tmp_path / "home-b"
-    for home in homes:
-        home.mkdir()
     store = tmp_path / "shared" / "x.vstack"
-    create = (
-        "import sys, virtualstack as vs\n"
-        "vs.open_virtual_dataset(sys.argv[2]).virtual.to_vstack(sys.argv[1], relative=False)"
-    )
-    made = run(create, store, paths[0], home=homes[0])
-    assert made.returncode == 0, made.stderr
-    first = run(_APPEND, store, paths[1], home=homes[1])
-    assert first.returncode != 0
-    assert f"virtualstack allow {tmp_path}/data/" in first.stderr
-    other = run(create, tmp_path / "own" / "y.vstack", paths[1], home=homes[1])  # now the account uses the data, too
-    assert other.returncode == 0, other.stderr
+    with process(homes[0]):
+        create(store, paths[0])
+    with process(homes[1]), pytest.raises(ForbiddenLocationError, match=f"virtualstack allow {tmp_path}/data/"):
+        vs.Repository.open(store).append(paths[1], "time")
+    with process(homes[1]):
+        create(tmp_path / "own" / "y.vstack", paths[1])  # now the account uses the data, too
     for home, path in ((homes[1], paths[1]), (homes[0], paths[2]), (homes[1], paths[3])):
-        done = run(_APPEND, store, path, home=home)
-        assert done.returncode == 0, done.stderr
+        with process(home):
+            vs.Repository.open(store).append(path, "time")
+            vs.Repository.open(store).open_dataset().load()
+    expected = float(as_read(paths)["t"].sum())
     for home in homes:
-        done = run(_APPEND, store, home=home)
-        assert done.returncode == 0, done.stderr
-        assert (home / "state" / "virtualstack" / "places.txt").exists() or sys.platform != "linux"
-    for home in homes:
+        with process(home):
+            assert float(vs.Repository.open(store).open_dataset()["t"].sum()) == expected
         text = (home / "state" / "virtualstack" / "places.txt").read_text()
         assert f"written file://{tmp_path}/data/*" in text
+
+
+@pytest.mark.parametrize("kind", ["read-only", "absent", "none"])
+def test_a_container_without_a_home_to_write_to(tmp_path, data, kind):
+    """The process that wrote reads again; another one needs the environment."""
+    home = {"read-only": tmp_path / "file", "absent": tmp_path / "file" / "nowhere", "none": None}[kind]
+    (tmp_path / "file").write_text("")  # a folder for which even root cannot write
+    record = {} if kind != "none" else {"VIRTUALSTACK_PLACES": str(tmp_path / "file" / "places.txt")}
+    expected = as_read(data[:1])["t"].values
+    store = tmp_path / "out" / "x.vstack"
+    with process(home, **record):
+        create(store, data[0])
+        np.testing.assert_array_equal(values(store), expected)
+    with process(home, **record), pytest.raises(ForbiddenLocationError, match="virtualstack allow "):
+        values(store)
+    with process(home, VIRTUALSTACK_ALLOW=str(tmp_path / "data"), **record):
+        np.testing.assert_array_equal(values(store), expected)
 
 
 _WRITE_AND_READ = """
@@ -176,58 +183,60 @@ print(float(xr.load_dataset(store, engine="virtualstack")["t"].sum()))
 """
 
 
-@pytest.mark.parametrize("kind", ["read-only", "absent", "none"])
-def test_a_container_without_a_home_to_write_to(tmp_path, data, kind):
-    """The process that wrote reads again; another one needs the environment."""
-    home = {"read-only": tmp_path / "file", "absent": tmp_path / "nowhere", "none": None}[kind]
-    (tmp_path / "file").write_text("")  # a folder for which even root cannot write
-    if kind == "absent":
-        home = tmp_path / "file" / "nowhere"
-    record = {} if kind != "none" else {"VIRTUALSTACK_PLACES": str(tmp_path / "file" / "places.txt")}
-    expected = f"{float(as_read(data[:1])['t'].sum())}\n"
-    store = tmp_path / "out" / "x.vstack"
-    made = run(_WRITE_AND_READ, store, data[0], home=home, **record)
-    assert (made.stdout, made.stderr) == (expected, "")
-    again = run(_WRITE_AND_READ, store, "-", home=home, **record)
+def run(code: str, *arguments: object, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a real process of an account."""
+    kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
+    variables["PYTHONPATH"] = os.pathsep.join([str(Path(vs.__file__).parents[1]), *filter(None, sys.path)])
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**kept, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_process_without_a_home_remembers_what_it_wrote(tmp_path, data):
+    """As the tests before, with real processes."""
+    home, store = tmp_path / "file" / "nowhere", tmp_path / "out" / "x.vstack"
+    (tmp_path / "file").write_text("")
+    made = run(_WRITE_AND_READ, store, data[0], home=home)
+    assert (made.stdout, made.stderr) == (f"{float(as_read(data[:1])['t'].sum())}\n", "")
+    again = run(_WRITE_AND_READ, store, "-", home=home)
     assert "ForbiddenLocationError" in again.stderr
-    assert "virtualstack allow " in again.stderr
-    allowed = run(_WRITE_AND_READ, store, "-", home=home, VIRTUALSTACK_ALLOW=str(tmp_path / "data"), **record)
-    assert (allowed.stdout, allowed.stderr) == (expected, "")
 
 
 @pytest.mark.parametrize("form", ["json", "vstack"])
 def test_ci_reads_references_beside_data_that_are_checked_out(tmp_path, data, form):
     """In a new home, and where the repository was checked out to another folder."""
-    if form == "vstack":
-        vs.open_virtual_dataset(data[0]).virtual.to_vstack(tmp_path / "data" / "x.vstack", relative=True)
-    else:
-        vs.open_virtual_dataset(data[0]).virtual.to_kerchunk(tmp_path / "data" / "x.json", relative=True)
-    shutil.copytree(tmp_path / "data", tmp_path / "checkout")
-    shutil.rmtree(tmp_path / "data")
+    expected = as_read(data[:1])["t"].values
+    vds = vs.open_virtual_dataset(data[0]).virtual
+    write_to = vds.to_vstack if form == "vstack" else vds.to_kerchunk
+    write_to(tmp_path / "data" / f"x.{form}", relative=True)
+    (tmp_path / "data").rename(tmp_path / "checkout")
     (tmp_path / "home").mkdir()
-    done = run(_WRITE_AND_READ, tmp_path / "checkout" / f"x.{form}", "-", home=tmp_path / "home")
-    days(tmp_path / "again", 1)
-    assert (done.stdout, done.stderr) == (f"{float(as_read([tmp_path / 'again' / '000.nc'])['t'].sum())}\n", "")
+    with process(tmp_path / "home"):
+        np.testing.assert_array_equal(values(tmp_path / "checkout" / f"x.{form}"), expected)
     assert not (tmp_path / "home" / "state").exists()
 
 
 _UNPICKLE = """
 import pickle, sys
-dataset = pickle.load(open(sys.argv[1], "rb"))
-print(float(dataset["t"].sum()))
+for path in sys.argv[1:]:
+    print(float(pickle.load(open(path, "rb"))["t"].sum()))
 """
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_arrays_that_were_pickled_are_read_where_the_record_is_another(tmp_path, data, form):
+def test_arrays_that_were_pickled_are_read_where_the_record_is_another(tmp_path, data):
     """As tasks of dask are: a worker may run as another account, with another home."""
-    store = write(data, tmp_path / "mine" / f"x.{form}")
-    with xr.open_dataset(store, engine="virtualstack", chunks={}) as dataset:
-        (tmp_path / "task").write_bytes(pickle.dumps(dataset))
+    for form in FORMS:
+        store = write(data, tmp_path / "mine" / f"x.{form}")
+        with xr.open_dataset(store, engine="virtualstack", chunks={}) as dataset:
+            (tmp_path / form).write_bytes(pickle.dumps(dataset))
     (tmp_path / "home").mkdir()
-    done = run(_UNPICKLE, tmp_path / "task", home=tmp_path / "home")
+    done = run(_UNPICKLE, *(tmp_path / form for form in FORMS), home=tmp_path / "home")
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) == float(as_read(data)["t"].sum())
+    assert done.stdout.splitlines() == len(FORMS) * [str(float(as_read(data)["t"].sum()))]
 
 
 def test_workers_of_dask_read_what_the_client_may_read(tmp_path, data, monkeypatch):
