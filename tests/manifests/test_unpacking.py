@@ -100,6 +100,16 @@ def test_repacking_undoes_unpacking(dtype, fill):
     np.testing.assert_array_equal(read_array(back, ()), [1, 2, 3, fill, fill, fill])
 
 
+@pytest.mark.parametrize(("dtype", "stored"), [("<i2", -25536), ("<i4", -2_147_483_647), ("|i1", -56)])
+def test_repacking_finds_negative_numbers_that_stand_for_unsigned_ones(dtype, stored):
+    attributes = {"scale_factor": 0.5, "_Unsigned": "true"}
+    array = with_attributes(array_of(dtype, attributes, fill=stored), attributes).array
+    assert read_array(array, ())[-1] == (stored + 256 ** np.dtype(dtype).itemsize) * 0.5
+    back = repack(array)
+    assert back.dtype == dtype
+    assert read_array(back, ())[-1] == stored
+
+
 def test_packings_of_two_byte_orders_are_one():
     joined = np.concatenate([with_attributes(array_of(dtype), PACKED).array for dtype in ("<i2", ">i2")])
     back = repack(joined)
