@@ -145,3 +145,11 @@ def test_units_change_values_of_times_alone():
     assert value_changing(attributes) == {"units": "days since 2000-01-01", "calendar": "noleap"}
     assert same_value([1, 2], np.array([1, 2]))
     assert not same_value([1, 2], [1, 2, 3])
+
+
+def test_lists_of_unequal_lists_are_compared_item_by_item():
+    """No array holds them."""
+    assert same_value([[1], [2, 3]], ([1], [2.0, 3]))
+    assert not same_value([[1], [2, 3]], [[1], [2, 4]])
+    assert not same_value([[1], [2, 3]], [[1], [2, 3], [4]])
+    assert not same_value([[1], [2, 3]], 1)

@@ -107,6 +107,7 @@ def test_pieces_of_unequal_cells(step):
     for picked in (range(2, 22, step), range(21, -1, -step)):
         cells, first, count, at = axis.pieces(picked)
         assert (np.diff(cells) > 0).all()
+        assert (count > 0).all()
         found = {
             n + i: int(axis.lines()[cell]) + begin + i * picked.step
             for cell, begin, m, n in zip(*(x.tolist() for x in (cells, first, count, at)), strict=True)
