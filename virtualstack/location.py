@@ -139,6 +139,9 @@ class Access(Protocol):
     def named(self) -> tuple[str, ...] | None:
         """Prefixes of the places that the user named, to which credentials are sent; ``None``: all."""
 
+    def given_for(self, url: str, /) -> object | None:
+        """Return the options or store that the user gave for an absolute URL, or ``None``."""
+
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options or store; ``None`` means the defaults."""
 

@@ -35,7 +35,7 @@ from virtualstack.storage import (
     remote,
     slow_servers,
 )
-from virtualstack.storage.web import connection, pools
+from virtualstack.storage.web import connection, transfers
 
 DATA = bytes(np.random.default_rng(0).integers(0, 256, 200_000, dtype=np.uint8))
 FILES = {"a/b c.nc": DATA, "empty": b"", "small": DATA[:100], "a//b": b"odd"}
@@ -62,7 +62,7 @@ def names(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     monkeypatch.setattr(hosts, "_kind", lambda address: None if str(address) == PUBLIC else kind(address))
-    monkeypatch.setattr(pools, "STATE", pools._State())
+    monkeypatch.setattr(transfers, "STATE", transfers._State())
     monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.01)
     hosts._looked_up.cache_clear()
     yield known, asked
@@ -283,6 +283,55 @@ def test_a_part_of_a_server_that_is_allowed(canary):
     assert canary.n_requests == 1
 
 
+def test_a_connection_that_was_kept_is_checked_again(names, canary, server):
+    """It was made where the host may be private; references of strangers do not get it."""
+    url = canary.url("secret").replace("127.0.0.1", "inside.org")
+    names[0]["inside.org"] = ["127.0.0.1"]
+    allowed = {"http://": PublicWeb((url.removesuffix("/secret"),))}
+    assert open_source(url, storage=allowed).read(0, 6) == b"secret"
+    names[0]["inside.org"] = [PUBLIC]
+    hosts._looked_up.cache_clear()
+    with pytest.raises(ForbiddenLocationError, match=r"is at 127\.0\.0\.1, which is loopback"):
+        opened(url)
+    assert canary.n_requests == 1
+
+
+def test_a_server_without_a_port_is_that_with_the_default_port():
+    """As in a redirect to itself."""
+    for place, hop in [("http://One.org/", "http://one.org:80/x"), ("https://one.org:443", "HTTPS://ONE.org/x/")]:
+        assert f"{connection._plain(hop)}/".startswith(f"{connection._plain(place).rstrip('/')}/")
+    assert connection._plain("http://one.org:8080/A") == "http://one.org:8080/A"
+    assert connection._plain("https://one.org:80/") == "https://one.org:80/"
+
+
+def test_time_limits_are_those_of_obstore(server):
+    """As numbers with units, or durations; another text is refused."""
+    for limit, seconds in [("300ms", 0.3), ("1m 30s", 90.0), (timedelta(seconds=2), 2.0), ("2 h", 7200.0)]:
+        assert connection._seconds(limit, "timeout") == seconds
+        assert open_source(server.url("small"), storage={"http://": PublicWeb((), (("timeout", limit),))}).size == 100
+    with pytest.raises(StorageError, match=r"timeout='soon' in storage= is not a duration"):
+        open_source(server.url("small"), storage={"http://": PublicWeb((), (("timeout", "soon"),))})
+
+
+@pytest.mark.parametrize("mode", ["status", "cut"])
+def test_ranges_that_fail_are_sent_again(server, monkeypatch, mode):
+    """Of many that are sent together, some fail once."""
+    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
+    url = server.url("a/b%20c.nc")
+    source = opened(url)
+    seen = set()
+
+    def fault(path):
+        asked = server.log[-1][2]
+        is_first = asked not in seen
+        seen.add(asked)
+        return (503 if mode == "status" else "cut") if is_first and len(seen) % 7 == 0 else None
+
+    server.fault = fault
+    ranges = [(20_000 + 100 * n, 10) for n in range(100)]
+    assert [bytes(x) for x in source.read_ranges(ranges)] == answers(ranges)
+
+
 @pytest.fixture
 def context(tmp_path, monkeypatch):
     """A certificate for one.org, which is trusted."""
@@ -378,7 +427,8 @@ def test_a_proxy_of_the_environment_connects(names, monkeypatch):
         monkeypatch.setenv("http_proxy", f"http://me:word@{address}")
         monkeypatch.setenv("https_proxy", address)
         assert opened("http://nowhere.org/x?y=%2F").read(0, 5) == b"proxy"
-        path, headers = proxy.asked.pop()
+        path, sent = proxy.asked.pop()
+        headers = {name.lower(): value for name, value in sent.items()}
         assert path == "http://nowhere.org/x?y=%2F"
         assert headers["proxy-authorization"] == "Basic " + base64.b64encode(b"me:word").decode()
         with pytest.raises(ForbiddenLocationError, match=r"redirects to 'http://10.0.0.1/secret' on a host that is"):
@@ -414,7 +464,7 @@ def test_a_forked_child_reads(server):
     assert source.read(20_000, 5) == DATA[20_000:20_005]
 
     def child():
-        assert pools.STATE.managers == {}
+        assert transfers.STATE.clients == []
         assert source.read(30_000, 5) == DATA[30_000:30_005]
 
     assert forked(child)
@@ -424,8 +474,8 @@ def test_a_forked_child_reads(server):
 def test_threads_keep_their_connections(server, monkeypatch):
     """Many ranges are requested at the same time, and connections are used again."""
     monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
-    made, connect = [], pools.create_connection
-    monkeypatch.setattr(pools, "create_connection", lambda *args, **kw: made.append(1) or connect(*args, **kw))
+    made, connect = [], transfers._make_socket
+    monkeypatch.setattr(transfers, "_make_socket", lambda *args: made.append(1) or connect(*args))
     source = opened(server.url("a/b%20c.nc"))
     ranges = [(20_000 + 100 * n, 10) for n in range(1000)]
     assert [bytes(x) for x in source.read_ranges(ranges)] == answers(ranges)
@@ -569,7 +619,7 @@ def test_a_server_of_a_few_bytes_a_second_is_given_up(server, monkeypatch):
         opened(server.url("small"))
 
 
-def test_headers_that_do_not_end_are_given_up(monkeypatch):
+def test_headers_that_do_not_end_are_given_up():
     """A byte now and then keeps no thread waiting for ever."""
 
     class Slow(Leads):
@@ -580,22 +630,20 @@ def test_headers_that_do_not_end_are_given_up(monkeypatch):
                     self.wfile.write(b"x")
                     time.sleep(0.05)
 
-    monkeypatch.setattr(pools, "_TOTAL_SECONDS", 0.3)
-    monkeypatch.setattr(connection, "RETRY_SECONDS", 0.0)
+    patient = {"http://": PublicWeb((), (("timeout", "300ms"), ("max_retries", 0)))}
     with leading({}, handler=Slow) as server:
         began = time.monotonic()
         with pytest.raises(StorageError, match="it gave no answer in time"):
-            opened(f"http://{PUBLIC}:{server.server_port}/x")
+            open_source(f"http://{PUBLIC}:{server.server_port}/x", storage=patient)
         assert time.monotonic() - began < 5
 
 
-def test_a_server_that_never_answers(server, monkeypatch):
-    monkeypatch.setattr(pools, "_READ_SECONDS", 0.2)
-    monkeypatch.setattr(connection, "RETRY_SECONDS", 0.3)
+def test_a_server_that_never_answers(server):
+    storage = {"http://": PublicWeb((), (("read_timeout", "1s"), ("max_retries", 0)))}
     server.mode = "hang"
     began = time.monotonic()
     with pytest.raises(StorageError, match="it gave no answer in time"):
-        opened(server.url("small"))
+        open_source(server.url("small"), storage=storage)
     assert time.monotonic() - began < 5
 
 

@@ -253,6 +253,8 @@ class Assembler(Reader, Protocol):
 def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Storage:
     """Return a storage limited to the locations that a source may refer to: see `Permission.of_document`.
 
+    If no references name the source, it is itself read as what a user opens by name.
+
     Parameters
     ----------
     storage
@@ -262,7 +264,8 @@ def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Sto
     allow
         Further locations that the user allowed.
     """
-    return storage.only(Permission.of_document(url, allow))
+    opened = url if storage.named is None else storage.opened
+    return replace(storage.only(Permission.of_document(url, allow)), opened=opened)
 
 
 def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOptions, /) -> ManifestGroup:
@@ -298,11 +301,19 @@ def access_of_source(reader: Reader | None, url: str, storage: Storage, options:
 
 
 def is_alone(group: ManifestGroup, url: str, /) -> bool:
-    """Return whether a group is of a local source that refers to no other, so that it needs no permission."""
-    if is_remote(url):
+    """Return whether a group is of a local source, or one on a web server, that refers to no other.
+
+    It needs no permission, and is read as what a user opens by name. References on a web server may name their own
+    document, which the server may then redirect; such a location has no size.
+    """
+    is_web = url.startswith(("http://", "https://"))
+    if is_remote(url) and not is_web:
         return False
     manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())
-    return all(isinstance(m, ChunkManifest) and all(x.url == url for x in m.locations) for m in manifests)
+    return all(
+        isinstance(m, ChunkManifest) and all(x.url == url and not (is_web and x.size is None) for x in m.locations)
+        for m in manifests
+    )
 
 
 def check_references(group: ManifestGroup, storage: Storage, /) -> None:

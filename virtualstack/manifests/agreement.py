@@ -441,7 +441,7 @@ def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
     for array, own in zip(others, urls, strict=True):
         joined = joined.with_named(url for url in own if array.access is None or array.access.is_named(url))
     for array, url in ((array, url) for array, own in zip(others, urls, strict=True) for url in own):
-        before, now = None if array.access is None else array.access.find(url)[1], joined.find(url)[1]
+        before, now = None if array.access is None else array.access.given_for(url), joined.given_for(url)
         is_default = before is None or (array.access is not None and not array.access.is_named(url))
         if before != now and not (is_default and isinstance(now, Mapping | None)):
             prefix = joined.find(url)[0] or "every URL"

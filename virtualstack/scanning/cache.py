@@ -306,7 +306,13 @@ class ScanCache:
     def watch(self, storage: Storage, /) -> WatchedStorage:
         """Return a storage that records the versions for an entry of the cache."""
         return WatchedStorage(
-            storage.given, storage.carried, storage.kept, storage.stale, storage.permissions, storage.named
+            storage.given,
+            storage.carried,
+            storage.kept,
+            storage.stale,
+            storage.permissions,
+            storage.named,
+            storage.opened,
         )
 
     def load(self, url: str, storage: Storage, /) -> ManifestGroup | None:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from virtualstack.storage.memory import HeldBytes
 from virtualstack.storage.named import UnnamedBucket
 from virtualstack.storage.web.public_web import PublicWeb
 
-__all__ = ["WORDS", "is_backend", "is_local_backend", "kind_of_backend", "read_backend", "registered"]
+__all__ = [
+    "WAITING",
+    "WORDS",
+    "is_backend",
+    "is_chosen",
+    "is_default",
+    "is_local_backend",
+    "kind_of_backend",
+    "needs_login",
+    "read_backend",
+    "registered",
+    "serves",
+    "with_user",
+]
 
 WORDS: dict[str, dict[str, object]] = {
     "earthdata": {"earthdata": "known"},
     "planetary_computer": {"planetary_computer": True},
 }
 """Options of a ``storage=`` that is one word."""
+
+WAITING = frozenset(["connect_timeout", "max_retries", "min_rate", "read_timeout", "retry_timeout", "timeout"])
+"""Options that only say how long to wait for a server."""
 
 
 def read_backend(value: object, prefix: str, /) -> object:
@@ -53,6 +70,26 @@ def kind_of_backend(value: object, /) -> str | None:
     return "fsspec" if "fsspec" in libraries else "obspec" if is_obspec else None
 
 
+def needs_login(options: Mapping[str, object], root: str, /, *, is_named: bool) -> bool:
+    """Return whether a web server is read with a login, or otherwise as options say.
+
+    Parameters
+    ----------
+    options
+        Options for every URL.
+    root
+        URL of the server.
+    is_named
+        Whether the user named the server. Otherwise ``storage="earthdata"`` is the only login.
+    """
+    if is_named and _login(options):
+        return True
+    earthdata, azure = (importlib.import_module(f"virtualstack.storage.identities.{x}") for x in ("earthdata", "azure"))
+    if is_named and "planetary_computer" in options and azure.blob_account(root) is not None:
+        return True
+    return bool((is_named or options.get("earthdata")) and earthdata.is_archive(root))
+
+
 def registered(registry: Any, /) -> Iterator[tuple[str, object]]:
     """Yield the URL prefixes and stores of a registry of obspec-utils."""
     for root, entry in registry.map.items():
@@ -71,6 +108,39 @@ def is_local_backend(backend: object, /) -> bool:
         return True
     fsspec = sys.modules.get("fsspec.implementations.local")
     return fsspec is not None and isinstance(backend, fsspec.LocalFileSystem)
+
+
+def is_chosen(prefix: str, backend: object | None, url: str, /) -> bool:
+    """Return whether the user chose how a place is read, and not only how long to wait for a web server."""
+    if not isinstance(backend, Mapping):
+        return backend is not None
+    return bool(prefix and (_login(backend) or not url.startswith(("http://", "https://"))))
+
+
+def _login(options: Mapping[str, object]) -> dict[str, object]:
+    """Return the options that say more than how long to wait; empty for a word, which names only hosts it knows."""
+    rest = {key: value for key, value in options.items() if key.lower() not in WAITING}
+    return {} if rest in WORDS.values() else rest
+
+
+def serves(prefix: str, backend: object, url: str, /) -> bool:
+    """Return whether a backend that was given for a prefix serves an absolute URL."""
+    if prefix:
+        return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
+    return url.startswith("file://") == is_local_backend(backend)  # otherwise s3://x/etc/passwd would be a local file
+
+
+def is_default(backend: object | None, /) -> bool:
+    """Return whether the backend follows from the scheme of a URL alone."""
+    return backend is None or isinstance(backend, Mapping)
+
+
+def with_user(backend: object | None, pair: tuple[str, str], /) -> object:
+    """Return the options for a web server with a user name and a password; a store stays as it is."""
+    if not is_default(backend):
+        return backend  # a store or filesystem has its own user
+    options = cast(Mapping[str, object], backend or {})
+    return {**options, "username": pair[0], "password": pair[1]}
 
 
 def _lineage(value: object) -> list[str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.location import Location
+from virtualstack.storage.named import in_both
 from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.registry import Storage
 from virtualstack.storage.source import ByteRange, Bytes
 from virtualstack.storage.target import Target
+from virtualstack.storage.web.public_web import PublicWeb
 
 __all__ = ["ObjectStore"]
 
@@ -50,11 +52,23 @@ class ObjectStore:
     def _permission(self) -> Permission:
         return Permission.from_allow(self.url, self.allow)
 
+    @cached_property
+    def _checked(self) -> Storage:
+        """Storage that reads objects as what references name: a web server may redirect them to public hosts only."""
+        return replace(self.storage, named=in_both(self.storage.named, self._permission.named))
+
+    @cached_property
+    def _readable(self) -> Target:
+        prefix, backend = self._checked.find(self.url)
+        if isinstance(backend, PublicWeb):
+            return self.storage.with_given({**dict(self.storage.given), prefix: backend}).target(self.url)
+        return self.target
+
     def get(self, key: str, /, *, most: int) -> bytes:
         """Read a whole object of at most ``most`` bytes with one request; it is `SourceNotFoundError` if it is gone."""
         self._permission.check_object(self.url + key)
         try:
-            return self.target.get(key, most=most)
+            return self._readable.get(key, most=most)
         except SourceNotFoundError as error:
             raise self._gone(key, error) from error
 
@@ -68,7 +82,7 @@ class ObjectStore:
         url = self.url + key
         self._permission.check_object(url)
         try:
-            return self.storage.source(url, expected=Location(url, size)).read_ranges(ranges)
+            return self._checked.source(url, expected=Location(url, size)).read_ranges(ranges)
         except SourceNotFoundError as error:
             raise self._gone(key, error) from error
 

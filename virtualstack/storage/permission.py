@@ -99,10 +99,10 @@ class Permission:
 
     Nothing may have ``.`` or ``..`` as a segment (encoded too), backslashes or control characters.
 
-    Web servers that only references name are read through `PublicWeb`, which checks each connection and redirect. This
-    check cannot detect redirects of other web servers (redirects from ``https`` to ``http`` are never followed), links
-    that change between the check and the read, hard links, mounts, and names that a proxy rewrites. For protection from
-    these, run the process without access to anything that it must not reach.
+    What references name on web servers is read through `PublicWeb`, which checks each connection and redirect. This
+    check cannot detect redirects of servers for which ``storage=`` has a login (redirects from ``https`` to ``http``
+    are never followed), links that change between the check and the read, hard links, mounts, and names that a proxy
+    rewrites. For protection from these, run the process without access to anything that it must not reach.
 
     Parameters
     ----------

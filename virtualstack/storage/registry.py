@@ -12,7 +12,18 @@ from urllib.parse import unquote
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.location import ARCHIVES, BYTES, Access, Location, absolute_url, outermost, split_url
-from virtualstack.storage.backends import WORDS, is_local_backend, kind_of_backend, read_backend, registered
+from virtualstack.storage.backends import (
+    WAITING,
+    WORDS,
+    is_chosen,
+    is_default,
+    kind_of_backend,
+    needs_login,
+    read_backend,
+    registered,
+    serves,
+    with_user,
+)
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.named import Named, UnnamedBucket, in_both, in_either, is_named, place
@@ -72,6 +83,8 @@ class Storage:
         Prefixes of the places that the user named or granted. Other buckets and web servers are read without
         credentials of this account. ``None``: all places are named. Entries of ``given``, ``carried`` and of the
         configuration file are named too.
+    opened
+        URL on a web server that the user opened by name, so that its redirects are not checked.
     """
 
     given: tuple[tuple[str, object], ...] = ()
@@ -80,6 +93,7 @@ class Storage:
     stale: Stale = "error"
     permissions: tuple[Check, ...] = ()
     named: Named = None
+    opened: str | None = None
 
     @classmethod
     def from_option(cls, storage: StorageLike = None, /) -> Self:
@@ -119,7 +133,7 @@ class Storage:
         root = split_url(url)[0]
         entries = dict((*self.carried, *self.given))
         entries = {x: each for x, each in entries.items() if not x.startswith(BYTES) or x == root}
-        if "" in entries and _serves("", entries[""], url):
+        if "" in entries and serves("", entries[""], url):
             entries.setdefault(root, entries[""])
             if entries[""] not in WORDS.values():  # words are for the hosts of one archive only
                 del entries[""]
@@ -141,7 +155,15 @@ class Storage:
 
     def is_named(self, url: str, /) -> bool:
         """Return whether the user named the place of a URL, so that credentials of this account may be sent there."""
-        return not _is_unnamed(self.find(url)[1])
+        url = outermost(url)
+        prefix, backend = self._entry(url)
+        if isinstance(backend, PublicWeb):
+            return False
+        return is_named(url, self.named) or is_chosen(prefix, backend, url) or not url.startswith(_REMOTE)
+
+    def given_for(self, url: str, /) -> object | None:
+        """Return the options, store or filesystem that the user gave for a URL, or ``None``."""
+        return self._entry(outermost(url))[1]
 
     def with_access(self, access: Access | None, /) -> Self:
         """Return the storage that reads the sources of an array with the access that it carries along; see `access`.
@@ -150,7 +172,7 @@ class Storage:
         """
         if access is None:
             return self
-        return replace(self.with_entries(access), named=in_both(self.named, access.named))
+        return replace(self.with_entries(access), named=in_both(self.named, access.named), opened=None)
 
     def with_entries(self, *accesses: Access | None) -> Self:
         """Return the same storage that also has the entries of the accesses of several arrays.
@@ -199,7 +221,7 @@ class Storage:
         if not users:
             return plain, self
         known = dict(reversed(self.entries()))
-        given = {prefix: _with_user(known.get(prefix) or known.get(""), pair) for prefix, pair in users.items()}
+        given = {prefix: with_user(known.get(prefix) or known.get(""), pair) for prefix, pair in users.items()}
         return plain, replace(self, given=_sorted({**dict(self.given), **given}))
 
     def with_stale(self, stale: Stale, /) -> Self:
@@ -293,7 +315,7 @@ class Storage:
         """
         url = absolute_url(expected.url)
         is_plain = self.stale == "error" and expected.checksums is None
-        if is_plain and url.startswith("file://") and _is_default(self.find(url)[1]):
+        if is_plain and url.startswith("file://") and is_default(self.find(url)[1]):
             self.check([url])
             return read_local(url, offset, length, expected=expected)
         return self.source(url, expected=expected).read(offset, length)
@@ -306,7 +328,7 @@ class Storage:
         prefix, backend = self.find(url)
         if isinstance(backend, HeldBytes):
             return backend.open_source(url, expected)
-        if _is_default(backend):
+        if is_default(backend):
             scheme = url.partition("://")[0]
             if scheme == "file":
                 return open_local(url, expected=expected)
@@ -320,7 +342,7 @@ class Storage:
         """Return the target at a root URL or local directory; nothing is written or requested yet."""
         (url,), self = replace(self, named=None).with_users([absolute_url(url)])  # references name no targets
         prefix, backend = self.find(url)
-        if _is_default(backend):
+        if is_default(backend):
             scheme = url.partition("://")[0]
             if scheme == "file":
                 return LocalTarget(url)
@@ -354,7 +376,7 @@ class Storage:
     def _look_up(self, urls: Sequence[str], backend: object | None, prefix: str) -> list[Location | StorageError]:
         if isinstance(backend, HeldBytes) or urls[0].startswith(ARCHIVES):
             return [_tried(lambda url: self._open(url, None).location, url) for url in urls]
-        if _is_default(backend):
+        if is_default(backend):
             scheme = urls[0].partition("://")[0]
             if scheme in ("file", "memory"):
                 look = look_up_local if scheme == "file" else look_up_memory
@@ -373,7 +395,7 @@ class Storage:
             The scheme is not known. The message lists the known schemes and how to pass a filesystem.
         """
         backend = self.find(url)[1]
-        if not (_is_default(backend) and url.startswith(("file://", "memory://"))):
+        if not (is_default(backend) and url.startswith(("file://", "memory://"))):
             _module(backend, url)
 
     def entries(self) -> tuple[tuple[str, object], ...]:
@@ -383,18 +405,26 @@ class Storage:
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults).
 
-        A bucket that only references name is read through `UnnamedBucket`, and such a web server through `PublicWeb`.
+        A bucket that only references name is read through `UnnamedBucket`. What references name on a web server is read
+        through `PublicWeb`, unless ``storage=`` says how to log in there.
         """
         url = outermost(url)
-        entry = next((entry for entry in self.entries() if _serves(*entry, url)), None)
-        prefix, backend = entry or (split_url(url)[0], None)
-        is_chosen = entry is not None and (prefix or not isinstance(backend, Mapping))
-        if is_chosen or is_named(url, self.named) or not url.startswith(_REMOTE):
+        root = split_url(url)[0]
+        prefix, backend = self._entry(url)
+        if self.named is None or is_chosen(prefix, backend, url) or not url.startswith(_REMOTE):
             return prefix, backend
-        if url.startswith(_WEB):
-            is_login = isinstance(backend, Mapping) and _is_archive_of(backend, url)
-            return (prefix, backend) if is_login else (split_url(url)[0], PublicWeb(self.named or ()))
-        return prefix, UnnamedBucket(cast(Mapping[str, object] | None, backend) or {})
+        is_here = is_named(url, self.named)
+        options = cast(Mapping[str, object], backend or {})
+        if not url.startswith(_WEB):
+            return prefix, backend if is_here else UnnamedBucket(options)
+        if (is_here and url == self.opened) or needs_login(options, root, is_named=is_here):
+            return prefix, backend
+        waiting = {key.lower(): value for key, value in options.items() if key.lower() in WAITING}
+        return root, PublicWeb(self.named, tuple(sorted(waiting.items())))
+
+    def _entry(self, url: str) -> tuple[str, object | None]:
+        entry = next((entry for entry in self.entries() if serves(*entry, url)), None)
+        return entry or (split_url(url)[0], None)
 
     def __repr__(self) -> str:
         def words(entries: tuple[tuple[str, object], ...]) -> str:
@@ -443,36 +473,11 @@ def _prefix(key: object) -> str:
     return absolute_url(key) if key else ""
 
 
-def _with_user(backend: object | None, pair: tuple[str, str]) -> object:
-    if not _is_default(backend):
-        return backend  # a store or filesystem has its own user
-    options = cast(Mapping[str, object], backend or {})
-    return {**options, "username": pair[0], "password": pair[1]}
-
-
 def _memory_of_fsspec(url: str) -> object | None:
     """Return the memory filesystem of fsspec if it has an object that was not written to `MemoryTarget`."""
     fsspec: Any = sys.modules.get("fsspec.implementations.memory")
     is_here = fsspec is None or isinstance(_tried(look_up_memory, url), Location)
     return None if is_here or not fsspec.MemoryFileSystem().isfile(url) else fsspec.MemoryFileSystem()
-
-
-def _serves(prefix: str, backend: object, url: str) -> bool:
-    if prefix:
-        return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
-    return url.startswith("file://") == is_local_backend(backend)  # otherwise s3://x/etc/passwd would be a local file
-
-
-def _is_archive_of(options: Mapping[str, object], url: str) -> bool:
-    """Return whether options for all URLs are ``storage="earthdata"``, and the URL is at an archive of NASA."""
-    if not options.get("earthdata"):
-        return False
-    return bool(importlib.import_module("virtualstack.storage.identities.earthdata").is_archive(url))
-
-
-def _is_default(backend: object | None) -> bool:
-    """Return whether the backend follows from the scheme of a URL alone."""
-    return backend is None or isinstance(backend, Mapping)
 
 
 def _module(backend: object | None, url: str) -> Any:

@@ -164,7 +164,9 @@ class RemoteSource:
 
         touching = len(starts) > 1 and bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
         try:
-            if len(starts) <= _MAX_CALLS or not isinstance(connection, Connection) or connection.is_web:
+            if not isinstance(connection, Connection):
+                parts = self._together(connection, starts, sizes, ask_one)
+            elif len(starts) <= _MAX_CALLS or connection.is_web:
                 parts = _each(ask_one, range(len(starts)))
             else:
                 in_one_call = functools.partial(connection.get_ranges, url, key)
@@ -182,6 +184,22 @@ class RemoteSource:
                 url=url,
             ) from error
         check_lengths(sizes, parts, url=url)
+        return parts
+
+    def _together(
+        self, connection: WebConnection, starts: list[int], sizes: list[int], ask_one: Callable[[int], memoryview]
+    ) -> list[memoryview]:
+        """Send single requests at the same time from this thread; those that fail are sent again by themselves."""
+        url, parts, failed = self.location.url, [memoryview(b"")] * len(starts), []
+        for n, answer in enumerate(connection.get_ranges(url, url, starts, sizes)):
+            if answer is None:
+                failed.append(n)
+                continue
+            parts[n], found = answer
+            if not self._is_checked:
+                check_version(self.location, found)
+        for n, part in zip(failed, _each(ask_one, failed) if failed else (), strict=True):
+            parts[n] = part
         return parts
 
     def _fetch_whole(self) -> memoryview:

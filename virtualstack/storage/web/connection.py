@@ -8,16 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import NoReturn
 from urllib.parse import quote, urljoin
-
-import urllib3
-from urllib3.exceptions import HTTPError
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
@@ -26,17 +23,30 @@ from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
 from virtualstack.storage.named import advice
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
-from virtualstack.storage.slow_servers import Busy, BusyError, Patience, read_retry_after
+from virtualstack.storage.slow_servers import Arrival, Busy, BusyError, Patience, read_retry_after
 from virtualstack.storage.target import UnlistableError
-from virtualstack.storage.web import pools
+from virtualstack.storage.web import transfers
+from virtualstack.storage.web.transfers import (
+    Answer,
+    EnoughError,
+    FailedError,
+    Limits,
+    NotPublicError,
+    Request,
+    Sink,
+    Steps,
+    find_proxy,
+    proxies,
+    run,
+)
 
 __all__ = ["WebConnection", "connect"]
 
 _MAX_REDIRECTS = 10
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 3.0
-_PART_BYTES = 1 << 18
 _MAX_REFUSAL_BYTES = 4096  # of the body of a refusal or redirect; if it is longer, the connection is closed
-_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "virtualstack"}
+_HEADERS = "Accept:", "Accept-Encoding: identity", "User-Agent: virtualstack"  # "Accept:": none
+_SUCCESSES = HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT
 _REDIRECTS = 301, 302, 303, 307, 308
 _URL = re.compile(r"(https?)://([^/?#]*)([^#]*)(?:#.*)?", re.IGNORECASE | re.DOTALL)
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
@@ -44,17 +54,16 @@ _IN_URLS = "%/:?#[]@!$&'()*+,;=~|^"  # characters of URLs that a quoted URL keep
 _MAX_CONNECTIONS = 256
 
 
-class _FailedError(Exception):
-    """A request without the wanted answer; its text says why."""
+class _Beginning:
+    """The beginning of a body of which no more is needed, such as that of a refusal."""
 
-    def __init__(
-        self, why: str, status: int | None = None, *, is_transient: bool = False, is_short: bool = False
-    ) -> None:
-        super().__init__(why)
-        self.status = status
-        self.is_transient = is_transient
-        self.is_short = is_short
-        self.retry_after: float | None = None
+    def __init__(self) -> None:
+        self.data = b""
+
+    def add(self, part: bytes, /) -> None:
+        self.data += part
+        if len(self.data) > _MAX_REFUSAL_BYTES:
+            raise EnoughError
 
 
 class WebConnection:
@@ -66,58 +75,72 @@ class WebConnection:
         URL of the server.
     allowed
         Beginnings of URLs whose hosts may be private.
+    options
+        Options that say how long to wait.
     proxies
         Proxies of the environment by scheme.
     """
 
     is_web = True
 
-    def __init__(self, root: str, allowed: tuple[str, ...], proxies: dict[str, str]) -> None:
+    def __init__(
+        self, root: str, allowed: tuple[str, ...], options: Mapping[str, object], proxies: dict[str, str]
+    ) -> None:
         self.root = root
-        self._allowed = allowed
+        self._allowed = tuple(f"{_plain(place).rstrip('/')}/" for place in allowed)
         self._proxies = proxies
         self._may_need_login = is_archive(root)
-        self._patience = Patience(root)
+        self._patience = Patience.from_options(options, root)
+        names = {"connect": "connect_timeout", "read": "read_timeout", "total": "timeout"}
+        self._limits = Limits(**{x: _seconds(options[name], name) for x, name in names.items() if name in options})
+        self._max_retries = int(str(options.get("max_retries", MAX_RETRIES)))
+        self._retry_seconds = float(str(options.get("retry_timeout", RETRY_SECONDS)))
         self._busy = Busy(self._patience, headers=None)
 
     def get(self, url: str, key: str, start: int, stop: int) -> tuple[memoryview, Location]:
         """Read bytes ``start`` to ``stop`` (clipped at the end), and return them with the location of the object."""
+        return self._ask(url, lambda: self._range(url, start, stop))
 
-        def ask() -> tuple[memoryview, Location]:
-            with self._answer("GET", url, {**_HEADERS, "Range": f"bytes={start}-{stop - 1}"}) as answer:
-                match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-                if answer.status != HTTPStatus.PARTIAL_CONTENT or match is None:
-                    raise RangesIgnoredError(
-                        f"'{url}': its server does not answer with the byte range that was requested. Use another",
-                        url=url,
-                    )
-                first, last, size = map(int, match.groups())
-                if (first, last + 1) != (start, min(stop, size)):
-                    raise _FailedError(f"Requested {start}..{stop}, got {first}..{last + 1}", is_short=True)
-                return self._patience.read(_arriving(answer), stop - start, url), _location(url, answer, size)
+    def get_ranges(
+        self, url: str, key: str, starts: Sequence[int], lengths: Sequence[int]
+    ) -> list[tuple[memoryview, Location] | None]:
+        """Read ranges at the same time, each once; ``None`` where a request failed, which `get` may repeat.
 
-        return self._ask(url, ask)
+        Raises
+        ------
+        StorageError
+            The server redirects where it may not, ignores ranges, or sends more than was requested or too slowly.
+        """
+        work = [self._range(url, start, start + length) for start, length in zip(starts, lengths, strict=True)]
+        found = run(work)
+        for answer in found:
+            if isinstance(answer, Exception) and not isinstance(answer, FailedError):
+                raise answer
+        return [None if isinstance(answer, Exception) else answer for answer in found]
 
     def get_object(self, url: str, key: str, check: Callable[[int], None]) -> tuple[memoryview, Location]:
         """Read a whole object; its size is checked before its bytes are read."""
 
-        def ask() -> tuple[memoryview, Location]:
-            with self._answer("GET", url, _HEADERS) as answer:
-                size = _stated_size(answer)
-                check(size)
-                return self._patience.read(_arriving(answer), size, url), _location(url, answer, size)
+        def begin(answer: Answer) -> Arrival:
+            size = _stated_size(answer)
+            check(size)
+            return self._patience.arrival(size, url)
 
-        return self._ask(url, ask)
+        def steps() -> Steps[tuple[memoryview, Location]]:
+            answer, body = yield from self._follow("GET", url, _HEADERS, begin)
+            return body.joined(), _location(url, answer, _stated_size(answer))
+
+        return self._ask(url, steps)
 
     def look_up(self, url: str, key: str) -> Location:
         """Return size, etag and time of an object; if HEAD fails, its first byte is requested."""
 
-        def ask() -> Location:
-            with self._answer("HEAD", url, _HEADERS) as answer:
-                return _location(url, answer, _stated_size(answer))
+        def steps() -> Steps[Location]:
+            answer, _ = yield from self._follow("HEAD", url, _HEADERS, lambda answer: _Beginning())
+            return _location(url, answer, _stated_size(answer))
 
         try:
-            return self._ask(url, ask)
+            return self._ask(url, steps)
         except ForbiddenLocationError:
             raise
         except StorageError:
@@ -151,60 +174,73 @@ class WebConnection:
         """Raise an error: nothing is deleted where strangers' references lead."""
         raise StorageError(f"'{url}' is only read, as references name it. Open the URL itself to delete it", url=url)
 
-    def _ask[T](self, url: str, ask: Callable[[], T]) -> T:
-        return self._busy.ask(url, lambda: self._repeat(url, ask))
+    def _range(self, url: str, start: int, stop: int) -> Steps[tuple[memoryview, Location]]:
+        size = 0
 
-    def _repeat[T](self, url: str, ask: Callable[[], T]) -> T:
-        """Send a request, and repeat it a few times after failures that may pass."""
-        began, n, pause = time.monotonic(), 0, _FIRST_PAUSE_SECONDS
-        while True:
+        def begin(answer: Answer) -> Arrival:
+            nonlocal size
+            match = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+            if answer.status != HTTPStatus.PARTIAL_CONTENT or match is None:
+                raise RangesIgnoredError(
+                    f"'{url}': its server does not answer with the byte range that was requested. Use another", url=url
+                )
+            first, last, size = map(int, match.groups())
+            if (first, last + 1) != (start, min(stop, size)):
+                raise FailedError(f"Requested {start}..{stop}, got {first}..{last + 1}", is_short=True)
+            return self._patience.arrival(stop - start, url)
+
+        headers = (*_HEADERS, f"Range: bytes={start}-{stop - 1}")
+        answer, body = yield from self._follow("GET", url, headers, begin)
+        return body.joined(), _location(url, answer, size)
+
+    def _follow[S: Sink](
+        self, method: str, url: str, headers: Sequence[str], begin: Callable[[Answer], S]
+    ) -> Steps[tuple[Answer, S]]:
+        """Send a request where redirects lead, and return the answer, which is a success, with what took its body."""
+        hop, sink = url, None
+
+        def begun(answer: Answer) -> Sink:
+            nonlocal sink
+            if answer.status not in _SUCCESSES:
+                return _Beginning()
+            if self._may_need_login and answer.headers.get("content-type", "").startswith("text/html"):
+                raise FailedError("the server sent a page for people, as that of a login", HTTPStatus.UNAUTHORIZED)
+            sink = begin(answer)
+            return sink
+
+        for _ in range(_MAX_REDIRECTS + 1):
+            body = None
+
+            def take(answer: Answer) -> Sink:
+                nonlocal body
+                body = begun(answer)
+                return body
+
             try:
-                return ask()
-            except _FailedError as error:
-                is_late = n >= MAX_RETRIES or time.monotonic() - began > RETRY_SECONDS
-                if not error.is_transient or is_late or error.retry_after is not None:
-                    self._raise(url, error, f" (after {n} retries)" if n else "")
-            time.sleep(pause)
-            n, pause = n + 1, min(2 * pause, _MAX_PAUSE_SECONDS)
+                answer = yield self._request(method, hop, url, headers, take)
+            except NotPublicError as error:
+                where = f"at {error.address}, which" if error.address else "on a host that"
+                raise _forbidden(url, hop, f"{where} {error.why}") from error
+            if sink is not None:
+                return answer, sink
+            if answer.status not in _REDIRECTS or "location" not in answer.headers:
+                raise _refusal(answer, body)
+            hop = self._redirect(hop, answer.headers["location"], url)
+        raise FailedError(f"its redirects form a loop, or are more than {_MAX_REDIRECTS}")
 
-    @contextmanager
-    def _answer(self, method: str, url: str, headers: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Send a request where redirects lead, and yield the answer if it is a success."""
-        hop = url
-        try:
-            for _ in range(_MAX_REDIRECTS + 1):
-                with closing(self._send(method, hop, headers, url)) as answer:
-                    if answer.status in _REDIRECTS and "Location" in answer.headers:
-                        hop = self._redirect(hop, answer, url)
-                    elif answer.status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
-                        if self._may_need_login and answer.headers.get("Content-Type", "").startswith("text/html"):
-                            page = "the server sent a page for people, as that of a login"
-                            raise _FailedError(page, HTTPStatus.UNAUTHORIZED)
-                        yield answer
-                        return
-                    else:
-                        raise _refusal(answer)
-        except HTTPError as error:
-            raise _FailedError(_meaning(error), is_transient=_is_transient(error)) from error
-        raise _FailedError(f"its redirects form a loop, or are more than {_MAX_REDIRECTS}")
-
-    def _send(self, method: str, hop: str, headers: dict[str, str], url: str) -> urllib3.BaseHTTPResponse:
+    def _request(
+        self, method: str, hop: str, url: str, headers: Sequence[str], begin: Callable[[Answer], Sink]
+    ) -> Request:
         scheme, authority, target = _split(hop, url)
-        is_allowed = any(f"{hop}/".startswith(f"{place.rstrip('/')}/") for place in self._allowed)
-        proxy = pools.find_proxy(scheme, authority, self._proxies)
+        is_allowed = f"{_plain(f'{scheme}://{authority}{target}')}/".startswith(self._allowed)
+        proxy = find_proxy(scheme, authority, self._proxies)
         if proxy is not None and not is_allowed and (why := why_not_public(authority)):
             raise _forbidden(url, hop, f"on a host that {why}")
-        try:
-            return pools.send(method, scheme, authority, target, headers, proxy, is_checked=not is_allowed)
-        except pools.NotPublicError as error:
-            where = f"at {error.address}, which" if error.address else "on a host that"
-            raise _forbidden(url, hop, f"{where} {error.why}") from error
+        return Request(method, scheme, authority, target, headers, begin, self._limits, proxy, not is_allowed)
 
-    def _redirect(self, hop: str, answer: urllib3.BaseHTTPResponse, url: str) -> str:
+    def _redirect(self, hop: str, location: str, url: str) -> str:
         """Return where an answer leads."""
-        _some_text(answer)
-        location = quote(answer.headers["Location"], safe=_IN_URLS, encoding="latin-1")
-        target = urljoin(hop, location)
+        target = urljoin(hop, quote(location, safe=_IN_URLS, encoding="latin-1"))
         if hop.lower().startswith("https://") and not target.lower().startswith("https://"):
             raise StorageError(
                 f"'{url}' could not be read: its redirects lead to an http:// address ('{target}'), which is not "
@@ -214,7 +250,25 @@ class WebConnection:
             )
         return target
 
-    def _raise(self, url: str, error: _FailedError, suffix: str) -> NoReturn:
+    def _ask[T](self, url: str, steps: Callable[[], Steps[T]]) -> T:
+        return self._busy.ask(url, lambda: self._repeat(url, steps))
+
+    def _repeat[T](self, url: str, steps: Callable[[], Steps[T]]) -> T:
+        """Send a request, and repeat it a few times after failures that may pass."""
+        began, n, pause = time.monotonic(), 0, _FIRST_PAUSE_SECONDS
+        while True:
+            (found,) = run([steps()])
+            if not isinstance(found, Exception):
+                return found
+            if not isinstance(found, FailedError):
+                raise found
+            is_late = n >= self._max_retries or time.monotonic() - began > self._retry_seconds
+            if not found.is_transient or is_late or found.retry_after is not None:
+                self._raise(url, found, f" (after {n} retries)" if n else "")
+            time.sleep(pause)
+            n, pause = n + 1, min(2 * pause, _MAX_PAUSE_SECONDS)
+
+    def _raise(self, url: str, error: FailedError, suffix: str) -> NoReturn:
         status, answer = error.status, f"{error}{suffix}"
         if status == HTTPStatus.NOT_FOUND:
             raise SourceNotFoundError(
@@ -222,7 +276,7 @@ class WebConnection:
             ) from error
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise StorageError(
-                f"access denied: '{url}' ({answer}). {advice(self.root)}",
+                f"access denied: '{url}' ({answer}). {self._advice()}",
                 url=url,
                 status=status,
             ) from PermissionError(url)
@@ -235,20 +289,52 @@ class WebConnection:
             raise busy from error
         raise StorageError(message, url=url, status=status, is_short=error.is_short) from error
 
+    def _advice(self) -> str:
+        """Return how to send credentials to a server that refuses a request."""
+        if not _plain(self.root).startswith(self._allowed):
+            return advice(self.root)
+        return (
+            f'Give credentials that have access: storage={{"{self.root}": {{"headers": {{"Authorization": "..."}}}}}}'
+        )
 
-def connect(url: str, allowed: tuple[str, ...], /) -> WebConnection:
+
+def connect(url: str, allowed: tuple[str, ...], waiting: tuple[tuple[str, object], ...], /) -> WebConnection:
     """Return the connection that serves a URL: see `PublicWeb`."""
-    root, proxies = split_url(url)[0], pools.proxies()
-    name = (root, allowed, tuple(sorted(proxies.items())))
-    with pools.STATE.lock:
-        connections = pools.STATE.connections
+    root, known = split_url(url)[0], proxies()
+    name = (root, allowed, waiting, tuple(sorted(known.items())))
+    with transfers.STATE.lock:
+        connections = transfers.STATE.connections
         if name not in connections:
             while len(connections) >= _MAX_CONNECTIONS:
                 del connections[next(iter(connections))]
-            connections[name] = WebConnection(root, allowed, proxies)
+            connections[name] = WebConnection(root, allowed, dict(waiting), known)
         found = connections[name]
     assert isinstance(found, WebConnection)
     return found
+
+
+def _plain(url: str) -> str:
+    """Return a URL with its host in lower case and without the default port of its scheme."""
+    scheme, mark, rest = url.partition("://")
+    authority, slash, key = rest.partition("/")
+    authority = authority.lower().removesuffix(_DEFAULT_PORTS.get(scheme.lower(), "/"))
+    return f"{scheme.lower()}{mark}{authority}{slash}{key}"
+
+
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+
+def _seconds(value: object, name: str) -> float:
+    """Return the seconds of an option that obstore also takes: a duration, or a text such as ``"1m 30s"``."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    parts = re.findall(r"([0-9]+) *([a-z]+)", str(value))
+    if not parts or any(unit not in _UNITS for _, unit in parts):
+        raise StorageError(f'{name}={value!r} in storage= is not a duration; give one such as "30s"')
+    return sum(int(number) * _UNITS[unit] for number, unit in parts)
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def _split(hop: str, url: str) -> tuple[str, str, str]:
@@ -259,7 +345,8 @@ def _split(hop: str, url: str) -> tuple[str, str, str]:
             f"'{url}' leads to '{hop}', which is not the plain URL of a web server. Ask who wrote the references",
             url=url,
         )
-    return match[1].lower(), match[2].lower(), match[3] if match[3].startswith("/") else f"/{match[3]}"
+    target = quote(match[3], safe=_IN_URLS)
+    return match[1].lower(), match[2].lower(), target if target.startswith("/") else f"/{target}"
 
 
 def _forbidden(url: str, hop: str, where: str) -> ForbiddenLocationError:
@@ -272,62 +359,26 @@ def _forbidden(url: str, hop: str, where: str) -> ForbiddenLocationError:
     )
 
 
-def _arriving(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    while part := answer.read1(_PART_BYTES):
-        yield part
-
-
-def _some_text(answer: urllib3.BaseHTTPResponse) -> str:
-    """Read the beginning of a body; if this is all, the connection can be used again."""
-    data = b""
-    for part in _arriving(answer):
-        data += part
-        if len(data) > _MAX_REFUSAL_BYTES:
-            break
-    return data[:_MAX_REFUSAL_BYTES].decode("utf-8", "replace")
-
-
-def _refusal(answer: urllib3.BaseHTTPResponse) -> _FailedError:
+def _refusal(answer: Answer, body: Sink | None) -> FailedError:
     status = answer.status
     phrase = HTTPStatus(status).phrase if status in HTTPStatus else ""
     is_busy = status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    text = what_was_answered(f"status code: {status} {phrase}: {_some_text(answer)}")
-    failed = _FailedError(text, status, is_transient=is_busy and status != HTTPStatus.NOT_IMPLEMENTED)
-    failed.retry_after = read_retry_after(answer.headers)
+    said = body.data[:_MAX_REFUSAL_BYTES].decode("utf-8", "replace") if isinstance(body, _Beginning) else ""
+    text = what_was_answered(f"status code: {status} {phrase}: {said}")
+    failed = FailedError(text, status, is_transient=is_busy and status != HTTPStatus.NOT_IMPLEMENTED)
+    failed.retry_after = read_retry_after({name.title(): value for name, value in answer.headers.items()})
     return failed
 
 
-def _meaning(error: HTTPError) -> str:
-    """Return what an error of urllib3 means, in the words that are used for obstore's."""
-    kinds = urllib3.exceptions
-    for kind, meaning in (
-        (kinds.NameResolutionError, "its host name is not known"),
-        (kinds.NewConnectionError, "the connection was refused"),  # before its base class of timeouts
-        (kinds.TimeoutError, "it gave no answer in time"),
-        (kinds.ProxyError, "the proxy of the environment did not connect to it"),
-        (kinds.ProtocolError, "the connection broke off"),
-    ):
-        if isinstance(error, kind):
-            return meaning
-    if isinstance(error, kinds.SSLError):
-        return f"its certificate is not accepted ({error})"
-    return f"{error}"[:300]
-
-
-def _is_transient(error: HTTPError) -> bool:
-    kinds = urllib3.exceptions
-    return isinstance(error, (kinds.TimeoutError, kinds.NewConnectionError, kinds.ProxyError, kinds.ProtocolError))
-
-
-def _stated_size(answer: urllib3.BaseHTTPResponse) -> int:
-    text = answer.headers.get("Content-Length", "")
+def _stated_size(answer: Answer) -> int:
+    text = answer.headers.get("content-length", "")
     if not re.fullmatch("[0-9]{1,18}", text):
-        raise _FailedError("its server does not report its size")
+        raise FailedError("its server does not report its size")
     return int(text)
 
 
-def _location(url: str, answer: urllib3.BaseHTTPResponse, size: int) -> Location:
-    return Location(url, size, answer.headers.get("ETag"), _time(answer.headers.get("Last-Modified", "")))
+def _location(url: str, answer: Answer, size: int) -> Location:
+    return Location(url, size, answer.headers.get("etag"), _time(answer.headers.get("last-modified", "")))
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ __all__ = ["PublicWeb"]
 
 @dataclass(frozen=True, slots=True)
 class PublicWeb:
-    """A backend of `Storage` for http(s) URLs that references name and that the user did not.
+    """A backend of `Storage` for http(s) URLs that references name.
 
     Each connection goes to an address that was checked for this connection, so a name cannot lead to another one. Each
     redirect is checked in the same way. Nothing identifies the user: no credentials, cookies or headers are sent.
@@ -27,6 +27,8 @@ class PublicWeb:
     allowed
         Beginnings of URLs whose hosts may be private: places that the user granted, and the web server of the
         references themselves. Redirects that leave them are checked.
+    waiting
+        Options that say how long to wait, such as ``("read_timeout", "60s")``.
 
     Examples
     --------
@@ -36,8 +38,9 @@ class PublicWeb:
     """
 
     allowed: tuple[str, ...] = ()
+    waiting: tuple[tuple[str, object], ...] = ()
 
     def connect(self, url: str, /) -> WebConnection:
         """Return the connection that serves a URL, shared by all URLs of its host; nothing is requested yet."""
         web = importlib.import_module("virtualstack.storage.web.connection")
-        return cast("WebConnection", web.connect(url, self.allowed))
+        return cast("WebConnection", web.connect(url, self.allowed, self.waiting))
