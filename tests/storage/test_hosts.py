@@ -1,10 +1,9 @@
 import socket
-import threading
 
 import pytest
 
 from virtualstack.storage import hosts
-from virtualstack.storage.hosts import is_host, resolve, why_not_public
+from virtualstack.storage.hosts import find_host, is_host, why_not_public
 
 
 @pytest.fixture
@@ -124,16 +123,16 @@ def test_a_name_leads_to_all_its_addresses(names):
         "rebound.org": ["93.184.216.34", "10.0.0.7"],
         "near.org": ["fe80::1%eth0"],
     })  # fmt: skip
-    assert why_not_public("public.org") is None
-    assert why_not_public("rebound.org:8080") == "is private"
-    assert why_not_public("near.org") == "is link-local"
+    assert find_host("public.org")[0] is None
+    assert find_host("rebound.org:8080")[0] == "is private"
+    assert find_host("near.org")[0] == "is link-local"
     assert asked == ["public.org", "rebound.org", "near.org"]
 
 
 def test_a_name_that_is_not_known_fails_by_itself(names):
     """It is not refused: behind a proxy no name is known."""
-    assert why_not_public("nowhere.org") is None
-    assert why_not_public("xn--" + "a" * 59 + ".org") is None
+    assert find_host("nowhere.org") == (None, ())
+    assert find_host("xn--" + "a" * 59 + ".org") == (None, ())
 
 
 def test_a_name_is_looked_up_once_a_minute(names, monkeypatch):
@@ -142,22 +141,17 @@ def test_a_name_is_looked_up_once_a_minute(names, monkeypatch):
     known["a.org"] = ["8.8.8.8"]
     now = 1000.0
     monkeypatch.setattr(hosts.time, "monotonic", lambda: now)
-    assert [why_not_public(x) for x in ("a.org", "A.ORG", "a.org.:80")] == [None] * 3
+    assert [find_host(x)[0] for x in ("a.org", "A.ORG", "a.org.:80")] == [None] * 3
     assert asked == ["a.org"]
+    assert find_host("b.org") == find_host("b.org") == (None, ())
+    assert asked == ["a.org", "b.org", "b.org"]
     known["a.org"] = ["127.0.0.1"]
     now += 61
-    assert why_not_public("a.org") == "is loopback"
+    assert find_host("a.org")[0] == "is loopback"
 
 
-def test_slow_names_are_waited_for_together(monkeypatch):
-    """Each of them waits here until all have been asked for."""
-    barrier = threading.Barrier(hosts.MAX_HOSTS, timeout=30)
-
-    def getaddrinfo(*args, **options):
-        barrier.wait()
-        return []
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    hosts._looked_up.cache_clear()
-    resolve([f"h{n}.org" for n in range(hosts.MAX_HOSTS)])
-    hosts._looked_up.cache_clear()
+def test_a_name_is_not_looked_up_for_its_text(names):
+    """References may name many hosts, and opening them asks nobody."""
+    names[0]["rebound.org"] = ["10.0.0.7"]
+    assert why_not_public("rebound.org") is None
+    assert names[1] == []

@@ -209,7 +209,7 @@ def test_a_name_that_resolves_twice(names, server, canary, addresses, monkeypatc
     """The check of references saw a public address; each connection looks at its own."""
     known, asked = names
     known["twice.org"] = [PUBLIC, *addresses]
-    assert hosts.why_not_public("twice.org") is None
+    assert hosts.find_host("twice.org")[0] is None
     root = f"http://twice.org:{canary.root.split(':')[-1]}"
     with pytest.raises(StorageError, match="the connection was refused"):  # nothing listens there
         opened(f"{root}secret")
@@ -217,7 +217,7 @@ def test_a_name_that_resolves_twice(names, server, canary, addresses, monkeypatc
     now = time.monotonic() + 61
     monkeypatch.setattr(hosts.time, "monotonic", lambda: now)
     if addresses == [PUBLIC, "127.0.0.1"]:
-        assert hosts.why_not_public("twice.org") is None
+        assert hosts.find_host("twice.org")[0] is None
         now += 61
     with pytest.raises(ForbiddenLocationError, match=r"is at 127.0.0.1, which is loopback.*allow http://twice.org"):
         opened(f"{root}secret")
@@ -742,3 +742,40 @@ def test_references_lead_nowhere_by_names_that_resolve_twice(names, server, cana
     with pytest.raises(StorageError, match="the connection was refused"):  # nothing listens there
         read(references(f"http://twice.example.org:{port}/secret"))
     assert not canary.log
+
+
+def test_references_lead_nowhere_by_the_name_of_a_private_host(names, canary, references, tmp_path, monkeypatch):
+    """They open, and converting them reads nothing; nobody gets to the host, and writing them grants nothing."""
+    names[0]["inside.example.org"] = ["127.0.0.1"]
+    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "places.txt"))
+    path = references(canary.url("secret").replace("127.0.0.1", "inside.example.org"))
+    vs.convert(path, tmp_path / "converted.vstack")
+    vs.open_virtual_dataset(path).virtual.to_kerchunk(tmp_path / "written.json")
+    for found in (path, tmp_path / "converted.vstack", tmp_path / "written.json"):
+        with pytest.raises(
+            ForbiddenLocationError, match=r"at 127\.0\.0\.1, which is loopback.*virtualstack allow http"
+        ):
+            read(found)
+    with pytest.raises(ForbiddenLocationError, match="which is loopback"):
+        vs.Repository.open(tmp_path / "converted.vstack").open_dataset().load()
+    assert not canary.log
+
+
+def test_references_to_many_servers(server, tmp_path):
+    """More than one would look up when references are opened."""
+    metadata = {"zarr_format": 2, "shape": [600], "chunks": [6], "dtype": "|u1", "compressor": None, "filters": None,
+                "fill_value": None, "order": "C"}  # fmt: skip
+    refs = {
+        ".zgroup": '{"zarr_format": 2}',
+        "x/.zarray": json.dumps(metadata),
+        "x/.zattrs": '{"_ARRAY_DIMENSIONS": ["i"]}',
+    }
+    with contextlib.ExitStack() as stack:
+        for n in range(100):
+            refs[f"x/{n}"] = [server.url("small").replace(PUBLIC, f"h{n}.example.org"), 0, 6]
+        (tmp_path / "refs.json").write_text(json.dumps({"version": 1, "refs": refs}))
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(
+            socket, "getaddrinfo", lambda name, *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (PUBLIC, 0))]
+        )
+        hosts._looked_up.cache_clear()
+        assert read(tmp_path / "refs.json") == DATA[:6] * 100

@@ -6,17 +6,12 @@ import ipaddress
 import re
 import socket
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-__all__ = ["MAX_HOSTS", "Address", "find_host", "is_host", "resolve", "split_authority", "why_not_public"]
+__all__ = ["Address", "find_host", "is_host", "split_authority", "why_not_public"]
 
 type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 """Type of the address of a host."""
-
-MAX_HOSTS = 64
-"""Largest number of host names that one check looks up."""
 
 _CACHE_SECONDS = 60.0  # seconds for which an answer of the name service is kept
 _AUTHORITY = re.compile(
@@ -59,9 +54,9 @@ def split_authority(authority: str, /) -> tuple[str, int | None]:
 
 
 def why_not_public(authority: str, /) -> str | None:
-    """Return why the host of an http(s) URL is not public, or ``None`` if it is public.
+    """Return why the host of an http(s) URL is not public, as far as its text says; ``None`` if it may be public.
 
-    Names are looked up, and the answer is kept for a minute. An unknown name counts as public: the request fails later.
+    Names are not looked up: `find_host` does so when a connection is made.
 
     Parameters
     ----------
@@ -73,20 +68,20 @@ def why_not_public(authority: str, /) -> str | None:
     >>> why_not_public("169.254.169.254"), why_not_public("[::ffff:10.0.0.1]:80"), why_not_public("0x7f.1")
     ('is link-local', 'is private', 'is not a plain IPv4 address')
     """
-    return find_host(authority)[0]
+    found = _read(authority)
+    return None if isinstance(found, str) else found[0]
 
 
-def find_host(authority: str, /, *, is_needed: bool = False) -> tuple[str | None, tuple[Address, ...]]:
+def find_host(authority: str, /) -> tuple[str | None, tuple[Address, ...]]:
     """Return why a host is not public, or ``None``, and the addresses of which this is true.
 
     Whoever connects to one of these addresses connects to what was checked, which a second look-up might not name.
+    The answer of the name service is kept for a minute, unless it does not know the name.
 
     Parameters
     ----------
     authority
         Text as for `why_not_public`.
-    is_needed
-        If true, a name that was not known within this minute is looked up again.
 
     Returns
     -------
@@ -99,6 +94,12 @@ def find_host(authority: str, /, *, is_needed: bool = False) -> tuple[str | None
     >>> find_host("127.0.0.1:80")
     ('is loopback', (IPv4Address('127.0.0.1'),))
     """
+    found = _read(authority)
+    return _judged(_addresses(found)) if isinstance(found, str) else found
+
+
+def _read(authority: str) -> str | tuple[str | None, tuple[Address, ...]]:
+    """Return the name to look up, or what `find_host` returns if the text alone says it."""
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
         return "is not a host", ()
@@ -111,14 +112,14 @@ def find_host(authority: str, /, *, is_needed: bool = False) -> tuple[str | None
     labels = name.split(".")
     if not all(0 < len(label) <= 63 for label in labels) or len(name) > 253:
         return "is not a name of a host", ()
-    if _NUMBER.fullmatch(labels[-1]):  # browsers and obstore read this as an IPv4 address: WHATWG URL 3.5
+    if _NUMBER.fullmatch(labels[-1]):  # browsers and libraries read this as an IPv4 address: WHATWG URL 3.5
         try:
             return _judged((ipaddress.IPv4Address(name),))
         except ValueError:
             return "is not a plain IPv4 address", ()
     if len(labels) == 1 or labels[-1] in _PRIVATE_DOMAINS:
         return "has a name of a private network", ()
-    return _judged(_addresses(name) or (_look_up(name) if is_needed else ()))
+    return name
 
 
 def _judged(found: tuple[Address, ...]) -> tuple[str | None, tuple[Address, ...]]:
@@ -128,26 +129,16 @@ def _judged(found: tuple[Address, ...]) -> tuple[str | None, tuple[Address, ...]
     return None, found
 
 
-def resolve(authorities: Sequence[str], /) -> None:
-    """Look up several host names at the same time, so that slow answers are waited for together."""
-    with ThreadPoolExecutor(MAX_HOSTS) as pool:
-        list(pool.map(why_not_public, authorities))
-
-
 def _addresses(name: str) -> tuple[Address, ...]:
-    return _looked_up(name, int(time.monotonic() / _CACHE_SECONDS))
+    try:
+        return _looked_up(name, int(time.monotonic() / _CACHE_SECONDS))
+    except (OSError, UnicodeError):
+        return ()
 
 
 @lru_cache(maxsize=1024)
 def _looked_up(name: str, minute: int) -> tuple[Address, ...]:
-    return _look_up(name)
-
-
-def _look_up(name: str) -> tuple[Address, ...]:
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return ()
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return tuple(ipaddress.ip_address(address[0]) for *_, address in found)
 
 

@@ -6,13 +6,13 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from virtualstack.errors import ForbiddenLocationError
 from virtualstack.location import BYTES, absolute_url, are_plain, flaw, is_remote, split_url
-from virtualstack.storage.hosts import MAX_HOSTS, is_host, resolve, why_not_public
+from virtualstack.storage.hosts import is_host, why_not_public
 from virtualstack.storage.named import place
 from virtualstack.storage.places import granted
 from virtualstack.storage.registry import OBJECT_STORES, WEB
@@ -90,7 +90,8 @@ class Permission:
     - object stores: any bucket, at the endpoint that the reader passed or has in the environment. The endpoint is the
       reader's own choice and is not checked;
     - web servers on public hosts. Loopback, link-local, private and multicast hosts are refused. They are recognised by
-      address, by a name that resolves to such an address, or by a name that exists only in a private network;
+      address, or by a name that exists only in a private network. A name that leads to such an address is refused when
+      it is connected to;
     - if the references are in memory, everything else in memory. A dict or bytes that a program holds have the working
       directory as their folder, to which relative names refer;
     - places that the user granted: with ``allow=``, by ``virtualstack allow``, by ``VIRTUALSTACK_ALLOW`` or by the
@@ -209,7 +210,7 @@ command: virtualstack allow http://10.0.0.1/
         """Raise an error for the first URL that is not allowed.
 
         Most URLs take less than a microsecond. Each local file that references name is looked up on disk.
-        Each name of a web host is resolved at most once a minute.
+        Names of web hosts are looked up later, for each connection: see `PublicWeb`.
 
         Raises
         ------
@@ -239,9 +240,6 @@ command: virtualstack allow http://10.0.0.1/
         ForbiddenLocationError
             No URL that begins with one of the prefixes could be allowed; the message is the same as that of `check`.
         """
-        asked = [url for url in map(_canonical, prefixes) if url.count("/") > 2]
-        known = tuple(map(_folder, self._named()))
-        self._resolve({split_url(url)[0].rstrip("/") for url in asked if not url.startswith(known)})
         for begin in range(0, len(prefixes), _BATCH_URLS):
             together = prefixes[begin : begin + _BATCH_URLS]
             if not self._are_allowed([prefix[: prefix.rfind("/") + 1] for prefix in together]):
@@ -283,24 +281,11 @@ command: virtualstack allow http://10.0.0.1/
         others = [url for url in urls if not url.startswith(plain)]
         files = [url for url in others if url.startswith("file:///")]
         roots = {_canonical("/".join(url.split("/", 3)[:3])) for url in others if not url.startswith("file:///")}
-        self._resolve(roots)
         return (
             are_plain(urls)
             and all("://" in root and self._refusal_of_root(f"{root}/") is None for root in roots)
             and self._are_allowed_files(files)
         )
-
-    def _resolve(self, roots: Collection[str]) -> None:
-        """Resolve the names of web hosts together; a store may name many."""
-        hosts = [root.partition("://")[2] for root in roots if root.partition("://")[0] in WEB]
-        if len(hosts) > MAX_HOSTS:
-            raise ForbiddenLocationError(
-                f"{self._who()} refers to {len(hosts)} web servers, more than the {MAX_HOSTS} whose names "
-                "are looked up. Name those that may be read: allow=[...]",
-                url=self.store,
-            )
-        if len(hosts) > 1:
-            resolve(hosts)
 
     def _are_allowed_files(self, urls: Sequence[str]) -> bool:
         if not urls:

@@ -19,8 +19,9 @@ import platformdirs
 
 from virtualstack.errors import StorageError
 from virtualstack.location import absolute_url
-from virtualstack.storage.hosts import is_host, why_not_public
+from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.standing import config_path, standing_places
+from virtualstack.storage.threads import concurrently
 
 try:
     import fcntl
@@ -183,7 +184,8 @@ def grant_sources(urls: Iterable[str], /, *, folders: Iterable[str] = ()) -> Non
         path = folder.removeprefix(_FILE) or "/"
         places |= {f"{folder}/*", f"{_FILE}{os.path.realpath(path).rstrip('/')}/*"}
         places |= {f"{_FILE}{os.path.dirname(x).rstrip('/')}/*" for x in _links(path, names)}  # noqa: PTH120
-    places |= {place for root in roots if (place := _place_of_root(root)) is not None}
+    found = concurrently(_place_of_root, sorted(roots), roots)  # names of hosts are looked up
+    places |= {place for place in found if place is not None}
     places = {place for place in places if "\n" not in place and "\r" not in place}
     with _PROCESS.lock:
         known = _PROCESS.written.get(record_path(), frozenset())
@@ -219,7 +221,7 @@ def _place_of_root(root: str) -> str | None:
     if scheme.lower() == "memory":
         return _MEMORY
     if scheme.lower() in ("http", "https"):
-        is_private = is_host(authority) and why_not_public(authority.lower()) is not None
+        is_private = is_host(authority) and find_host(authority.lower())[0] is not None
         return f"{scheme.lower()}://{authority.lower()}/" if is_private else None
     return f"{scheme.lower()}://{authority}/" if authority and "@" not in authority.partition("@")[0] else None
 

@@ -18,7 +18,7 @@ from urllib.parse import quote, urljoin
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
-from virtualstack.storage.hosts import is_host, why_not_public
+from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
 from virtualstack.storage.named import advice
@@ -234,7 +234,7 @@ class WebConnection:
         scheme, authority, target = _split(hop, url)
         is_allowed = f"{_plain(f'{scheme}://{authority}{target}')}/".startswith(self._allowed)
         proxy = find_proxy(scheme, authority, self._proxies)
-        if proxy is not None and not is_allowed and (why := why_not_public(authority)):
+        if proxy is not None and not is_allowed and (why := find_host(authority)[0]):
             raise _forbidden(url, hop, f"on a host that {why}")
         return Request(method, scheme, authority, target, headers, begin, self._limits, proxy, not is_allowed)
 

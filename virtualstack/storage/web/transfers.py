@@ -420,7 +420,7 @@ def _look_up(scheme: str, authority: str, is_checked: bool, /) -> list[str]:
     NotPublicError, FailedError
         The host must be public and is not, or is not known.
     """
-    why, found = find_host(authority, is_needed=True)
+    why, found = find_host(authority)
     if is_checked and why is not None:
         raise NotPublicError(why, str(found[0]) if found else None)
     if is_checked and not found:
