@@ -153,3 +153,10 @@ def test_lists_of_unequal_lists_are_compared_item_by_item():
     assert not same_value([[1], [2, 3]], [[1], [2, 4]])
     assert not same_value([[1], [2, 3]], [[1], [2, 3], [4]])
     assert not same_value([[1], [2, 3]], 1)
+
+
+def test_mappings_are_compared_value_by_value():
+    a = {"x": np.nan, "y": np.array([1, 2])}
+    assert same_value(a, {"y": [1.0, 2.0], "x": float("nan")})
+    assert not same_value(a, {"y": [1, 2]})
+    assert not same_value(a, {"y": [1, 3], "x": np.nan})

@@ -94,6 +94,15 @@ def test_long_attributes_and_lists_of_boxes_are_shortened(n, shown):
     assert not Changed()
 
 
+def test_a_variable_of_one_chunk_is_overwritten_as_a_whole(url, tmp_path):
+    """Its reference is in the bundle of the snapshot, and has no placement."""
+    for value in (7, 8):
+        one = replace(virtual(tmp_path, [value], "w"), dimension_names=("y", "x"))
+        Change(url, added(w=one)).commit()
+    found = Repository.open(url).diff(1)
+    assert found.changed["w"].overwritten == ({"y": slice(0, 1), "x": slice(0, 4)},)
+
+
 def test_an_append_and_an_overwrite(url, tmp_path):
     """In boxes of elements by dimension, which `isel` takes."""
     Change(url, appended(range(7), v=virtual(tmp_path, [4, 5, 6]))).commit()

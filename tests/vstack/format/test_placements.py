@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
+from virtualstack.errors import MalformedFileError
 from virtualstack.vstack.format.rows import Placements
 
 
@@ -53,3 +54,19 @@ def test_many_placements_are_found_together(is_shuffled):
     table[:, 6], table[:, 8:] = begin, [1, 2]
     cells = [np.arange(n).repeat(2), np.tile([0, 1], n)]
     assert (begin[Placements(table).find(cells)] == cells[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([0, 0, 0, 0, 1 << 61, 0, 9], "beyond all rows"),
+        ([0, 1 << 61, 0, 0, 1 << 61, 0, 4], "beyond all rows"),
+        ([0, 0, 0, 0, 1, -1, 2], "invalid numbers"),
+        ([0, 0, 0, 0, 1, 0, 0], "invalid numbers"),
+        ([0, 0, 0, 0, 1, 0], "invalid placements"),
+        ([0, 0, 0, 0, 1, 0, 0.5], "invalid placements"),
+    ],
+)
+def test_damaged_placements_are_an_error(row, message):
+    with pytest.raises(MalformedFileError, match=message):
+        Placements.from_json([row], 1, where="here")
