@@ -60,7 +60,7 @@ def test_labels(tree, path):
     np.testing.assert_array_equal(found["g/b"].values, inner["b"].values)
     np.testing.assert_array_equal(found["a"].values, [3, 1, -5])
     assert "time" not in found["g"].to_dataset(inherit=False).coords
-    with pytest.raises(ValueError, match=r"no group of the tree has the dimensions \['z'\]"):
+    with pytest.raises(ValueError, match=r"labels were given for \['z'\], but no group of the tree has such"):
         tree.virtual.reindex(z=[1])
 
 

@@ -238,7 +238,7 @@ def test_build_joins_coordinates_that_differ(tmp_path, capsys):
     with xr.open_dataset(output, engine="virtualstack") as cube, xr.open_mfdataset(files, join="outer") as expected:
         np.testing.assert_array_equal(cube["t"], expected["t"])
     assert main(["build", *files, "-o", output, "--join", "outer", "--verify", "--overwrite"]) == 1
-    assert error_of(capsys).startswith("--verify compares with files as they are, not with --join outer")
+    assert error_of(capsys).startswith("--verify compares with unchanged files, so it cannot be used with --join outer")
 
 
 @pytest.mark.filterwarnings("default:left out")
@@ -287,7 +287,7 @@ def test_build_makes_one_index_of_grib_files(tmp_path, capsys):
         write_grib(tmp_path / f"{day}.grib2", fields)
     output, pattern = str(tmp_path / "cube.vstack"), str(tmp_path / "*.grib2")
     assert main(["build", pattern, "--verify", "-o", output]) == 1
-    assert "--verify compares with netCDF and HDF5 files, not with" in error_of(capsys)
+    assert "--verify can compare with netCDF and HDF5 files only, not with" in error_of(capsys)
     assert not (tmp_path / "cube.vstack").exists()
     assert main(["build", pattern, "-o", output]) == 0
     with xr.open_dataset(output, engine="virtualstack") as cube:
@@ -334,7 +334,7 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
         (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
         (["{}/f0.nc", "{}/*.nc"], r"f0\.nc' is given 2 times. Give each file once$"),
         (["{}/gone.nc"], r"gone\.nc"),
-        (["sample:moon"], r"^there is no sample 'moon'; there are \['nemo'\]$"),
+        (["sample:moon"], r"^there is no sample 'moon'; the samples are \['nemo'\]$"),
         (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
         (["{}/f0.nc", "--reader", "hdf6"], "there is no reader 'hdf6'; there are 'hdf5'"),
     ],
@@ -381,7 +381,7 @@ def test_a_group_is_built(tmp_path, capsys):
         )
     arguments = ["build", str(tmp_path / "g*.nc"), "-o", str(tmp_path / "refs.json"), "--group", "inner", "--verify"]
     assert main(arguments) == 1
-    assert "has no labels along 'n' that tell its place" in error_of(capsys)
+    assert "has no labels along 'n' that determine its position" in error_of(capsys)
     arguments.append("--in-order")
     assert main(arguments) == 0
     assert "1 variable equal in 2 files" in capsys.readouterr().out
@@ -419,7 +419,7 @@ def test_files_without_a_dimension_in_common_are_an_error(tmp_path, capsys):
             file[dim] = [1, 2]
             file[dim].make_scale(dim)
     assert main(["build", str(tmp_path / "*.h5"), "-o", str(tmp_path / "refs.json")]) == 1
-    assert error_of(capsys) == "the 2 files have no dimension in common to join them along"
+    assert error_of(capsys) == "the 2 files have no common dimension to join them along. Give files of one kind"
 
 
 def test_references_cannot_be_compared_as_files(files, tmp_path, capsys):
@@ -551,7 +551,7 @@ def test_convert_takes_a_snapshot_of_stores_alone(files, tmp_path, capsys):
     store, refs = str(tmp_path / "a.vstack"), str(tmp_path / "a.json")
     assert main(["convert", files[0], store]) == 0
     assert main(["convert", store, refs, "--at", "0", "--reader", "kerchunk"]) == 1
-    assert "not for --reader kerchunk" in capsys.readouterr().err
+    assert "not of --reader kerchunk" in capsys.readouterr().err
     assert main(["convert", store, refs, "--at", "0", "--reader", "vstack"]) == 0
 
 
@@ -765,7 +765,7 @@ def test_the_version_is_that_of_the_package(capsys):
         (["build", "a.nc"], "the following arguments are required: -o/--output"),
         (
             ["build", "a.nc", "-o", "refs.zarr"],
-            "'refs.zarr' ends in none of .vstack, .icechunk, .json, .json.gz, .json.zst, .parq, .parquet",
+            "'refs.zarr' has none of the suffixes .vstack, .icechunk, .json, .json.gz, .json.zst, .parq, .parquet",
         ),
         (["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"], "invalid choice: 'drop'"),
         (["build", "a.nc", "-o", "refs.json", "--rewrite", "much"], "rewrite='much'"),
@@ -816,7 +816,7 @@ def test_build_says_which_groups_are_left_out(tmp_path, capsys):
     path = tmp_path / "groups.nc"
     netcdf4_file(path, {"x": 2}, {"v": ("f4", "x", [1, 2]), "deep/w": ("f4", "x", [3, 4])})
     assert main(["build", str(path), "-o", str(tmp_path / "refs.json")]) == 0
-    assert "groups ['deep'] below '/' are left out; --group" in capsys.readouterr().err
+    assert "groups ['deep'] below '/' are left out; choose one with --group" in capsys.readouterr().err
 
 
 # -- output that goes nowhere -----------------------------------------------------------------------------------

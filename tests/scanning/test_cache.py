@@ -586,7 +586,7 @@ def test_damaged_and_foreign_entries_are_ignored_and_written_anew(files, reads, 
             }[damage]
             path.write_bytes(content)
     if damage == "folder":
-        with pytest.warns(UserWarning, match="was not cached for the next scan"):
+        with pytest.warns(UserWarning, match="could not be cached"):
             got, read = reads(files)
     else:
         got, read = reads(files)
@@ -758,7 +758,7 @@ def test_a_cache_that_may_only_be_read_is_used(files, reads, tmp_path):
         again, read = reads(files[1:], cache=server.url("cache"), retries=0)
         assert read == []
         assert_all_same(first, again)
-        with pytest.warns(UserWarning, match=r"f0\.h5' was not cached for the next scan"):
+        with pytest.warns(UserWarning, match=r"f0\.h5' could not be cached"):
             assert reads(files, cache=server.url("cache"))[1] == ["f0.h5"]
         with pytest.raises(StorageError, match="cannot be created or written"):
             reads(files, cache=server.url("data"))

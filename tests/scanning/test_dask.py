@@ -128,7 +128,7 @@ def test_a_client_that_is_closed_is_told(files):
     with small_cluster() as cluster:
         closed = distributed.Client(cluster)
         closed.close()
-        with pytest.raises(ReaderError, match=r"could not be started .*its executor or cluster came to an end"):
+        with pytest.raises(ReaderError, match=r"could not be started .*its executor or cluster was shut down"):
             vs.scan(files, executor=closed)
         assert len(vs.scan(files, executor=closed, on_error="skip").errors) == N
 
@@ -141,7 +141,7 @@ def test_a_client_that_is_closed_during_a_scan_ends_it_and_keeps_what_was_done(f
         )
     assert len(result) + len(result.errors) == N
     assert len(result) > 0
-    assert result.failures.message.str.contains("came to an end").all()
+    assert result.failures.message.str.contains("was shut down").all()
 
 
 def test_a_cluster_that_lost_its_workers_is_told_once_and_waited_for(files, monkeypatch):
@@ -178,7 +178,7 @@ def test_a_cluster_whose_workers_are_still_to_come_is_no_matter(files, monkeypat
 def test_without_a_client_dask_says_how_to_make_one(files, monkeypatch):
     module = pytest.importorskip("virtualstack.scanning.dask")
     monkeypatch.setattr(module, "default_client", Mock(side_effect=ValueError("No clients found")))
-    with pytest.raises(ValueError, match=r"make one first, client = distributed\.Client\(\)"):
+    with pytest.raises(ValueError, match=r"Create one first, client = distributed\.Client\(\)"):
         vs.scan(files, executor="dask")
 
 

@@ -63,7 +63,7 @@ def test_an_unknown_word_is_an_error(paths, option):
 
 
 def test_nothing_becomes_inline_after_a_scan(paths):
-    with pytest.raises(ValueError, match=r"unsupported='inline'; after a scan .* inline_limit= of vs\.scan"):
+    with pytest.raises(ValueError, match=r"unsupported='inline'; after a scan .* scan with options=vs\.readers"):
         vs.scan(paths).datasets(unsupported="inline")
 
 

@@ -79,5 +79,5 @@ def test_what_a_reader_opens_by_its_own_means_is_not_cached(path, tmp_path):
 def test_one_path_is_no_list_of_letters(path):
     """As Python would have it."""
     for one in (str(path), path):
-        with pytest.raises(TypeError, match=r"takes a list of URLs, not one: \["):
+        with pytest.raises(TypeError, match=r"needs a list of URLs, not a single one. Pass \["):
             vs.scan(one)

@@ -135,4 +135,4 @@ def test_futures_that_nobody_will_finish_are_lost(monkeypatch):
     workers = Workers(job, Closed(), None, 4, 1, watch=iter([False, *[True] * 9]).__next__)
     found = list(Schedule(urls, workers).outcomes())
     assert sorted(i for i, _ in found) == list(range(9))
-    assert all("was cancelled: its executor or cluster came to an end" in str(outcome) for _, outcome in found)
+    assert all("was cancelled: its executor or cluster was shut down" in str(outcome) for _, outcome in found)

@@ -65,7 +65,9 @@ def test_a_profile_given_as_option(files, place):
 
 def test_a_profile_that_does_not_exist_is_named_with_those_that_do(files):
     files("[default]\nregion = r\n[profile a]\n[sso-session x]\n[services y]\n", "[b]\n")
-    with pytest.raises(StorageError, match=r"no profile 'nope' in the files of AWS.*They have: a, b, default\."):
+    with pytest.raises(
+        StorageError, match=r"the profile 'nope', which does not exist in the files of AWS.*They have: a, b, default\."
+    ):
         open_source("s3://b/k", storage={"s3://b": {"profile": "nope"}})
 
 

@@ -67,5 +67,5 @@ def test_a_million_ranges_are_merged_at_once():
 @pytest.mark.parametrize("bounds", [{"max_gap": -1}, {"enough": 0}, {"max_length": 0}])
 def test_bounds_that_make_no_sense(bounds):
     """Bounds are checked."""
-    with pytest.raises(ValueError, match=r"max_gap >= 0, enough >= 1 and max_length >= 1 are needed"):
+    with pytest.raises(ValueError, match=r"are not valid; give max_gap >= 0, enough >= 1 and max_length >= 1"):
         coalesce(np.array([0]), np.array([1]), **bounds)

@@ -101,7 +101,7 @@ def test_whole_objects_are_no_pages(of_nasa, monkeypatch, tmp_path):
 
 
 def test_without_a_login_the_error_says_where_it_looked(of_nasa):
-    message = r"access denied: .*tried: no Earthdata login \(EARTHDATA_TOKEN, EARTHDATA_USERNAME and ~/.netrc were"
+    message = r"access denied: .*tried: no Earthdata login \(EARTHDATA_TOKEN, EARTHDATA_USERNAME and ~/.netrc have"
     with pytest.raises(StorageError, match=message):
         open_source(of_nasa.root + "d/a.nc")
 
@@ -238,7 +238,7 @@ def test_buckets_are_known_by_name(server, monkeypatch):
         open_source("s3://podaac/k")
         assert "Credential=ann1/" in bucket.log[-1][3]["authorization"]
         with pytest.raises(
-            StorageError, match=r"anonymous: .*; NASA Earthdata: .*Give the URL where its archive gives"
+            StorageError, match=r"anonymous: .*; NASA Earthdata: .*Give the URL at which its archive issues"
         ):
             open_source("s3://other/k", storage="earthdata")
         monkeypatch.delenv("EARTHDATA_TOKEN")

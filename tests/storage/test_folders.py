@@ -68,7 +68,7 @@ def said_to_nobody(years):
 @pytest.mark.parametrize("pattern", REFUSED)
 def test_a_folder_that_may_not_be_read_is_an_error(said_to_nobody, pattern):
     """Its files would be missing in what is joined, and nothing would say so."""
-    message = rf"StorageError '.*/{REFUSED[pattern]}' cannot be looked at, .*: Permission denied; give a pattern"
+    message = rf"StorageError '.*/{REFUSED[pattern]}' cannot be listed, .*: Permission denied. Give a pattern"
     assert re.match(message, said_to_nobody[pattern])
 
 
@@ -111,9 +111,9 @@ def test_links_that_make_endless_ways_are_refused(tmp_path):
         for name in ("one", "two"):
             (tmp_path / f"{i}" / name).symlink_to(tmp_path / f"{i + 1}")
     (tmp_path / "20").mkdir()
-    with pytest.raises(StorageError, match="in more than 1000 ways"):
+    with pytest.raises(StorageError, match="on more than 1000 paths"):
         find_urls([tmp_path / "**" / "*.nc"])
-    with pytest.raises(StorageError, match="in more than 1000 ways"):
+    with pytest.raises(StorageError, match="on more than 1000 paths"):
         LocalTarget(absolute_url(tmp_path)).contents()
 
 

@@ -72,7 +72,7 @@ def test_a_file_that_shrank_while_open(path):
     """A short read is an error, never zeros."""
     source = open_source(path)
     os.truncate(path, 100)
-    with pytest.raises(StorageError, match=r"20 bytes were requested, but 10 arrived. The source shrank"):
+    with pytest.raises(StorageError, match=r"20 bytes were requested, but 10 arrived. The source became shorter"):
         source.read(90, 20)
 
 
@@ -114,7 +114,7 @@ def test_one_range_of_a_file_that_shrinks(path, monkeypatch):
         return opened(*args)
 
     monkeypatch.setattr(os, "open", shrink)
-    with pytest.raises(StorageError, match=r"20 bytes were requested, but 10 arrived. The source shrank"):
+    with pytest.raises(StorageError, match=r"20 bytes were requested, but 10 arrived. The source became shorter"):
         read_one(path, 90, 20)
 
 
@@ -130,7 +130,7 @@ def test_one_range_leaves_nothing_open(path):
 @pytest.mark.parametrize("open_source", [open_source, read_one])
 def test_what_is_not_a_file(tmp_path, open_source):
     """Missing, directory, FIFO and device each have their error; none waits."""
-    with pytest.raises(SourceNotFoundError, match=r"there is no file at .*nope.*check the path"):
+    with pytest.raises(SourceNotFoundError, match=r"there is no file at .*nope.*Check the path"):
         open_source(tmp_path / "nope")
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SourceNotFoundError, match=r"there is no file at"):

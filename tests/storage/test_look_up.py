@@ -88,7 +88,7 @@ def test_a_place_that_gives_no_answer_is_not_asked_for_ever(monkeypatch):
         found = Storage.from_option().look_up([server.url(f"{i}.nc") for i in range(1000)])
         assert server.n_requests < 400
     assert not any(isinstance(x, Location | SourceNotFoundError) for x in found)
-    assert "was not requested, because 100 others before it could not be read" in str(found[-1])
+    assert "was not requested, because 100 files before it could not be read" in str(found[-1])
 
 
 @pytest.fixture

@@ -499,7 +499,7 @@ def test_a_source_that_changed(server):
         with pytest.raises(SourceChangedError, match="changed after it was indexed"):
             Storage.from_option(WEB).source(url, expected=changed).read(30_000, 10)
     server.files = {"a/b c.nc": DATA[:1000]}
-    with pytest.raises(SourceChangedError, match="is shorter than the 200000 bytes it had"):
+    with pytest.raises(SourceChangedError, match="is shorter than the 200000 bytes that it had"):
         source.read(150_000, 10)
 
 
@@ -510,7 +510,7 @@ def test_a_source_that_changed(server):
         (401, StorageError, "access denied: .*the server answered 401 .*no credentials were sent", 1),
         (403, StorageError, "the server answered 403 .* no credentials were sent.*virtualstack allow http", 1),
         (404, SourceNotFoundError, "there is nothing at .*: the server answered 404 Not Found.*. Check the URL", 1),
-        (416, StorageError, "has no such bytes: the server answered 416|the server answered 416", 2),
+        (416, StorageError, "does not have the requested bytes: the server answered 416|the server answered 416", 2),
         (500, StorageError, r"the server answered 500 Internal Server Error.* \(after 5 retries\). Try again later", 6),
         (599, StorageError, r"the server answered 599", 6),
         (204, StorageError, "the server answered 204", 1),
@@ -651,7 +651,7 @@ def test_whole_files_are_bounded(server, monkeypatch):
     monkeypatch.setattr(remote, "MAX_WHOLE_BYTES", 1000)
     server.mode = "ignore_ranges"
     with pytest.raises(
-        StorageError, match="its server ignores byte ranges and it has 200000 bytes, more than the 1000"
+        StorageError, match="its server ignores byte ranges, and the file has 200000 bytes, more than the 1000"
     ):
         opened(server.url("a/b%20c.nc"))
 
@@ -689,7 +689,7 @@ def test_nothing_is_written_or_listed(server):
         with pytest.raises(UnlistableError):
             ask()
     for ask in (lambda: target.put("x", b""), lambda: target.put_if_absent("x", b""), lambda: target.delete("x")):
-        with pytest.raises(StorageError, match="is only read, as references name it"):
+        with pytest.raises(StorageError, match="comes from references, so it can only be read"):
             ask()
 
 

@@ -92,7 +92,7 @@ def test_another_dtype_is_found(cube, files):
     """Though all values are equal."""
     cube["t"] = cube["t"].astype("f8")
     found = verify_against_files(cube, files, dim="time")
-    assert reasons(found)["t", "a.nc"] == "dtype 'float64' in the cube, 'float32' in the file"
+    assert reasons(found)["t", "a.nc"] == "the cube has dtype 'float64', but the file has 'float32'"
 
 
 def test_files_in_another_order_are_found(cube, files):
@@ -103,13 +103,13 @@ def test_files_in_another_order_are_found(cube, files):
 def test_a_cube_that_is_too_long_is_found(cube, files):
     """A file too few."""
     found = verify_against_files(cube, files[:1], dim="time")
-    assert reasons(found)["t", "a.nc"] == "the files have 3 elements along 'time', the cube 5"
+    assert reasons(found)["t", "a.nc"] == "the files have 3 elements along 'time', but the cube has 5"
 
 
 def test_a_cube_that_is_too_short_is_found(cube, files):
     """A file too many."""
     found = verify_against_files(cube.isel(time=slice(FIRST)), files, dim="time")
-    assert reasons(found)["t", "b.nc"] == "the cube has shape (0, 4) there, the file (2, 4)"
+    assert reasons(found)["t", "b.nc"] == "the cube has shape (0, 4) there, but the file has (2, 4)"
 
 
 def test_a_variable_that_only_one_side_has_is_found(cube, files, tmp_path):
@@ -214,7 +214,7 @@ def test_equal_values_do_not_differ(ours, theirs):
 @pytest.mark.parametrize(
     ("ours", "theirs", "reason"),
     [
-        (np.array([1], "i4"), np.array([1], "i8"), "dtype 'int32' in the cube, 'int64' in the file"),
+        (np.array([1], "i4"), np.array([1], "i8"), "the cube has dtype 'int32', but the file has 'int64'"),
         (np.array([np.nan]), np.array([0.0]), "1 of 1 values differ, the first at (0,): nan in the cube, 0.0 in"),
         (np.array(["NaT"], "M8[ns]"), np.array(["2000-01-01"], "M8[ns]"), "1 of 1 values differ"),
         (np.array(2), np.array(3), "1 of 1 values differ, the first at (): 2 in the cube, 3 in the file"),

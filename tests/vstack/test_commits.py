@@ -76,7 +76,7 @@ CONFLICTS = {
     ),
     "both are the rows behind the fourth": (
         lambda folder: [appended(range(5), v=virtual(folder, [n])) for n in (10, 20)],
-        "another writer has changed variable",
+        "another writer changed variable",
         {"v": [0, 1, 2, 3, 10]},
     ),
     "a new variable as long as time was": (
@@ -259,7 +259,7 @@ def test_a_segment_that_was_taken_for_a_left_one(url, monkeypatch, key):
         check(segment, keys, objects)
 
     monkeypatch.setattr(commits, "_check_kept", expired)
-    with pytest.raises(ConflictError, match="expired before it was committed"):
+    with pytest.raises(ConflictError, match="by an expire before the commit"):
         store.write("v", {"time": 1}, 5)
     assert opened(url)[1].number == 1
     assert values_of(url) == [5, 1, 2, 3]
@@ -316,7 +316,7 @@ def test_a_store_that_was_opened_long_ago_puts_nothing_back(url, tmp_path):
     url = url.parent / "y.vstack"
     old = vs.open_virtual_dataset(str(url))
     Change(url, appended(range(5), v=virtual(tmp_path, [9]))).commit()
-    with pytest.raises(ConflictError, match=r"as it was at snapshot 0.*VStack\(at=0\)"):
+    with pytest.raises(ConflictError, match=r"nothing was changed since snapshot 0.*VStack\(at=0\)"):
         old.virtual.to_vstack(url, mode="w")
     assert vs.open_virtual_dataset(str(url)).sizes["time"] == 5
     assert len(Repository.open(url).log()) == 2
@@ -330,7 +330,7 @@ def test_datasets_whose_variables_are_all_loaded(tmp_path):
     a.assign(a=("x", [3.0, 4.0])).virtual.to_vstack(url, mode="w")
     b.assign(b=("x", [5.0, 6.0])).virtual.to_vstack(url, mode="w")
     assert set(vs.open_virtual_dataset(url).variables) == {"x", "q", "a", "b"}
-    with pytest.raises(ConflictError, match="as it was at snapshot 0"):
+    with pytest.raises(ConflictError, match="nothing was changed since snapshot 0"):
         b.virtual.to_vstack(url, mode="w")
     with pytest.raises(ConflictError, match="changed variable '/b'"):
         a.assign(b=("x", [7.0, 8.0])).virtual.to_vstack(url, mode="w")
@@ -408,7 +408,7 @@ def test_dask_tells_two_snapshots_apart(url):
 
 def test_a_message_that_is_no_text(url):
     """Is refused: the store could not be opened any more."""
-    with pytest.raises(TypeError, match="message= takes a text, not 3"):
+    with pytest.raises(TypeError, match="message= needs a text, not 3"):
         Repository.open(url).write("v", {"time": 0}, 7, message=3)
     assert Repository.open(url).snapshot.number == 0
 
@@ -416,7 +416,10 @@ def test_a_message_that_is_no_text(url):
 def test_what_could_not_be_read_is_not_committed(tmp_path, monkeypatch):
     """Whatever it is: a snapshot that no reader takes would hide those before it."""
     monkeypatch.setattr("virtualstack.vstack.format.snapshot._MAX_NODES", 1)
-    with pytest.raises(WriterError, match=r"cannot hold this, and nothing was committed: .* groups and arrays; 1 are"):
+    with pytest.raises(
+        WriterError,
+        match=r"could not be read with this change, and nothing was committed: .* groups and arrays; at most 1 are",
+    ):
         create(tmp_path / "y.vstack", {"v": virtual(tmp_path, [0])})
     with pytest.raises(SourceNotFoundError):
         Repository.open(tmp_path / "y.vstack")
@@ -484,5 +487,5 @@ def test_a_store_that_is_deleted_meanwhile_is_not_begun_again(tmp_path):
     url = create_rows(tmp_path)
     change = Change(url, removed("v"))
     shutil.rmtree(url / SNAPSHOTS)
-    with pytest.raises(StorageError, match="has lost its snapshots while it was written"):
+    with pytest.raises(StorageError, match="were deleted during this write"):
         change.commit()

@@ -138,7 +138,7 @@ def test_what_two_writers_change_is_a_conflict(mine, theirs, what, tmp_path):
 
     first, second = stored(url), stored(url)
     first.write(change(first, theirs, 1.0))
-    with pytest.raises(ConflictError, match=f"another writer has changed (the group )?{what} of"):
+    with pytest.raises(ConflictError, match=f"another writer changed (the group )?{what} of"):
         second.write(change(second, mine, 2.0))
     assert vs.Repository.open(url).snapshot.number == 1
 
@@ -158,10 +158,10 @@ def test_what_is_written_anew_does_not_lie_where_it_was(tmp_path, url):
     mine, theirs, other = (vs.Repository.open(url) for _ in range(3))
     shutil.copytree(tmp_path, tmp_path / "new", ignore=shutil.ignore_patterns("*.vstack"))
     theirs.relocate({tmp_path: tmp_path / "new"})
-    with pytest.raises(ConflictError, match=f"the place of 'file://{tmp_path}/'"):
+    with pytest.raises(ConflictError, match=f"the relocation of 'file://{tmp_path}/'"):
         mine.compact()
     write(tmp_path / "1.nc", dataset([9], seed=2).assign_attrs(note="longer" * 1000))
-    with pytest.raises(ConflictError, match=f"the place of 'file://{tmp_path}/'"):
+    with pytest.raises(ConflictError, match=f"the relocation of 'file://{tmp_path}/'"):
         other.refresh()
     xr.testing.assert_identical(values(url), expected)
     vs.Repository.open(url).compact()
@@ -183,7 +183,7 @@ def test_two_relocations(tmp_path, mine, is_apart):
     if is_apart:
         assert second.relocate(move).snapshot.number == 4
     else:
-        with pytest.raises(ConflictError, match="another writer has changed the place of"):
+        with pytest.raises(ConflictError, match="another writer changed the relocation of"):
             second.relocate(move)
 
 

@@ -228,7 +228,7 @@ def test_what_is_put_back_of_an_expired_snapshot(url, clock):
     """Its values are gone: it is refused, and not committed."""
     old = overwritten_twice(url, clock)
     Repository.open(url).expire(keep=1)
-    with pytest.raises(ConflictError, match=r"values that this change puts back, .*/values/0', were expired"):
+    with pytest.raises(ConflictError, match=r"values that this change would store again, .*/values/0', have expired"):
         old.virtual.to_vstack(url, region={"time": slice(2, 4)})
     assert values_of(url) == [0, 1, 60, 60, *range(4, 10)]
 
@@ -306,7 +306,7 @@ def test_what_is_no_object_of_the_store_stays(url, clock):
     Repository.open(url).expire(keep=1, grace=timedelta(0))
     assert all((url / key).exists() for key in others)
     for options in ({"keep": 0}, {"grace": timedelta(-1)}, {"older_than": "soon"}):
-        with pytest.raises(ValueError, match=r"newest snapshot is always kept|give the longest|is not a time"):
+        with pytest.raises(ValueError, match=r"newest snapshot is always kept|Give the longest|is not a time"):
             Repository.open(url).expire(**options)
 
 
@@ -317,7 +317,7 @@ def test_who_opened_what_was_expired_is_told_so(tmp_path):
     old = opened(url)[2].arrays["v"]
     Change(url, lambda group: replace(group, arrays={"v": virtual(tmp_path, [5])})).commit()
     Repository.open(url).expire(keep=1, grace=timedelta(0))
-    with pytest.raises(SourceNotFoundError, match="old snapshots have been expired since: open it again"):
+    with pytest.raises(SourceNotFoundError, match="its snapshot has expired since: open the store again"):
         read_array(old, ..., Storage.from_option(None))
 
 

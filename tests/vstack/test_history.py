@@ -110,10 +110,10 @@ def test_what_is_neither_a_number_nor_a_time(url, at):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: x.log("3"), "limit='3': give the number"),
-        (lambda x: x.log(1.5), "limit=1.5: give the number"),
-        (lambda x: x.expire(keep=1.5, dry_run=True), "keep=1.5: give the number"),
-        (lambda x: x.expire(grace=1, dry_run=True), "grace=1: give a timedelta"),
+        (lambda x: x.log("3"), "limit='3' is not a positive whole number. Give the number"),
+        (lambda x: x.log(1.5), "limit=1.5 is not a positive whole number. Give the number"),
+        (lambda x: x.expire(keep=1.5, dry_run=True), "keep=1.5 is not a whole number. Give the number"),
+        (lambda x: x.expire(grace=1, dry_run=True), "grace=1 is not a timedelta"),
         (lambda x: x.expire(older_than=3, dry_run=True), "3 is not a time"),
         (lambda x: x.compact(3), "names of variables, not 3"),
         (lambda x: x.compact([3]), r"names of variables, not \[3\]"),
@@ -289,7 +289,7 @@ def test_a_view_of_a_damaged_snapshot(url, tmp_path):
     name = opened(url, 3)[1].bundle.name
     objects.target.put(bundle_key(name), b"damaged")
     change = Change(url, added(w=virtual(tmp_path, [1], "w")))
-    with pytest.warns(UserWarning, match="snapshot 10 .* is committed, but zarr's view of it is not there"):
+    with pytest.warns(UserWarning, match="snapshot 10 .* is committed, but its view for zarr could not be written"):
         assert change.commit().number == 10
     assert values_of(url, "w") == [1]
 

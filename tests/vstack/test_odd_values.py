@@ -75,7 +75,7 @@ def test_attributes_without_a_form_are_refused(tmp_path, value, is_there):
     """Whether there is a store of other ones already or not."""
     if is_there:
         cube().virtual.to_vstack(tmp_path / "x.vstack")
-    with pytest.raises(WriterError, match="has an attribute or dtype that a vstack has no form for"):
+    with pytest.raises(WriterError, match="has an attribute or dtype that a vstack cannot store"):
         cube(q=value).virtual.to_vstack(tmp_path / "x.vstack", mode="w")
 
 

@@ -209,7 +209,7 @@ def test_a_file_that_is_there_stays(tmp_path, source):
     """It may hold what other references need."""
     vds = virtual(source)
     before = Path(source).read_bytes()
-    with pytest.raises(WriterError, match=r"already exists.*Name a new file"):
+    with pytest.raises(WriterError, match=r"already exists.*Give the name of a new file"):
         vds.virtual.write("t", {"time": 0}, 1, to=source)
     assert Path(source).read_bytes() == before
 

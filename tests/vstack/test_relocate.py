@@ -113,14 +113,16 @@ def test_a_part_of_an_archive_moves(tmp_path):
     repository = vs.Repository.open(tmp_path / "x.vstack")
     moved = repository.relocate({tmp_path / "data" / "a": tmp_path / "b"})
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
-    with pytest.raises(WriterError, match=rf"no source of .* lies in 'file://{tmp_path}/data/c/'. They lie in: "):
+    with pytest.raises(WriterError, match=rf"no source of .* is in 'file://{tmp_path}/data/c/'. Its sources are in: "):
         moved.relocate({tmp_path / "data" / "c": tmp_path / "b"})
 
 
 def test_a_folder_without_sources_is_an_error_that_names_those_with(tmp_path, archive):
     """A mistake in a name must not look as if it had been done."""
     repository = vs.Repository.open(tmp_path / "x.vstack").write("t", {"time": 0}, 1.0)  # whose values stay in it
-    message = rf"no source of .* lies in 's3://bucket/dta/'. They lie in: 'file://{tmp_path}/data/'; name one of these"
+    message = (
+        rf"no source of .* is in 's3://bucket/dta/'. Its sources are in: 'file://{tmp_path}/data/'; give one of these"
+    )
     with pytest.raises(WriterError, match=message):
         repository.relocate({"s3://bucket/dta": "s3://other"})
     with pytest.raises(ValueError, match="is empty"):
@@ -161,7 +163,7 @@ def test_moves_that_would_undo_each_other_are_refused(tmp_path):
     join(paths).virtual.to_vstack(tmp_path / "x.vstack")
     repository = vs.Repository.open(tmp_path / "x.vstack")
     a, b, c = (tmp_path / name for name in "abc")
-    with pytest.raises(WriterError, match="give one at a time, in the order that is meant"):
+    with pytest.raises(WriterError, match="Call relocate\\(\\) once for each folder, in the intended order"):
         repository.relocate({a: b, b: a})
     expected = as_read(paths)
     shutil.move(a, c / "a")
@@ -248,7 +250,7 @@ def test_relative_sources_are_relocated_by_their_name(tmp_path):
     expected = as_read(paths)
     join(paths).virtual.to_vstack(tmp_path / "x.vstack", relative=True)
     repository = vs.Repository.open(tmp_path / "x.vstack")
-    with pytest.raises(WriterError, match=r"'\.\./data/' is relative to the store, and moves with it: to relocate it"):
+    with pytest.raises(WriterError, match=r"'\.\./data/' is relative to the store and moves with it. To relocate it"):
         repository.relocate({tmp_path / "data": tmp_path / "new"})
     shutil.move(tmp_path / "data", tmp_path / "new")
     repository = repository.relocate({"../data": tmp_path / "new"})
@@ -259,11 +261,9 @@ def test_relative_sources_are_relocated_by_their_name(tmp_path):
     xr.testing.assert_identical(read(tmp_path / "both" / "x.vstack"), expected)
 
 
-CLIMBS = "leads out of the folder that holds the store"
-UNREADABLE = (
-    "is not a path that may be relative to the store"  # readers would not take the locations, or the store at all
-)
-INSIDE = "lies in the store, where no relocation could move it from again"
+CLIMBS = "leads out of the folder that contains the store"
+UNREADABLE = "cannot be a path relative to the store"  # readers would not take the locations, or the store at all
+INSIDE = "is in the store itself, and could not be relocated from there again"
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_what_lies_in_the_store_stays_there(tmp_path):
     join(days(tmp_path / "elsewhere")).virtual.to_vstack(tmp_path / "x.vstack")
     paths = days(tmp_path / "x.vstack" / "data")
     join(paths).virtual.to_vstack(tmp_path / "x.vstack", mode="w")
-    with pytest.raises(WriterError, match=r"'\./data/' lies in the store, and moves with it"):
+    with pytest.raises(WriterError, match=r"'\./data/' is in the store itself and moves with it"):
         vs.Repository.open(tmp_path / "x.vstack").relocate({"./data": tmp_path})
     expected = as_read(paths)
     shutil.move(tmp_path / "x.vstack", tmp_path / "y.vstack")

@@ -140,7 +140,7 @@ def test_a_variable_that_cannot_be_referenced_is_not_left_out(tmp_path, files):
     ):
         with pytest.raises(UnsupportedFeatureError, match="drop_variables=") as caught:
             change()
-        assert "give what it returns" in caught.value.__notes__[0]
+        assert "pass the dataset that it returns" in caught.value.__notes__[0]
     opened = vs.open_virtual_dataset(path, drop_variables="s")
     assert repo.append(opened, "time").open_dataset().sizes["time"] == 4
 

@@ -143,7 +143,7 @@ def test_objects_larger_than_they_can_be_take_no_memory(strangers, pattern):
     """Files with holes, which take no place on disk and in archives."""
     (path,) = (strangers / ".vstack").glob(pattern)
     os.truncate(path, 1 << 42)
-    with pytest.raises(StorageError, match="damaged or a trap"):
+    with pytest.raises(StorageError, match="damaged or malicious"):
         read(strangers)
 
 
@@ -168,9 +168,9 @@ TRAPS = {
     "size of the bundle": (lambda x: x["bundle"].update(size=1 << 40), TOO_LARGE),
     "size of a shard": (lambda x: x["segments"]["tail"][0].update(shards=[1 << 40]), TOO_LARGE),
     # a store of kilobytes cannot name gigabytes of beginnings
-    "long": (relocated([f"s3://b{i}/" for i in range(200)], "", "s3://b/" + "a" * 20_000), "damaged or a trap"),
-    "many": (relocated(["s3://b/" + "x" * i for i in range(2000)], "s3://c/", "s3://b/"), "damaged or a trap"),
-    "longer each time": (relocated(["s3://b/"] * 200, "s3://b/", "s3://b/" + "a" * 100), "damaged or a trap"),
+    "long": (relocated([f"s3://b{i}/" for i in range(200)], "", "s3://b/" + "a" * 20_000), "damaged or malicious"),
+    "many": (relocated(["s3://b/" + "x" * i for i in range(2000)], "s3://c/", "s3://b/"), "damaged or malicious"),
+    "longer each time": (relocated(["s3://b/"] * 200, "s3://b/", "s3://b/" + "a" * 100), "damaged or malicious"),
     "floats": (with_attribute({"array": ["<f8", [1 << 40, 0], [0, 0]]}), NO_BYTES),
     "raw": (with_attribute({"array": ["|V0", [1 << 40], [0, 0]]}), NO_BYTES),
     "strings": (with_attribute({"strings": [[1 << 40, 0], []]}), NO_BYTES),
@@ -255,7 +255,7 @@ def test_servers_that_have_everything_are_refused():
             return history.hint(7) if key == HINT else b""
 
     objects = Endless()
-    with pytest.raises(MalformedFileError, match="answers whatever is asked"):
+    with pytest.raises(MalformedFileError, match="its server answers every request"):
         history.newest(objects)
     assert objects.n_asked < 2000
 
@@ -383,7 +383,7 @@ def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp
     assert done.refreshed == (f"file://{source}",)
     reasons = [chunk.reason for chunk in found if chunk.url.endswith("000.nc")]
     assert reasons
-    assert all("which it would open" in reason for reason in reasons)
+    assert all("the library would open" in reason for reason in reasons)
 
 
 def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
@@ -396,7 +396,7 @@ def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
     storage = Storage.from_option().only(Permission.from_allow(strangers))
     with (
         not_opened(secret),
-        pytest.raises(UnsupportedFeatureError, match="which it would open"),
+        pytest.raises(UnsupportedFeatureError, match="the library would open"),
         open_independently(f"file://{source}", None, storage) as dataset,
     ):
         dataset.load()
@@ -470,7 +470,7 @@ def test_coordinates_that_take_all_memory_are_not_changed(strangers, tmp_path, n
     """Nothing is committed."""
     part = vs.open_virtual_dataset(days(tmp_path / "more", 3)[2])
     change(strangers, grow)
-    with pytest.raises(UnsupportedFeatureError, match="has coordinates of 4398046511104 bytes"):
+    with pytest.raises(UnsupportedFeatureError, match="has dimension coordinates of 4398046511104 bytes"):
         CHANGES[name](strangers, part)
     assert vs.Repository.open(strangers).snapshot.number == 0
 
@@ -507,7 +507,7 @@ def test_grids_that_nobody_goes_through(strangers, name):
         change(strangers, twice)
     if name in ("verify", "refresh"):
         (strangers.parent / "001.nc").write_bytes(b"x")
-    with pytest.raises(ManifestError, match=r"a trap|at most"):
+    with pytest.raises(ManifestError, match=r"malicious|at most"):
         WORK[name](strangers)
 
 
@@ -680,9 +680,9 @@ def retype(store, path, dtype, *, encoded):
 @pytest.mark.parametrize(
     ("dtype", "encoded", "message"),
     [
-        ("<i4", "<f4", "byte order and padding alone"),  # else numpy casts, without a word
-        ("|S4", "<f4", "byte order and padding alone"),
-        ("<U1", "<f4", "byte order and padding alone"),
+        ("<i4", "<f4", "only in byte order and padding"),  # else numpy casts, without a word
+        ("|S4", "<f4", "only in byte order and padding"),
+        ("<U1", "<f4", "only in byte order and padding"),
         ("<U1", "<U1", "which is not a character"),  # numpy raises SystemError, and Python may crash
         ([["a", "<U1"]], [["a", ">U1"]], "which is not a character"),
     ],
@@ -779,7 +779,7 @@ def test_names_that_no_file_has(strangers, tmp_path):
 def test_an_encoding_beyond_64_bits_is_refused(strangers):
     """Its size is compared with lengths of chunks, which are numbers of 64 bits."""
     change(strangers, lambda document: document["arrays"]["/t"]["encodings"][0].update(shape=[1 << 61, 3, 4]))
-    with pytest.raises(MalformedFileError, match="has an encoding of shape"):
+    with pytest.raises(MalformedFileError, match=r"has an encoding of 2\^62 bytes or more: shape"):
         read(strangers)
 
 
@@ -805,7 +805,9 @@ def test_rows_of_another_object_are_refused(strangers):
     data = bytearray(path.read_bytes())
     data[-index_length(1)] ^= 1
     path.write_bytes(data)
-    with pytest.raises(MalformedFileError, match="is not the object that it should be"):
+    with pytest.raises(
+        MalformedFileError, match=r"is another object than its name says|contains another page than its name says"
+    ):
         read(strangers)
 
 

@@ -91,7 +91,7 @@ def test_damaged_values_are_an_error(tmp_path, url, first, step, bits):
 
 def test_a_variable_is_named(url, first):
     """By a text."""
-    with pytest.raises(TypeError, match=r"write\(\) takes the name of a variable, not 3"):
+    with pytest.raises(TypeError, match=r"write\(\) needs the name of a variable, not 3"):
         opened(url).write(3, ..., 0.0)
 
 

@@ -41,7 +41,7 @@ def test_what_tifffile_does_not_read(tmp_path):
     """Is told."""
     MAKERS["gdal_lerc_nan"](tmp_path / "a.tif")
     assert set(compared(tmp_path / "x.vstack", tmp_path / "a.tif")) == {
-        ("not compared", "tifffile leaves masks of LERC unseen")
+        ("not compared", "tifffile ignores masks of LERC")
     }
 
 
@@ -54,7 +54,7 @@ def test_messages(tmp_path):
     assert compared(tmp_path / "x.vstack", tmp_path / "a.grib2") == {("equal", ""): 3}
     write(tmp_path / "b.grib2", [merged([message({"shortName": "10u"}), message({"shortName": "10v"}, seed=1)])])
     (found,) = compared(tmp_path / "y.vstack", tmp_path / "b.grib2")
-    assert found == ("not compared", "it is one of several fields of a message, of which eccodes gives the first")
+    assert found == ("not compared", "its message has several fields, and eccodes returns only the first")
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -73,7 +73,7 @@ def test_a_zip_of_zarr_at_a_server_is_not_compared(tmp_path):
     with RangeServer(tmp_path) as server:
         ((status, reason),) = compared(tmp_path / "x.vstack", server.url("a.zarr.zip"))
     assert status == "not compared"
-    assert "is a zip that is not a local file, and zarr opens only these here" in reason
+    assert "is a zip archive that is not a local file, which zarr cannot open here" in reason
 
 
 @pytest.mark.parametrize("name", ["longitude", "lon"])

@@ -159,11 +159,11 @@ def test_sources_that_nothing_is_known_of(tmp_path, archive):
     vs.convert(tmp_path / "refs.json", tmp_path / "y.vstack")
     found = vs.Repository.open(tmp_path / "y.vstack").verify(sample=1)
     assert (found.is_good, found.n_sources, found.n_unknown) == (True, len(archive), len(archive))
-    told = f"{len(archive)} sources, {len(archive)} without size, etag and time in the store, which may have changed"
+    told = f"{len(archive)} sources, {len(archive)} may have changed: the store records neither size nor etag"
     assert told in repr(found)
     archive[0].unlink()
     found = vs.Repository.open(tmp_path / "y.vstack").verify()
-    assert f"1 missing, {len(archive) - 1} without" in repr(found)
+    assert f"1 missing, {len(archive) - 1} may have changed" in repr(found)
     assert verified(tmp_path).n_unknown == 0
 
 

@@ -406,7 +406,9 @@ class VirtualAccessor(Targets, AccessorFacts):
         array = arrays.get(name)
         if array is None:
             if name not in dataset.variables:
-                raise KeyError(f"no virtual variable '{name}'; the virtual variables are {first_names(sorted(arrays))}")
+                raise KeyError(
+                    f"there is no virtual variable '{name}'; the virtual variables are {first_names(sorted(arrays))}"
+                )
             raise ValueError(f"the values of variable '{name}' are loaded. Change them as in any xarray dataset")
         dims = tuple(map(str, dataset.variables[name].dims))
         array = replace(array, dimension_names=dims)

@@ -212,10 +212,9 @@ def checked_letters(group: ManifestGroup) -> ManifestGroup:
         for name in sorted(text_arrays(node)):
             dim = (node.arrays[name].dimension_names or ())[-1]
             raise WriterError(
-                f"variable '{path}/{name}' contains letters along '{dim}', which xarray would join to one "
-                f"text when it reads the written data, because no other variable has '{dim}'. Give the "
-                f"dimension a coordinate with vds.assign_coords({dim}=...), or cast the variable with "
-                f"vds['{name}'].astype('S2')",
+                f"variable '{path}/{name}' contains single characters along '{dim}'. xarray would join them to one "
+                f"text when it reads the written data, because no other variable has '{dim}'. Give the dimension a "
+                f"coordinate with vds.assign_coords({dim}=...), or cast the variable with vds['{name}'].astype('S2')",
                 variable=name,
                 feature="letters",
             )

@@ -321,7 +321,9 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         labels = {**(indexers or {}), **indexers_kwargs}
         nodes = {_path(key): node.to_dataset() for key, node in self._tree.subtree_with_keys}
         if unknown := sorted(map(str, labels.keys() - {dim for node in nodes.values() for dim in node.dims})):
-            raise ValueError(f"no group of the tree has the dimensions {unknown}, for which labels are given")
+            raise ValueError(
+                f"labels were given for {unknown}, but no group of the tree has such dimensions. Check the names"
+            )
         fills = self._by_group(fill_value) if isinstance(fill_value, Mapping) else dict.fromkeys(nodes, fill_value)
         groups = self._groups()
         for path, node in nodes.items():
@@ -444,7 +446,9 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         for path, x in by_path.items():
             group, _, name = path.strip("/").rpartition("/")
             if group not in known:
-                raise KeyError(f"no group '{group}' for variable '{path}'; the groups are {first_names(sorted(known))}")
+                raise KeyError(
+                    f"there is no group '{group}' for variable '{path}'; the groups are {first_names(sorted(known))}"
+                )
             found.setdefault(group, {})[name] = x
         return found
 

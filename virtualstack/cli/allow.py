@@ -25,7 +25,7 @@ def add_commands(add: AddCommand, /) -> None:
     command = add("allow", _allow, help="show or grant the places that references and stores may refer to")
     command.add_argument("places", metavar="PLACE", nargs="*", help="folder, file, bucket or host, with all below it")
     command.add_argument(
-        "--remove", metavar="PLACE", action="append", default=[], help="take a place out of the record; repeatable"
+        "--remove", metavar="PLACE", action="append", default=[], help="remove a place from the record; repeatable"
     )
 
 
@@ -37,7 +37,7 @@ def _allow(options: argparse.Namespace) -> int:
         say("warning", ignored)
     missing = [place for place in options.remove if not remove(list({place, place_from_user(place)}))]
     if missing:
-        raise StorageError(f"'{missing[0]}' is not in the record '{path}'; 'virtualstack allow' shows what is")
+        raise StorageError(f"'{missing[0]}' is not in the record '{path}'. 'virtualstack allow' shows its places")
     places = [place_from_user(place) for place in options.places]
     if places and not grant(places):
         raise StorageError(

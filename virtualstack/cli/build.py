@@ -40,6 +40,7 @@ from virtualstack.errors import (
     WriterError,
 )
 from virtualstack.location import absolute_url
+from virtualstack.printable import first_names
 from virtualstack.readers import ReadOptions
 from virtualstack.scanning import ScanResult, scan
 from virtualstack.storage import Storage
@@ -68,7 +69,7 @@ def sample_files(text: str, /) -> tuple[str, ...] | None:
         return None
     name = text.removeprefix(_PREFIX)
     if name not in SAMPLES:
-        raise SourceNotFoundError(f"there is no sample '{name}'; there are {sorted(SAMPLES)}", url=text)
+        raise SourceNotFoundError(f"there is no sample '{name}'; the samples are {sorted(SAMPLES)}", url=text)
     try:
         package = importlib.import_module("iris_sample_data")
     except ModuleNotFoundError as error:
@@ -91,12 +92,12 @@ def add_commands(add: AddCommand, /) -> None:
     build.add_argument(
         "--concat-dim",
         metavar="DIM",
-        help="join along it (default: the unlimited dimension; GRIB: all fields are one index)",
+        help="dimension to join along (default: the unlimited dimension; GRIB: all fields are one index)",
     )
     build.add_argument(
         "--in-order",
         action="store_true",
-        help="join files in the given order, whatever their labels (default: labels tell the order)",
+        help="join files in the given order, whatever their labels (default: labels determine the order)",
     )
     existing = build.add_mutually_exclusive_group()
     existing.add_argument("--overwrite", action="store_true", help="replace an existing output")
@@ -129,7 +130,7 @@ def add_commands(add: AddCommand, /) -> None:
         "--tolerance",
         metavar="DISTANCE",
         type=tolerance,
-        help="how far these coordinates may lie apart to be the same: a number, or for times such as 1min",
+        help="how far these coordinates may differ and still be equal: a number, or for times such as 1min",
     )
     build.add_argument(
         "--on-error",
@@ -143,7 +144,10 @@ def add_commands(add: AddCommand, /) -> None:
 
 def _build(options: argparse.Namespace) -> int:
     if options.verify and options.join != "exact":
-        raise CombineError(f"--verify compares with files as they are, not with --join {options.join}; leave one out")
+        raise CombineError(
+            f"--verify compares with unchanged files, so it cannot be used with --join {options.join}. Leave one "
+            "of them out"
+        )
     urls = _expand(options.files)
     _check_output(urls, options)
     if options.verify:
@@ -154,13 +158,14 @@ def _build(options: argparse.Namespace) -> int:
     urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
     if options.verify and scanned.are_parts_of_one:
         raise UnsupportedFeatureError(
-            f"--verify compares with netCDF and HDF5 files, not with '{urls[0]}'; leave it out", url=urls[0]
+            f"--verify can compare with netCDF and HDF5 files only, not with '{urls[0]}'. Leave --verify out",
+            url=urls[0],
         )
     dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(datasets) > 1 else None)
     left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
     if left_out:
         where = options.group or "/"
-        say("note", f"groups {left_out} below '{where}' are left out; --group chooses one")
+        say("note", f"groups {left_out} below '{where}' are left out; choose one with --group")
     with _said_by_xarray(CombineError, "the files cannot be joined"):
         joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
     allow = sorted({*options.allow, *(f"{url.rpartition('/')[0]}/" for url in urls)})
@@ -233,8 +238,8 @@ def _open_all(found: ScanResult, options: argparse.Namespace) -> list[xr.Dataset
         if not dataset.variables:
             url = dataset.encoding.get("source", found.urls[0])
             raise ReaderError(
-                f"there are no variables to reference in '{options.group or '/'}' of '{url}'; "
-                "'virtualstack inspect' shows all groups, and --group chooses another",
+                f"there are no variables to reference in '{options.group or '/'}' of '{url}'; 'virtualstack inspect' "
+                "shows all groups; choose another one with --group",
                 url=url,
             )
     return datasets
@@ -251,7 +256,10 @@ def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
         )
     if options.append:
         if options.verify:
-            raise CombineError("--verify compares all of the output with the files, not with --append; leave one out")
+            raise CombineError(
+                "--verify compares all of the output with the files, so it cannot be used with --append. Leave "
+                "one of them out"
+            )
         return
     if options.overwrite or not _is_there(output.rstrip("/")):
         return
@@ -285,8 +293,8 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
             )
         if dim not in dataset.coords and not options.in_order and len(datasets) > 1:
             raise CombineError(
-                f"'{url}' has no labels along '{dim}' that tell its place. Join the files in the order given with "
-                "--in-order",
+                f"'{url}' has no labels along '{dim}' that determine its position. Join the files in the order given "
+                "with --in-order",
                 property="labels",
                 left=dim,
                 left_url=url,
@@ -370,11 +378,12 @@ def _common_unlimited(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> st
         return candidates[0]
     if not shared:
         raise CombineError(
-            f"the {len(urls)} files have no dimension in common to join them along", property="dimension"
+            f"the {len(urls)} files have no common dimension to join them along. Give files of one kind",
+            property="dimension",
         )
     what = f"{len(candidates)} unlimited dimensions {candidates}" if candidates else "no unlimited dimension"
     raise CombineError(
-        f"the {len(urls)} files have {what} in common, so say which one to join them along: --concat-dim with one of "
-        f"{candidates or sorted(shared)}",
+        f"the {len(urls)} files have {what} in common. Choose the one to join along: --concat-dim with one of "
+        f"{first_names(candidates or sorted(shared))}",
         property="dimension",
     )

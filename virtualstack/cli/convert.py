@@ -52,19 +52,21 @@ def add_commands(add: AddCommand, /) -> None:
         "--absent",
         choices=["raise", "fill"],
         default="raise",
-        help="what to do with chunks that should be there and are not, where the form has no place for that: an error, "
-        "or the fill value (default: raise)",
+        help=(
+            "what to do with ABSENT chunks if the target cannot express them: an error, or the fill value "
+            "(default: raise)"
+        ),
     )
-    command.add_argument(
-        "-m", "--message", metavar="TEXT", help="what the snapshot of a store or repository is, for its log"
-    )
+    command.add_argument("-m", "--message", metavar="TEXT", help="message of the new snapshot of a store or repository")
 
 
 def _convert(options: argparse.Namespace) -> int:
     reader = choose_reader(options)
     if options.at is not None:
         if reader not in (None, VStack.name):
-            raise ReaderError(f"--at is for vstacks, not for --reader {getattr(reader, 'name', reader)}; leave one out")
+            raise ReaderError(
+                f"--at is an option of vstacks, not of --reader {getattr(reader, 'name', reader)}. Leave one out"
+            )
         reader = VStack(at=options.at)
     group = convert(
         options.source,

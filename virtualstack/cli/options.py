@@ -80,18 +80,22 @@ class AddCommand(Protocol):
 def scanning() -> argparse.ArgumentParser:
     """Return the options of commands that read the metadata of many files."""
     options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("--cache", metavar="DIR", help="keep what was found; the next call reads what has changed")
+    options.add_argument(
+        "--cache", metavar="DIR", help="folder that keeps results; the next call reads only files that changed"
+    )
     options.add_argument(
         "--executor",
         choices=["threads", "processes"],
-        help="what reads the files (default: threads for remote files and with --cache, else one after another)",
+        help=(
+            "executor that reads the files (default: threads for remote files and with --cache, else one after another)"
+        ),
     )
     return options
 
 
 def add_reader(command: argparse.ArgumentParser, /) -> None:
     """Add the option for the reader."""
-    command.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
+    command.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: detected)")
 
 
 def add_remote_protocol(command: argparse.ArgumentParser, /) -> None:
@@ -146,7 +150,7 @@ def add_rewrite(command: argparse.ArgumentParser, /) -> None:
 def add_drop_variable(command: argparse.ArgumentParser, /) -> None:
     """Add the option for leaving variables out."""
     command.add_argument(
-        "--drop-variable", metavar="NAME", action="append", default=[], help="leave out; may be repeated"
+        "--drop-variable", metavar="NAME", action="append", default=[], help="variable to leave out; may be repeated"
     )
 
 
@@ -157,8 +161,9 @@ def add_inline_limit(command: argparse.ArgumentParser, /) -> None:
         metavar="BYTES",
         type=int,
         default=1 << 20,
-        help="put values of at most so many bytes of a variable into the references, where they cannot be referenced "
-        "(default: 1 MiB)",
+        help=(
+            "largest size of a variable without byte ranges whose values are put into the references (default: 1 MiB)"
+        ),
     )
 
 
@@ -199,7 +204,7 @@ def with_options(message: str, options: argparse.Namespace, /) -> str:
     if not others:
         return said
     named = ", ".join(dict.fromkeys(others))
-    return f"{said} (this command has no option for {named}, which is one of Python)"
+    return f"{said} (this command has no option for {named}, which exists only in Python)"
 
 
 def _budget(text: str) -> str:
@@ -213,7 +218,7 @@ def _budget(text: str) -> str:
 def output(text: str, /) -> str:
     """Check the suffix of a target for references, and return it, for :mod:`argparse`."""
     if not text.rstrip("/").endswith(SUFFIXES):
-        raise argparse.ArgumentTypeError(f"'{text}' ends in none of {', '.join(SUFFIXES)}")
+        raise argparse.ArgumentTypeError(f"'{text}' has none of the suffixes {', '.join(SUFFIXES)}")
     return text
 
 

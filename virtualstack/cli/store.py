@@ -31,52 +31,55 @@ def add_commands(add: AddCommand, /) -> None:
     which = "number of a snapshot (-1: the newest), or a time when it was the newest"
     command.add_argument("before", metavar="BEFORE", type=snapshot, help=which)
     command.add_argument("after", metavar="AFTER", type=snapshot, nargs="?", default=-1, help="default: the newest")
-    command = add_store("verify", _verify, "tell which sources of a vstack have changed or are missing")
+    command = add_store("verify", _verify, "show which sources of a vstack have changed or are missing")
     add_at(command)
     command.add_argument(
         "--sample",
         metavar="N",
         type=_sample,
         default=0,
-        help="compare so many chunks, or such a part of them (1%%), with what the format's library reads",
+        help="number of chunks, or percentage (1%%), to compare with what the format's library reads",
     )
     command = add_store("refresh", _refresh, "scan changed sources of a vstack again")
     command.add_argument(
         "--missing",
         choices=["keep", "mask"],
         default="keep",
-        help="what to do with chunks of sources that are gone (default: keep; mask makes them missing values)",
+        help="what to do with chunks of missing sources (default: keep; mask makes them missing values)",
     )
     command.add_argument("--unpack", action="store_true", help="if the store was built with --unpack all")
-    command.add_argument("--executor", choices=["threads", "processes"], help="what reads the files")
+    command.add_argument("--executor", choices=["threads", "processes"], help="executor that reads the files")
     add_reader(command)
     _add_message(command)
-    command = add_store("relocate", _relocate, "say where sources of a vstack lie now")
-    command.add_argument("old", metavar="OLD", help="folder that they lay in; path or URL")
-    command.add_argument("new", metavar="NEW", help="folder that they lie in now")
+    command = add_store("relocate", _relocate, "change the folders in which sources of a vstack are")
+    command.add_argument("old", metavar="OLD", help="old folder; path or URL")
+    command.add_argument("new", metavar="NEW", help="new folder; path or URL")
     _add_message(command)
     command = add_store(
         "expire", _expire, "delete old snapshots of a vstack, and all objects that no remaining snapshot uses"
     )
-    command.add_argument("--keep", metavar="N", type=_count, help="how many of the newest stay")
+    command.add_argument("--keep", metavar="N", type=_count, help="number of newest snapshots to keep")
     command.add_argument(
-        "--older-than", metavar="AGE", type=_age, help="those that were the newest since stay: 30d, or a time"
+        "--older-than",
+        metavar="AGE",
+        type=_age,
+        help="keep snapshots that were the newest since then: an age such as 30d, or a time",
     )
     command.add_argument(
         "--grace",
         metavar="AGE",
         type=_duration,
         default=timedelta(days=1),
-        help="longest time that readers and writers are at work; what is younger stays (default: 1d)",
+        help="longest time that readers and writers need; younger objects are kept (default: 1d)",
     )
-    command.add_argument("--dry-run", action="store_true", help="delete nothing, and say what would be")
+    command.add_argument("--dry-run", action="store_true", help="delete nothing; show what would be deleted")
     command = add_store("compact", _compact, "rewrite the references of a vstack in one place")
     command.add_argument("variables", metavar="VARIABLE", nargs="*", help="name or path (default: all)")
     _add_message(command)
 
 
 def _add_message(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-m", "--message", metavar="TEXT", help="what the new snapshot is, for the log")
+    command.add_argument("-m", "--message", metavar="TEXT", help="message of the new snapshot")
 
 
 # -- arguments ------------------------------------------------------------------------------------------------

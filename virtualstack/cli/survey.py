@@ -20,10 +20,12 @@ def add_commands(add: AddCommand, /) -> None:
     command.add_argument(
         "files", nargs="+", metavar="FILE", help="path, glob or URL; @LIST for a file of such lines, @- for stdin"
     )
-    command.add_argument("--dim", metavar="DIM", help="dimension along which files follow each other (default: found)")
+    command.add_argument(
+        "--dim", metavar="DIM", help="dimension along which files follow each other (default: detected)"
+    )
     add_reader(command)
     add_allow(command)
-    command.add_argument("--all", action="store_true", help="show every line, not the first ones of each part")
+    command.add_argument("--all", action="store_true", help="show every line, not only the first ones of each part")
     command.add_argument("--table", metavar="FILE", help="write one line a file to a table, as CSV")
 
 

@@ -359,7 +359,7 @@ class ScanCache:
         try:
             self.target.put(self._key(url), _build(header, heap))
         except StorageError as error:
-            warn(f"the result of '{url}' was not cached for the next scan: {error}")
+            warn(f"the result of '{url}' could not be cached, so the next scan reads this file again: {error}")
 
     def _what(self, url: str) -> str:
         return "\n".join((url, *self._reached([url]), self.how))
@@ -400,7 +400,7 @@ def _build(header: bytes, heap: Heap) -> bytes:
 def _parse(data: bytes) -> tuple[Mapping[str, Any], memoryview]:
     packed = memoryview(data)[len(_MAGIC) + 16 :]
     if not data.startswith(_MAGIC + hashlib.blake2b(packed, digest_size=16).digest()):
-        raise ValueError("it was not written by virtualstack, or is damaged")
+        raise ValueError("it was not written by virtualstack, or it is damaged")
     decode = bounded_decoder(Codec("zstd"))
     if decode is None:
         raise RuntimeError("zstd is a codec of ours")

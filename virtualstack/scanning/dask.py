@@ -46,11 +46,11 @@ def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bo
             client = find()
         except ValueError as error:
             raise ValueError(
-                "executor='dask' uses the client of this session, and there is none: make one first, "
-                "client = distributed.Client(), or give one: executor=client"
+                "executor='dask' uses the dask client of this session, but there is none. Create one first, client = "
+                "distributed.Client(), or pass one: executor=client"
             ) from error
     if not isinstance(client, Client):
-        raise TypeError(f"executor= is a {type(client).__name__}; expected a synchronous distributed.Client")
+        raise TypeError(f"executor= is of type '{type(client).__name__}'; expected a synchronous distributed.Client")
     cluster: Any = client
     executor: Executor = cluster.get_executor(pure=False)
     n_threads = _count_threads(cluster)
@@ -79,9 +79,9 @@ def _watch(cluster: Any, *, had_some: bool) -> Callable[[], bool]:
         elif had_some and time.monotonic() - last_seen >= _MAX_IDLE_SECONDS:
             is_said = True
             warn(
-                f"the dask cluster of this scan has had no workers for {_MAX_IDLE_SECONDS:.0f} seconds; the scan goes "
-                "on when it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found "
-                "is kept"
+                f"the dask cluster of this scan has had no workers for {_MAX_IDLE_SECONDS:.0f} seconds. It "
+                "continues when there are workers again. To stop it, press Ctrl-C or close the client; with cache=, "
+                "the next scan does not read finished files again"
             )
         return False
 

@@ -261,8 +261,8 @@ class Job:
             return call_within(self.timeout, lambda: self._try(url))
         except TimeoutError:
             return ReaderError(
-                f"'{url}' was not read within timeout={self.timeout:g} seconds. Give it more time, or leave it out; "
-                "the thread that reads it cannot be stopped, the processes of executor='processes' can",
+                f"'{url}' was not read within timeout={self.timeout:g} seconds. Use a larger timeout=, or leave the "
+                "file out. The thread that reads it cannot be stopped; with executor='processes' it can",
                 url=url,
             )
 
@@ -347,5 +347,9 @@ def _unpickle(data: bytes, url: str) -> Outcome:
     try:
         outcome: Outcome = pickle.loads(data)
     except Exception as error:  # noqa: BLE001 - as above
-        return ReaderError(f"'{url}': what a worker made of it does not unpickle here: {error!r}", url=url)
+        return ReaderError(
+            f"'{url}': the result of its worker cannot be unpickled here: {error!r}. "
+            "Use the same versions of virtualstack and of its dependencies on all workers",
+            url=url,
+        )
     return outcome

@@ -178,8 +178,8 @@ class ScanResult(Sequence[ManifestGroup]):
         """
         if unsupported not in ("raise", "skip"):
             raise ValueError(
-                f"unsupported={unsupported!r}; after a scan it must be 'raise' or 'skip'. The scan itself makes values "
-                "INLINE, up to inline_limit= of vs.scan(..., options=vs.readers.ReadOptions(...))"
+                f"unsupported={unsupported!r}; after a scan it must be 'raise' or 'skip'. To inline values, scan "
+                "with options=vs.readers.ReadOptions(inline_limit=...)"
             )
         _check_on_error(on_error)
         scanned: Unsupported = "inline" if self.options.inline_limit else "raise"
@@ -331,11 +331,11 @@ def scan(
     _check_on_error(on_error)
     _check_kinds(reader, retries, timeout, options)
     if retries is not None and retries < 0:
-        raise ValueError(f"retries={retries} is negative")
+        raise ValueError(f"retries={retries} is negative. Give 0 or more")
     if timeout is not None and not 0 < timeout <= TIMEOUT_MAX:
-        raise ValueError(f"timeout={timeout} is not a time to wait, in seconds")
+        raise ValueError(f"timeout={timeout} is not a positive number of seconds. Give one, or None for no limit")
     if cache == "":
-        raise ValueError("cache='' is not a directory; give one, or None")
+        raise ValueError("cache='' is not a directory. Give one, or None")
     store = Storage.from_option(storage)
     handles, bad = _find_handles(urls, store, is_raising=on_error == "raise")
     listed, store = reach(handles, store).with_users([handle.url for handle in handles])
@@ -389,11 +389,11 @@ def _check_kinds(reader: object, retries: object, timeout: object, options: obje
             f"reader={reader!r:.{_MAX_CHARACTERS}} is neither the name of a reader nor an object with a method read()"
         )
     if retries is not None and not isinstance(retries, Integral):
-        raise TypeError(f"retries={retries!r:.{_MAX_CHARACTERS}} is not a whole number")
+        raise TypeError(f"retries={retries!r:.{_MAX_CHARACTERS}} is not a whole number. Give one from 0")
     if timeout is not None and not isinstance(timeout, Real):
-        raise TypeError(f"timeout={timeout!r:.{_MAX_CHARACTERS}} is not a number of seconds")
+        raise TypeError(f"timeout={timeout!r:.{_MAX_CHARACTERS}} is not a number of seconds. Give one, or None")
     if options is not None and not isinstance(options, ReadOptions):
-        raise TypeError(f"options={options!r:.{_MAX_CHARACTERS}} are no ReadOptions")
+        raise TypeError(f"options={options!r:.{_MAX_CHARACTERS}} is not a vs.readers.ReadOptions")
 
 
 def _find_handles(
@@ -401,12 +401,12 @@ def _find_handles(
 ) -> tuple[list[Handle], list[tuple[str, Exception]]]:
     """Return what is listed as URLs, with patterns replaced by their matches, and what does not open with its error."""
     if is_one(urls):
-        raise TypeError(f"scan() takes a list of URLs, not one: [{urls!r:.{_MAX_CHARACTERS}}]")
+        raise TypeError(f"scan() needs a list of URLs, not a single one. Pass [{urls!r:.{_MAX_CHARACTERS}}]")
     listed: list[Handle] = []
     bad: list[tuple[str, Exception]] = []
     given = list(urls)
     for i, url in enumerate(given):
-        place = f"number {i} (from 0) of the URLs" if len(given) > 1 else ""
+        place = f"item {i} (from 0) of the URLs" if len(given) > 1 else ""
         try:
             if isinstance(url, str | os.PathLike):
                 listed += map(Handle, find_urls([_checked(url, place)], storage=storage))
@@ -425,7 +425,7 @@ def _handle(url: object, place: str) -> Handle:
     except StorageError as error:
         if not place:
             raise
-        raise StorageError(f"{place} does not open: {error}") from error
+        raise StorageError(f"{place} cannot be opened: {error}") from error
 
 
 def _checked(url: str | os.PathLike[str], place: str) -> str:

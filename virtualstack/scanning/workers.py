@@ -91,8 +91,8 @@ class Workers:
         except (BrokenExecutor, TimeoutError) as error:
             self.close(is_idle=False)
             raise RuntimeError(
-                "worker processes do not start: see what they wrote to stderr. A script that uses executor='processes' "
-                "must be importable: what it does belongs under `if __name__ == '__main__':`"
+                "worker processes cannot be started: stderr has the reason. A script that uses executor='processes' "
+                "must be importable: put its calls under `if __name__ == '__main__':`"
             ) from error
 
     def close(self, *, is_idle: bool) -> None:
@@ -142,8 +142,8 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
     if isinstance(executor, str):
         raise ValueError(f"executor={executor!r}; it must be 'threads', 'processes', 'dask', or an executor")
     raise TypeError(
-        f"executor= is a {type(executor).__name__}; give 'threads', 'processes', 'dask', a concurrent.futures.Executor "
-        "or a distributed.Client"
+        f"executor= is of type '{type(executor).__name__}'. Give 'threads', 'processes', 'dask', a "
+        "concurrent.futures.Executor or a distributed.Client"
     )
 
 
@@ -163,8 +163,8 @@ def _check_pickles(job: Job) -> None:
         pickle.dumps(job)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise TypeError(
-            f"reader= or storage= does not pickle, so no other process can use it: {error}. "
-            "Use executor='threads', or give storage= options instead of a store"
+            f"reader= or storage= cannot be pickled, so other processes cannot use it: {error}. Use "
+            "executor='threads', or give options as storage= instead of a store"
         ) from error
 
 
@@ -301,7 +301,7 @@ class Schedule:
             yield task[0], _lost(self._urls[task[0]], _explain(error, self._workers), error)
 
 
-_EXECUTOR_ENDED = "its executor or cluster came to an end. Scan it again"
+_EXECUTOR_ENDED = "its executor or cluster was shut down. Scan the file again"
 
 
 def _explain(error: Exception, workers: Workers) -> str:
@@ -311,10 +311,10 @@ def _explain(error: Exception, workers: Workers) -> str:
         timeout = workers.job.timeout
         late = "" if timeout is None else f"it took longer than timeout={timeout:g} seconds, or "
         return (
-            f"came to an end with its worker ({_describe(error)}): {late}it ran out of memory, or a library that it "
-            "used crashed. Scan this file by itself"
+            f"ended with its worker ({_describe(error)}): {late}it ran out of memory, or a library crashed. Scan "
+            "this file alone"
         )
-    return f"was lost by its executor ({_describe(error)}). Scan it again"
+    return f"was lost by its executor ({_describe(error)}). Scan the file again"
 
 
 def _describe(error: Exception) -> str:

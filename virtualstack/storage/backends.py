@@ -51,8 +51,8 @@ def read_backend(value: object, prefix: str, /) -> object:
     if is_backend(value):
         return value
     raise TypeError(
-        f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}; give a mapping of options, an obstore or "
-        f"obspec store, an fsspec filesystem or one of the words {', '.join(WORDS)}"
+        f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}; give a mapping of options, an obstore "
+        f"or obspec store, an fsspec filesystem, or one of the words {', '.join(WORDS)}"
     )
 
 

@@ -109,7 +109,8 @@ def open_member(url: str, open_source: Callable[[str], Source], expected: Locati
         raise
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
         raise StorageError(
-            f"'{url}': '{outer}' is not a {scheme} archive, or is damaged: {error}. Fetch it again, or name its kind",
+            f"'{url}': '{outer}' is damaged, or is not a {scheme} archive: {error}. Fetch it again, or use the "
+            "scheme of its kind of archive",
             url=url,
         ) from error
     except (RuntimeError, NotImplementedError) as error:  # of zipfile, for methods that Python does not have
@@ -125,7 +126,7 @@ def _in_zip(archive: Source, name: str, url: str) -> Source:
         except KeyError:
             raise _missing(url, name, [x.filename for x in index.infolist() if not x.is_dir()]) from None
         if member.flag_bits & _IS_ENCRYPTED:
-            raise StorageError(f"'{url}' is encrypted: unpack the archive first", url=url)
+            raise StorageError(f"'{url}' is encrypted. Unpack the archive first", url=url)
         if member.compress_type != zipfile.ZIP_STORED:
             _check_small(member.file_size, url)
             with index.open(member) as file:
@@ -147,7 +148,9 @@ def _in_tar(archive: Source, name: str, url: str) -> Source:
             if member.name.removeprefix("./").strip("/") != name or not member.isreg():
                 continue
             if member.issparse():
-                raise StorageError(f"'{url}' is stored as a sparse file: unpack the archive first", url=url)
+                raise StorageError(
+                    f"'{url}' is stored as a sparse file, which is not read. Unpack the archive first", url=url
+                )
             if packing is None:
                 return _stored(archive, member.offset_data, member.size, url)
             _check_small(member.size, url)
@@ -162,8 +165,8 @@ def _unpacked_tar(archive: Source, make: Callable[[], Any], url: str) -> io.Byte
         if len(data) <= _MAX_TAR_BYTES:
             return io.BytesIO(data)
     raise StorageError(
-        f"'{url}' is in a compressed tar archive of more than {_MAX_MEMBER_BYTES >> 20} MiB, or {_MAX_TAR_BYTES >> 20} "
-        "MiB when it is unpacked, which has no byte ranges: unpack it first",
+        f"'{url}' is in a compressed tar archive, which has no byte ranges, and has more than "
+        f"{_MAX_MEMBER_BYTES >> 20} MiB, or more than {_MAX_TAR_BYTES >> 20} MiB after unpacking. Unpack it first",
         url=url,
     )
 
@@ -182,8 +185,9 @@ def _whole(data: bytes, url: str) -> MemorySource:
 def _check_small(size: int, url: str) -> None:
     if size > _MAX_MEMBER_BYTES:
         raise StorageError(
-            f"'{url}' is compressed, so that it has no byte ranges, and has {size} bytes, more than the "
-            f"{_MAX_MEMBER_BYTES >> 20} MiB that are read into memory: unpack it first, or pack it without compression",
+            f"'{url}' is compressed, so it has no byte ranges, and it has {size} bytes, more than the "
+            f"{_MAX_MEMBER_BYTES >> 20} MiB that are read into memory. Unpack it first, or pack it without "
+            "compression",
             url=url,
         )
 

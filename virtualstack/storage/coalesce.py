@@ -113,7 +113,10 @@ def coalesce(
     ([0, 100], [8, 10], [1, 0, 0], [0, 0, 4])
     """
     if max_gap < 0 or (enough is not None and enough < 1) or (max_length is not None and max_length < 1):
-        raise ValueError(f"max_gap >= 0, enough >= 1 and max_length >= 1 are needed: {max_gap}, {enough}, {max_length}")
+        raise ValueError(
+            f"max_gap={max_gap}, enough={enough} and max_length={max_length} are not valid; give max_gap >= 0, "
+            "enough >= 1 and max_length >= 1"
+        )
     offsets = np.asarray(offsets, dtype=np.int64)
     lengths = np.asarray(lengths, dtype=np.int64)
     request = np.zeros(offsets.shape, dtype=np.intp)

@@ -48,7 +48,7 @@ class SourceFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> SourceFile:
         if mode != "rb":
-            raise NotImplementedError(f"sources are read in mode 'rb', not {mode!r}")
+            raise NotImplementedError(f"sources can only be opened with mode 'rb', not {mode!r}")
         return SourceFile(self._store.source(self._strip_protocol(path)))
 
 

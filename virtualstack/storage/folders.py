@@ -99,8 +99,8 @@ class _Visits:
         self._counts[which] += 1
         if self._counts[which] > _MAX_VISITS:
             raise StorageError(
-                f"links lead to the folder '{path[:200]}' in more than {_MAX_VISITS} ways: remove them, or name the "
-                "folders themselves",
+                f"links lead to the folder '{path[:200]}' on more than {_MAX_VISITS} paths. Remove the links, or "
+                "give the folders themselves",
                 url=f"file://{path}",
             )
         return which
@@ -207,7 +207,7 @@ def _asked[T](ask: Callable[[], T], path: str) -> T | None:
             return None
         reason = getattr(error, "strerror", error)
         raise StorageError(
-            f"'{path[:200]}' cannot be looked at, so that what matches is not known: {reason}; "
-            "give a pattern that leaves it out, or a list of files",
+            f"'{path[:200]}' cannot be listed, so the files that match the pattern are not known: {reason}. Give a "
+            "pattern without it, or a list of files",
             url=f"file://{path}",
         ) from error

@@ -215,8 +215,8 @@ def check_scheme(url: str, /) -> None:
     scheme = url.partition("://")[0]
     if "::" in url:
         raise StorageError(
-            f"'{url}' is a chained URL. Those of zip and tar archives open (zip://a.nc::s3://bucket/x.zip), and caches "
-            "before a URL are left out: give the URL of a file",
+            f"'{url}' is a chained URL of an unsupported kind. Supported are members of zip and tar archives "
+            "(zip://a.nc::s3://bucket/x.zip), and caches before a URL, which are ignored. Give the URL of a file",
             url=url,
         )
     if scheme == "reference":
@@ -231,9 +231,9 @@ def check_scheme(url: str, /) -> None:
         raise StorageError(f"'{url}': {error}, which fsspec needs for '{scheme}://'", url=url) from error
     except ValueError as error:
         raise StorageError(
-            f"'{url}': no storage is known for '{scheme}://'; the known ones are file, memory, s3, gs, az, abfs, http, "
-            f"https, and those of fsspec: {', '.join(sorted(fsspec.available_protocols()))}. For others give an fsspec "
-            "filesystem: storage={'scheme://': filesystem}",
+            f"'{url}': no storage is known for '{scheme}://'; the known schemes are file, memory, s3, gs, az, abfs, "
+            "http, https, and those of fsspec. For other schemes give an fsspec filesystem: storage={'scheme://': "
+            "filesystem}",
             url=url,
         ) from error
 
@@ -246,7 +246,7 @@ def _filesystem(url: str, backend: Backend) -> AbstractFileSystem:
             return url_to_fs(url, **(backend or {}))[0]
         except (ImportError, TypeError) as error:
             raise StorageError(
-                f"'{url}': its filesystem cannot be made: {error}. Give its options: "
+                f"'{url}': its fsspec filesystem cannot be created: {error}. Give its options: "
                 f'storage={{"{split_url(url)[0]}": {{...}}}}',
                 url=url,
             ) from error
@@ -323,7 +323,7 @@ def open_target(url: str, backend: Backend, prefix: str, /) -> FsspecTarget:
     filesystem = _filesystem(url, backend)
     if isinstance(filesystem, DirFileSystem):
         raise StorageError(
-            f"'{url}': a DirFileSystem is only read. Give the filesystem of its folder to write or to list files",
+            f"'{url}': a DirFileSystem can only be read. To write or to list files, give the filesystem of its folder",
             url=url,
         )
     return FsspecTarget(filesystem, url)
@@ -337,8 +337,9 @@ def _of_this_process(filesystem: AbstractFileSystem, url: str) -> AbstractFileSy
         return pickle.loads(pickle.dumps(filesystem))  # the filesystem's own way to another process
     except Exception as error:  # unpickling may raise any class of error
         raise StorageError(
-            f"'{url}': the {type(filesystem).__name__} in storage= was opened by the process that this one was forked "
-            f"from, and cannot be opened again ({error!r}). Give one that pickles, or open it after the fork",
+            f"'{url}': the {type(filesystem).__name__} in storage= was opened by the process that this one was "
+            f"forked from, and cannot be opened again ({error!r}). Give a filesystem that can be pickled, or open it "
+            "after the fork",
             url=url,
         ) from error
 

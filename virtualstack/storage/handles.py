@@ -105,7 +105,7 @@ def find_handle(obj: Any, /) -> Handle:
         return _held(_references(obj), "references.json")
     if callable(getattr(obj, "read", None)) and not isinstance(obj, io.TextIOBase):
         return _of_file(obj)
-    what = "a file that is open for reading text: open it with mode 'rb'" if isinstance(obj, io.TextIOBase) else None
+    what = "a file that is open for reading text; open it with mode 'rb'" if isinstance(obj, io.TextIOBase) else None
     raise StorageError(
         f"{obj!r:.200} is {what or f'of type {type(obj).__name__!r}, which does not open'}. Give {FORMS}"
     )
@@ -255,13 +255,13 @@ def _read(file: Any, shown: str) -> bytes:
     n_bytes = 0
     while part := file.read(_BLOCK_BYTES):
         if not isinstance(part, bytes | bytearray | memoryview) and not hasattr(part, "__buffer__"):
-            raise StorageError(f"{shown} gives {type(part).__name__}, not bytes: open it with mode 'rb'")
+            raise StorageError(f"{shown} returns {type(part).__name__}, not bytes. Open it with mode 'rb'")
         parts.append(bytes(part))
         n_bytes += len(parts[-1])
         if n_bytes > _MAX_READ_BYTES:
             raise StorageError(
-                f"{shown} does not say where its bytes are, and has more than the {_MAX_READ_BYTES >> 20} MiB that are "
-                "read into memory. Give its URL, or a pair of the store or filesystem and the path in it"
+                f"{shown} does not have the location of its bytes, and has more than the {_MAX_READ_BYTES >> 20} MiB "
+                "that are read into memory. Give its URL, or a pair of the store or filesystem and the path in it"
             )
     return b"".join(parts)
 

@@ -87,7 +87,7 @@ class LocalSource:
     def __init__(self, location: Location, stamp: tuple[int, int] | None = None) -> None:
         path = local_path(location.url)
         if path is None or location.size is None:
-            raise ValueError(f"not the location of a local file with its size: {location}")
+            raise ValueError(f"{location} is not the location of a local file with its size")
         self._path = path
         self.location = location
         self.stamp = stamp
@@ -292,7 +292,7 @@ class _StorageErrors:
             ) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise SourceNotFoundError(
-                f"there is no file at '{url}': check the path, and that its disk is mounted", url=url
+                f"there is no file at '{url}'. Check the path, and that its disk is mounted", url=url
             ) from error
         if isinstance(error, IsADirectoryError):
             raise DirectoryError.at(url) from error
@@ -477,8 +477,8 @@ class LocalTarget:
         root, folder = os.path.realpath(self._path("")), os.path.realpath(path.parent)
         if folder != root and not folder.startswith(f"{root.rstrip('/')}/"):
             raise ForbiddenLocationError(
-                f"'{self._url(key)}' is behind a link to '{folder}', out of '{self.url}', and nothing is written or "
-                "deleted there: put the folder itself in the place of the link, if it should be",
+                f"'{self._url(key)}' is behind a link to '{folder}', outside of '{self.url}', and nothing is written "
+                "or deleted there. If it should be, move the folder itself to the place of the link",
                 url=self._url(key),
             )
         return path

@@ -103,8 +103,8 @@ class HeldBytes:
     def __reduce__(self) -> tuple[object, ...]:
         if len(self.data) > _MAX_PICKLED_BYTES:
             raise StorageError(
-                f"{self!r} is not sent to other processes: it has more than {_MAX_PICKLED_BYTES >> 20} MiB. Write it "
-                "to a file or an object store, and open it there, or use threads",
+                f"{self!r} has more than the {_MAX_PICKLED_BYTES >> 20} MiB that are sent to other processes. Write "
+                "it to a file or an object store and open it there, or use threads",
                 url=self.url,
             )
         return type(self), (self.url, self.data)

@@ -88,8 +88,8 @@ class ObjectStore:
 
     def _gone(self, key: str, error: SourceNotFoundError) -> SourceNotFoundError:
         return SourceNotFoundError(
-            f"{error}. Where it was there when '{self.url.rstrip('/')}' was opened, old snapshots have been expired "
-            "since: open it again",
+            f"{error}. If it existed when '{self.url.rstrip('/')}' was opened, its snapshot has expired since: open "
+            "the store again",
             url=self.url + key,
         )
 

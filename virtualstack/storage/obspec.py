@@ -77,8 +77,8 @@ def look_up(urls: Sequence[str], backend: Any, prefix: str, /) -> list[Location 
 def open_target(url: str, backend: Any, prefix: str, /) -> NoReturn:
     """Raise an error: obspec has no way of writing that these objects have in common."""
     raise StorageError(
-        f"'{url}': the {type(backend).__name__} in storage= is only read. Give an obstore store, an fsspec filesystem "
-        "or options to write there or to list files",
+        f"'{url}': the {type(backend).__name__} in storage= can only be read. To write or to list files, give an "
+        "obstore store, an fsspec filesystem or options",
         url=url,
     )
 

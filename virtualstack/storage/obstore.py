@@ -128,7 +128,7 @@ class Connection:
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = obstore.get(store, key)
             if self._may_need_login and str(result.attributes.get("Content-Type")).startswith("text/html"):
-                raise RequestRefusedError("the server sent a page for people, as that of a login", url=url)
+                raise RequestRefusedError("the server sent an HTML page, such as a login page", url=url)
             found = _location(url, result.meta)
             size = found.size or 0
             check(size)

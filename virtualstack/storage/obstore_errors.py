@@ -136,9 +136,13 @@ def _translate(error: Exception, url: str) -> NoReturn:
         refused.is_expired = is_expired
         raise refused from error
     if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):
-        raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
+        raise RangesIgnoredError(
+            f"'{url}': its server does not support this request: {answer}. Use another server", url=url
+        ) from error
     if "status: 416" in text:
-        raise UnsatisfiableError(f"'{url}' has no such bytes: {answer}. Scan it again", url=url) from error
+        raise UnsatisfiableError(
+            f"'{url}' does not have the requested bytes: {answer}. Scan it again", url=url
+        ) from error
     region = named_region(text)
     if region is not None or "redirect without LOCATION" in text:
         wrong = WrongRegionError(answer, url=url)

@@ -328,7 +328,7 @@ def _fault(status: os.stat_result) -> str | None:
     if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
         return "it belongs to another account. Delete it, or name another file in " + RECORD_VARIABLE
     if hasattr(os, "geteuid") and status.st_mode & 0o022:
-        return "other accounts may write to it. Read it, and take that right away with 'chmod go-w'"
+        return "other accounts may write to it. Check its content, and remove that right with 'chmod go-w'"
     return None
 
 

@@ -487,7 +487,9 @@ def _module(backend: object | None, url: str) -> Any:
         return importlib.import_module("virtualstack.storage.remote")
     if url.startswith(BYTES):
         raise SourceNotFoundError(
-            f"'{url}' names bytes of an object such as a BytesIO, which is not here: open it again", url=url
+            f"'{url}' stands for bytes of an object such as a BytesIO, which this process does not have. Open the "
+            "object again",
+            url=url,
         )
     module = importlib.import_module("virtualstack.storage.fsspec")
     module.check_scheme(url)

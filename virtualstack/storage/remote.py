@@ -180,7 +180,8 @@ class RemoteSource:
                 parts[n] = ask_one(n)
         except UnsatisfiableError as error:
             raise SourceChangedError(
-                f"'{url}' is shorter than the {self.size} bytes it had. Scan it again, or restore what was indexed",
+                f"'{url}' is shorter than the {self.size} bytes that it had. Scan it again, or restore the version "
+                "that was indexed",
                 url=url,
             ) from error
         check_lengths(sizes, parts, url=url)
@@ -293,8 +294,9 @@ def _get_whole(connection: Connection | WebConnection, url: str, key: str) -> tu
     def check(size: int) -> None:
         if size > MAX_WHOLE_BYTES:
             raise StorageError(
-                f"'{url}': its server ignores byte ranges and it has {size} bytes, more than the {MAX_WHOLE_BYTES} "
-                "that are fetched whole. Download it, or use a server that answers ranges",
+                f"'{url}': its server ignores byte ranges, and the file has {size} bytes, more than the "
+                f"{MAX_WHOLE_BYTES} that are fetched whole. Download it first, or use a server that supports byte "
+                "ranges",
                 url=url,
             )
 

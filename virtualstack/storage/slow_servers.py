@@ -155,8 +155,8 @@ class Arrival:
         self._n_bytes += len(part)
         if self._n_bytes > self._most:
             raise StorageError(
-                f"'{self._url}': {self._most} bytes were requested, but its server sends more. Download it, or use a "
-                "server that sends what was requested",
+                f"'{self._url}': {self._most} bytes were requested, but its server sends more. Download the file "
+                "first, or use another server",
                 url=self._url,
             )
         took = time.monotonic() - self._began

@@ -202,9 +202,8 @@ def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) 
     for length, data in zip(lengths, got, strict=True):
         if len(data) != length:
             raise StorageError(
-                f"'{url}': {length} bytes were requested, but {len(data)} arrived. The source shrank after it "
-                "was opened, or the server sends answers of another length: open it again, or download it "
-                "first",
+                f"'{url}': {length} bytes were requested, but {len(data)} arrived. The source became shorter after "
+                "it was opened, or its server sends wrong lengths. Open it again, or download it first",
                 url=url,
                 is_short=True,
             )
@@ -240,8 +239,8 @@ def check_version(expected: Location | None, found: Location, /) -> None:
     latest, modified = expected.unmodified_since, found.last_modified
     if latest is not None and modified is not None and modified > latest:
         raise SourceChangedError(
-            f"'{found.url}' changed after it was indexed: it was not to be modified after {_moment(latest)}, "
-            f"and was modified at {_moment(modified)}. Scan it again, or restore the version that was indexed",
+            f"'{found.url}' changed after it was indexed: its references are valid up to {_moment(latest)}, but it "
+            f"was modified at {_moment(modified)}. Scan it again, or restore the version that was indexed",
             url=found.url,
         )
 

@@ -84,7 +84,7 @@ def _read(_: str | None) -> tuple[Mapping[str, Mapping[str, object]], tuple[str,
     unknown = sorted(found.keys() - {"storage", "allow"})
     if unknown:
         raise StorageError(
-            f"the configuration file '{path}' has '{unknown[0]}'; it may have allow and [storage] only. {remedy}"
+            f"the configuration file '{path}' has '{unknown[0]}'; only allow and [storage] are known. {remedy}"
         )
     places = found.get("allow", [])
     if not isinstance(places, list) or not all(map(_is_place, places)):

@@ -96,7 +96,9 @@ class Target(Protocol):
 def check_key(key: str, /, *, url: str) -> str:
     """Return the key if it is a plain relative path; raise `StorageError` if it is not."""
     if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
-        raise StorageError(f"'{key}' is not a key under '{url}': use 'a/b', without '..' or empty parts", url=url)
+        raise StorageError(
+            f"'{key}' is not a key under '{url}'. Use one such as 'a/b', without '..' or empty parts", url=url
+        )
     return key
 
 
@@ -104,7 +106,9 @@ def check_most(size: int, /, most: int | None, *, url: str) -> None:
     """Raise `StorageError` if an object is larger than allowed."""
     if most is not None and size > most:
         raise StorageError(
-            f"'{url}' has {size} bytes, and should have {most} at most: it is damaged or a trap", url=url
+            f"'{url}' has {size} bytes, but should have at most {most}. It is damaged or malicious: restore it, or "
+            "do not use it",
+            url=url,
         )
 
 

@@ -27,7 +27,9 @@ class LimitedLookup:
         """Return the location of a URL, or the error."""
         if self._failures >= _MAX_FAILURES:
             return StorageError(
-                f"'{url}' was not requested, because {_MAX_FAILURES} others before it could not be read", url=url
+                f"'{url}' was not requested, because {_MAX_FAILURES} files before it could not be read. Solve their "
+                "errors first",
+                url=url,
             )
         try:
             found = self._ask(url)

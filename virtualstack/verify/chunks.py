@@ -170,7 +170,7 @@ def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list
     """Compare chunks of one source, which is scanned to find the same chunks in its variables."""
     source: ManifestGroup | None = None
     if url.startswith(f"{own}/"):
-        reason = "its values were written into the store, and are in no file of another format"
+        reason = "its values were written into the store itself, so no other library can read them"
     else:
         scanned = scan([url], storage=storage, on_error="skip", options=ReadOptions(is_tree=True))
         reason = str(scanned.errors[0][1]) if scanned.errors else ""
@@ -209,7 +209,7 @@ def _compared(
         return result("not compared", reason)
     found = _same_chunk(chunk, source)
     if found is None:
-        return result("not compared", "no variable of the source has a chunk there")
+        return result("not compared", "no variable of the source has a chunk at this byte range")
 
     def values() -> NDArray[Any]:
         variable = read(found)
@@ -230,7 +230,7 @@ def _compared(
     at, wanted = found.positions(), chunk.positions()
     whole[at], is_known[at] = theirs, True
     if theirs.shape != at.shape or not is_known[wanted].all():
-        return result("not compared", "it shows elements that no variable of the source has")
+        return result("not compared", "it has elements that no variable of the source has")
     expected = whole[wanted]
     if ours.dtype.kind in "iufc" and expected.dtype.kind in "iufcb":
         expected = expected.astype(ours.dtype)

@@ -12,6 +12,7 @@ import xarray as xr
 
 from virtualstack.formats.base import permitted
 from virtualstack.location import absolute_url, outermost
+from virtualstack.printable import counted
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.permission import Allow, read_allowed_urls
 from virtualstack.verify.libraries import open_independently, values_differ, values_read
@@ -139,7 +140,7 @@ def verify_against_files(
             progress(done, len(urls))
     if dim is not None and begin != dataset.sizes[dim]:
         known = {difference.variable for difference in differences}
-        reason = f"the files have {begin} elements along '{dim}', the cube {dataset.sizes[dim]}"
+        reason = f"the files have {counted(begin, 'element')} along '{dim}', but the cube has {dataset.sizes[dim]}"
         differences += [
             Difference(variable=str(name), url=absolute_url(urls[-1]), reason=reason)
             for name, variable in dataset.variables.items()
@@ -153,7 +154,7 @@ def _difference(cube: xr.Dataset, source: xr.Dataset, name: str) -> str | None:
         return "it is not in the file"
     ours, theirs = cube.variables[name], source.variables[name]
     if ours.shape != theirs.shape:
-        return f"the cube has shape {ours.shape} there, the file {theirs.shape}"
+        return f"the cube has shape {ours.shape} there, but the file has {theirs.shape}"
     expected = values_read(lambda: theirs.values)
     if isinstance(expected, str):
         return f"the file's values cannot be read: {expected}"

@@ -136,11 +136,11 @@ def _check_alone(source: Source, path: Path | None, url: str, *, only_links: boo
     except (LibraryError, ChildDiedError) as error:
         if only_links and isinstance(error, LibraryError):
             return  # no HDF5 file, as the library says next
-        raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}", url=url) from error
+        raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}. Fetch the file again", url=url) from error
     if found is not None:
         raise UnsupportedFeatureError(
-            f"'{url}' is not read by the HDF5 library: {found}, which it would open whatever they are. If you trust "
-            'the file, allow all files: allow="file:///"',
+            f"'{url}' is not read with the HDF5 library: {found}, and the library would open every file that is "
+            'named there. If you trust the file, pass allow="file:///"',
             url=url,
             feature="external file",
         )
@@ -151,7 +151,9 @@ def _engine_for(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callabl
     is_local = local_path(url) is not None
     if head == _ZIP:
         if not is_local:
-            raise _not_compared(f"'{url}' is a zip that is not a local file, and zarr opens only these here")
+            raise _not_compared(
+                f"'{url}' is a zip archive that is not a local file, which zarr cannot open here. Download it first"
+            )
         return ZarrBackendEntrypoint, lambda group: {"group": group, "consolidated": False}
     if head.startswith(b"CDF"):
         if is_local and find_spec("netCDF4"):
@@ -223,13 +225,13 @@ class _Grib:
         key = json.loads(codec.configuration).get("key", "values")
         head = self.source.read(offset, min(16, self.source.size - offset))
         if head[:4] != _GRIB:
-            raise _not_compared("it does not begin with a message")
+            raise _not_compared("its bytes do not begin with a GRIB message")
         whole = int.from_bytes(head[4:7] if head[7] == 1 else head[8:16], "big")
         if not len(head) < whole <= self.source.size - offset:
-            raise _not_compared("its message is longer than it says")
+            raise _not_compared("the length of its GRIB message contradicts the file")
         message = self.source.read(offset, whole)
         if key == "values" and (whole != length or _n_fields(message) > 1):
-            raise _not_compared("it is one of several fields of a message, of which eccodes gives the first")
+            raise _not_compared("its message has several fields, and eccodes returns only the first")
         try:
             values: NDArray[Any] = run_in_child("virtualstack.codecs.grib.child:plain_values", message, key)
         except (LibraryError, ChildDiedError) as error:
@@ -281,7 +283,7 @@ class _Tiff:
 
     def _below(self, pages: Any) -> Iterator[Any]:
         if len(pages) > _MAX_PAGES:
-            raise _not_compared(f"its file has {len(pages)} images; {_MAX_PAGES} are looked at")
+            raise _not_compared(f"its file has {len(pages)} images; at most {_MAX_PAGES} are searched")
         for i in range(len(pages)):
             page = pages.get(i, aspage=True)
             if page.dtype is not None and page.dataoffsets:
@@ -291,9 +293,12 @@ class _Tiff:
 
     def _segment(self, page: Any, number: int, length: int, shape: tuple[int, ...]) -> NDArray[Any]:
         if page.compression == _LERC:
-            raise _not_compared("tifffile leaves masks of LERC unseen")
+            raise _not_compared("tifffile ignores masks of LERC")
         if math.prod(page.chunks) * page.dtype.itemsize > _MAX_SEGMENT_BYTES:
-            raise _not_compared("its strips or tiles are too large")
+            raise _not_compared(
+                f"its strips or tiles have {math.prod(page.chunks) * page.dtype.itemsize} bytes; at most "
+                f"{_MAX_SEGMENT_BYTES} are decoded"
+            )
         values: NDArray[Any] = np.zeros(shape, page.dtype)
         tables = {"jpegtables": page.jpegtables, "jpegheader": page.jpegheader} if page.compression in _JPEG else {}
         end, top = page.dataoffsets[number] + length, 0
@@ -342,7 +347,7 @@ def values_differ(ours: NDArray[Any], theirs: NDArray[Any], /) -> str | None:
     elif theirs.dtype == "S0" and ours.dtype.kind == "S":
         theirs = theirs.astype(ours.dtype)  # netCDF4 returns this for one NUL character
     elif ours.dtype.newbyteorder("=") != theirs.dtype.newbyteorder("="):
-        return f"dtype '{ours.dtype}' in the cube, '{theirs.dtype}' in the file"
+        return f"the cube has dtype '{ours.dtype}', but the file has '{theirs.dtype}'"
     if ours.dtype.names is not None:
         pairs = [(name, values_differ(ours[name], theirs[name])) for name in ours.dtype.names]
         return next((f"field '{name}': {reason}" for name, reason in pairs if reason), None)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from virtualstack.errors import WriterError
+from virtualstack.printable import first_names
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import OpenStore, array_in
@@ -84,12 +85,12 @@ def _chosen(base: Snapshot, variables: Iterable[str] | None, objects: ObjectStor
     several = isinstance(variables, Iterable) and not isinstance(variables, str)
     names: list[Any] = list(variables) if several else [variables]
     if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"compact() takes names of variables, not {variables!r}")
+        raise TypeError(f"compact() needs names of variables, not {variables!r}")
     paths = [name if name.startswith("/") else f"/{name}" for name in names]
     for path in paths:
         if path not in base.arrays:
             raise WriterError(
-                f"'{objects.url.rstrip('/')}' has no variable '{path}'; it has {', '.join(sorted(base.arrays)[:20])}",
+                f"'{objects.url.rstrip('/')}' has no variable '{path}'; it has {first_names(sorted(base.arrays))}",
                 variable=path,
             )
     return {path: base.arrays[path] for path in paths}

@@ -110,14 +110,15 @@ def expire(
         The store cannot be read, listed or written.
     """
     if keep is not None and not isinstance(keep, int | np.integer):
-        raise TypeError(f"keep={keep!r}: give the number of snapshots to keep")
+        raise TypeError(f"keep={keep!r} is not a whole number. Give the number of snapshots to keep")
     if not isinstance(grace, timedelta):
-        raise TypeError(f"grace={grace!r}: give a timedelta")
+        raise TypeError(f"grace={grace!r} is not a timedelta. Give one, for example timedelta(days=1)")
     if keep is not None and keep < 1:
-        raise ValueError(f"keep={keep} must be at least 1: the newest snapshot is always kept")
+        raise ValueError(f"keep={keep} is less than 1. The newest snapshot is always kept, so give at least 1")
     if grace < timedelta(0):
         raise ValueError(
-            f"grace={grace}: give the longest time that readers and writers take, for example timedelta(days=1)"
+            f"grace={grace} is negative. Give the longest time that readers and writers need, for example "
+            "timedelta(days=1)"
         )
     objects = store.objects
     numbers = listed_numbers(objects)

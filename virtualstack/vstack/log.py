@@ -74,7 +74,9 @@ def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
         The store cannot be read.
     """
     if limit is not None and not isinstance(limit, int | np.integer):
-        raise TypeError(f"limit={limit!r}: give the number of snapshots to show, or None for all")
+        raise TypeError(
+            f"limit={limit!r} is not a positive whole number. Give the number of snapshots to show, or None for all"
+        )
     if limit is not None and limit < 0:
         raise ValueError(f"limit={limit}: give the number of snapshots to show, or None for all")
     last = newest(objects)

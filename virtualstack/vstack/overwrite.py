@@ -33,6 +33,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.paged import map_in_threads
+from virtualstack.printable import first_names
 from virtualstack.reading import read_array
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.names import new_id, values_key
@@ -132,8 +133,8 @@ def _check_exact(path: str, values: np.ma.MaskedArray[Any, Any]) -> None:
     own = values.compressed()
     if own.size and max(-int(own.min()), int(own.max())) > 1 << 53:
         raise WriterError(
-            f"values with a mask for variable '{path}' have integers beyond 2^53, which are not kept exactly where "
-            "some are missing: give stored numbers, with the fill value where they are masked, and raw=True",
+            f"masked values for variable '{path}' have integers beyond 2^53, which become inexact because missing "
+            "values are represented as NaN. Give stored numbers, with the fill value for masked ones, and raw=True",
             variable=path,
             feature="masked integers",
         )
@@ -148,8 +149,8 @@ def _read(array: ManifestArray, box: list[tuple[int, int]], storage: Storage) ->
         return read_array(array, tuple(slice(a, b) for a, b in box), storage, absent="raise")
     except StorageError as error:
         error.add_note(
-            f"chunks of variable '{array.name}' that the region covers in part are read and written whole; give a "
-            "region that covers whole chunks, and nothing is read"
+            f"chunks of variable '{array.name}' that the region covers only in part are read and written whole. "
+            "Nothing is read if the region covers whole chunks"
         )
         raise
 
@@ -262,7 +263,7 @@ def _stored(
     data = b"".join(chunks)
     if not storage.target(f"{folder}/").put_if_absent(key, data):
         raise WriterError(
-            f"'{url}' already exists, and other references may need it. Name a new file",
+            f"'{url}' already exists, and other references may need it. Give the name of a new file",
             feature="existing target",
         )
     rows = {encoding: row for row, encoding in enumerate(dict.fromkeys(encodings))}
@@ -346,10 +347,10 @@ def write(
 ) -> Snapshot:
     """Overwrite a region of a variable; see :meth:`~virtualstack.vstack.Repository.write`."""
     if not isinstance(path, str):
-        raise TypeError(f"write() takes the name of a variable, not {path!r}")
+        raise TypeError(f"write() needs the name of a variable, not {path!r}")
     found = store.group[path]
     if not isinstance(found, ManifestArray):
-        raise KeyError(f"'{path}' is a group, with the variables {sorted(found.arrays)}")
+        raise KeyError(f"'{path}' is a group, not a variable; it has the variables {first_names(sorted(found.arrays))}")
     patch = Patch.from_region(path, found, region, values, raw=raw)
     if patch is None:
         return store.snapshot

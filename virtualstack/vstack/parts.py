@@ -66,7 +66,7 @@ def _accounted(group: ManifestGroup) -> ManifestGroup:
         account_for(group, "inline", with_children=True)
     except UnsupportedFeatureError as error:
         opened = f"vs.open_virtual_dataset('{group.url}', ...)"
-        error.add_note(f"These are options of {opened}: give what it returns in the place of the URL")
+        error.add_note(f"These are options of {opened}: pass the dataset that it returns instead of the URL")
         raise
     return group
 

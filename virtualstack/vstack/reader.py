@@ -140,8 +140,9 @@ def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool]
     if sum(sizes.values()) > _MAX_LABEL_BYTES:
         largest = max(sizes, key=lambda path: sizes[path])
         raise UnsupportedFeatureError(
-            f"'{url}' has coordinates of {sum(sizes.values())} bytes, such as '{largest}', which would be read now; "
-            f"at most {_MAX_LABEL_BYTES} are. Open it without them: drop_variables=['{largest.rpartition('/')[2]}']",
+            f"'{url}' has dimension coordinates of {sum(sizes.values())} bytes, such as '{largest}'; at most "
+            f"{_MAX_LABEL_BYTES} bytes are read when a store is opened. Open it without the largest: "
+            f"drop_variables=['{largest.rpartition('/')[2]}']",
             url=url,
             variable=largest,
             feature="large coordinates",
@@ -189,7 +190,9 @@ def find_snapshot_number(objects: ObjectStore, at: At | None, /) -> int:
         raise _no_store(url)
     number = last + 1 + count if moment is None else number_at(objects, last, moment)
     if number < 0:
-        raise _no_snapshot(url, f"{at}, counted from the newest, {last}" if moment is None else f"as old as {at}")
+        raise _no_snapshot(
+            url, f"{at}, counted from the newest one, which is {last}" if moment is None else f"as old as {at}"
+        )
     return number
 
 
@@ -221,7 +224,8 @@ def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:
 
 def _no_store(url: str) -> SourceNotFoundError:
     return SourceNotFoundError(
-        f"'{url}' is not a vstack: it has no snapshot. Check the URL, or write one with vds.virtual.to_vstack(...)",
+        f"'{url}' is not a vstack: it has no snapshot. Check the URL, or write a vstack with "
+        "vds.virtual.to_vstack(...)",
         url=url,
     )
 

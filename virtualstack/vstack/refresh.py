@@ -186,7 +186,9 @@ class _Scanned:
             if len(having) < 2 or was_so or not _stands_for_others(name, alone):
                 return alone
         if len(having) != 1:
-            raise CombineError(f"variable '{name}' is in {len(having)} of its groups: {WRITE_AGAIN}")
+            raise CombineError(
+                f"variable '{name}' is in {len(having)} of its groups, so its place is not known: {WRITE_AGAIN}"
+            )
         return having[0]
 
     def whole(self) -> dict[int, ManifestGroup]:
@@ -225,7 +227,10 @@ def _scanned(
 
 def _why(error: Exception) -> str:
     if isinstance(error, UnknownFormatError):
-        return f"{error}. Chunks of zarr stores do not say what they hold: open the store that has it, and write that"
+        return (
+            f"{error}. If this file is a chunk of a zarr store, open the whole zarr store, and write its "
+            "variables again"
+        )
     return str(error)
 
 
@@ -382,7 +387,8 @@ def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old:
         return ((slice(0, n), slice(0, n)),)
     shown = int(np.diff(lines)[numbers].sum())
     raise CombineError(
-        f"variable '{name}' has {n} elements along '{dim}' now, and the store refers to {shown} of them: {WRITE_AGAIN}"
+        f"variable '{name}' has {counted(n, 'element')} along '{dim}' now, but the store refers to {shown}: "
+        f"{WRITE_AGAIN}"
     )
 
 
@@ -398,13 +404,13 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
         ours, theirs = there.variables[name], part.variables[name].transpose(*there.variables[name].dims)
         if ours.sizes != theirs.sizes:
             raise CombineError(
-                f"variable '{name}', whose values are stored in the store, has sizes {dict(theirs.sizes)} now, and "
-                f"{dict(ours.sizes)} before: {WRITE_AGAIN}"
+                f"variable '{name}', whose values are in the store itself, has the sizes {dict(theirs.sizes)} in the "
+                f"file now, but {dict(ours.sizes)} in the store: {WRITE_AGAIN}"
             )
         difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
         if difference is not None:
             raise CombineError(
-                f"variable '{name}', whose values are stored in the store, has different values now: "
+                f"variable '{name}', whose values are in the store itself, has different values in the file now: "
                 f"{difference}; {WRITE_AGAIN}"
             )
 
@@ -428,7 +434,8 @@ def _check_inline(
     sizes = {dim: sum(own.stop - own.start for _, own in runs) for dim, runs in region.items()}
     if new.sizes != {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}:
         raise CombineError(
-            f"variable '{name}', whose values are stored in the store, has sizes {dict(found.sizes)} now: {WRITE_AGAIN}"
+            f"variable '{name}', whose values are in the store itself, has the sizes {dict(found.sizes)} in the file "
+            f"now: {WRITE_AGAIN}"
         )
     new = new.transpose(*dims)
     for at, own in pieces:
@@ -437,7 +444,7 @@ def _check_inline(
         difference = values_differ(np.asarray(ours), np.asarray(new[own].values))
         if difference is not None:
             raise CombineError(
-                f"variable '{name}', whose values are stored in the store, has different values now: "
+                f"variable '{name}', whose values are in the store itself, has different values in the file now: "
                 f"{difference}; {WRITE_AGAIN}"
             )
 
@@ -490,5 +497,5 @@ def _cells_between(axis: ChunkAxis, side: slice) -> tuple[int, int]:
     lines: NDArray[np.int64] = axis.lines()
     begin, end = np.searchsorted(lines, [side.start, side.stop]).tolist()
     if lines[begin] != side.start or lines[end] != side.stop:
-        raise CombineError(f"its chunks begin or end within chunks of the store: {WRITE_AGAIN}")
+        raise CombineError(f"its chunks begin or end in the middle of chunks of the store: {WRITE_AGAIN}")
     return begin, end

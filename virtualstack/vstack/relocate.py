@@ -37,9 +37,9 @@ def relocate(
     The user names the new folders, and so allows them: see :meth:`Repository.relocate`.
     """
     if not isinstance(folders, Mapping):
-        raise TypeError(f"relocate() takes a mapping of old to new folders, not {folders!r}")
+        raise TypeError(f"relocate() needs a mapping of old to new folders, not {folders!r}")
     if not folders:
-        raise ValueError("relocate() takes a mapping of old to new folders, and this one is empty")
+        raise ValueError("relocate() needs a mapping of old to new folders, but this one is empty")
     pairs = sorted(((_old(old), _new(new, objects)) for old, new in folders.items()), key=lambda x: -len(x[0]))
     prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
     for old, new in pairs:
@@ -56,8 +56,8 @@ def relocate(
         later = [x for x, _ in pairs[i + 1 :] if new.startswith(x) or x.startswith(new)]
         if later:
             raise WriterError(
-                f"'{old}' would come to '{new}', and what lies in '{later[0]}' would be moved too: give one at a time, "
-                "in the order that is meant",
+                f"'{old}' would be relocated to '{new}', and then again by the relocation of '{later[0]}'. Call "
+                "relocate() once for each folder, in the intended order",
                 feature="relocation",
             )
         _check_used(old, archive)
@@ -73,7 +73,11 @@ def relocate(
 def _old(folder: str | os.PathLike[str]) -> str:
     found = _folder(folder)
     if found.startswith(STORE):
-        raise WriterError(f"'{found}' lies in the store, and moves with it: it cannot be relocated", feature="location")
+        raise WriterError(
+            f"'{found}' is in the store itself and moves with it, so it cannot be relocated. Give a folder of "
+            "sources outside of the store",
+            feature="location",
+        )
     return found
 
 
@@ -81,16 +85,15 @@ def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
     found = _folder(folder)
     if found.startswith(STORE):
         raise WriterError(
-            f"'{found}' lies in the store, where no relocation could move it from again: give an absolute path or URL, "
-            "or '../data/' for a folder beside the store",
+            f"'{found}' is in the store itself, and could not be relocated from there again. Give an absolute path "
+            "or URL, or '../data/' for a folder beside the store",
             feature="location",
         )
     if found.startswith(PARENT):
         if not is_plain(f"{found}x"):
             raise WriterError(
-                f"'{found}' is not a path that may be relative to the store, as '#', '?', '\\', '%' or a "
-                "control character makes another one of it elsewhere: give an absolute path, or rename the "
-                "folder",
+                f"'{found}' cannot be a path relative to the store, because '#', '?', '\\', '%' and control "
+                "characters have other meanings in a URL. Give an absolute path, or rename the folder",
                 feature="location",
             )
     else:
@@ -99,22 +102,22 @@ def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
         is_nowhere = is_nowhere and split_url(found)[0].endswith(":///")
         why = "has no host or bucket" if is_nowhere else way_out(found)
         if why is not None:
-            raise WriterError(f"'{found}' {why}: name another folder", feature="location")
+            raise WriterError(f"'{found}' {why}: give another folder", feature="location")
     return found
 
 
 def _folder(folder: str | os.PathLike[str]) -> str:
     """Return the beginning of locations in a folder in its written form: a URL, or a path relative to the store."""
     if not isinstance(folder, str | os.PathLike):
-        raise TypeError(f"relocate() takes URLs or paths of folders, not {folder!r}")
+        raise TypeError(f"relocate() needs URLs or paths of folders, not {folder!r}")
     text = os.fsdecode(folder)
     if not text.strip():
-        raise WriterError(f"{text!r} is not a folder: give its URL or path", feature="location")
+        raise WriterError(f"{text!r} is not a folder. Give the URL or path of one", feature="location")
     if f"{text}/".startswith((STORE, PARENT)):
         found = text.rstrip("/") + "/"
         if any(part in ("", ".", "..") for part in found.split("/")[1:-1]):
             raise WriterError(
-                f"'{text}' leads out of the folder that holds the store: write '../data/' for a folder beside the "
+                f"'{text}' leads out of the folder that contains the store: write '../data/' for a folder beside the "
                 "store, or give an absolute path or URL",
                 feature="location",
             )
@@ -135,12 +138,12 @@ def _check_used(old: str, archive: Archive) -> None:
     shown = ", ".join([f"'{begin}'" for begin in sorted(begins)[:MAX_SHOWN_ITEMS]] + more) or "none"
     relative = [x for x in begins if x.startswith(PARENT) and _meet(prefixes.root(x), old)]
     remedy = (
-        f"'{relative[0]}' is relative to the store, and moves with it: to relocate it, name it so"
+        f"'{relative[0]}' is relative to the store and moves with it. To relocate it, use this relative path"
         if relative
-        else "name one of these"
+        else "give one of these"
     )
     raise WriterError(
-        f"no source of '{archive.url}' lies in '{old}'. They lie in: {shown}; {remedy}",
+        f"no source of '{archive.url}' is in '{old}'. Its sources are in: {shown}; {remedy}",
         feature="location",
     )
 

@@ -14,7 +14,6 @@ from virtualstack.errors import WriterError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
-from virtualstack.printable import counted
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.history import OpenStore, newest, read_snapshot
 from virtualstack.vstack.format.names import FOLDER
@@ -173,7 +172,7 @@ def save(
     """
     if mode not in ("w-", "w"):
         raise ValueError(
-            f"mode={mode!r}; it must be 'w-' for a new store, or 'w' to replace what one holds in a new "
+            f"mode={mode!r}; it must be 'w-' for a new store, or 'w' to replace the content of a store in a new "
             "snapshot; append_dim= and region= add to it"
         )
     reached = Storage.from_option(storage)
@@ -205,16 +204,16 @@ def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) 
         found = objects.first("")
         if found is not None and not found.startswith(f"{FOLDER}/"):
             raise WriterError(
-                f"'{objects.url}' holds other files, such as '{found}', but a vstack needs its own folder. "
-                "Write it to another location, for example a folder in that one",
+                f"'{objects.url}' contains other files, such as '{found}', but a vstack needs its own folder. Write "
+                "it to another location, for example a new folder in this one",
                 feature="existing target",
             )
         return EMPTY_STORE
     url = objects.url.rstrip("/")
     if mode == "w-":
         raise WriterError(
-            f"'{url}' is already a vstack, of {counted(number + 1, 'snapshot')}. Use append_dim= to append to "
-            "it, or mode='w' to replace its content in a new snapshot",
+            f"'{url}' is already a vstack; its newest snapshot is {number}. Use append_dim= to append to it, or "
+            "mode='w' to replace its content in a new snapshot",
             feature="existing target",
         )
     arrays = (array for _, node in group.walk() for array in node.arrays.values())

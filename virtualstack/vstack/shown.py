@@ -269,8 +269,8 @@ def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], 
                     n_found += len(numbers)
                     if n_found > _MAX_FOUND_CHUNKS:
                         raise ManifestError(
-                            f"more than {_MAX_FOUND_CHUNKS} chunks of '{use.path}' and others are in sources that "
-                            f"changed, such as '{url}': {WRITE_AGAIN}"
+                            f"more than {_MAX_FOUND_CHUNKS} chunks are in sources that changed, such as '{url}' with "
+                            f"chunks of '{use.path}': {WRITE_AGAIN}"
                         )
     return {(url, path): Cells(arrays[path], _each_once(np.concatenate(parts))) for (url, path), parts in found.items()}
 
@@ -328,8 +328,8 @@ def check_order(
         is_other = ~is_in_order & (_ranks(was, both, axis) != _ranks(now, both, axis))
         if (both & (is_turned | is_other)).any():
             raise CombineError(
-                "its chunks lay in another order than they do now, along a dimension without labels, so that it is not "
-                f"known where its elements belong: {WRITE_AGAIN}"
+                "its chunks are in another order now, along a dimension without labels, so the places of its "
+                f"elements are not known: {WRITE_AGAIN}"
             )
 
 

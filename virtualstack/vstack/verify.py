@@ -179,11 +179,11 @@ class StoreVerification:
         statuses = Counter(x.status for x in self.problems)
         counts = [f"{n} {status}" for status, n in sorted(statuses.items())]
         if self.n_unknown:
-            counts.append(f"{self.n_unknown} without size, etag and time in the store, which may have changed")
+            counts.append(f"{self.n_unknown} may have changed: the store records neither size nor etag nor time")
         told = ", ".join(counts) or "all as they were indexed"
         lines = [f"snapshot {self.snapshot} of '{self.url}': {counted(self.n_sources, 'source')}, {told}"]
         if self.n_touched:
-            lines.append(f"  {self.n_touched} have another time of modification, and the same size and etag")
+            lines.append(f"  {self.n_touched} with another modification time, but the same size and etag")
         lines += [f"  {x.status}: {x.url}" for x in self.problems[:MAX_SHOWN_ITEMS]]
         n_more = len(self.problems) - MAX_SHOWN_ITEMS
         lines += [f"  ... {n_more} more"] * (n_more > 0)
@@ -205,7 +205,9 @@ def verify(store: OpenStore, snapshot: Snapshot, /, *, sample: int | float, seed
     sample = sample.item() if isinstance(sample, np.number) else sample
     is_number = isinstance(sample, int | float) and not isinstance(sample, bool)
     if not (is_number and sample >= 0) or (isinstance(sample, float) and sample > 1):
-        raise ValueError(f"sample={sample!r} is neither a number of chunks nor a fraction of them up to 1.0")
+        raise ValueError(
+            f"sample={sample!r} is neither a number of chunks nor a fraction up to 1.0. Give one such as 100 or 0.01"
+        )
     archive = store.archive(snapshot)
     group = read_group(snapshot, archive, bundles=store.bundles)
     storage, own = store.objects.storage.only(store.permission), store.objects.url + SEGMENTS

@@ -241,7 +241,7 @@ def test_a_local_file_that_shrank_is_an_error_of_storage(tmp_path):
     with path.open("r+b") as file:
         file.truncate(100_000)
     for parser in (read_span(2_000_000, 8), read_blocks(np.arange(2) * 2_000_000, 8)):
-        with pytest.raises(StorageError, match="shrank after it was opened"):
+        with pytest.raises(StorageError, match="became shorter after it was opened"):
             metadata.run(parser)
 
 

@@ -148,9 +148,9 @@ def test_etags_of_relative_sources_are_of_the_service_of_the_store(new, etag):
 def test_relocations_are_bounded():
     """Each is looked at for each source."""
     prefixes = Prefixes(store="file:///s/x/", table=("file:///d/",), moved=(("a", "b", 1),) * MAX_MOVED)
-    with pytest.raises(WriterError, match="was relocated 256 times"):
+    with pytest.raises(WriterError, match="was already relocated 256 times"):
         prefixes.relocated("file:///d/", "file:///e/")
-    with pytest.raises(MalformedFileError, match="has 257 relocations, and 256 are read"):
+    with pytest.raises(MalformedFileError, match="has 257 relocations; at most 256 are read"):
         Prefixes(store="file:///s/x/", moved=(("a", "b", 1),) * (MAX_MOVED + 1))
 
 

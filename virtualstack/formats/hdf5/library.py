@@ -108,7 +108,7 @@ def chunk_table_from_library(found: FoundChunks, layout: ChunkedLayout, base: in
         raise UnlistableChunksError("the chunk index has a chunk outside of the array")
     cell = np.ravel_multi_index(tuple(scaled.T), tuple(grid.tolist())) if len(rows) else np.zeros(0, np.int64)
     if np.unique(cell).size != cell.size:
-        raise UnlistableChunksError("the chunk index has two chunks for one place")
+        raise UnlistableChunksError("the chunk index has duplicate chunks")
     offset = rows[:, -3] if not base or found.counts_user_block else rows[:, -3] + base
     return ChunkTable(cell=cell.astype(np.int64), offset=offset, length=rows[:, -2], mask=rows[:, -1].astype(np.uint32))
 

@@ -173,7 +173,7 @@ def assume_role(options: Mapping[str, Any], /) -> Callable[[], Any]:
 
 def machine_role() -> Callable[[], Any]:
     """Return obstore's provider of the role of this machine, from the metadata service of EC2."""
-    return _of_one_kind("iam-role", {}, "the metadata service of EC2 has none")
+    return _of_one_kind("iam-role", {}, "the metadata service of EC2 has no credentials")
 
 
 def web_identity(environ: Mapping[str, str], /) -> Callable[[], Any]:

@@ -66,7 +66,7 @@ def from_connection_string(text: str, /) -> dict[str, str]:
         found["account_name"] = host.partition(".")[0]
     if "account_name" not in found:
         raise StorageError(
-            "the connection string of Azure has no AccountName. It is a text such as "
+            "the connection string of Azure has no AccountName. Give a text such as "
             "'DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...;EndpointSuffix=core.windows.net'"
         )
     return found

@@ -242,7 +242,7 @@ class Session:
                 return b""  # the archive sends the client on to its data, which needs no login
         where = _place(url)
         if target is not None:
-            raise RequestRefusedError(f"'{where}' sends the login on without an end", url=first)
+            raise RequestRefusedError(f"the login at '{where}' is redirected without end", url=first)
         if where == self._host or status in (401, 403):
             raise RequestRefusedError(f"'{where}' did not accept it (status {status}). {_ADVICE}", url=first)
         if status >= 400:
@@ -294,7 +294,7 @@ def temporary_keys(url: str, session: Session, /) -> Callable[[], dict[str, Any]
                 "expires_at": datetime.fromisoformat(answer["expiration"]),
             }
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"'{url}' gave no credentials for buckets", url=url) from error
+            raise StorageError(f"'{url}' returned no credentials for buckets", url=url) from error
 
     return ask
 

@@ -188,8 +188,9 @@ def _named_by_options(options: Mapping[str, Any], environ: Mapping[str, str]) ->
     found = aws.profile(environ, options["profile"])
     if found is None:
         raise StorageError(
-            f"there is no profile {options['profile']!r} in the files of AWS, which storage= names. They have: "
-            f"{', '.join(aws.profile_names(environ)) or 'none'}. Name one of these, or add it with `aws configure`"
+            f"storage= names the profile {options['profile']!r}, which does not exist in the files of AWS. They "
+            f"have: {', '.join(aws.profile_names(environ)) or 'none'}. Use one of these, or add it with `aws "
+            "configure`"
         )
     if "region" in found.settings:
         rest.setdefault("region", found.settings["region"])
@@ -230,7 +231,7 @@ def _web(options: Mapping[str, Any], environ: Mapping[str, str], root: str) -> t
     return (Identity("the headers in storage=" if "default_headers" in options else "no credentials", rest),)
 
 
-_NO_LOGIN = "EARTHDATA_TOKEN, EARTHDATA_USERNAME and ~/.netrc were looked at for '{host}'"
+_NO_LOGIN = "EARTHDATA_TOKEN, EARTHDATA_USERNAME and ~/.netrc have no login for '{host}'"
 
 
 def _authorized(options: Mapping[str, Any], value: str) -> dict[str, Any]:
@@ -259,10 +260,10 @@ def _nasa_bucket(options: Mapping[str, Any], environ: Mapping[str, str], root: s
 def _without_earthdata(root: str, url: str | None) -> Callable[[], Any]:
     if url is None:
         raise StorageError(
-            f"'{root}' is not known as one of NASA's buckets. Give the URL where its archive gives keys: "
+            f"'{root}' is not known as one of NASA's buckets. Give the URL at which its archive issues keys: "
             f'storage={{"{root}": {{"earthdata": "https://.../s3credentials"}}}}'
         )
-    raise StorageError(f"{_NO_LOGIN.format(host=earthdata.DEFAULT_LOGIN_HOST)}, and have no login")
+    raise StorageError(f"{_NO_LOGIN.format(host=earthdata.DEFAULT_LOGIN_HOST)}. Set one of them")
 
 
 def _is_true(value: object) -> bool:

@@ -168,11 +168,15 @@ class WebConnection:
 
     def put(self, url: str, key: str, data: bytes | bytearray | memoryview, *, create: bool) -> NoReturn:
         """Raise an error: nothing is written where strangers' references lead."""
-        raise StorageError(f"'{url}' is only read, as references name it. Open the URL itself to write", url=url)
+        raise StorageError(
+            f"'{url}' comes from references, so it can only be read. Open the URL itself to write", url=url
+        )
 
     def delete(self, url: str, key: str) -> NoReturn:
         """Raise an error: nothing is deleted where strangers' references lead."""
-        raise StorageError(f"'{url}' is only read, as references name it. Open the URL itself to delete it", url=url)
+        raise StorageError(
+            f"'{url}' comes from references, so it can only be read. Open the URL itself to delete it", url=url
+        )
 
     def _range(self, url: str, start: int, stop: int) -> Steps[tuple[memoryview, Location]]:
         size = 0
@@ -182,7 +186,9 @@ class WebConnection:
             match = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
             if answer.status != HTTPStatus.PARTIAL_CONTENT or match is None:
                 raise RangesIgnoredError(
-                    f"'{url}': its server does not answer with the byte range that was requested. Use another", url=url
+                    f"'{url}': its server returned another byte range than was requested. Download the file first, "
+                    "or use another server",
+                    url=url,
                 )
             first, last, size = map(int, match.groups())
             if (first, last + 1) != (start, min(stop, size)):
@@ -281,7 +287,9 @@ class WebConnection:
                 status=status,
             ) from PermissionError(url)
         if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise UnsatisfiableError(f"'{url}' has no such bytes: {answer}. Scan it again", url=url) from error
+            raise UnsatisfiableError(
+                f"'{url}' does not have the requested bytes: {answer}. Scan it again", url=url
+            ) from error
         message = f"'{url}' could not be read: {answer}. Try again later, or download it first"
         if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
             busy = BusyError(message, url=url, status=status)

@@ -17,6 +17,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
 from virtualstack.manifests.serialised.headers import to_text
 from virtualstack.manifests.serialised.values import to_count
+from virtualstack.printable import counted
 from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, PageRef, Table, load
 from virtualstack.vstack.format.names import heap_key, heap_seed, page_key, refs_key, shard_mark, sources_key
 from virtualstack.vstack.format.rows import (
@@ -283,21 +284,26 @@ class Archive:
                 )
             data: bytes | memoryview = self.objects.get(key, most=most)
             if len(data) != size:
-                raise MalformedFileError(f"{where} has {len(data)} bytes and should have {size}: restore it")
+                raise MalformedFileError(f"{where} has {len(data)} bytes, but should have {size}: restore it")
             index = parse_index(data[-index_length(1) :], size, mark, where=where)
             offset, length = index.spots[0].tolist()
             return decode_page(data[offset : offset + length], segment.columns, n, where=where)
         index = self._kept((segment.name, "index", shard), partial(self._read_index, key, size, pages, mark))
         offset, length = index.spots[at].tolist()
         if length > page_length(segment.columns, n):
-            raise MalformedFileError(f"{where} has a page of {length} bytes, more than it can have: restore it")
+            raise MalformedFileError(
+                f"{where} has a page of {length} bytes, but can have at most {page_length(segment.columns, n)}: "
+                "restore it"
+            )
         (data,) = self.objects.read_ranges(key, size, [(offset, length)])
         return decode_page(data, segment.columns, n, where=where)
 
     def _read_index(self, key: str, size: int, n_pages: int, mark: bytes) -> PageIndex:
         length = index_length(n_pages)
         if size < length:
-            raise MalformedFileError(f"'{self.url}{key}' is too short for its index: restore it")
+            raise MalformedFileError(
+                f"'{self.url}{key}' has {size} bytes, fewer than the {length} of its index: restore it"
+            )
         (data,) = self.objects.read_ranges(key, size, [(size - length, length)])
         return parse_index(data, size, mark, where=f"'{self.url}{key}'")
 
@@ -316,9 +322,11 @@ class Archive:
         found = SourcePage.from_json(document, where=self.url + key)
         n = min(PAGE_SOURCES, segment.n_sources - page * PAGE_SOURCES)
         if (document.get("segment"), document.get("page")) != (segment.name, page):
-            raise MalformedFileError(f"'{self.url}{key}' is not the object that it should be: restore it")
+            raise MalformedFileError(f"'{self.url}{key}' contains another page than its name says: restore it")
         if len(found.rows) != n:
-            raise MalformedFileError(f"'{self.url}{key}' has {len(found.rows)} sources and should have {n}: restore it")
+            raise MalformedFileError(
+                f"'{self.url}{key}' has {counted(len(found.rows), 'source')}, but should have {n}: restore it"
+            )
         return found
 
     def locations(self, segment: Segment, numbers: NDArray[np.intp], /) -> list[Location]:

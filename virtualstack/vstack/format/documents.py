@@ -53,13 +53,16 @@ def dump(document: Any, /) -> bytes:
         ) from error
     if len(data) > MAX_DOCUMENT_BYTES or sum(map(data.count, _BRACKETS)) > MAX_JSON_VALUES:
         raise WriterError(
-            f"metadata of {len(data)} bytes; a vstack takes {MAX_DOCUMENT_BYTES}, and {MAX_JSON_VALUES} values: write "
-            "variables to several stores"
+            f"the metadata have {len(data)} bytes; those of a vstack can have {MAX_DOCUMENT_BYTES} bytes and "
+            f"{MAX_JSON_VALUES} values. Write the variables to several stores"
         )
     compressor = zlib.compressobj(1 if len(data) > 1 << 20 else 6, wbits=31)
     compressed = compressor.compress(data) + compressor.flush()
     if len(compressed) > MAX_DOCUMENT_BYTES:
-        raise WriterError(f"metadata of {len(compressed)} bytes, compressed; a vstack takes {MAX_DOCUMENT_BYTES}")
+        raise WriterError(
+            f"the metadata have {len(compressed)} bytes after compression; those of a vstack can have "
+            f"{MAX_DOCUMENT_BYTES}. Write the variables to several stores"
+        )
     return compressed
 
 
@@ -98,7 +101,8 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
             )
         if sum(map(text.count, _BRACKETS)) > MAX_JSON_VALUES:
             raise MalformedFileError(
-                f"'{url}' has more than {MAX_JSON_VALUES} values: it is a trap, or was not written by virtualstack",
+                f"'{url}' has more than {MAX_JSON_VALUES} values; at most so many are read. It is damaged or "
+                "malicious: do not use it",
                 url=url,
             )
         document = orjson.loads(text)
@@ -130,7 +134,7 @@ def decompressed(frame: bytes, /, *, least: int, most: int) -> bytes:
         The frame is damaged, or holds fewer or more bytes.
     """
     if len(frame) < _HEADER.size:
-        raise ValueError(f"{len(frame)} bytes are no blosc frame")
+        raise ValueError(f"{len(frame)} bytes are not a blosc frame")
     n_decoded, _, n_stored = _HEADER.unpack_from(frame)
     if n_stored != len(frame):
         raise ValueError(f"the blosc frame says that it is {n_stored} bytes long; there are {len(frame)}")
@@ -207,7 +211,7 @@ class Table:
             pages = tuple(_page(row, ndim) for row in document["pages"])
             tail = document["tail"]
             if not isinstance(tail, list):
-                raise TypeError(f"tail {tail!r}")
+                raise TypeError(f"its tail is {tail!r}")
         except (KeyError, TypeError, ValueError) as error:
             raise MalformedFileError(f"'{where}' has an invalid table: {error!r}. Restore it") from error
         return cls(pages, tuple(tail))
@@ -216,5 +220,5 @@ class Table:
 def _page(row: Sequence[Any], ndim: int) -> PageRef:
     name, n, *box = row
     if not isinstance(name, str) or to_count(n) < 1 or len(box) != 2 * ndim:
-        raise ValueError(f"page {str(row)[:200]}")
+        raise ValueError(f"its page {str(row)[:200]} is not valid")
     return PageRef(name, n, tuple(map(to_count, box[:ndim])), tuple(map(to_count, box[ndim:])))

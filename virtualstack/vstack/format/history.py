@@ -94,8 +94,9 @@ def _probed(objects: Objects, error: StorageError) -> int | None:
                 return n
             raise
     raise MalformedFileError(
-        f"'{objects.url}' says that its newest snapshot is {number}, and has {_MAX_PROBED_SNAPSHOTS} behind it: the "
-        "server answers whatever is asked, or writers could not say how far they are; open it where it can be listed",
+        f"'{objects.url}' says that snapshot {number} is its newest, but {_MAX_PROBED_SNAPSHOTS} later ones exist: "
+        "its server answers every request, or writers could not update the store. Open it where its files can be "
+        "listed",
         url=objects.url,
     )
 
@@ -300,7 +301,7 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: dict[str, bytes]
         )
     data = objects.get(key, most=MAX_BUNDLE_BYTES)
     if len(data) != size:
-        raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes and should have {size}: restore it")
+        raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes, but should have {size}: restore it")
     if zlib.crc32(data) != snapshot.bundle.crc32:
         raise MalformedFileError(f"'{objects.url}{key}' is damaged: its checksum is wrong; restore it")
     _check_bundle(snapshot, data, objects.url)
@@ -315,8 +316,8 @@ def _check_bundle(snapshot: Snapshot, bundle: bytes, url: str) -> None:
     total = sum(decoded_size(bundle[offset : offset + 16]) for offset, _ in ranges)
     if total > MAX_BUNDLE_BYTES:
         raise MalformedFileError(
-            f"'{url}' has loaded variables of {total} bytes in the bundle of a snapshot; {MAX_BUNDLE_BYTES} are "
-            "read: it is damaged or a trap",
+            f"'{url}' has loaded variables of {total} bytes in the bundle of a snapshot; at most {MAX_BUNDLE_BYTES} "
+            "are read. It is damaged or malicious: do not open it",
             url=url,
         )
 
@@ -368,7 +369,7 @@ def _bundled(path: str, node: ArrayNode, bundle: bytes, url: str) -> ChunkManife
     if not 0 <= offset <= offset + length <= len(bundle) or header.grid.shape != (1,) * len(header.grid.shape):
         raise MalformedFileError(f"{where} is not in the bundle of its snapshot: restore it")
     if len(header.encodings) != 1:
-        raise MalformedFileError(f"{where} has {len(header.encodings)} encodings, and one chunk: restore it")
+        raise MalformedFileError(f"{where} has {len(header.encodings)} encodings, but one chunk: restore it")
     (encoding,) = header.encodings
     size = encoding.size * encoding.dtype.itemsize
     least, most = (0, _MAX_VARIABLE_BYTES) if encoding.codecs else (size, min(size, _MAX_VARIABLE_BYTES))

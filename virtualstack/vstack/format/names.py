@@ -152,9 +152,9 @@ def count_seconds(moment: Moment, /) -> float:
         The moment is of another type.
     """
     if not isinstance(moment, str | datetime | np.datetime64):
-        raise TypeError(f"{moment!r} is not a time: give a text such as '2026-01-31T12:00:00Z', or a datetime")
+        raise TypeError(f"{moment!r} is not a time. Give a text such as '2026-01-31T12:00:00Z', or a datetime")
     if moment != moment:
-        raise ValueError(f"{moment!r} is not a time")
+        raise ValueError(f"{moment!r} is not a time. Give one such as '2026-01-31T12:00:00Z'")
     if isinstance(moment, np.datetime64):
         return float((moment - np.datetime64(0, "s")) / np.timedelta64(1, "s"))
     if isinstance(moment, str):
@@ -162,12 +162,14 @@ def count_seconds(moment: Moment, /) -> float:
             moment = datetime.fromisoformat(moment.strip())
         except ValueError as error:
             raise ValueError(
-                f"{moment!r} is not a time: give one such as '2026-01-31' or '2026-01-31T12:00:00Z', or a number"
+                f"{moment!r} is not a time. Give one such as '2026-01-31' or '2026-01-31T12:00:00Z'; numbers of "
+                "snapshots are integers, not text"
             ) from error
         moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     if moment.tzinfo is None:
         raise ValueError(
-            f"{moment!r} has no time zone: give one, as datetime.now(timezone.utc) does, or a text, which is in UTC"
+            f"{moment!r} has no time zone. Give one with a time zone, such as datetime.now(timezone.utc); or a text, "
+            "which is in UTC"
         )
     return moment.timestamp()
 

@@ -181,7 +181,7 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
     end = len(data) - INDEX_CHECKSUM_BYTES
     found, body, checksum = bytes(data[:_SHARD_MARK_BYTES]), bytes(data[_SHARD_MARK_BYTES:end]), bytes(data[end:])
     if found != mark:
-        raise MalformedFileError(f"{where} is not the object that it should be; restore it, or open another snapshot")
+        raise MalformedFileError(f"{where} is another object than its name says; restore it, or open another snapshot")
     spots = np.frombuffer(body, "<u8").reshape(-1, 2)
     present = spots[:, 0] != NO_CHUNK
     if _checksum(body) != checksum or bool((spots[present] > size).any()) or bool((spots[present].sum(1) > size).any()):
@@ -269,7 +269,7 @@ class Placements:
         try:
             numbers = np.array(rows or np.zeros(0, np.int64))
             if numbers.dtype != np.int64:  # other dtypes would be truncated, or wrap
-                raise ValueError(f"numbers of dtype '{numbers.dtype}'")
+                raise ValueError(f"its numbers have dtype '{numbers.dtype}'")
             table = numbers.reshape(len(rows), width(ndim))
         except (ValueError, TypeError, OverflowError) as error:
             raise MalformedFileError(f"'{where}' has invalid placements: {error}. Restore it") from error

@@ -180,14 +180,14 @@ def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
     document = load(data, url=url)
     if document.get("vstack_format") != FORMAT:
         raise UnsupportedFeatureError(
-            f"'{url}' is of version {document.get('vstack_format')!r} of the format; this virtualstack reads "
-            f"{FORMAT}: update it",
+            f"'{url}' is of version {document.get('vstack_format')!r} of the format; this virtualstack reads version "
+            f"{FORMAT}. Update virtualstack",
             url=url,
             feature="format version",
         )
     if document.get("number") != number:
         raise MalformedFileError(
-            f"'{url}' has number {document.get('number')!r} and should have {number}: restore it, or open another one",
+            f"'{url}' has number {document.get('number')!r}, but should have {number}: restore it, or open another one",
             url=url,
         )
     return document
@@ -229,8 +229,8 @@ def _stored(path: str, write: Any, what: Any, heap: Heap) -> dict[str, Any]:
         document: dict[str, Any] = write(what, heap)
     except UnstorableError as error:
         raise WriterError(
-            f"'{path or '/'}' has an attribute or dtype that a vstack has no form for: {error}; remove it, or "
-            "make it text or numbers",
+            f"'{path or '/'}' has an attribute or dtype that a vstack cannot store: {error}. Remove it, or convert "
+            "it to text or numbers",
             variable=path,
             feature=str(error),
         ) from error
@@ -251,7 +251,7 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
     heap = memoryview(base64.b64decode(document["heap"], validate=True))
     groups, arrays = to_mapping(document["groups"]), to_mapping(document["arrays"])
     if len(groups) + len(arrays) > _MAX_NODES:
-        raise ManifestError(f"{len(groups) + len(arrays)} groups and arrays; {_MAX_NODES} are read")
+        raise ManifestError(f"it has {len(groups) + len(arrays)} groups and arrays; at most {_MAX_NODES} are read")
     bundle = document["bundle"]
     return Snapshot(
         number=number,
@@ -278,14 +278,14 @@ def check_names(group: ManifestGroup, /) -> None:
     for path, node in group.walk():
         if path.count("/") >= _MAX_DEPTH and (node.arrays or node.groups):
             raise WriterError(
-                f"groups lie in each other {_MAX_DEPTH} deep at '{path[:100]}...': a vstack takes no more; "
-                "write that group to a store of its own",
+                f"groups are nested more than {_MAX_DEPTH} deep at '{path[:100]}...', which a vstack cannot store. "
+                "Write this group to a store of its own",
                 variable=path,
             )
         for name in (*node.arrays, *node.groups):
             if name in ("", ".", "..") or "/" in name:
                 raise WriterError(
-                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a vstack: rename it",
+                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a vstack. Rename it",
                     variable=name,
                 )
 
@@ -306,7 +306,10 @@ def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: s
     merged, left = (to_count(document["merged"][key]) for key in ("from", "into"))
     placements = Table.from_json(document["placements"], ndim=ndim, where=url)
     if left > placements.n:
-        raise ManifestError(f"array '{path}' has {left} placements that stand for {merged}")
+        raise ManifestError(
+            f"array '{path}' has {counted(placements.n, 'placement')}, fewer than the {left} that were merged "
+            f"from {merged}"
+        )
     return ArrayNode(
         header=header,
         placements=placements,
@@ -335,21 +338,27 @@ def _check(path: str, header: ArrayHeader) -> None:
     """Check sizes that entries are checked against later, before integers beyond 64 bits reach numpy."""
     axes = header.grid.axes
     if len(axes) > _MAX_AXES or not header.fills:
-        raise ManifestError(f"array '{path}' has {len(axes)} axes and {len(header.fills)} fill values")
+        raise ManifestError(
+            f"array '{path}' has {len(axes)} axes and {counted(len(header.fills), 'fill value')}; expected at "
+            f"most {_MAX_AXES} axes, and a fill value"
+        )
     for encoding in header.encodings:
         if not np.can_cast(encoding.dtype, header.dtype, "equiv"):
             raise ManifestError(
                 f"array '{path}' of dtype '{header.dtype}' has an encoding of dtype '{encoding.dtype}'; they may "
-                "differ in byte order and padding alone"
+                "differ only in byte order and padding"
             )
         if len(encoding.strides) != len(axes):
             raise ManifestError(
-                f"array '{path}' of {len(axes)} axes has an encoding of {len(encoding.strides)} strides"
+                f"array '{path}' of {len(axes)} axes has an encoding with {len(encoding.strides)} strides"
             )
         reach = sum(abs(step) * axis.longest for step, axis in zip(encoding.strides, axes, strict=True))
         sizes = [n * encoding.dtype.itemsize for n in (math.prod(encoding.shape), *encoding.shape)]
         if max(reach, *sizes) >= 1 << 62:
-            raise ManifestError(f"array '{path}' has an encoding of shape {encoding.shape}, strides {encoding.strides}")
+            raise ManifestError(
+                f"array '{path}' has an encoding of 2^62 bytes or more: shape {encoding.shape}, strides "
+                f"{encoding.strides}"
+            )
 
 
 def group_tree(snapshot: Snapshot, arrays: Mapping[str, ManifestArray], url: str, /) -> ManifestGroup:
@@ -372,7 +381,7 @@ def group_tree(snapshot: Snapshot, arrays: Mapping[str, ManifestArray], url: str
                 children[folder][name] = path
         return _subtree("", snapshot.groups, members, children, url)
     except (KeyError, ManifestError) as error:
-        raise MalformedFileError(f"'{url}' has groups that form no tree: {error}; restore it", url=url) from error
+        raise MalformedFileError(f"'{url}' has groups that do not form a tree: {error}; restore it", url=url) from error
 
 
 def _subtree(

@@ -164,7 +164,7 @@ class Prefixes:
     def __post_init__(self) -> None:
         if len(self.moved) > MAX_MOVED:
             raise MalformedFileError(
-                f"'{self.store}' has {len(self.moved)} relocations, and {MAX_MOVED} are read: restore it"
+                f"'{self.store}' has {len(self.moved)} relocations; at most {MAX_MOVED} are read: restore it"
             )
 
     def location(self, row: SourceRow, prefixes: Sequence[int], /) -> Location:
@@ -189,7 +189,7 @@ class Prefixes:
         if _SCHEME.match(url) is None or (is_relative and not is_plain(text)):
             raise ForbiddenLocationError(
                 f"'{self.store}' has the location '{text[:1000]}', which is neither a URL nor a plain path below the "
-                "folder that holds the store: it is damaged or a trap",
+                "folder that contains the store. The store is damaged or malicious: do not use it",
                 url=self.store,
             )
         was = self.table[prefixes[row[0]]]
@@ -207,7 +207,8 @@ class Prefixes:
         number = prefixes[row[0]] if row[0] < len(prefixes) else len(self.table)
         if not 0 <= number < len(self.table):
             raise MalformedFileError(
-                f"'{self.store}' has a source with prefix {number} of {len(self.table)}: restore it"
+                f"'{self.store}' has a source with prefix number {number}, but the store has {len(self.table)} "
+                "prefixes: restore it"
             )
         text = self.table[number] + row[1]
         for old, new, n in self.moved:
@@ -234,8 +235,8 @@ class Prefixes:
                     work += sum(map(len, own)) + 64 * len(own)
                 if work > _MAX_WORK_CHARACTERS:
                     raise MalformedFileError(
-                        f"'{self.store}' has {len(self.table)} prefixes and {len(self.moved)} relocations, more than "
-                        "are read together: it is damaged or a trap",
+                        f"'{self.store}' has {len(self.table)} prefixes and {len(self.moved)} relocations, which "
+                        "make more locations than are read. The store is damaged or malicious: do not use it",
                         url=self.store,
                     )
             found |= own
@@ -252,7 +253,7 @@ class Prefixes:
         if len(text) > _MAX_LOCATION_CHARACTERS:
             raise MalformedFileError(
                 f"'{self.store}' has relocations that make locations of more than {_MAX_LOCATION_CHARACTERS} "
-                f"characters, such as '{text[:200]}...': it is damaged or a trap",
+                f"characters, such as '{text[:200]}...'. The store is damaged or malicious: do not use it",
                 url=self.store,
             )
         return text
@@ -282,8 +283,8 @@ class Prefixes:
         """
         if len(self.moved) == MAX_MOVED:
             raise WriterError(
-                f"'{self.store}' was relocated {MAX_MOVED} times, and more are not read: vs.convert it to another "
-                "store, which begins with none",
+                f"'{self.store}' was already relocated {MAX_MOVED} times, which is the maximum. Copy it to a new "
+                "store with vs.convert",
                 feature="relocation",
             )
         return Prefixes(store=self.store, table=self.table, moved=(*self.moved, (old, new, len(self.table))))

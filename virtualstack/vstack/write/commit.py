@@ -55,7 +55,7 @@ def commit(
         The store cannot be written.
     """
     if not isinstance(message, str | None):
-        raise TypeError(f"message= takes a text, not {message!r}")
+        raise TypeError(f"message= needs a text, not {message!r}")
     objects, target = store.objects, store.objects.target
     if edit.segment is not None:
         _check_kept(edit.segment, edit.keys, objects)
@@ -80,8 +80,8 @@ def commit(
 
 def _nothing_to_do(objects: ObjectStore, base: Snapshot) -> ConflictError:
     return ConflictError(
-        f"this is '{objects.url.rstrip('/')}' as it was at snapshot {base.number}, which is not the newest any more, "
-        "and nothing of it was changed: to put it back, open it by its number, with "
+        f"nothing was changed since snapshot {base.number} of '{objects.url.rstrip('/')}' was opened, but it is no "
+        "longer the newest snapshot. To restore it, open it by its number, with "
         f"reader=vs.readers.VStack(at={base.number}), and write that"
     )
 
@@ -100,7 +100,10 @@ def _encoded(made: Snapshot, url: str) -> tuple[bytes, Snapshot]:
     try:
         return data, Snapshot.decode(data, number=made.number, url=url + snapshot_key(made.number))
     except MalformedFileError as error:
-        raise WriterError(f"'{url}' cannot hold this, and nothing was committed: {error.__cause__ or error}") from error
+        raise WriterError(
+            f"'{url}' could not be read with this change, and nothing was committed: {error.__cause__ or error}. "
+            "Write the variables to several stores"
+        ) from error
 
 
 def _create(key: str, data: bytes, target: Target) -> bool:
@@ -125,7 +128,11 @@ def _head(objects: ObjectStore, base: Snapshot) -> Snapshot:
     if base.number < 0 and number is None:
         return base
     if number is None or number < base.number:
-        raise StorageError(f"'{objects.url}' has lost its snapshots while it was written", url=objects.url)
+        raise StorageError(
+            f"the snapshots of '{objects.url}' were deleted during this write, and nothing was committed. Restore "
+            "the store, or write it again",
+            url=objects.url,
+        )
     if number == base.number:
         return base
     if base.number >= 0:
@@ -159,8 +166,8 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
     kept = objects.target.list(segment_folder(segment.name))
     if not set(keys) <= set(kept):
         raise ConflictError(
-            f"what was written to '{objects.url.rstrip('/')}' expired before it was committed, and nothing "
-            "was committed. Write it again, and use expire with a grace period longer than writers take"
+            f"files of this change were deleted from '{objects.url.rstrip('/')}' by an expire before the commit, and "
+            "nothing was committed. Write it again, and call expire with a longer grace period than writers need"
         )
 
 
@@ -184,7 +191,7 @@ def _bundled(made: Snapshot, edit: Edit, head: Snapshot, store: OpenStore) -> Sn
     if max(len(data), sum(map(decoded_size, chunks.values()))) > MAX_BUNDLE_BYTES:
         raise WriterError(
             f"'{store.objects.url}' would have more than {MAX_BUNDLE_BYTES} bytes of loaded coordinates and small "
-            "variables: write some of them to another store"
+            "variables. Write some of them to another store"
         )
     store.objects.target.put(bundle_key(name), data)
     store.bundles[name] = data

@@ -68,7 +68,7 @@ def _check_places(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive) 
         moves = any(_meet(x, place) for x, _ in edit.moved for place in (old, new))
         names = any(_meet(x, old) for x in edit.prefixes) and any(x.startswith(old) for x in _sources(edit, archive))
         if moves or names:
-            raise _conflict(f"the place of '{old}'", archive.url.rstrip("/"), head)
+            raise _conflict(f"the relocation of '{old}'", archive.url.rstrip("/"), head)
 
 
 def _meet(a: str, b: str) -> bool:
@@ -103,8 +103,8 @@ def _rebased(path: str, change: ArrayEdit, old: ArrayNode | None, head: Snapshot
 
 def _conflict(what: str, url: str, head: Snapshot) -> ConflictError:
     return ConflictError(
-        f"another writer has changed {what} of '{url}' (snapshot {head.number}) since this change was begun, "
-        "and nothing was committed. Open the store again, and repeat the change"
+        f"another writer changed {what} of '{url}' (snapshot {head.number}) after this change was begun, and nothing "
+        "was committed. Open the store again, and repeat the change"
     )
 
 

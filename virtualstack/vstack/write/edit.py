@@ -141,7 +141,7 @@ def _changed(
     if change.merges and old is not None:
         later = rows_since(old, change.merges, archive)
         if later is None:
-            raise ManifestError(f"{change.merges} placements cannot be merged: more were")
+            raise ManifestError(f"{change.merges} placements cannot be merged, because more of them were merged before")
         merged = (change.merges, len(new))
         new = np.concatenate([new, later.table])
     return ArrayNode(

@@ -59,8 +59,8 @@ def write_view(
             _write_all(store, _since(store, shown, made), made)
     except VirtualStackError as error:
         warn(
-            f"snapshot {made.number} of '{objects.url}' is committed, but zarr's view of it is not there: {error}. The "
-            "next commit tries again",
+            f"snapshot {made.number} of '{objects.url}' is committed, but its view for zarr could not be written: "
+            f"{error}. The next commit tries again",
             UserWarning,
         )
 

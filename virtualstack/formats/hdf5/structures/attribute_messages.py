@@ -75,7 +75,10 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
 
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, bytes]]]:
     """Read the attributes in a fractal heap (HDF5 spec IV.A.2.v)."""
-    check(unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4, "a version of the attribute info that is not known")
+    check(
+        unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4,
+        f"version {body[0]} of the attribute info, flags {body[1]:#x}, is not known",
+    )
     found = yield from read_dense(body, 2 + (2 if body[1] & 1 else 0), superblock, kind=_BY_NAME, key=slice(8))
     check(not any(record[8] & 2 for record, _ in found), "an attribute is shared")
     return [(unsigned(record, 9, 4), stored) for record, stored in found]
@@ -110,7 +113,10 @@ def _cached(body: bytes, widths: Widths) -> AttributeMessage:
 
 def _split(body: bytes) -> _Parts:
     version, flags = unsigned(body, 0, 1), unsigned(body, 1, 1)
-    check(version in (1, 2, 3) and (flags < 4 or version == 1), f"version {version} of an attribute, flags {flags:#x}")
+    check(
+        version in (1, 2, 3) and (flags < 4 or version == 1),
+        f"version {version} of an attribute, flags {flags:#x}, is not known",
+    )
     sizes = [unsigned(body, 2 + 2 * i, 2) for i in range(3)]
     at = 9 if version == 3 else 8
     parts = []
@@ -120,7 +126,9 @@ def _split(body: bytes) -> _Parts:
         at += -(-size // 8) * 8 if version == 1 else size
     check(version == 1 or not flags & 2, "a dataspace is shared")
     name, nul, _ = parts[0].partition(b"\0")
-    check(bool(nul) and len(name) + 1 == sizes[0], "the name of an attribute has no end, or another length")
+    check(
+        bool(nul) and len(name) + 1 == sizes[0], f"the name of an attribute is not {sizes[0]} bytes long with its NUL"
+    )
     return _Parts(name, parts[1], parts[2], body[at:], version > 1 and bool(flags & 1))
 
 
@@ -139,7 +147,7 @@ def read_datatype(body: bytes, superblock: Superblock, *, is_shared: bool) -> Pa
         return parse_datatype(body)[0]
     messages = yield from read_object_header(parse_shared(body, superblock), superblock.widths)
     found = [message for message in messages if message.kind == _DATATYPE]
-    check(len(found) == 1 and not found[0].is_shared, "a committed datatype that is not a datatype")
+    check(len(found) == 1 and not found[0].is_shared, "a committed datatype is not a datatype")
     return parse_datatype(found[0].body)[0]
 
 
@@ -175,7 +183,7 @@ def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer
     width = superblock.widths.address
     size = count * (8 + width)
     if len(data) < size:
-        raise StructureError("elements of variable length end before they should")
+        raise StructureError("elements of variable length are cut off")
     nowhere = (0, superblock.widths.undefined)
     found = list(struct.iter_unpack(_FORMATS[width], data[:size]))
     if any(heap >= superblock.end and heap not in nowhere for _, heap, _ in found):

@@ -33,7 +33,7 @@ _CHUNKS = 1  # the type of a tree
 _LEVEL_AT, _COUNT_AT = 5, 6  # offsets in a node of its level and of its number of entries
 _FEW_NODES = 8  # up to this number of chunks or nodes, Python's numbers are faster than arrays
 _NODES = "nodes of a B-tree"
-_NO_PLACE = "a key of a B-tree of chunks is not a place of a chunk"
+_NO_PLACE = "a key of a B-tree of chunks is not where a chunk begins"
 _LEAF, _ABOVE_LEAVES = b"TREE" + bytes([_CHUNKS, 0]), b"TREE" + bytes([_CHUNKS, 1])
 
 
@@ -319,7 +319,7 @@ class _Nodes:
             check(length > 0, "a chunk has no bytes")
             if offset + length > space.end:
                 raise OutsideError("a chunk lies past the end of the file")
-            check(before < tuple(starts), "chunks are out of order, or two for one place")
+            check(before < tuple(starts), "chunks are out of order, or duplicate")
             before = tuple(starts)
             if is_inside:
                 rows.append((cell, offset, length, mask if space.is_filtered else 0))

@@ -182,7 +182,7 @@ def scan_records(tree: BTree2, widths: Widths, end: int, use: Callable[[NDArray[
     n_found = 0
     for depth in range(len(tree.levels) - 1, -1, -1):
         level = tree.levels[depth]
-        check(int(counts.max()) <= level.most, "a node of a B-tree has more records than fit in")
+        check(int(counts.max()) <= level.most, "a node of a B-tree has more records than fit into it")
         check(not depth or int(counts.min()) > 0, "a node of a B-tree has no records")
         nodes.append(Blocks(addresses, tree.node_size))
         check_places(nodes, end, "nodes of a B-tree")

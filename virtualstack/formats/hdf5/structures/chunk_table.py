@@ -174,7 +174,7 @@ def chunk_space(
     if any(most is not None and most < n for n, most in zip(shape, maxshape, strict=True)):
         raise StructureError(f"the dataset has the shape {shape}, at most {maxshape}")
     if widths.address not in (2, 4, 8) or widths.length not in (2, 4, 8):
-        raise StructureError(f"addresses of {widths.address} and lengths of {widths.length} bytes are not read here")
+        raise StructureError(f"addresses of {widths.address} and lengths of {widths.length} bytes are not supported")
     grid = tuple(-(-n // c) for n, c in zip(shape, layout.chunk, strict=True))
     if math.prod(grid) >= 1 << 63:
         raise StructureError(f"the dataset has a grid of {grid} chunks")
@@ -244,7 +244,7 @@ class TableBuilder:
         if not n:
             return
         if self._n + n > self._capacity:
-            raise StructureError("the chunk index has two chunks for one place")
+            raise StructureError("the chunk index has duplicate chunks")
         self._check_bytes(offset, length)
         columns: tuple[NDArray[Any], ...] = cell, offset
         if length is not None and mask is not None:
@@ -290,7 +290,7 @@ class TableBuilder:
         """Raise `StructureError` unless each cell comes after the cell before it."""
         cell = self._cells()
         if (cell[1:] <= cell[:-1]).any():
-            raise StructureError("the chunk index has chunks out of order, or two for one place")
+            raise StructureError("the chunk index has chunks out of order, or duplicate chunks")
 
     def check_distinct(self) -> None:
         """Raise `StructureError` if two chunks belong to one cell."""
@@ -303,7 +303,7 @@ class TableBuilder:
             in_order = np.sort(cell)
             n_distinct = 1 + int(np.count_nonzero(in_order[1:] != in_order[:-1])) if self._n else 0
         if n_distinct != self._n:
-            raise StructureError("the chunk index has two chunks for one place")
+            raise StructureError("the chunk index has duplicate chunks")
 
     def finish(self) -> ChunkTable:
         """Return the table; no chunks may be added afterwards."""

@@ -213,10 +213,10 @@ def _read_header(space: ChunkSpace, address: int) -> Parse[_Array]:
         n_page_bits=n_page_bits,
     )
     if parameters != found:
-        raise StructureError("an extensible array is divided in another way than the layout says")
+        raise StructureError("an extensible array has other block sizes than the layout says")
     is_known = n_bits <= 64 and n_pointers > 1 and _is_power(n_pointers) and _is_power(n_data_block)
     is_known = is_known and 2 * _log2(n_pointers) <= n_bits - _log2(n_data_block) + 1
-    check(is_known, f"an extensible array is divided in an unknown way: {found}")
+    check(is_known, f"an extensible array has invalid block sizes: {found}")
     # Statistics: super blocks, their bytes, data blocks, their bytes, elements up to the last set element, all elements
     n_set = unsigned(head, 12 + 4 * widths.length, widths.length)
     check(n_set < 1 << 62, f"an extensible array has {n_set} elements")
@@ -292,7 +292,10 @@ def _check_heads(array: _Array, blocks: NDArray[np.uint8], signature: bytes, fir
         return
     offset = (first - array.parameters.n_index_block).astype("<i8").view(np.uint8).reshape(-1, 8)
     stored = blocks[:, array.head : array.head + array.offset_width]
-    check(bool((stored == offset[:, : array.offset_width]).all()), "a block of an extensible array is at another place")
+    check(
+        bool((stored == offset[:, : array.offset_width]).all()),
+        "a block of an extensible array belongs to another place",
+    )
 
 
 def _read_data_blocks(array: _Array, found: list[_DataBlocks], builder: TableBuilder) -> Parse[None]:

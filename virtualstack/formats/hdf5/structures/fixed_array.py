@@ -51,7 +51,7 @@ def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, a
     if array is not None:
         head += array.to_bytes(space.widths.address, "little")
     is_head = (blocks[:, : len(head)] == np.frombuffer(head, np.uint8)).all()
-    check(bool(is_head), f"there is no '{signature.decode()}' of the dataset where one should be")
+    check(bool(is_head), f"there is no '{signature.decode()}' of the dataset where it should be")
 
 
 def add_elements(
@@ -133,7 +133,7 @@ def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     check_head(np.frombuffer(head, np.uint8)[None], b"FAHD", space, None)
     entry_size, n_page_bits = head[6], head[7]
     check(entry_size == space.entry_size, f"a fixed array has elements of {entry_size} bytes, not {space.entry_size}")
-    check(n_page_bits == space.layout.n_page_bits, "a fixed array has other pages than the layout says")
+    check(n_page_bits == space.layout.n_page_bits, "a fixed array has pages of another size than the layout says")
     n, block = unsigned(head, 8, widths.length), unsigned(head, 8 + widths.length, widths.address)
     check(n == n_cells, f"a fixed array has {n} elements for {n_cells} chunks")
     if block == widths.undefined:

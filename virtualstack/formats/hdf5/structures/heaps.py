@@ -40,7 +40,7 @@ def read_local_heap(address: int, superblock: Superblock) -> Parse[bytes]:
     body = yield from read_span(address, 8 + 2 * widths.length + widths.address)
     check_signature(body, b"HEAP", 0)
     size, free = superblock.length(body, 8), superblock.length(body, 8 + widths.length)
-    check(size <= _MAX_HEAP_BYTES, "a local heap is too long")
+    check(size <= _MAX_HEAP_BYTES, f"a local heap has {size} bytes, more than {_MAX_HEAP_BYTES}")
     heap = yield from read_span(superblock.known_address(body, 8 + 2 * widths.length), size)
     _check_free_list(heap, free, superblock)
     return heap
@@ -59,7 +59,7 @@ def _check_free_list(heap: bytes, free: int, superblock: Superblock) -> None:
 def name_in_heap(heap: bytes, at: int, /) -> bytes:
     """Return the text at an offset of a local heap, up to its NUL."""
     end = heap.find(b"\0", at)
-    check(0 <= at < len(heap) and end >= 0, "a name lies outside of its heap")
+    check(0 <= at < len(heap) and end >= 0, "a name is outside of its heap")
     return heap[at:end]
 
 
@@ -69,7 +69,10 @@ def read_global_heap(address: int, superblock: Superblock) -> Parse[Mapping[int,
     check_signature(body, b"GCOL", 1)
     width = superblock.widths.length
     size = superblock.length(body, 8)
-    check(_MIN_COLLECTION_BYTES <= size <= _MAX_HEAP_BYTES, "a global heap collection is too short or too long")
+    check(
+        _MIN_COLLECTION_BYTES <= size <= _MAX_HEAP_BYTES,
+        f"a global heap collection has {size} bytes; expected {_MIN_COLLECTION_BYTES} to {_MAX_HEAP_BYTES}",
+    )
     if size > _MIN_COLLECTION_BYTES:
         body = yield from read_span(address, size)
     objects: dict[int, bytes] = {}
@@ -135,10 +138,10 @@ class FractalHeap:
 
     def _special(self, identifier: bytes, first: int) -> bytes:
         """Return an object that is in no block."""
-        check(not first >> 6, "an identifier of a heap object of another version")
+        check(not first >> 6, f"the identifier of a heap object has the unknown version {first >> 6}")
         if first >> 4 == _TINY:
             return identifier[1 : 2 + (first & 15)]
-        check(first >> 4 == _HUGE, "an identifier of a heap object that is of no known kind")
+        check(first >> 4 == _HUGE, f"the identifier of a heap object has the unknown kind {first >> 4}")
         number = int.from_bytes(identifier[1:], "little")
         check(number in self.huge, "an object is not in its heap")
         return self.huge[number]
@@ -198,7 +201,7 @@ def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHea
     widths = superblock.widths
     body = verified((yield from read_span(address, _header_size(superblock))))
     check_signature(body, b"FRHP", 0)
-    check(unsigned(body, 7, 2) == 0, "a fractal heap with filters")
+    check(unsigned(body, 7, 2) == 0, "a fractal heap has filters")
     at = 14
     huge_tree = superblock.address(body, at + widths.length)
     at += 10 * widths.length + 2 * widths.address
@@ -209,11 +212,12 @@ def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHea
     n_rows = unsigned(body, at + 4 + widths.address, 2)
     powers = all(n > 0 and n & (n - 1) == 0 for n in (width, start, max_direct))
     check(
-        powers and start <= max_direct <= _MAX_BLOCK_BYTES and 0 < max_bits <= 64, "a fractal heap of an odd geometry"
+        powers and start <= max_direct <= _MAX_BLOCK_BYTES and 0 < max_bits <= 64,
+        "a fractal heap has invalid sizes of its blocks or of its table",
     )
     offset_width = -(-max_bits // 8)
     max_managed = unsigned(body, 10, 4)
-    check(max_managed > 0, "a fractal heap without room")
+    check(max_managed > 0, "a fractal heap has no room for objects")
     length_width = min(_log2(max_direct) // 8 + 1, _log2(max_managed) // 8 + 1)
     header = _Header(address, bool(body[9] & 2), width, start, max_direct, offset_width)
     heap = FractalHeap(offset_width, length_width)
@@ -274,7 +278,9 @@ def _read_tree(header: _Header, root: int, n_rows: int, superblock: Superblock) 
 
 
 def _indirect_size(header: _Header, n_rows: int, superblock: Superblock) -> int:
-    check(0 < n_rows <= _MAX_DEPTH, "an indirect block of a fractal heap has an odd number of rows")
+    check(
+        0 < n_rows <= _MAX_DEPTH, f"an indirect block of a fractal heap has {n_rows} rows; expected 1 to {_MAX_DEPTH}"
+    )
     widths = superblock.widths
     return 9 + widths.address + header.offset_width + n_rows * header.width * widths.address
 
@@ -308,7 +314,7 @@ def _checked_head(body: bytes, signature: bytes, offset: int, header: _Header, s
     check_signature(body, signature, 0)
     at = 5 + superblock.widths.address
     is_own = unsigned(body, 5, superblock.widths.address) == header.address
-    check(is_own and unsigned(body, at, header.offset_width) == offset, "a block of another fractal heap")
+    check(is_own and unsigned(body, at, header.offset_width) == offset, "a block belongs to another fractal heap")
     return body
 
 

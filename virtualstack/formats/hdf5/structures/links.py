@@ -69,11 +69,11 @@ def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[lis
     links: list[Link] = []
     is_tracked = False
     for message in messages:
-        check(not (message.is_shared and message.kind in (LINK_INFO, _LINK, SYMBOL_TABLE)), "a link that is shared")
+        check(not (message.is_shared and message.kind in (LINK_INFO, _LINK, SYMBOL_TABLE)), "a link is shared")
         if message.kind == _LINK:
             links.append(_parse_link(message.body, superblock))
         elif message.kind == _GROUP_INFO:
-            check(unsigned(message.body, 0, 1) == 0, "a version of the group info that is not known")
+            check(unsigned(message.body, 0, 1) == 0, f"version {message.body[0]} of the group info is not known")
         elif message.kind == LINK_INFO:
             is_tracked = _tracks_order(message.body)
             links += yield from _read_dense(message.body, superblock)
@@ -86,7 +86,7 @@ def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[lis
 def _parse_link(body: bytes, superblock: Superblock) -> Link:
     """Parse a link message (HDF5 spec IV.A.2.g)."""
     flags = unsigned(body, 1, 1)
-    check(body[0] == 1 and flags < 0x20, f"version {body[0]} of a link, flags {flags:#x}")
+    check(body[0] == 1 and flags < 0x20, f"version {body[0]} of a link, flags {flags:#x}, is not known")
     at = 2
     kind = order = 0
     if flags & 0x08:
@@ -110,17 +110,23 @@ def _parse_link(body: bytes, superblock: Superblock) -> Link:
         return Link(name=name, kind="other", order=order)
     size = unsigned(body, at, 2)
     value = body[at + 2 : at + 2 + size]
-    check(0 < size == len(value), "a link that leads to no name")
+    check(0 < size == len(value), "a link has no target")
     if kind == 1:
         return Link(name=name, kind="soft", target=(value,), order=order)
     # external: version and flags, then two texts, each with a final NUL
     parts = value[1:].split(b"\0")
-    check(value[0] == 0 and len(parts) >= 3, "an external link that is not known")
+    check(
+        value[0] == 0 and len(parts) >= 3,
+        f"an external link has the unknown flags {value[0]:#x}, or lacks a file or path",
+    )
     return Link(name=name, kind="external", target=(parts[0], parts[1]), order=order)
 
 
 def _tracks_order(body: bytes) -> bool:
-    check(unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4, "a version of the link info that is not known")
+    check(
+        unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4,
+        f"version {body[0]} of the link info, flags {body[1]:#x}, is not known",
+    )
     return bool(body[1] & 1)
 
 
@@ -183,7 +189,10 @@ def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_TreeNod
             for node, text in zip(nodes, bodies, strict=True)
             for child in _children(text, level, node, superblock)
         ]
-        check(len({node.address for node in nodes}) == len(nodes) <= _MAX_LINKS, "a node is in a group twice")
+        check(
+            len({node.address for node in nodes}) == len(nodes) <= _MAX_LINKS,
+            "a group has a duplicate node, or too many nodes",
+        )
         if not nodes:
             return []
         if not level:
@@ -200,9 +209,12 @@ def _addresses(nodes: Sequence[_TreeNode]) -> NDArray[np.int64]:
 
 
 def _children(body: bytes, level: int, node: _TreeNode, superblock: Superblock) -> list[_TreeNode]:
-    check(body[:5] == b"TREE\0" and body[5] == level, "a node of the B-tree of a group is not a node")
+    check(body[:5] == b"TREE\0" and body[5] == level, "a node of the B-tree of a group does not begin as one")
     n_entries = unsigned(body, 6, 2)
-    check(n_entries <= 2 * superblock.group_internal_k, "a node of a B-tree has too many entries")
+    check(
+        n_entries <= 2 * superblock.group_internal_k,
+        f"a node of a B-tree has {n_entries} entries, more than {2 * superblock.group_internal_k}",
+    )
     length, width = superblock.widths.length, superblock.widths.address
     first = 8 + 2 * width  # after the siblings
     step = length + width
@@ -216,7 +228,10 @@ def _children(body: bytes, level: int, node: _TreeNode, superblock: Superblock) 
 def _symbols(body: bytes, heap: bytes, superblock: Superblock) -> list[Link]:
     check_signature(body, b"SNOD", 1)
     n_entries = unsigned(body, 6, 2)
-    check(n_entries <= 2 * superblock.group_leaf_k, "a symbol table node has too many entries")
+    check(
+        n_entries <= 2 * superblock.group_leaf_k,
+        f"a symbol table node has {n_entries} entries, more than {2 * superblock.group_leaf_k}",
+    )
     length, width = superblock.widths.length, superblock.widths.address
     links = []
     for i in range(n_entries):
@@ -224,7 +239,7 @@ def _symbols(body: bytes, heap: bytes, superblock: Superblock) -> list[Link]:
         name = name_in_heap(heap, superblock.length(body, at))
         check(bool(name), "a link without a name")
         kind = unsigned(body, at + length + width, 4)
-        check(kind <= _CACHED_SOFT_LINK, "a symbol table entry of an unknown kind")
+        check(kind <= _CACHED_SOFT_LINK, f"a symbol table entry has the unknown kind {kind}")
         if kind == _CACHED_SOFT_LINK:
             target = name_in_heap(heap, unsigned(body, at + length + width + 8, 4))
             links.append(Link(name=name, kind="soft", target=(target,)))

@@ -53,14 +53,14 @@ def _dataspace(body: bytes, width: int) -> Dataspace:
     if len(body) < 4:
         raise StructureError("a dataspace ends before its fields do")
     version, rank, flags = body[0], body[1], body[2]
-    check(version in (1, 2) and rank <= _MAX_RANK, f"a dataspace of version {version} and rank {rank}")
-    check(flags in (0, 1), f"a dataspace with flags {flags:#x}")  # permutation indices were never used
+    check(version in (1, 2) and rank <= _MAX_RANK, f"a dataspace has version {version} and rank {rank}")
+    check(flags in (0, 1), f"a dataspace has the unknown flags {flags:#x}")  # permutation indices were never used
     if version == 2:
-        check(body[3] <= 2, f"a dataspace of type {body[3]}")
+        check(body[3] <= 2, f"a dataspace has the unknown type {body[3]}")
         if body[3] == 2:
-            check(rank == 0, "a null dataspace with axes")
+            check(rank == 0, "a null dataspace has axes")
             return Dataspace(shape=None, maxshape=())
-        check((body[3] == 0) == (rank == 0), "a scalar with axes, or an array with none")
+        check((body[3] == 0) == (rank == 0), "a scalar has axes, or an array has none")
     at = 4 if version == 2 else 8
     shape = tuple(unsigned(body, at + i * width, width) for i in range(rank))
     if not flags & 1:
@@ -69,7 +69,10 @@ def _dataspace(body: bytes, width: int) -> Dataspace:
     unlimited = (1 << 8 * width) - 1
     longest = tuple(unsigned(body, at + i * width, width) for i in range(rank))
     maxshape = tuple(None if n == unlimited else n for n in longest)
-    check(all(m is None or n <= m for n, m in zip(shape, maxshape, strict=True)), "an axis is longer than it may be")
+    check(
+        all(m is None or n <= m for n, m in zip(shape, maxshape, strict=True)),
+        f"an axis is longer than its maximum: shape {shape}, maximum {maxshape}",
+    )
     return Dataspace(shape=shape, maxshape=maxshape)
 
 
@@ -97,14 +100,17 @@ def parse_fill(body: bytes, /) -> FillMessage:
     """Parse a fill value message (HDF5 spec IV.A.2.f)."""
     version = body[0] if body else 0
     if version in (1, 2):
-        check(len(body) >= 4 and body[1] in (0, 1, 2, 3) and body[2] in (0, 1, 2), "a fill value that is filled oddly")
-        check(body[3] in (0, 1), "a fill value that is neither defined nor undefined")
+        check(
+            len(body) >= 4 and body[1] in (0, 1, 2, 3) and body[2] in (0, 1, 2),
+            "a fill value has an unknown time of allocation or of writing",
+        )
+        check(body[3] in (0, 1), "a fill value is neither defined nor undefined")
         is_defined, is_never, at = bool(body[3]), body[2] == 1, 4
         has_value = is_defined or version == 1
     else:
-        check(version == 3 and len(body) >= 2 and body[1] < 0x40, f"version {version} of the fill value")
+        check(version == 3 and len(body) >= 2 and body[1] < 0x40, f"version {version} of the fill value is not known")
         flags, at = body[1], 2
-        check(flags & 0x30 != 0x30 and flags & 0x0C != 0x0C, "a fill value that is defined and undefined")
+        check(flags & 0x30 != 0x30 and flags & 0x0C != 0x0C, "a fill value is both defined and undefined")
         is_defined, is_never, has_value = not flags & 0x10, flags >> 2 & 3 == 1, bool(flags & 0x20)
     if not has_value:
         return FillMessage(is_written=not is_never, is_defined=is_defined)
@@ -119,7 +125,7 @@ def parse_old_fill(body: bytes, /) -> FillMessage:
 def _sized(body: bytes, at: int) -> bytes | None:
     size = unsigned(body, at, 4)
     raw = body[at + 4 : at + 4 + size]
-    check(len(raw) == size, "a fill value ends before its size")
+    check(len(raw) == size, f"a fill value of {size} bytes is cut off after {len(raw)}")
     return raw or None
 
 
@@ -148,7 +154,10 @@ def parse_filters(body: bytes, /) -> tuple[FilterMessage, ...]:
     if len(body) < 2:
         raise StructureError("a filter pipeline ends before its fields do")
     version, n_filters = body[0], body[1]
-    check(version in (1, 2) and 0 < n_filters <= _MAX_FILTERS, f"version {version} of a pipeline of {n_filters}")
+    check(
+        version in (1, 2) and 0 < n_filters <= _MAX_FILTERS,
+        f"version {version} of a pipeline of {n_filters} filters is not known",
+    )
     at = 8 if version == 1 else 2
     filters = []
     for _ in range(n_filters):
@@ -187,7 +196,7 @@ class ExternalFiles:
 
 def parse_external_files(body: bytes, superblock: Superblock, /) -> ExternalFiles:
     """Parse an external data files message (HDF5 spec IV.A.2.h)."""
-    check(len(body) >= 8 and body[0] == 1, "a version of the list of external files that is not known")
+    check(len(body) >= 8 and body[0] == 1, "the list of external files has an unknown version, or is cut off")
     n_slots = unsigned(body, 6, 2)
     heap = superblock.known_address(body, 8)
     at, width = 8 + superblock.widths.address, superblock.widths.length
@@ -211,5 +220,8 @@ def parse_shared(body: bytes, superblock: Superblock, /) -> int:
     if len(body) < 2:
         raise StructureError("a shared message ends before its fields do")
     version, kind = body[0], body[1]
-    check(version in (1, 2, 3) and (kind == 2 or (kind == 0 and version < 3)), "a message in the heap of shared ones")
+    check(
+        version in (1, 2, 3) and (kind == 2 or (kind == 0 and version < 3)),
+        "a shared message is in the heap of shared messages",
+    )
     return superblock.known_address(body, 8 if version == 1 else 2)

@@ -73,7 +73,11 @@ def _read_old(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
         raise StructureError("an object header ends before its fields do")
     # prefix of 12 bytes, padded to 16
     n_messages, n_links, size = struct.unpack_from("<HII", head, 2)
-    check(n_links > 0 and size <= _MAX_HEADER_BYTES, "an object header that no link leads to, or that is too long")
+    check(
+        n_links > 0 and size <= _MAX_HEADER_BYTES,
+        f"an object header has {n_links} links and {size} bytes; expected a link, and at most {_MAX_HEADER_BYTES} "
+        "bytes",
+    )
     if 16 + size > len(head):
         head = yield from read_span(address, 16 + size)
     messages: list[Message] = []
@@ -87,7 +91,7 @@ def _read_old(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
         n_bytes += _check_blocks(following, seen)
         check(n_bytes <= _MAX_HEADER_BYTES, "an object header is too long")
         blocks = list((yield [Span(where, length) for where, length in following])) if following else []
-    check(n_found == n_messages, f"an object header has {n_found} messages and says {n_messages}")
+    check(n_found == n_messages, f"an object header has {n_found} messages, but says {n_messages}")
     return messages
 
 
@@ -100,14 +104,14 @@ def _split_old(block: bytes, messages: list[Message], following: list[tuple[int,
         if at + size > end or size % 8:
             raise StructureError("a header message reaches past its block")
         _check_flags(kind, flags)
-        check(kind != _REFERENCE_COUNT, "an object header of version 1 has no message of a reference count")
+        check(kind != _REFERENCE_COUNT, "an object header of version 1 has a reference count, which only version 2 has")
         if kind == _CONTINUATION:
             following.append(_continuation(block[at : at + size], widths))
         elif kind:
             messages.append(Message(kind, bool(flags & 2), block[at : at + size], 0))
         at += size
         n_found += 1
-    check(at == end, "bytes are left over behind the header messages")
+    check(at == end, "bytes are left over after the header messages")
     return n_found
 
 
@@ -116,7 +120,7 @@ def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
     if len(head) < 16:
         raise StructureError("an object header ends before its fields do")
     flags = head[5]
-    check(head[4] == 2 and flags < 0x40, f"version {head[4]} of the object header, flags {flags:#x}")
+    check(head[4] == 2 and flags < 0x40, f"version {head[4]} of the object header, flags {flags:#x}, is not known")
     # four times if bit 5, phase change of attributes if bit 4, size of the first block in 2^(bits 0-1) bytes
     at = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
     width = 1 << (flags & 3)
@@ -176,7 +180,7 @@ def _check_flags(kind: int, flags: int) -> None:
         raise StructureError(f"message {kind:#x} is not known")
     is_contrary = flags & 0x06 == 0x06 or flags & 0x28 == 0x28 or flags & 0x30 == 0x20
     if is_contrary or (flags & _SHARED and not is_unknown and kind not in _MAY_BE_SHARED):
-        raise StructureError(f"message {kind:#x} has the flags {flags:#x}")
+        raise StructureError(f"message {kind:#x} has the flags {flags:#x}, which contradict each other or its kind")
 
 
 def _check_blocks(blocks: list[tuple[int, int]], seen: set[int]) -> int:
@@ -184,7 +188,7 @@ def _check_blocks(blocks: list[tuple[int, int]], seen: set[int]) -> int:
     for where, length in blocks:
         check(
             where not in seen and 0 < length <= _MAX_HEADER_BYTES,
-            "a block of an object header is one of before, or empty",
+            "a block of an object header is empty, too long, or a duplicate",
         )
         seen.add(where)
     return sum(length for _, length in blocks)

@@ -253,7 +253,7 @@ def unsigned(body: bytes, at: int, width: int, /) -> int:
 def check_signature(body: bytes, signature: bytes, version: int, /) -> None:
     """Check the signature of four letters at the beginning of a structure, and the version after it."""
     if body[:4] != signature:
-        raise StructureError(f"there is no '{signature.decode()}' where one should be")
+        raise StructureError(f"there is no '{signature.decode()}' where it should be")
     if body[4] != version:
         raise StructureError(f"version {body[4]} of '{signature.decode()}' is not known")
 

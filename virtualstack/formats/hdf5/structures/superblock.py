@@ -63,7 +63,7 @@ class Superblock:
         """Read an address that must be defined."""
         value = self.address(body, at)
         if value is None or value > self.end:
-            raise StructureError("an address that is needed is undefined, or past the end of the file")
+            raise StructureError("a required address is undefined, or past the end of the file")
         return value
 
     def length(self, body: bytes, at: int, /) -> int:
@@ -115,18 +115,18 @@ def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock
     """Apply the messages of the superblock extension (HDF5 spec II.C)."""
     for message in messages:
         if message.kind == _BTREE_K_VALUES:
-            check(message.body[0] == 0, "a version of the B-tree 'K' values that is not known")
+            check(message.body[0] == 0, f"version {message.body[0]} of the B-tree 'K' values is not known")
             chunk_k, internal_k, leaf_k = (unsigned(message.body, 1 + 2 * i, 2) for i in range(3))
-            check(min(chunk_k, internal_k, leaf_k) > 0, "nodes of B-trees have room for no entries")
+            check(min(chunk_k, internal_k, leaf_k) > 0, "nodes of B-trees have no room for entries")
             superblock = replace(superblock, chunk_k=chunk_k, group_internal_k=internal_k, group_leaf_k=leaf_k)
         else:
             # facts about shared messages and free space are not needed here
-            check(message.kind in _HARMLESS, f"message {message.kind:#x} in the superblock extension")
+            check(message.kind in _HARMLESS, f"the superblock extension has the unknown message {message.kind:#x}")
     return superblock
 
 
 def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
-    check(body[9] == 0 and body[10] == 0 and body[12] == 0, "a part of the superblock has a version that is not known")
+    check(body[9] == 0 and body[10] == 0 and body[12] == 0, "a part of the superblock has an unknown version")
     check(unsigned(body, 20, 4) <= _STATUS_FLAGS, "the superblock has unknown flags")
     widths = _widths(body[13], body[14])
     chunk_k = unsigned(body, 24, 2) if version == 1 else _BTREE_K
@@ -135,12 +135,12 @@ def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
     # HDF5 spec III.C: a symbol table entry is the offset of a name, the address of the object header, and a cache type
     entry = at + 4 * widths.address + widths.length
     root = unsigned(body, entry, widths.address)
-    check(unsigned(body, entry + widths.address, 4) <= 2, "the symbol table entry of the root is of no known kind")
-    check(driver == widths.undefined, "the file is spread over several")
-    check(free_space == widths.undefined, "the superblock has an address that its version does not have")
+    check(unsigned(body, entry + widths.address, 4) <= 2, "the symbol table entry of the root has an unknown kind")
+    check(driver == widths.undefined, "its bytes are distributed over several files by a file driver")
+    check(free_space == widths.undefined, "the superblock has the address of free space, which its version cannot have")
     end = _end(end, base, size, found)
     leaf_k, internal_k = unsigned(body, 16, 2), unsigned(body, 18, 2)
-    check(leaf_k > 0 and internal_k > 0 and chunk_k > 0, "nodes of B-trees have room for no entries")
+    check(leaf_k > 0 and internal_k > 0 and chunk_k > 0, "nodes of B-trees have no room for entries")
     return Superblock(
         base=base,
         end=end,
@@ -153,7 +153,10 @@ def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
 
 
 def _widths(address: int, length: int) -> Widths:
-    check(address in (2, 4, 8) and length in (2, 4, 8), f"addresses of {address} bytes, lengths of {length}")
+    check(
+        address in (2, 4, 8) and length in (2, 4, 8),
+        f"addresses have {address} bytes and lengths {length}; expected 2, 4 or 8",
+    )
     return Widths(address, length)
 
 
@@ -164,5 +167,5 @@ def _end(end: int, base: int, size: int, found: int) -> int:
     The superblock, and all bytes after it, may have been moved since then (H5F__super_read).
     """
     end += base - found
-    check(base <= end <= size, f"the file should have {end} bytes and has {size}: it is truncated")
+    check(base <= end <= size, f"the file should have {end} bytes, but has {size}: it is truncated")
     return end - base

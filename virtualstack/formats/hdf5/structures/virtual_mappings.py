@@ -242,13 +242,13 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
     version = fields.number(1)
     check(version in (0, 1), f"they have the unknown version {version}")
     n_entries = fields.number(widths.length)
-    check(n_entries <= len(block) // _MIN_ENTRY_BYTES, f"{n_entries} of them have no room")
+    check(n_entries <= len(block) // _MIN_ENTRY_BYTES, f"{n_entries} mappings do not fit into {len(block)} bytes")
     files: list[str] = []
     datasets: list[str] = []
     mappings = []
     for _ in range(n_entries):
         flags = fields.number(1) if version else 0
-        check(flags in _KNOWN_FLAGS, f"one of them has the unknown flags {flags:#x}")
+        check(flags in _KNOWN_FLAGS, f"a mapping has the unknown flags {flags:#x}")
         if flags & _SAME_FILE:
             files.append(".")
         else:
@@ -256,7 +256,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
         datasets.append(_name(fields, datasets, widths, is_shared=bool(flags & _SHARED_DATASET)))
         source = _selection(fields)
         mappings.append(VirtualMapping(files[-1], datasets[-1], place=_selection(fields), source=source))
-    check(fields.is_at_end, "bytes are left over behind them")
+    check(fields.is_at_end, "bytes are left over after them")
     return tuple(mappings)
 
 
@@ -264,7 +264,7 @@ def _name(fields: _MappingFields, earlier: list[str], widths: Widths, *, is_shar
     if not is_shared:
         return os.fsdecode(fields.text())
     number = fields.number(widths.length)
-    check(number < len(earlier), "one of them has the name of a later one")
+    check(number < len(earlier), "a mapping refers to the name of a later one")
     return earlier[number]
 
 
@@ -303,7 +303,7 @@ def _selection(fields: _MappingFields) -> MappedSelection:
         check(version == 1, f"a selection of kind {kind} has the unknown version {version}")
         fields.number(8)  # reserved, and the length of nothing
         return None if kind == _ALL else BoxSelection(np.zeros((0, 2, 0), np.int64))
-    check(kind != _POINTS, "single points are selected, which no virtual dataset has")
+    check(kind != _POINTS, "a selection of single points cannot be in a virtual dataset")
     check(kind == _HYPERSLABS and version in (1, 2, 3), f"a selection of kind {kind} has the version {version}")
     is_regular, width = False, 4
     if version == 1:
