@@ -207,6 +207,7 @@ def test_zarr_decodes_with_it():
     array = zarr_array(cf_codec(np.dtype(">i2"), PACKED), "float32", [stored.tobytes()])
     same_bytes(array[:2], expected(stored.astype("i2"), PACKED))
     assert array[2] == 0
+    assert array.metadata.codecs[0].compute_encoded_size(2 * array.dtype.itemsize, None) == stored.nbytes
     with pytest.raises(NotImplementedError, match="only decodes"):
         array[:] = 1
 

@@ -9,7 +9,7 @@ import pytest
 from tests.codecs.test_hdf5_damage import chunk_of
 from tests.codecs.test_hdf5_filters import FILTERS, create
 from virtualstack.codecs.codec import CodecError
-from virtualstack.codecs.hdf5.compressors import bitshuffle, blosc2, lzf, szip
+from virtualstack.codecs.hdf5.compressors import bitshuffle, blosc2, lz4, lzf, szip
 
 pytest.importorskip("imagecodecs")
 
@@ -128,3 +128,56 @@ def _check_cuts(dataset, values):
             assert bytes(found) == values.tobytes()
             assert cut > len(raw) // 2
     assert n_errors > 5
+
+
+def blocks(size, n_bytes, *stored):
+    """A chunk of bitshuffle or lz4: its header, then blocks with their sizes."""
+    body = b"".join(len(block).to_bytes(4, "big") + block for block in stored)
+    return size.to_bytes(8, "big") + n_bytes.to_bytes(4, "big") + body
+
+
+BITSHUFFLE = {"elementsize": 4, "blocksize": 0, "compressor": "lz4"}
+
+
+@pytest.mark.parametrize(
+    ("decoder", "options", "raw", "reason"),
+    [
+        (lz4, {}, blocks(8, 0), "says that its blocks have no bytes"),
+        (lz4, {}, blocks(8, 8, b"12345678")[:-1], "a block reaches past the end of the chunk"),
+        (lz4, {}, blocks(8, 8)[:-2], "its header alone has 12"),
+        (bitshuffle, BITSHUFFLE, blocks(8, 0), "says that its blocks have no bytes"),
+        (bitshuffle, BITSHUFFLE, blocks(0, 0), "holds 0 bytes in blocks of 0"),
+        (bitshuffle, BITSHUFFLE, blocks(64, 24), "holds 64 bytes in blocks of 24; elements have 4 bytes"),
+        (bitshuffle, BITSHUFFLE, blocks(63, 32), "holds 63 bytes in blocks of 32; elements have 4 bytes"),
+        (bitshuffle, BITSHUFFLE, blocks(32, 32, b"\x10a"), "a block holds 1 bytes; 32 are expected"),
+        (bitshuffle, BITSHUFFLE | {"compressor": "none"}, bytes(7), "7 bytes, which are not whole elements of 4"),
+    ],
+)
+def test_headers_and_blocks_that_contradict_each_other(decoder, options, raw, reason):
+    """As no writer makes them; the HDF5 library refuses them, too, or reads beyond the chunk."""
+    with pytest.raises(CodecError, match=reason):
+        decoder(options)(raw, None, MIB)
+
+
+def test_whole_values_of_szip():
+    """Values of 4 bytes cannot fill 7."""
+    options = chunk_of("szip nn 4")[1][-1].options()
+    with pytest.raises(CodecError, match="7 bytes, which are not whole values of 4 bytes"):
+        szip({**options, "bits": 32} if "bits" in options else options)((7).to_bytes(4, "little") + bytes(9), None, MIB)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (0, 1, "the header of the blosc2 frame is damaged|frame holds"),
+        (3, 5, "the header of the blosc2 frame is damaged"),
+    ],
+)
+def test_shapes_of_a_blosc2_frame_that_are_damaged(at, value, reason):
+    """Those of the array, the chunk and the block stand in its header."""
+    raw, _ = frame_of(VALUES)
+    begin = raw.index(b"b2nd")
+    content = int.from_bytes(raw[begin + 5 : begin + 9], "big") + 5
+    raw[content + 3 if at == 3 else content + 11] = 0x95 if at == 3 else value
+    with pytest.raises(CodecError, match=reason):
+        blosc2({})(bytes(raw), 1920, MIB)

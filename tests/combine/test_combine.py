@@ -261,3 +261,30 @@ def test_a_variable_that_one_tile_lacks_is_taken_from_the_other_row():
         [tile(t, x) for t in (0, 1) for x in (0, 1)], CombineOptions.from_options(join="outer")
     ).virtual.open()
     assert found.area.values.tolist() == [0.5, 1.5]
+
+
+def test_labels_of_one_kind_without_an_order():
+    """Objects that cannot be compared, one in each dataset: they are joined in the order given alone."""
+
+    class Site:
+        pass
+
+    parts = [xr.Dataset({"v": ("x", [float(i)])}, {"x": np.array([Site()], object)}) for i in range(2)]
+    with pytest.raises(CombineError, match=r"have no order: '<' not supported.*combine='nested' and concat_dim='x'"):
+        vs.combine_datasets(parts)
+    joined = vs.combine_datasets(parts, combine="nested", concat_dim="x")
+    assert joined["v"].values.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("how", ["drop_conflicts", "drop", "override"])
+def test_attributes_that_are_arrays_are_combined_as_by_xarray(tmp_path, how):
+    """Equal ones stay, others are conflicts."""
+    paths = []
+    for i, values in enumerate(([1.0, 2.0], [1.0, 3.0])):
+        attributes = {"same": np.array([1, 2], "i2"), "other": np.array(values)}
+        cube = xr.Dataset({"v": ("x", [float(i)], attributes)}, {"x": [i]}, attributes)
+        cube.to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4", encoding={"v": {"_FillValue": None}})
+        paths.append(str(tmp_path / f"{i}.nc"))
+    expected = xr.open_mfdataset(paths, combine_attrs=how)
+    found = vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": how}).virtual.open()
+    xr.testing.assert_identical(found.load(), expected.load())

@@ -447,3 +447,22 @@ def test_no_chunks_attribute_is_exposed():
 def test_location_codes_start_after_the_kinds():
     """The codes of holes and inline chunks come before the table of locations."""
     assert set(np.unique(array().in_memory().entries["location"])) == {FIRST}
+
+
+def test_a_page_names_the_first_sources_and_counts_them():
+    """Of many, the first two and the last."""
+    parts = [array(url=f"file:///{i}.nc") for i in range(5)]
+    page = dataset(np.concatenate(parts[:3]))._repr_html_()
+    assert "file:///0.nc, file:///1.nc, file:///2.nc" in page
+    page = dataset(np.concatenate(parts))._repr_html_()
+    assert "file:///0.nc, file:///1.nc, ... file:///4.nc (5)" in page
+
+
+def test_functions_of_numpy_that_need_more():
+    """A condition needs two values or would need those of the array; a shape is needed to reshape."""
+    with pytest.raises(VirtualValuesError, match=r"np\.where would need its values; use vds\.virtual\.open\(\)"):
+        np.where(array())
+    with pytest.raises(TypeError, match="needs a shape"):
+        np.reshape(array(), None)
+    with pytest.raises(ValueError, match=r"\(31, 10, 12\) into shape \(7, -1\)"):
+        np.reshape(array(), (7, -1))

@@ -489,3 +489,23 @@ def test_a_store_that_is_deleted_meanwhile_is_not_begun_again(tmp_path):
     shutil.rmtree(url / SNAPSHOTS)
     with pytest.raises(StorageError, match="were deleted during this write"):
         change.commit()
+
+
+def test_a_group_that_only_one_writer_makes(tmp_path):
+    """The other one has changed other data since; the new group does not stand in its way."""
+    url = tmp_path / "x.vstack"
+    xr.Dataset({"q": ("x", [1.0, 2.0])}).virtual.to_vstack(url)
+    ours = vs.open_virtual_datatree(url)
+    theirs = vs.open_virtual_dataset(url)
+    theirs.assign(a=("x", [3.0, 4.0])).virtual.to_vstack(url, mode="w")
+    ours["g"] = xr.DataTree(xr.Dataset({"b": ("y", [5.0])}))
+    ours.virtual.to_vstack(url, mode="w")
+    found = vs.open_virtual_datatree(url)
+    assert set(found.ds.variables) == {"q", "a"}
+    assert found["g/b"].values.tolist() == [5.0]
+    without, titled = (vs.open_virtual_datatree(url) for _ in range(2))
+    titled["g"].attrs["title"] = "theirs"
+    titled.virtual.to_vstack(url, mode="w")
+    del without["g"]
+    with pytest.raises(ConflictError, match="changed group '/g'"):
+        without.virtual.to_vstack(url, mode="w")

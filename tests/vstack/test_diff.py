@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import virtualstack as vs
 from tests.amount import examples
 from tests.vstack.stores import (
     Change,
@@ -77,7 +79,7 @@ def test_attributes(url):
     assert not changed["time"].overwritten
     lines = list(changed["time"].lines())
     assert "attribute units: 'days since 2000-01-01' to 'hours since 2000-01-01'" in lines
-    assert "attribute n: none to array([0, 1])" in lines
+    assert "attribute n: none to [0, 1]" in lines
 
 
 @pytest.mark.parametrize(("n", "shown"), [(58, "'" + 58 * "a" + "'"), (59, "'" + 56 * "a" + "...")])
@@ -261,3 +263,46 @@ def test_what_is_shown_of_many_boxes_and_attributes(url, tmp_path):
     found = Repository.open(url).diff(0)
     assert "attribute units: 'days since 2000-01-01' to 'uuu" in repr(found)
     assert "u" * 70 not in repr(found)
+
+
+def test_values_that_move_into_the_bundle_and_out_of_it(tmp_path):
+    """A loaded variable is compared as a whole with a virtual one of the same chunks; one without axes by its value."""
+    url = tmp_path / "m.vstack"
+    cube = xr.Dataset({"t": ("x", np.arange(4.0)), "s": ((), 1.0)}, {"x": np.arange(4)})
+    cube.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding={name: {"_FillValue": None} for name in ("t", "s")})
+    virtual = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=["x", "s"])
+    virtual.virtual.to_vstack(url)
+    cube.virtual.to_vstack(url, mode="w")
+    whole = {"overwritten": ({"x": slice(0, 4)},), "anew": False}
+    found = Repository.open(url).diff(0)
+    assert {name: getattr(found.changed["t"], name) for name in whole} == whole
+    assert "s" not in found.changed
+    virtual.assign(s=((), 2.0)).virtual.to_vstack(url, mode="w")
+    found = Repository.open(url).diff(1)
+    assert {name: getattr(found.changed["t"], name) for name in whole} == whole
+    assert found.changed["s"].overwritten == ({},)
+    assert "s\n      overwritten: the value" in repr(found)
+
+
+def test_attributes_are_shown_as_they_are(tmp_path):
+    """Not as objects of numpy."""
+    url = tmp_path / "a.vstack"
+    cube = xr.Dataset({"t": ("x", np.arange(4.0), {"n": np.int64(2), "r": np.array([1, 2], "i2")})})
+    cube.virtual.to_vstack(url)
+    cube["t"].attrs = {"n": np.int64(3), "r": np.array([1, 3], "i2"), "_FillValue": np.float64("nan")}
+    cube.virtual.to_vstack(url, mode="w")
+    shown = repr(Repository.open(url).diff(0))
+    assert "attribute n: 2 to 3" in shown
+    assert "attribute r: [1, 2] to [1, 3]" in shown
+
+
+def test_a_snapshot_in_between_that_is_gone(url, tmp_path):
+    """What was compacted is compared by way of a snapshot in between; without it, the variable counts as new."""
+    for i in range(4):
+        overwrite(url, tmp_path, i, 10.0 + i)
+    Repository.open(url).compact()
+    expected = Repository.open(url).diff(1).changed["v"]
+    assert not expected.anew
+    assert expected.overwritten
+    (url / snapshot_key(3)).unlink()
+    assert Repository.open(url).diff(1).changed["v"].anew

@@ -9,7 +9,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.data.stores import load as values
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, WriterError
 
 
 def piece(folder, run, steps, *, seed=0, name=None, **attributes):
@@ -241,3 +241,39 @@ def test_parts_of_chunks_of_two_files_are_told_apart(tmp_path):
     part = vs.combine_datasets([a.isel(time=[0]), b.isel(time=[1, 3])], combine="nested", concat_dim="time")
     vs.Repository.open(url).update([part], dim="time", prefer="last")
     assert values(url)["v"].values.tolist() == [[1, 3], [104, 106], [9, 11], [112, 114]]
+
+
+def test_values_that_come_from_no_file(tmp_path):
+    """Neither a time of modification nor a function chooses between a file and values in memory."""
+    cube = xr.Dataset({"r": ("time", [0.0, 1.0])}, {"time": [0, 1]})
+    cube.to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    repo = vs.Repository.create(tmp_path / "r.vstack", tmp_path / "a.nc")
+    for prefer in ("newest", lambda file: file.url):
+        with pytest.raises(
+            CombineError, match=r"from '.*a\.nc', which differ .* the values in memory; .* 'last' takes the later part$"
+        ):
+            repo.update(cube + 5, dim="time", prefer=prefer)
+    assert repo.update(cube + 5, dim="time", prefer="first").open_dataset()["r"].values.tolist() == [0.0, 1.0]
+    assert repo.update(cube + 5, dim="time", prefer="last").open_dataset()["r"].values.tolist() == [5.0, 6.0]
+
+
+def test_labels_of_another_dimension_that_an_outer_append_would_add(tmp_path):
+    """``append`` makes one dimension longer; ``update`` adds labels along others."""
+    cube = xr.Dataset({"r": (("time", "lat"), np.ones((1, 2)))}, {"time": [0], "lat": [1.0, 2.0]})
+    cube.virtual.to_vstack(tmp_path / "r.vstack")
+    wider = xr.Dataset({"r": (("time", "lat"), np.ones((1, 3)))}, {"time": [1], "lat": [1.0, 2.0, 3.0]})
+    repo = vs.Repository.open(tmp_path / "r.vstack")
+    with pytest.raises(CombineError, match=r"'lat' has labels .* does not have: 1, for example 3\.0.*join='left'"):
+        repo.append(wider, "time", join="outer")
+    assert repo.append(wider, "time", join="left").open_dataset().sizes == {"time": 2, "lat": 2}
+
+
+@pytest.mark.parametrize("mode", ["w-", "w"])
+def test_a_folder_of_other_files_does_not_become_a_store(tmp_path, mode):
+    """Nothing in it is touched."""
+    cube = xr.Dataset({"r": ("x", [0.0])})
+    cube.to_zarr(tmp_path / "a.zarr", consolidated=False)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(WriterError, match=r"contains other files, such as .*, but a vstack needs its own folder"):
+        cube.virtual.to_vstack(tmp_path / "a.zarr", mode=mode)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -1,6 +1,7 @@
 """``Repository.write``: new values go into the store, the originals and older snapshots stay."""
 
 import itertools
+import os
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -345,3 +346,18 @@ def test_values_stay_that_are_named_through_a_link(tmp_path):
     vs.open_virtual_dataset(link).isel(x=slice(1, 4)).virtual.to_vstack(url, mode="w")
     vs.Repository.open(url).expire(keep=1, grace=timedelta(0))
     assert values(url)["v"].values.tolist() == [7.0] * 3
+
+
+def test_a_value_without_axes_is_written_twice(tmp_path):
+    """The newest of three placements counts, for readers and for what is compared or scanned again."""
+    xr.Dataset({"s": ((), 1.0), "t": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / "s.nc", engine="netcdf4")
+    url = tmp_path / "s.vstack"
+    vs.open_virtual_dataset(tmp_path / "s.nc", loadable_variables=[]).virtual.to_vstack(url)
+    repo = vs.Repository.open(url).write("s", ..., 2.0).write("s", ..., 3.0)
+    assert repo.open_dataset()["s"].item() == 3.0
+    assert [x.status for x in repo.verify(sample=1.0).chunks] == ["not compared", "equal"]
+    os.utime(tmp_path / "s.nc", (1, 1))
+    found = repo.refresh()
+    assert (len(found.refreshed), found.left) == (1, ())
+    cube = found.repository.open_dataset()
+    assert (cube["s"].item(), cube["t"].values.tolist()) == (3.0, [1.0, 2.0])

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -145,6 +146,12 @@ def test_a_bucket_is_listed(tmp_path, s3_server, monkeypatch):
     heads = []
     monkeypatch.setattr("obstore.head", lambda *args: heads.append(args))
     assert repository.verify().is_good
+    time.sleep(1.1)  # times of objects are whole seconds
+    s3_server.put("verify/000.nc", (tmp_path / "data" / "000.nc").read_bytes())
+    found = repository.verify()
+    assert found.is_good
+    assert found.n_touched == 1
+    assert "1 with another modification time, but the same size and etag" in repr(found)
     s3_server.client.delete_object(Bucket="bucket", Key="verify/002.nc")
     changed = bytearray((tmp_path / "data" / "001.nc").read_bytes())
     changed[-1] ^= 1

@@ -61,9 +61,10 @@ type Prefer = Literal["first", "last", "newest"] | Callable[[Candidate], Any] | 
 was modified last. A function takes the file for which it returns the greater key.
 """
 
+_REMEDY_WITHOUT_FILES = "choose with prefer=: 'first' keeps the existing values, 'last' takes the later part"
 _REMEDY = (
-    "choose with prefer=: 'first' keeps the existing values, 'last' takes the later part, 'newest' takes the "
-    "file that was modified last, and a function of a file takes the file with the greater key"
+    f"{_REMEDY_WITHOUT_FILES}, 'newest' takes the file that was modified last, and a function of a file takes the file "
+    "with the greater key"
 )
 
 
@@ -109,19 +110,22 @@ def is_preferred(
     """
     if prefer in ("first", "last"):
         return prefer == "last"
-    a, b = ("values that are stored in the store" if x is None else f"'{x.url}'" for x in (old, new))
-    why = ""
+    a, b = (
+        f"'{x.url}'" if x is not None else other
+        for x, other in ((old, "the store itself"), (new, "the values in memory"))
+    )
+    why, remedy = "", _REMEDY
     if prefer is not None:
         if old is None or new is None:
-            why = "; prefer= cannot choose, because the files that they come from are not known"
+            why, remedy = "; prefer= cannot choose, because not both come from files", _REMEDY_WITHOUT_FILES
         else:
             theirs, mine = (_key(prefer, x, read) for x in (old, new))
             if None not in (theirs, mine) and theirs != mine:
                 return bool(mine > theirs)
             why = f"; prefer= cannot choose, because the keys are {theirs!r} and {mine!r}"
     raise CombineError(
-        f"variable '{name}' has values at {where} from {a}, but {b} has different values{why}. To resolve "
-        f"this, {_REMEDY}",
+        f"variable '{name}' has values at {where} from {a}, which differ from those of {b}{why}. To resolve "
+        f"this, {remedy}",
         variable=name,
         property="source",
         left=None if old is None else old.url,

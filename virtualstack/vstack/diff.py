@@ -68,6 +68,8 @@ class Changed:
 
 
 def _short(value: object) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.astype(str).tolist() if value.dtype.kind in "mM" else value.tolist()
     text = "none" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
