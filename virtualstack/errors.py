@@ -115,6 +115,8 @@ class MissingDependencyError(ReaderError, ImportError):
 class MalformedFileError(ReaderError, ValueError):
     """Bytes contradict the format: the file is truncated, damaged, or is not what it says.
 
+    Compare the size of the file with that of its origin, fetch it again, or leave it out.
+
     Attributes
     ----------
     url
@@ -131,7 +133,8 @@ class MalformedFileError(ReaderError, ValueError):
 class UnsupportedFeatureError(ReaderError, NotImplementedError):
     """A source uses a feature of its format that cannot be expressed as byte ranges.
 
-    An example is an HDF5 variable of sequences of variable length. The file is valid.
+    An example is an HDF5 variable of sequences of variable length. The file is valid. Leave the variable out with
+    ``drop_variables=``, or leave out all such variables with ``unsupported="skip"``.
 
     Attributes
     ----------
@@ -317,7 +320,10 @@ class WriterError(VirtualStackError, ValueError):
 
 
 class ConflictError(WriterError):
-    """Another writer has meanwhile changed the same variables or chunks of a store."""
+    """Another writer has meanwhile changed the same variables or chunks of a store; your change was not made.
+
+    Open the store again, and repeat the change.
+    """
 
 
 @contextmanager

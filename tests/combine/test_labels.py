@@ -146,3 +146,18 @@ def test_dates_of_other_calendars_have_a_tolerance(calendar, year, join, lacks):
     elif join == "outer":
         assert joined(made(dates, 3)).sizes["x"] == 6 - lacks
         assert joined(made(dates, 1), tolerance=5).sizes["x"] == 6 - lacks
+
+
+def test_a_number_as_tolerance_leaves_dates_apart():
+    """It holds for the dimensions of numbers; dates are joined as xarray joins them without a tolerance."""
+
+    def part(day, second, lat):
+        dates = np.array([f"2000-01-01T00:00:{second:02}", "2000-01-02"], "M8[ns]")
+        return xr.Dataset(
+            {"v": (("day", "run", "lat"), np.ones((1, 2, 1)))}, {"day": [day], "run": dates, "lat": [lat]}
+        )
+
+    parts = [part(0, 0, 1.0), part(1, 1, 1.0 + 1e-9)]
+    joined = combine_datasets(parts, tolerance=1e-6, join="outer")
+    expected = xr.concat([parts[0], parts[1].assign_coords(lat=[1.0])], "day", join="outer")
+    xr.testing.assert_identical(joined.load(), expected)

@@ -175,7 +175,8 @@ class Targets:
     ) -> None:
         """Write references into an Icechunk repository or a session of it, or add to a group of it.
 
-        Commit a session afterwards; ``xr.open_zarr(session.store)`` opens what was written. Everything is checked
+        With a path or URL, the call commits. With a session, commit it yourself afterwards.
+        ``xr.open_zarr(session.store)`` opens what was written. Everything is checked
         before anything is written: if a check fails, the session is as it was. If Icechunk fails during the write, the
         changes are undone, unless the session already had other changes. Each reference has a checksum if one is known:
         the etag on S3, otherwise the modification time. With it, Icechunk refuses to read files that have changed.

@@ -94,7 +94,9 @@ class Icechunk:
             raise ValueError(f"{' and '.join(given)} each select a snapshot of the repository: pass only one of them")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read the metadata of a repository; chunks are not looked up.
+        """Return a snapshot of a repository as a group of virtual arrays; chunks are looked up when they are needed.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------

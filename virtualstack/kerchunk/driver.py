@@ -327,7 +327,9 @@ class KerchunkDriver:
             raise TypeError(f"driver={self.driver!r} is neither a text such as 'module:name' nor a callable")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Translate a source with the driver, and read its references.
+        """Translate a source with the driver, and return its references as a group of virtual arrays.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------

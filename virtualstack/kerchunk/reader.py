@@ -280,7 +280,10 @@ class Kerchunk:
         return () if self.base_url is None else (absolute_url(self.base_url),)
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read references; only the sizes of sources are requested, and only if a reference means a whole source.
+        """Return references as a group of virtual arrays.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
+        Only the sizes of sources are requested, and only if a reference means a whole source.
 
         For parquet references, only ``.zmetadata`` is read; record files are read when their chunks are needed.
 

@@ -271,7 +271,7 @@ class ChunkManifest:
         return int(self.entries["length"][self.entries["location"] == INLINE].sum())
 
     def inline_fits(self) -> bool:
-        """Return whether INLINE chunks without codecs have as many bytes as their values."""
+        """Return whether each INLINE chunk without codecs has exactly the bytes of its values."""
         entries = self.entries[self.entries["location"] == INLINE]
         for code in np.unique(entries["encoding"]).tolist():
             encoding = self.encodings[code]
@@ -315,7 +315,9 @@ class ChunkManifest:
         )
 
     def validate(self) -> None:
-        """Check the entries, and also the encodings against the grid; for manifests from outside.
+        """Check all entries, and whether the encodings fit the axes of the grid.
+
+        Call it for a manifest that you made yourself, or that comes from somebody else.
 
         :class:`ManifestArray` checks cells against chunks, because it knows the grid.
 
@@ -332,7 +334,9 @@ class ChunkManifest:
                 )
 
     def validate_entries(self) -> None:
-        """Check every entry against the tables; :meth:`validate` also checks the encodings.
+        """Check that each entry refers to an encoding, a fill value and a byte range that exist.
+
+        :meth:`validate` also checks the encodings themselves.
 
         Raises
         ------
@@ -444,7 +448,7 @@ class ChunkManifest:
         return b"".join(place)
 
     def drop_unused_encodings(self) -> ChunkManifest:
-        """Drop unused rows of the table of encodings if it has many more rows than there are entries."""
+        """Return the manifest without encodings that no entry uses if they are many, otherwise the manifest itself."""
         if len(self.encodings) <= MAX_SPARE_ROWS + self.entries.size:
             return self
         entries, chunks = self.entries.copy(), ~self.holes

@@ -117,7 +117,27 @@ class ManifestGroup:
             yield from group.walk(f"{path}/{name}")
 
     def map_arrays(self, change: Callable[[ManifestArray], ManifestArray], /) -> ManifestGroup:
-        """Return a new group in which every array, also in subgroups, is replaced by the result of the function."""
+        """Return a new group whose arrays are the results of a function; the arrays of subgroups are changed too.
+
+        Parameters
+        ----------
+        change
+            Function that is called with each array, and returns the array for its place.
+
+        Returns
+        -------
+        ManifestGroup
+            The new group; this one does not change.
+
+        Examples
+        --------
+        >>> from dataclasses import replace
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> group = xr.Dataset({"rain": ("time", [1.0, 2.0])}).virtual.to_group()
+        >>> group.map_arrays(lambda array: replace(array, attributes={"units": "mm"})).arrays["rain"].attributes
+        {'units': 'mm'}
+        """
         return replace(
             self,
             arrays={name: change(array) for name, array in self.arrays.items()},

@@ -74,7 +74,9 @@ class VStack:
     allow: Allow = ()
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a store with three requests, whatever its size.
+        """Return a snapshot of a store as a group of virtual arrays, with three requests, whatever its size.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------

@@ -73,7 +73,9 @@ class Zarr:
     masks_fill_value: bool = True
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a store; chunks are not looked up.
+        """Return a store as a group of virtual arrays; chunks are looked up when they are needed.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------

@@ -136,7 +136,9 @@ class DMRPP:
         return () if self.data_url is None else (absolute_url(self.data_url),)
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe the file of a document as a group of virtual arrays.
+        """Return the variables of the file that a document describes as a group of virtual arrays.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------

@@ -116,7 +116,9 @@ class GRIB:
                 raise ValueError(f"the key '{name}' needs the values of fields, and only their headers are read")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read the fields of a file, and form a group from them.
+        """Return the fields of a file as a group of virtual arrays.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------

@@ -164,7 +164,9 @@ class HDF5:
         return None if size is None else byte_count(size, option="contiguous_chunk_size")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read the metadata of a file, and the values of variables that become INLINE.
+        """Return the variables of a file as a group of virtual arrays; values are read only for INLINE chunks.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------

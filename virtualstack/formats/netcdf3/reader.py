@@ -39,8 +39,8 @@ class NetCDF3:
     one chunk does not fetch all values. In a file with several record variables, their records alternate; then each
     record is at least one chunk.
 
-    When to use: the reader is chosen by the first bytes of a file. Name it to set the size of chunks. Alternatives:
-    netCDF-4 files are HDF5 files, which :class:`~virtualstack.readers.HDF5` reads.
+    When to use: the reader is chosen by the first bytes of a file. Pass it as ``reader=`` to set the size of chunks.
+    Alternatives: netCDF-4 files are HDF5 files, which :class:`~virtualstack.readers.HDF5` reads.
 
     Parameters
     ----------
@@ -73,7 +73,9 @@ class NetCDF3:
         self._most_bytes()  # raises an error if the size is not valid
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a file as a group of virtual arrays.
+        """Return the variables of a file as a group of virtual arrays.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------

@@ -72,7 +72,9 @@ class TIFF:
         self._most_bytes()  # raises an error if the size is not valid
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Describe a file as a group of virtual arrays.
+        """Return the images of a file as a group of virtual arrays.
+
+        :func:`virtualstack.open_virtual_dataset` and ``vs.scan`` call it; call it yourself in a reader of your own.
 
         Raises
         ------
