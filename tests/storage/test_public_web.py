@@ -482,12 +482,28 @@ def test_threads_keep_their_connections(server, monkeypatch):
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda x: source.read(*x), ranges[:100])) == answers(ranges[:100])
     assert len(made) <= remote._MAX_THREADS + 8
+    assert all(not client._found and not client._active for client in transfers.STATE.clients)
     n_made = len(made)
     assert [bytes(x) for x in source.read_ranges(ranges[:5])] == answers(ranges[:5])
     for path in ("nothing", "nothing", "empty", "small"):
         with contextlib.suppress(SourceNotFoundError):
             opened(server.url(path))
     assert len(made) == n_made
+
+
+def test_many_bytes_are_read_in_several_threads(server, monkeypatch):
+    """In the order of the ranges; an error of one is that of all."""
+    calls, real = [], transfers.run
+    monkeypatch.setattr(transfers, "run", lambda work: calls.append(len(work)) or real(work))
+    monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
+    monkeypatch.setattr(transfers, "_BYTES_PER_THREAD", 30_000)
+    source = opened(server.url("a/b%20c.nc"))
+    ranges = [(20_000 + 9000 * n, 8000) for n in range(20)]
+    assert [bytes(x) for x in source.read_ranges(ranges)] == answers(ranges)
+    assert calls == [4] * 5
+    server.mode = "long_body"
+    with pytest.raises(StorageError, match="8000 bytes were requested, but its server sends more"):
+        source.read_ranges(ranges)
 
 
 def test_a_source_that_changed(server):

@@ -38,6 +38,7 @@ from virtualstack.storage.web.transfers import (
     find_proxy,
     proxies,
     run,
+    run_together,
 )
 
 __all__ = ["WebConnection", "connect"]
@@ -112,7 +113,7 @@ class WebConnection:
             The server redirects where it may not, ignores ranges, or sends more than was requested or too slowly.
         """
         work = [self._range(url, start, start + length) for start, length in zip(starts, lengths, strict=True)]
-        found = run(work)
+        found = run_together(work, n_bytes=sum(lengths))
         for answer in found:
             if isinstance(answer, Exception) and not isinstance(answer, FailedError):
                 raise answer

@@ -25,6 +25,7 @@ import pycurl
 from virtualstack.errors import StorageError
 from virtualstack.forks import in_forked_children
 from virtualstack.storage.hosts import find_host, split_authority
+from virtualstack.storage.threads import thread_pool
 
 __all__ = [
     "STATE",
@@ -44,6 +45,7 @@ __all__ = [
 _MAX_REQUESTS = 120  # requests of this process at the same time, as of obstore in `remote`
 _MAX_KEPT = 32  # sets of connections that are kept, each for one thread
 _BUFFER_BYTES = 1 << 19
+_MAX_THREADS, _BYTES_PER_THREAD = 12, 4 << 20  # of one call: on a busy machine, one thread copies too slowly
 _WAIT_SECONDS = 1.0
 _FD_SECONDS = 0.001
 _GO_ON: int = pycurl.PREREQFUNC_OK
@@ -291,7 +293,8 @@ class _Client:
             for handle in self._active:
                 self._multi.remove_handle(handle)
                 slots.release()
-        return self._found
+        found, self._found = self._found, []  # connections are kept, and answers are not
+        return found
 
     def _finish(self) -> bool:
         """Go on with the transfers whose answers are complete, and return whether there were any."""
@@ -359,6 +362,20 @@ def run[T](work: Sequence[Steps[T]], /) -> list[T | Exception]:
         if len(state.clients) < _MAX_KEPT:
             state.clients.append(client)
     return found
+
+
+def run_together[T](work: Sequence[Steps[T]], /, *, n_bytes: int) -> list[T | Exception]:
+    """Make all steps of several requests as `run` does, in several threads if they bring many bytes."""
+    n = min(_MAX_THREADS, len(work), n_bytes // _BYTES_PER_THREAD)
+    if n < 2:
+        return run(work)
+    futures = [thread_pool("web", _MAX_REQUESTS).submit(run, work[i::n]) for i in range(n)]
+    try:
+        parts = [future.result() for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()
+    return [parts[i % n][i // n] for i in range(len(work))]
 
 
 def _n_connections(client: _Client) -> int:
