@@ -160,3 +160,10 @@ def test_mappings_are_compared_value_by_value():
     assert same_value(a, {"y": [1.0, 2.0], "x": float("nan")})
     assert not same_value(a, {"y": [1, 2]})
     assert not same_value(a, {"y": [1, 3], "x": np.nan})
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+def test_a_codec_with_numbers_that_json_does_not_have_is_an_error(value):
+    """A document of JSON may contain 1e400, which Python reads as infinity."""
+    with pytest.raises(ManifestError, match="which is not JSON"):
+        Codec.from_config("numcodecs.fixedscaleoffset", scale=value)
