@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import boto3
 import hypothesis
@@ -89,12 +87,3 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("NETRC", str(nowhere))
     monkeypatch.setenv("VIRTUALSTACK_CONFIG", str(nowhere))
-
-
-@pytest.fixture
-def granted_files(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Grant the files of the tests and memory, for tests whose references were made by other tools or by hand."""
-    corpus = Path(__file__).parents[2] / "shared" / "corpus"
-    monkeypatch.setenv(
-        "VIRTUALSTACK_ALLOW", shlex.join(map(str, (tmp_path_factory.getbasetemp(), corpus, "memory://")))
-    )

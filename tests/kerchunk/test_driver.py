@@ -18,8 +18,6 @@ from virtualstack.errors import ForbiddenLocationError, MalformedFileError, Read
 from virtualstack.location import Location
 from virtualstack.readers import KerchunkDriver
 
-pytestmark = pytest.mark.usefixtures("granted_files")
-
 pytest.importorskip("kerchunk")
 FITS = KerchunkDriver("kerchunk.fits:FitsToZarr")
 HDF4 = KerchunkDriver("kerchunk.hdf4:HDF4ToZarr")
@@ -340,9 +338,8 @@ def test_names_of_files_are_labels(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["storage", "link", "virtual"])
-def test_a_driver_for_hdf5_reads_no_other_file(tmp_path, monkeypatch, kind):
+def test_a_driver_for_hdf5_reads_no_other_file(tmp_path, kind):
     """The HDF5 library opens every file that is named in another one, and kerchunk inlines its values."""
-    monkeypatch.delenv("VIRTUALSTACK_ALLOW")
     secret, path = tmp_path / "outside" / "secret.h5", tmp_path / "inside" / "a.h5"
     for each in (secret, path):
         each.parent.mkdir()

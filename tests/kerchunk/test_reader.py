@@ -25,8 +25,6 @@ from virtualstack.readers import find_reader
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import model_read
 
-pytestmark = pytest.mark.usefixtures("granted_files")
-
 ZARRAY = {"shape": [2], "chunks": [1], "dtype": "<i4", "compressor": None, "filters": None, "fill_value": None}
 
 

@@ -31,8 +31,6 @@ from virtualstack.manifests import PagedManifest
 from virtualstack.storage import Storage
 from virtualstack.zarr.metadata.version2 import make_hierarchy
 
-pytestmark = pytest.mark.usefixtures("granted_files")
-
 VALUES = np.arange(24, dtype="<i4").reshape(6, 4)
 
 

@@ -13,16 +13,21 @@ import xarray as xr
 import virtualstack as vs
 
 pytest.importorskip("kerchunk")
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("granted_files")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 
 
 @pytest.fixture(scope="module")
-def translated(tmp_path_factory):
+def folder(tmp_path_factory):
+    """The folder of the files."""
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="module")
+def translated(folder):
     """References of four files along time, by kerchunk."""
     from kerchunk.hdf import SingleHdf5ToZarr
 
-    folder = tmp_path_factory.mktemp("files")
     found = []
     for i in range(4):
         values = np.random.default_rng(i).normal(size=(3, 4, 5)).astype("f4")
@@ -86,26 +91,26 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_references_open_as_with_kerchunk(tool, translated, tmp_path):
+def test_references_open_as_with_kerchunk(tool, translated, folder, tmp_path):
     """From memory and from a file, and as a virtual dataset."""
     references = TOOLS[tool](translated)
     expected = xr.open_dataset(references, engine="kerchunk").load()
     assert any(x.size for x in expected.values())
-    xr.testing.assert_identical(xr.open_dataset(references, engine="virtualstack").load(), expected)
+    xr.testing.assert_identical(xr.open_dataset(references, engine="virtualstack", allow=folder).load(), expected)
     path = tmp_path / "refs.json"
     path.write_text(json.dumps(references, default=lambda raw: f"base64:{base64.b64encode(raw).decode()}"))
-    xr.testing.assert_identical(xr.open_dataset(path, engine="virtualstack").load(), expected)
-    xr.testing.assert_identical(vs.open_virtual_dataset(path).virtual.open().load(), expected)
+    xr.testing.assert_identical(xr.open_dataset(path, engine="virtualstack", allow=folder).load(), expected)
+    xr.testing.assert_identical(vs.open_virtual_dataset(path, allow=folder).virtual.open().load(), expected)
 
 
-def test_parquet_of_kerchunk(translated, tmp_path):
+def test_parquet_of_kerchunk(translated, folder, tmp_path):
     """Record files of any size."""
     from kerchunk.df import refs_to_dataframe
 
     references = joined(translated, concat_dims=["time"])
     expected = xr.open_dataset(references, engine="kerchunk").load()
     refs_to_dataframe(references, str(tmp_path / "refs.parq"), record_size=5)
-    opened = vs.open_virtual_dataset(tmp_path / "refs.parq").virtual.open().load()
+    opened = vs.open_virtual_dataset(tmp_path / "refs.parq", allow=folder).virtual.open().load()
     xr.testing.assert_identical(opened, expected)
 
 
@@ -123,7 +128,8 @@ def test_scan_grib(name):
 
     for references in scan_grib(f"file://{CORPUS / 'grib' / name}")[:3]:
         expected = xr.open_dataset(references, engine="kerchunk").load()
-        xr.testing.assert_identical(xr.open_dataset(references, engine="virtualstack").load(), expected)
+        opened = xr.open_dataset(references, engine="virtualstack", allow=CORPUS / "grib").load()
+        xr.testing.assert_identical(opened, expected)
 
 
 @pytest.mark.skipif(not CORPUS.exists(), reason=f"no corpus at {CORPUS}")
@@ -144,5 +150,6 @@ def test_tiff_to_zarr(name):
     from kerchunk.tiff import tiff_to_zarr
 
     path = CORPUS / "tiff" / name
-    opened = xr.open_dataset(tiff_to_zarr(f"file://{path}"), engine="virtualstack", mask_and_scale=False)
+    references = tiff_to_zarr(f"file://{path}")
+    opened = xr.open_dataset(references, engine="virtualstack", mask_and_scale=False, allow=CORPUS / "tiff")
     np.testing.assert_array_equal(next(iter(opened.values())), tifffile.imread(path))

@@ -27,9 +27,13 @@ from virtualstack.zarr.rewrite.plan import plan_rewrite
 from virtualstack.zarr.rewrite.rewrite import Budget, rewrite
 from virtualstack.zarr.rewrite.split import split_uncompressed
 
-pytestmark = pytest.mark.usefixtures("granted_files")
-
 ALL = Budget(nbytes=10**9)
+
+
+@pytest.fixture(autouse=True)
+def granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grant the objects in memory that tests make, which references in files may not name otherwise."""
+    monkeypatch.setenv("VIRTUALSTACK_ALLOW", "memory://rewrite/ memory://known/")
 
 
 def stored(values, chunks, name, **options):
