@@ -216,7 +216,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             inline_limit=inline_limit,
             allow=allow,
         )
-        node = opening.node(_read_group(filename_or_obj, _choose_reader(reader, at), opening))
+        root, opening = _read_group(filename_or_obj, _choose_reader(reader, at), opening)
+        node = opening.node(root)
         account_for(node, unsupported, with_children=False, options=opening.options)
         dropped = _dropped(node, group or "", opening.options)
         _check_sizes(node, dropped)
@@ -306,7 +307,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             allow=allow,
             is_tree=True,
         )
-        node = opening.node(_read_group(filename_or_obj, _choose_reader(reader, at), opening))
+        root, opening = _read_group(filename_or_obj, _choose_reader(reader, at), opening)
+        node = opening.node(root)
         account_for(node, unsupported, with_children=True, options=opening.options)
         return {
             path or "/": self.open_dataset(
@@ -483,8 +485,9 @@ def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[
     return frozenset(name for name in node.arrays if options.drops(f"{path.strip('/')}/{name}"))
 
 
-def _read_group(obj: Any, reader: str | Reader | None, opening: Opening) -> ManifestGroup:
+def _read_group(obj: Any, reader: str | Reader | None, opening: Opening) -> tuple[ManifestGroup, Opening]:
+    """Return the group of a source, and the opening whose storage has the user that its URL may name."""
     if isinstance(obj, ManifestGroup):
-        return obj
-    (root,) = scan([obj], reader=reader, storage=opening.storage, options=opening.options)
-    return root
+        return obj, opening
+    scanned = scan([obj], reader=reader, storage=opening.storage, options=opening.options)
+    return scanned[0], replace(opening, storage=scanned.storage)

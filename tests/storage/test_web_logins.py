@@ -58,7 +58,7 @@ def test_a_redirect_to_another_host_gets_nothing(options):
 @pytest.fixture(scope="module")
 def dataset():
     buffer = io.BytesIO()
-    xr.Dataset({"t": ("x", np.arange(30_000.0))}).to_netcdf(buffer, engine="h5netcdf")
+    xr.Dataset({"t": ("x", np.arange(30_000.0))}, {"x": np.arange(30_000)}).to_netcdf(buffer, engine="h5netcdf")
     return buffer.getvalue()
 
 
@@ -85,6 +85,28 @@ def test_a_user_in_a_url_is_kept_nowhere(dataset, tmp_path):
             vs.open_virtual_dataset(with_user(server.url("b.nc")))
         assert "p%40ss" not in str(caught.value)
         assert "p@ss" not in str(caught.value)
+
+
+WAYS = {
+    "dataset": lambda url, storage: vs.open_virtual_dataset(url, storage=storage).virtual.open(),
+    "tree": lambda url, storage: vs.open_virtual_datatree(url, storage=storage).virtual.open().to_dataset(),
+    "many": lambda url, storage: vs.open_virtual_mfdataset([url], storage=storage).virtual.open(),
+    "many trees": lambda url, storage: vs.open_virtual_mfdatatree([url], storage=storage).virtual.open().to_dataset(),
+    "engine": lambda url, storage: xr.open_dataset(url, engine="virtualstack", storage=storage),
+    "engine, tree": lambda url, storage: xr.open_datatree(url, engine="virtualstack", storage=storage).to_dataset(),
+    "scan": lambda url, storage: vs.scan([url], storage=storage).datasets()[0].virtual.open(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_user_of_a_url_is_added_to_the_options_of_its_host(way, dataset):
+    """Loaded and virtual variables are read with both."""
+    with RangeServer({"a.nc": dataset}, mode="refuse_anonymous") as server:
+        storage = {server.root: {"headers": {"X-Api-Key": "k"}}}
+        found = WAYS[way](with_user(server.url("a.nc")), storage)
+        np.testing.assert_array_equal(found["t"], np.arange(30_000.0))
+        sent = {(entry[3].get("x-api-key"), entry[3].get("authorization")) for entry in server.log}
+        assert sent == {("k", basic("ann", "p@ss"))}
 
 
 def test_users_in_urls_of_sources_and_targets():

@@ -58,16 +58,17 @@ def _declared[T: (xr.Dataset, xr.DataTree)](item: T) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Opened[T]:
-    """Opened datasets or trees, nested as the URLs were, and notes on files that were left out."""
+    """Opened datasets or trees, nested as the URLs were, notes on files that were left out, and what reads values."""
 
     nested: Nested[T]
     left_out: tuple[Refusal, ...]
+    storage: Storage
 
 
 def open_all[T: (xr.Dataset, xr.DataTree)](
     kind: type[T],
     urls: Nested[Any],
-    open_one: Callable[[ManifestGroup], T],
+    open_one: Callable[[ManifestGroup, Opening], T],
     opening: Opening,
     /,
     *,
@@ -104,6 +105,7 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
     listed = [item for item in items if isinstance(item, str)]
     if given and not listed:
         raise TypeError(f"{list(given)} are options for opening files, but only datasets are given")
+    opening = replace(opening, storage=opening.storage.with_users(listed)[1])
     is_skipping = opening.unsupported == "skip"
     nodes: list[ManifestGroup] = []
 
@@ -112,7 +114,7 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
         nodes.append(node)
         if not is_skipping:
             account_for(node, opening.unsupported, with_children=with_children)
-        return prepared(open_one(node), node.url)
+        return prepared(open_one(node, opening), node.url)
 
     def prepared(item: T, url: str | None) -> T:
         return item if preprocess is None else _preprocessed(kind, item, preprocess, url)
@@ -132,15 +134,16 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
     if is_one and len(listed) == len(items):
-        return _Opened(cast(Nested[T], found), ())
+        return _Opened(cast(Nested[T], found), (), opening.storage)
     rest = iter(found)
     there = [item for item in items if not isinstance(item, str) or item not in errors]
     found = [next(rest) if isinstance(item, str) else prepared(_declared(item.copy()), _source(item)) for item in there]
     if not errors:
-        return _Opened(nest_like(nested, found), ())
+        return _Opened(nest_like(nested, found), (), opening.storage)
     _check_places(nested, errors)
     _warn_of_errors(errors, n=len(items))
-    return _Opened(found, tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items()))
+    left_out = tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items())
+    return _Opened(found, left_out, opening.storage)
 
 
 def _source(item: xr.Dataset | xr.DataTree) -> str | None:

@@ -193,7 +193,7 @@ def open_virtual_mfdataset(
     )
     unknown = set(wanted or ())
 
-    def open_one(node: ManifestGroup) -> xr.Dataset:
+    def open_one(node: ManifestGroup, opening: Opening) -> xr.Dataset:
         unknown.difference_update(node.arrays)
         its = None if wanted is None else wanted & node.arrays.keys()
         return opening.dataset(node, loadable_variables=its)
@@ -225,7 +225,7 @@ def open_virtual_mfdataset(
     )
     if unknown:
         raise KeyError(f"loadable_variables names {sorted(unknown)}, which no file has")
-    combined = combine_by(opened.nested, how, storage=opening.storage)
+    combined = combine_by(opened.nested, how, storage=opened.storage)
     return with_refusals(combined, (*get_refusals(combined), *opened.left_out))
 
 
@@ -384,7 +384,7 @@ def open_virtual_mfdatatree(
         is_tree=True,
     )
 
-    def open_one(node: ManifestGroup) -> xr.DataTree:
+    def open_one(node: ManifestGroup, opening: Opening) -> xr.DataTree:
         return opening.tree(node)
 
     opened = open_all(
@@ -411,7 +411,7 @@ def open_virtual_mfdatatree(
         progress=progress,
         with_children=True,
     )
-    combined = combine_trees(opened.nested, how, storage=opening.storage)
+    combined = combine_trees(opened.nested, how, storage=opened.storage)
     if opened.left_out:
         root = combined.to_dataset()
         combined.dataset = with_refusals(root, (*get_refusals(root), *opened.left_out))

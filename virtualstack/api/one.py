@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import xarray as xr
@@ -120,7 +121,7 @@ def open_virtual_dataset(
         inline_limit=inline_limit,
         allow=allow,
     )
-    node = _read(url, reader, opening)
+    node, opening = _read(url, reader, opening)
     account_for(node, unsupported, with_children=False)
     return opening.dataset(node, loadable_variables=loadable_variables)
 
@@ -217,12 +218,13 @@ def open_virtual_datatree(
         allow=allow,
         is_tree=True,
     )
-    node = _read(url, reader, opening)
+    node, opening = _read(url, reader, opening)
     account_for(node, unsupported, with_children=True)
     return opening.tree(node)
 
 
-def _read(source: Any, reader: str | Reader | None, opening: Opening) -> ManifestGroup:
+def _read(source: Any, reader: str | Reader | None, opening: Opening) -> tuple[ManifestGroup, Opening]:
+    """Return the group of a source, and the opening whose storage has the user that its URL may name."""
     if isinstance(source, str | os.PathLike):
         if is_pattern(source):
             raise SourceNotFoundError(
@@ -230,5 +232,5 @@ def _read(source: Any, reader: str | Reader | None, opening: Opening) -> Manifes
                 "open_virtual_mfdatatree, or name one of them"
             )
         source = found_url(source)
-    (root,) = scan([source], reader=reader, storage=opening.storage, options=opening.options)
-    return opening.node(root)
+    scanned = scan([source], reader=reader, storage=opening.storage, options=opening.options)
+    return opening.node(scanned[0]), replace(opening, storage=scanned.storage)
