@@ -15,7 +15,7 @@ import zarr
 import virtualstack as vs
 from tests.data.watching import memory_below
 from tests.kerchunk.reading import inline_references, read
-from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.errors import ForbiddenLocationError, MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.kerchunk import reader as kerchunk
 from virtualstack.kerchunk.reader import Kerchunk, read_references
@@ -320,13 +320,31 @@ def test_values_of_zarr_arrays(zarr_format, tmp_path):
     assert group.refusals == ()
 
 
+def test_references_in_memory_name_nothing_beside_their_folder(tmp_path, monkeypatch):
+    """Their folder is the working directory, or ``base_url``; a folder beside it is not theirs."""
+    (tmp_path / "inside").mkdir()
+    for folder in (tmp_path, tmp_path / "inside"):
+        (folder / "a.bin").write_bytes(bytes(4))
+    zarray = json.dumps({**ZARRAY, "shape": [1], "chunks": [1], "zarr_format": 2, "order": "C"})
+    monkeypatch.chdir(tmp_path / "inside")
+    for options in ({}, {"base_url": str(tmp_path / "inside")}):
+        for name, is_theirs in (("a.bin", True), (f"{tmp_path}/inside/a.bin", True), (f"{tmp_path}/a.bin", False)):
+            refs = {".zgroup": '{"zarr_format": 2}', "v/.zarray": zarray, "v/0": [name, 0, 4]}
+            if is_theirs:
+                assert list(read_references(refs, **options).arrays) == ["v"]
+            else:
+                with pytest.raises(ForbiddenLocationError, match="which is a local file outside of its folder"):
+                    read_references(refs, **options)
+
+
 def test_references_that_kerchunk_made(tmp_path):
     """kerchunk's own translation of an HDF5 file has the values of h5py."""
     hdf = pytest.importorskip("kerchunk.hdf", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
     path, values = tmp_path / "a.h5", np.arange(12, dtype="i4").reshape(3, 4)
     with h5py.File(path, "w") as file:
         file["v"] = values
-    array = read_references(hdf.SingleHdf5ToZarr(str(path), inline_threshold=0).translate())["v"]
+    references = hdf.SingleHdf5ToZarr(str(path), inline_threshold=0).translate()
+    array = read_references(references, base_url=str(tmp_path))["v"]
     assert model_read(array, {absolute_url(path): path.read_bytes()}).tolist() == values.tolist()
 
 

@@ -54,7 +54,7 @@ def references(folder):
 def write(folder, refs, record_size=3):
     """Write parquet of few records a file."""
     shutil.rmtree(folder, ignore_errors=True)
-    group = read_references({"version": 1, "refs": refs})
+    group = read_references({"version": 1, "refs": refs}, base_url=str(folder.parent))
     for key, data in parquet_files(make_hierarchy(group, shares_chunks=True), record_size=record_size):
         (folder / key).parent.mkdir(parents=True, exist_ok=True)
         (folder / key).write_bytes(data)
@@ -133,7 +133,7 @@ def test_what_lies_between_is_not_read(refs, opened):
 def test_lazy_references_are_what_json_has(refs, tmp_path):
     """The same arrays, and to_kerchunk writes them back."""
     json_refs = references(tmp_path)
-    lazy, whole = read(refs), read_references({"version": 1, "refs": json_refs})
+    lazy, whole = read(refs), read_references({"version": 1, "refs": json_refs}, base_url=str(tmp_path))
     for name, array in whole.arrays.items():
         assert isinstance(lazy[name].manifest, PagedManifest)
         assert lazy[name].equals(array)

@@ -413,10 +413,10 @@ def read_references(
     MalformedFileError
         The mapping is not a set of kerchunk references, or contradicts itself.
     ForbiddenLocationError
-        ``base_url`` is not local, and the references name locations that may not be read.
+        The references name locations that may not be read. Their folder is ``base_url``.
     """
     base = absolute_url("." if base_url is None else base_url)
-    reached = permitted(Storage.from_option(storage), f"{base}/", options.allow)
+    reached = permitted(Storage.from_option(storage), f"{base.rstrip('/')}/references-in-memory", options.allow)
     group = Kerchunk().read_references(references, base_url=base, storage=reached, options=options)
     check_references(group, reached)
     return group.with_access(reached.access(f"{base}/"))
