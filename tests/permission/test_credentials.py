@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -244,6 +245,31 @@ def test_references_in_a_bucket_or_on_a_server(place, account, tmp_path, monkeyp
         assert sent.keys() == {"given", "lab"}
         assert sent["given"]
         assert not sent["lab"]
+
+
+OPTIONS = {
+    "s3": {"key": "MINE", "secret": "s"},
+    "gs": {"token": "mine"},
+    "az": {"account_name": "a", "account_key": KEY},
+    "abfs, SAS": {"account_name": "a", "sas_token": "sig=mine"},
+    "web, user": {"username": "ann", "password": "pw"},
+}
+
+
+@pytest.mark.parametrize("place", OPTIONS)
+def test_options_for_all_urls_name_no_place(place, account, tmp_path, monkeypatch):
+    """Their credentials are for what the user opens by name; other options of theirs hold."""
+    with PLACES[place](monkeypatch) as found:
+        for name in [x for x in os.environ if x.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
+            monkeypatch.delenv(name)
+        endpoint = {} if place.startswith("web") else {"endpoint": found.server.root.rstrip("/")}
+        storage = {"": {**endpoint, **OPTIONS[place]}}
+        path = version_1(tmp_path, found.url)
+        with pytest.raises(StorageError, match="Only references name "):
+            values(path, storage=storage)
+        found.server.mode = "refuse_signed"
+        np.testing.assert_array_equal(values(path, storage=storage), NUMBERS)
+        assert found.secrets() == set()
 
 
 @pytest.mark.parametrize("options", [{"username": "ann", "password": "pw"}, {"token": "mine"}, None])

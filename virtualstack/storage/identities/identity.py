@@ -87,13 +87,16 @@ def identities(
     root
         URL of the bucket or host.
     is_named
-        If false, only references name the place. Only the options are used, and no credentials are looked for.
+        If false, only references name the place: no credentials are looked for, and those in the options, which are
+        for all URLs, are not used.
     """
     if not is_named:
         options = {"earthdata": False, **options}
     if service == "http":
         return _web(options, environ, root)
     options = _PLAIN[service](options) if service in _PLAIN else options
+    if not is_named:
+        options = {key: value for key, value in options.items() if key not in _CREDENTIALS[service] | _AWS_NAMES}
     if _is_true(options.get("skip_signature")):
         rest = {key: value for key, value in options.items() if key not in _WORDS}
         return (Identity("anonymous", {**rest, "skip_signature": True}),)
