@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["pyproj_before_eccodes", "pyproj_if_safe"]
+__all__ = ["pycurl_beside_eccodes", "pyproj_before_eccodes", "pyproj_if_safe"]
 
 _ECCODES = {"eccodes", "gribapi"}
 
@@ -33,3 +34,19 @@ def pyproj_if_safe() -> Any:
         return importlib.import_module("pyproj")
     except ImportError:
         return None
+
+
+def pycurl_beside_eccodes() -> None:
+    """Import pycurl with its own libcurl, also after eccodes.
+
+    eccodes' package `findlibs` loads another libcurl with ``RTLD_GLOBAL``, an older one (seen with eccodes 2.50 and
+    pycurl 7.49). pycurl would call the functions of that library, which it notices, and raise ``ImportError``.
+    """
+    if "pycurl" in sys.modules or not _ECCODES & sys.modules.keys() or not hasattr(os, "RTLD_DEEPBIND"):
+        return
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
+    try:
+        importlib.import_module("pycurl")
+    finally:
+        sys.setdlopenflags(flags)

@@ -20,12 +20,14 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
-import pycurl
-
 from virtualstack.errors import StorageError
 from virtualstack.forks import in_forked_children
+from virtualstack.loading import pycurl_beside_eccodes
 from virtualstack.storage.hosts import find_host, split_authority
 from virtualstack.storage.threads import thread_pool
+
+pycurl_beside_eccodes()
+import pycurl  # noqa: E402
 
 __all__ = [
     "STATE",
