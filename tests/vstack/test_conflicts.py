@@ -69,6 +69,19 @@ def test_an_attribute_is_set_while_values_are_written(url):
     assert float(found[:2].max()) == 1
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_values_are_not_written_into_a_variable_that_another_one_replaced(tmp_path, url, dtype):
+    """Its chunks may lie elsewhere, or hold numbers of another kind."""
+    mine, theirs = vs.Repository.open(url), stored(url)
+    other = dataset(range(4), seed=5)
+    other["t"] = other["t"].astype(dtype)
+    replaced = virtual(write(tmp_path / "other.nc", other)).virtual.to_group().arrays["t"]
+    theirs.write(replace(theirs.group, arrays={**theirs.group.arrays, "t": replaced}))
+    with pytest.raises(ConflictError, match=r"another writer changed variable '.?t'"):
+        mine.write("t", {"time": 0}, 1.0)
+    np.testing.assert_array_equal(values(url)["t"], other["t"])
+
+
 def test_dimensions_keep_one_length(tmp_path, url):
     """A variable of the old length that came meanwhile does not fit to what has grown; nor the other way round."""
     path = write(tmp_path / "1.nc", dataset([9], seed=1))
