@@ -7,6 +7,8 @@ import json
 import pickle
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -448,6 +450,27 @@ def test_a_proxy_of_the_environment_connects(names, monkeypatch):
     monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
     with pytest.raises(StorageError, match="proxy of the kind 'socks5'"):
         opened("http://nowhere.org/x")
+
+
+@pytest.mark.parametrize(
+    "modules", ["eccodes, virtualstack.storage.web.transfers", "virtualstack.storage.web.transfers, eccodes"]
+)
+def test_a_process_that_has_loaded_eccodes(server, modules):
+    """Which has an old libcurl of its own, for all libraries."""
+    pytest.importorskip("eccodes")
+    url = server.url("small")
+    secure = url.replace("http:", "https:")
+    code = (
+        f"import {modules}\n"
+        "from virtualstack.storage import PublicWeb, open_source\n"
+        f"places = {{'': PublicWeb(({url!r}, {secure!r}), (('max_retries', 0),))}}\n"
+        f"print(open_source({url!r}, storage=places).size, eccodes.codes_get_api_version() > '2', flush=True)\n"
+        f"open_source({secure!r}, storage=places)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout == "100 True\n", run.stderr
+    assert run.returncode == 1
+    assert "its certificate is not accepted" in run.stderr  # the server speaks no TLS
 
 
 def test_it_pickles(server):
