@@ -3,6 +3,7 @@
 import pickle
 import threading
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
@@ -56,6 +57,17 @@ def test_files_of_anybody(server, tmp_path):
     np.testing.assert_array_equal(xr.open_dataset(tmp_path / "refs.json", engine="virtualstack")["t"], VALUES[:1])
     with pytest.raises(SourceNotFoundError, match=f"there is nothing at '{root}/none.nc'"):
         opened(f"{root}/none.nc")
+
+
+def test_a_filesystem_and_a_path_in_it(server):
+    """References name the host, and an open file is that of its filesystem."""
+    host, _, port = server["user"].partition(":")
+    filesystem = fsspec.filesystem("ftp", host=host, port=int(port), username=USER[0], password=USER[1])
+    for held in ((filesystem, "/f2.nc"), filesystem.open("/f2.nc")):
+        vds = opened(held)
+        np.testing.assert_array_equal(vds.virtual.open()["t"], VALUES[2:])
+        refs = vds.virtual.to_kerchunk()["refs"]
+        assert {value[0] for value in refs.values() if isinstance(value, list)} == {f"ftp://{host}:{port}/f2.nc"}
 
 
 @pytest.mark.parametrize("place", ["url", "storage"])

@@ -20,7 +20,7 @@ from virtualstack.location import BYTES, outermost, split_url
 from virtualstack.storage.backends import is_backend
 from virtualstack.storage.listing import found_url
 from virtualstack.storage.memory import HeldBytes
-from virtualstack.storage.registry import Storage
+from virtualstack.storage.registry import SERVERS, Storage
 
 __all__ = ["FORMS", "Handle", "find_handle", "is_one", "reach"]
 
@@ -33,6 +33,7 @@ FORMS = (
 
 _MAX_READ_BYTES = 256 << 20
 _BLOCK_BYTES = 8 << 20
+_HOSTLESS = tuple(f"{scheme}:///" for scheme in SERVERS)  # their filesystems name paths without their host
 _SCHEMES = {"S3Store": ("s3", "bucket"), "GCSStore": ("gs", "bucket"), "AzureStore": ("az", "container_name")}
 
 
@@ -166,7 +167,11 @@ def _of_filesystem(filesystem: Any, path: str) -> Handle:
         return Handle(found_url(filesystem._strip_protocol(path)))
     if _is_a(filesystem, "fsspec.implementations.reference", "ReferenceFileSystem"):
         return _of_references(filesystem)
-    url = str(filesystem.unstrip_protocol(path))
+    url, options = str(filesystem.unstrip_protocol(path)), filesystem.storage_options
+    if url.startswith(_HOSTLESS):
+        host = options.get("host") or next(iter(filesystem.storage_args), "")
+        port = f":{options['port']}" if options.get("port") else ""
+        url = url.replace(":///", f"://{host}{port}/", 1)
     return Handle(url, split_url(url)[0], filesystem)
 
 

@@ -33,7 +33,7 @@ from virtualstack.storage.target import Target
 from virtualstack.storage.threads import forget_frames
 from virtualstack.storage.web.public_web import PublicWeb
 
-__all__ = ["OBJECT_STORES", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source"]
+__all__ = ["OBJECT_STORES", "SERVERS", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source"]
 
 type StorageLike = Storage | Mapping[str, object] | object | None
 """Type of ``storage=``: see `Storage.from_option`."""
@@ -43,7 +43,8 @@ type Stale = Literal["error", "warn", "ignore"]
 
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
-_SERVERS = "ftp", "sftp", "ssh", "smb"  # filesystems of fsspec with the options username and password
+SERVERS = "ftp", "sftp", "ssh", "smb"
+"""Schemes of fsspec's filesystems of servers, whose options are host, port, username and password."""
 _WEB = tuple(f"{scheme}://" for scheme in WEB)
 _REMOTE = (*(f"{scheme}://" for scheme in OBJECT_STORES), *_WEB)
 
@@ -211,7 +212,7 @@ class Storage:
             root, key = split_url(inner)
             scheme, _, authority = root.partition("://")
             user, at, host = authority.rpartition("@")
-            if at and (scheme in WEB or (scheme in _SERVERS and ":" in user)):
+            if at and (scheme in WEB or (scheme in SERVERS and ":" in user)):
                 url = f"{url.removesuffix(inner)}{scheme}://{host}{key}"
                 name, _, password = user.partition(":")
                 pair = unquote(name), unquote(password)
