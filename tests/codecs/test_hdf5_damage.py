@@ -11,6 +11,7 @@ from tests.codecs.test_hdf5_filters import FILTERS, create, values
 from tests.data.processes import run_python
 from virtualstack.codecs.bounded import bounded_decoder
 from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.hdf5.packed_bits import check_words
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 from virtualstack.formats.hdf5.filters import codec_for_filter, filter_codecs
@@ -180,3 +181,10 @@ def test_a_missing_package_is_told_with_the_remedy(monkeypatch):
     for name in ("lz4", "deflate", "scaleoffset", "nbit", "bzip2", "zstd", "blosc"):
         decode(*chunk_of(name))
     bounded_decoder.cache_clear()
+
+
+@pytest.mark.parametrize("values", [(0, -1), (1 << 32, 5)])
+def test_each_parameter_is_a_word_of_32_bits(values):
+    check_words((0, (1 << 32) - 1))
+    with pytest.raises(ValueError, match="not words of 32 bits"):
+        check_words(values)

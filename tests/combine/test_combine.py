@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import xarray as xr
+from xarray.indexes import PandasIndex
 
 import virtualstack as vs
 from tests.data.arrays import referenced_array
 from tests.data.netcdf4 import netcdf4_file, opened
 from tests.joins import MINIMAL
 from virtualstack.combine import CombineOptions, combine_datasets
+from virtualstack.combine.part import over_index
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, inline_array
 
@@ -288,3 +290,14 @@ def test_attributes_that_are_arrays_are_combined_as_by_xarray(tmp_path, how):
     expected = xr.open_mfdataset(paths, combine_attrs=how)
     found = vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": how}).virtual.open()
     xr.testing.assert_identical(found.load(), expected.load())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "encoded"), [("i8", {"zlib": True}), ("i4", {"zlib": True, "dtype": np.dtype("i4")})]
+)
+def test_labels_of_another_dtype_are_not_encoded_as_the_first_ones(dtype, encoded):
+    """Encoded labels would wrap."""
+    first = xr.Variable("x", np.array([1], "i4"), encoding={"zlib": True, "dtype": np.dtype("i4")})
+    made = over_index("x", PandasIndex(np.array([1, 2], dtype), "x"), first)
+    assert made.encoding == encoded
+    assert made.dtype == dtype
