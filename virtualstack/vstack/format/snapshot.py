@@ -285,7 +285,7 @@ def check_names(group: ManifestGroup, /) -> None:
         for name in (*node.arrays, *node.groups):
             if name in ("", ".", "..") or "/" in name:
                 raise WriterError(
-                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a vstack. Rename it",
+                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a vstack: rename it",
                     variable=name,
                 )
 
