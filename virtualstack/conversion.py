@@ -83,9 +83,8 @@ def convert(
     message
         Message of the snapshot in the log of a store.
     allow
-        URLs or paths of files and folders that the source may refer to. Buckets, public web servers, and the server or
-        bucket of the source are always allowed. A local source may refer to anything; vstacks have the rule of
-        :meth:`virtualstack.Repository.open`.
+        URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
+        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
 
     Returns
     -------

@@ -123,8 +123,8 @@ def open_virtual_mfdataset(
     inline_limit
         Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the files may refer to. Buckets, public web servers, and the server or
-        bucket of the file are always allowed. Local files may refer to anything.
+        URLs or paths of files and folders that the files may refer to, in addition to their own folder, server or
+        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
 
     Returns
     -------
@@ -325,8 +325,8 @@ def open_virtual_mfdatatree(
     inline_limit
         Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the files may refer to. Buckets, public web servers, and the server or
-        bucket of the file are always allowed. Local files may refer to anything.
+        URLs or paths of files and folders that the files may refer to, in addition to their own folder, server or
+        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
 
     Returns
     -------

@@ -73,8 +73,8 @@ def open_virtual_dataset(
     inline_limit
         Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the source may refer to. Buckets, public web servers, and the server or
-        bucket of the source are always allowed. A local source may refer to anything.
+        URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
+        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
 
     Returns
     -------
@@ -171,8 +171,8 @@ def open_virtual_datatree(
     inline_limit
         Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the source may refer to. Buckets, public web servers, and the server or
-        bucket of the source are always allowed. A local source may refer to anything.
+        URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
+        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
 
     Returns
     -------

@@ -205,9 +205,9 @@ class ScanResult(Sequence[ManifestGroup]):
 
     @property
     def are_parts_of_one(self) -> bool:
-        """Whether all groups are parts of one index of one reader, which the scan left apart.
+        """Whether the groups must be assembled to one dataset by their reader, as :meth:`datasets` does.
 
-        A scan leaves them apart with ``ReadOptions(is_part=True)``, for readers that assemble the parts (GRIB).
+        This is so after a scan with ``ReadOptions(is_part=True)`` by a reader that assembles parts, such as GRIB's.
 
         Examples
         --------
