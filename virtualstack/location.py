@@ -230,7 +230,8 @@ def is_remote(url: str, /) -> bool:
     >>> is_remote("s3://bucket/a.nc"), is_remote("file:///data/a.nc")
     (True, False)
     """
-    return not outermost(url).startswith(("file://", "memory://", BYTES))
+    near = "file://", "memory://", BYTES
+    return not (url.startswith(near) or outermost(url).startswith(near))
 
 
 def outermost(url: str, /) -> str:

@@ -182,8 +182,8 @@ def with_options(message: str, options: argparse.Namespace, /) -> str:
     --------
     >>> with_options("leave it out with drop_variables=['x']", argparse.Namespace(drop_variable=[]))
     'leave it out with --drop-variable x'
-    >>> with_options("leave it out with drop_variables=['x']", argparse.Namespace(command="inspect"))
-    "leave it out with drop_variables=['x'] (this command has no option for drop_variables, which exists only in Python)"
+    >>> with_options("use drop_variables=['x']", argparse.Namespace(command="inspect"))
+    "use drop_variables=['x'] (this command has no option for drop_variables, which exists only in Python)"
     """
     others: list[str] = []
 

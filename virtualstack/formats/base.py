@@ -264,8 +264,7 @@ def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Sto
     allow
         Further locations that the user allowed.
     """
-    opened = url if storage.named is None else storage.opened
-    return replace(storage.only(Permission.of_document(url, allow)), opened=opened)
+    return storage.only(Permission.of_document(url, allow), opened=url if storage.named is None else None)
 
 
 def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOptions, /) -> ManifestGroup:

@@ -239,14 +239,14 @@ class Storage:
             raise ValueError(f"stale must be 'error', 'warn' or 'ignore', not {stale!r}")
         return replace(self, stale=stale)
 
-    def only(self, permission: Check, /) -> Self:
+    def only(self, permission: Check, /, *, opened: str | None = None) -> Self:
         """Return the same storage, which refuses every URL that this or an earlier permission forbids.
 
         Use it to scan sources that an untrusted store names, since a source may name others in turn. Credentials are
-        sent only to the places that the permission names too.
+        sent only to the places that the permission names too. ``opened`` is a URL that the user opened by name.
         """
         named = in_both(self.named, getattr(permission, "named", None))
-        return replace(self, permissions=(*self.permissions, permission), named=named)
+        return replace(self, permissions=(*self.permissions, permission), named=named, opened=opened or self.opened)
 
     def check(self, urls: Sequence[str], /) -> None:
         """Raise an error for the first URL that a permission of `only` forbids.
@@ -410,11 +410,10 @@ class Storage:
         through `PublicWeb`, unless ``storage=`` says how to log in there.
         """
         url = outermost(url)
-        root = split_url(url)[0]
         prefix, backend = self._entry(url)
-        if self.named is None or is_chosen(prefix, backend, url) or not url.startswith(_REMOTE):
+        if self.named is None or not url.startswith(_REMOTE) or is_chosen(prefix, backend, url):
             return prefix, backend
-        is_here = is_named(url, self.named)
+        root, is_here = split_url(url)[0], is_named(url, self.named)
         options = cast(Mapping[str, object], backend or {})
         if not url.startswith(_WEB):
             return prefix, backend if is_here else UnnamedBucket(options)
