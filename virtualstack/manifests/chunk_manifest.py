@@ -317,9 +317,7 @@ class ChunkManifest:
     def validate(self) -> None:
         """Check all entries, and whether the encodings fit the axes of the grid.
 
-        Call it for a manifest that you made yourself, or that comes from somebody else.
-
-        :class:`ManifestArray` checks cells against chunks, because it knows the grid.
+        Call it for a manifest that you made or were given. :class:`ManifestArray` checks cells against chunks.
 
         Raises
         ------

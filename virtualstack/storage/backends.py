@@ -80,7 +80,7 @@ def needs_login(options: Mapping[str, object], root: str, /, *, is_named: bool) 
     root
         URL of the server.
     is_named
-        Whether the user named the server. Otherwise ``storage="earthdata"`` is the only login.
+        If true, the user named the server. Otherwise ``storage="earthdata"`` is the only login.
     """
     if is_named and _login(options):
         return True

@@ -6,9 +6,10 @@ import contextlib
 import inspect
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import fsspec
@@ -81,7 +82,12 @@ class FsspecSource(ManyRangesSource):
 def _takes_ranges(filesystem: AbstractFileSystem, /) -> bool:
     """Return whether a filesystem reads ranges of files; that of sshfs returns whole files instead."""
     method = filesystem._cat_file if filesystem.async_impl else filesystem.cat_file
-    return "start" in inspect.signature(method).parameters
+    return _has_start(getattr(method, "__func__", method))
+
+
+@lru_cache(maxsize=64)
+def _has_start(function: Callable[..., object]) -> bool:
+    return "start" in inspect.signature(function).parameters
 
 
 def _read_open(filesystem: AbstractFileSystem, path: str, starts: list[int], ends: list[int], /) -> list[bytes]:

@@ -330,9 +330,8 @@ class Connection:
             return aws.endpoint(self._options, os.environ)
         if self._service == "gs" and "base_url" not in self._options and (host := os.environ.get(_EMULATOR)):
             return host if "://" in host else f"http://{host}"
-        if (
-            self._service == "az" and "endpoint" not in self._options
-        ):  # obstore would refuse one that begins with http://
+        if self._service == "az" and "endpoint" not in self._options:
+            # obstore would read it too, and refuse one that begins with http://
             return os.environ.get("AZURE_STORAGE_ENDPOINT") or os.environ.get("AZURE_ENDPOINT")
         return None
 
@@ -368,8 +367,9 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
             url=url,
         )
     root, key = split_url(url)
-    is_named = not isinstance(backend, UnnamedBucket)
-    backend = backend.options if isinstance(backend, UnnamedBucket) else backend
+    is_named = True
+    if isinstance(backend, UnnamedBucket):
+        is_named, backend = False, backend.options
     if backend is not None and not isinstance(backend, Mapping):
         store: Any = backend
         return _shared((id(store), root), lambda: Connection(root, "store", {}, store)), _key(store, url, prefix)

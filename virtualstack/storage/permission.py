@@ -174,9 +174,10 @@ command: virtualstack allow http://10.0.0.1/
         allowed = tuple(dict.fromkeys((*places, *map(_canonical, found.explicit))))
         if is_remote(url):
             return cls(url, allowed, is_document=is_document)
-        working = _folder(absolute_url(".")) if url.startswith(BYTES) else _FILE + "/"
-        own = () if working == _FILE + "/" else (working,)  # the whole disk is nobody's own folder
-        return cls(url, allowed, found.folders, (*found.roots, *own), is_document)
+        roots = found.roots
+        if url.startswith(BYTES) and (working := _folder(absolute_url("."))) != "file:///":
+            roots = (*roots, working)  # the whole disk is nobody's own folder
+        return cls(url, allowed, found.folders, roots, is_document)
 
     @classmethod
     def of_document(cls, url: str, allow: Allow = None, /) -> Self:

@@ -227,10 +227,8 @@ def _scanned(
 
 def _why(error: Exception) -> str:
     if isinstance(error, UnknownFormatError):
-        return (
-            f"{error}. If this file is a chunk of a zarr store, open the whole zarr store, and write its "
-            "variables again"
-        )
+        remedy = "If this file is a chunk of a zarr store, open the whole zarr store, and write its variables again"
+        return f"{error}. {remedy}"
     return str(error)
 
 

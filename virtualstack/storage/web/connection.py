@@ -27,6 +27,7 @@ from virtualstack.storage.slow_servers import Arrival, Busy, BusyError, Patience
 from virtualstack.storage.target import UnlistableError
 from virtualstack.storage.web import transfers
 from virtualstack.storage.web.transfers import (
+    PORTS,
     Answer,
     EnoughError,
     FailedError,
@@ -204,25 +205,19 @@ class WebConnection:
         self, method: str, url: str, headers: Sequence[str], begin: Callable[[Answer], S]
     ) -> Steps[tuple[Answer, S]]:
         """Send a request where redirects lead, and return the answer, which is a success, with what took its body."""
-        hop, sink = url, None
+        hop, sink, refused = url, None, _Beginning()
 
-        def begun(answer: Answer) -> Sink:
-            nonlocal sink
+        def take(answer: Answer) -> Sink:
+            nonlocal sink, refused
             if answer.status not in _SUCCESSES:
-                return _Beginning()
+                refused = _Beginning()
+                return refused
             if self._may_need_login and answer.headers.get("content-type", "").startswith("text/html"):
                 raise FailedError("the server sent a page for people, as that of a login", HTTPStatus.UNAUTHORIZED)
             sink = begin(answer)
             return sink
 
         for _ in range(_MAX_REDIRECTS + 1):
-            body = None
-
-            def take(answer: Answer) -> Sink:
-                nonlocal body
-                body = begun(answer)
-                return body
-
             try:
                 answer = yield self._request(method, hop, url, headers, take)
             except NotPublicError as error:
@@ -231,7 +226,7 @@ class WebConnection:
             if sink is not None:
                 return answer, sink
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
-                raise _refusal(answer, body)
+                raise _refusal(answer, refused)
             hop = self._redirect(hop, answer.headers["location"], url)
         raise FailedError(f"its redirects form a loop, or are more than {_MAX_REDIRECTS}")
 
@@ -326,11 +321,8 @@ def _plain(url: str) -> str:
     """Return a URL with its host in lower case and without the default port of its scheme."""
     scheme, mark, rest = url.partition("://")
     authority, slash, key = rest.partition("/")
-    authority = authority.lower().removesuffix(_DEFAULT_PORTS.get(scheme.lower(), "/"))
+    authority = authority.lower().removesuffix(f":{PORTS.get(scheme.lower())}")
     return f"{scheme.lower()}{mark}{authority}{slash}{key}"
-
-
-_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def _seconds(value: object, name: str) -> float:
@@ -368,11 +360,11 @@ def _forbidden(url: str, hop: str, where: str) -> ForbiddenLocationError:
     )
 
 
-def _refusal(answer: Answer, body: Sink | None) -> FailedError:
+def _refusal(answer: Answer, body: _Beginning) -> FailedError:
     status = answer.status
     phrase = HTTPStatus(status).phrase if status in HTTPStatus else ""
     is_busy = status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    said = body.data[:_MAX_REFUSAL_BYTES].decode("utf-8", "replace") if isinstance(body, _Beginning) else ""
+    said = body.data[:_MAX_REFUSAL_BYTES].decode("utf-8", "replace")
     text = what_was_answered(f"status code: {status} {phrase}: {said}")
     failed = FailedError(text, status, is_transient=is_busy and status != HTTPStatus.NOT_IMPLEMENTED)
     failed.retry_after = read_retry_after({name.title(): value for name, value in answer.headers.items()})

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
+from operator import attrgetter
 from typing import Any, Protocol
 
 from virtualstack.errors import StorageError
@@ -30,6 +31,7 @@ pycurl_beside_eccodes()
 import pycurl  # noqa: E402
 
 __all__ = [
+    "PORTS",
     "STATE",
     "Answer",
     "EnoughError",
@@ -52,7 +54,8 @@ _WAIT_SECONDS = 1.0
 _FD_SECONDS = 0.001
 _GO_ON: int = pycurl.PREREQFUNC_OK
 _STOP: int = pycurl.PREREQFUNC_ABORT
-_PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}
+"""Default ports by scheme."""
 
 
 class FailedError(Exception):
@@ -355,7 +358,8 @@ def run[T](work: Sequence[Steps[T]], /) -> list[T | Exception]:
     state = STATE
     with state.lock:
         enough = [client for client in state.clients if client.n_connections >= len(work)]
-        best = min(enough, key=_n_connections) if enough else max(state.clients, key=_n_connections, default=None)
+        size = attrgetter("n_connections")
+        best = min(enough, key=size) if enough else max(state.clients, key=size, default=None)
         if best is not None:
             state.clients.remove(best)
     client = _Client() if best is None else best
@@ -378,10 +382,6 @@ def run_together[T](work: Sequence[Steps[T]], /, *, n_bytes: int) -> list[T | Ex
         for future in futures:
             future.cancel()
     return [parts[i % n][i // n] for i in range(len(work))]
-
-
-def _n_connections(client: _Client) -> int:
-    return client.n_connections
 
 
 def proxies() -> dict[str, str]:
@@ -446,7 +446,7 @@ def _look_up(scheme: str, authority: str, is_checked: bool, /) -> list[str]:
         raise FailedError("its host name is not known", is_transient=True)
     host, port = split_authority(authority)
     addresses = ",".join(f"[{x}]" if x.version == 6 else str(x) for x in found)
-    return [f"{host}:{port or _PORTS[scheme]}:{addresses}"] if found else []
+    return [f"{host}:{port or PORTS[scheme]}:{addresses}"] if found else []
 
 
 _STATUS = re.compile(rb"HTTP/[0-9.]+ ([0-9]{3})")
