@@ -15,6 +15,7 @@ from virtualstack.manifests.cf import (
 )
 from virtualstack.manifests.characters import join_characters
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.chunk_map import count_sources, map_chunks
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.filling import reindex
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -56,12 +57,14 @@ __all__ = [
     "Tile",
     "Unpacked",
     "can_cast_floats",
+    "count_sources",
     "describe",
     "differing_key",
     "inline_array",
     "inlined",
     "is_nan",
     "join_characters",
+    "map_chunks",
     "other_meaning",
     "packed_encoding",
     "place_tiles",

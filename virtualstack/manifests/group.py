@@ -116,6 +116,12 @@ class ManifestGroup:
         for name, group in self.groups.items():
             yield from group.walk(f"{path}/{name}")
 
+    def all_arrays(self) -> dict[str, ManifestArray]:
+        """Return the arrays of this group and of all groups below it by path, such as ``"science/winds"``."""
+        return {
+            f"{path}/{name}"[1:] if path else name: x for path, node in self.walk() for name, x in node.arrays.items()
+        }
+
     def map_arrays(self, change: Callable[[ManifestArray], ManifestArray], /) -> ManifestGroup:
         """Return a new group whose arrays are the results of a function; the arrays of subgroups are changed too.
 

@@ -22,9 +22,19 @@ from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.handles import is_one
 from virtualstack.storage.listing import find_urls, is_pattern
 from virtualstack.surveying.coordinate import CoordinateLine, read_line
-from virtualstack.surveying.facts import NONE, STRUCTURE, Facts, Periods, collect_facts, describe_fact, find_periods
+from virtualstack.surveying.facts import (
+    NONE,
+    STRUCTURE,
+    Facts,
+    Periods,
+    collect_facts,
+    describe_changes,
+    describe_fact,
+    find_periods,
+)
 from virtualstack.surveying.result import Survey, shortened
 from virtualstack.surveying.sequence import FileSequence, find_url, read_version
+from virtualstack.surveying.timeline import survey_timeline
 
 __all__ = ["common_dimension", "data_variables", "survey"]
 
@@ -220,18 +230,29 @@ class _Comparison(FileSequence):
         members = {one.name: one.files.tolist() for one in series}
         gaps, irregular = self.gaps(members)
         duplicates, interleaved, has_all_pairs = self.duplicates(members)
+        eras = self._eras(series, facts, is_structure)
+        table = [(x.series, x.line.label(x.gap.after), x.line.label(x.gap.before), x.gap.n_steps) for x in gaps]
         return Survey(
             dim=self.dim,
             table=self._table(series),
-            eras=self._eras(series, facts, is_structure),
+            eras=eras,
             variables=self._variables(series, facts),
             outliers=self._outliers(series, facts, is_structure),
             duplicates=duplicates,
             interleaved=interleaved,
             has_all_pairs=has_all_pairs,
-            gaps=gaps,
+            gaps=pd.DataFrame(table, columns=["series", "after", "before", "steps"]),
             irregular=irregular,
             failures=failures,
+            timeline=survey_timeline(
+                self,
+                [[one.files[one.eras.era == i].tolist() for i in range(len(one.eras.typical))] for one in series],
+                eras=eras,
+                gaps=gaps,
+                duplicates=duplicates,
+                remarks=irregular["reason"].tolist(),
+                n_failed=len(failures),
+            ),
         )
 
     # -- order --------------------------------------------------------------------------------------------
@@ -296,7 +317,7 @@ class _Comparison(FileSequence):
                         "outliers": int(np.count_nonzero(one.eras.is_outlier[one.eras.era == era])),
                         "first_url": find_url(self.groups[members[0]]),
                         "last_url": find_url(self.groups[members[-1]]),
-                        "changes": _changes(facts, changed, one.eras.typical[era - 1], one.eras.typical[era]),
+                        "changes": describe_changes(facts, changed, one.eras.typical[era - 1], one.eras.typical[era]),
                     }
                 )
         columns = ["series", "era", "first", "last", "files", "outliers", "first_url", "last_url", "changes"]
@@ -308,7 +329,9 @@ class _Comparison(FileSequence):
             for at in np.flatnonzero(one.eras.is_outlier).tolist():
                 i, own, usual = int(one.files[at]), one.eras.codes[at], one.eras.typical[one.eras.era[at]]
                 differs = (own != usual) & is_structure & ~one.eras.varies
-                rows.append((find_url(self.groups[i]), self._span([i])[0], _changes(facts, differs, usual, own)))
+                rows.append(
+                    (find_url(self.groups[i]), self._span([i])[0], describe_changes(facts, differs, usual, own))
+                )
         return pd.DataFrame(rows, columns=["url", "first", "differs"])
 
     def _variables(self, series: Sequence[_Series], facts: Facts) -> pd.DataFrame:
@@ -392,22 +415,3 @@ def _names_of_data(group: ManifestGroup, dim: str | None) -> list[str]:
     """Return the names of data variables with the dimension, or of all data variables if none has it."""
     data = data_variables(group)
     return sorted(name for name, x in data.items() if dim in (x.dimension_names or ())) or sorted(data)
-
-
-def _changes(facts: Facts, changed: NDArray[np.bool_], old: NDArray[np.int32], new: NDArray[np.int32]) -> str:
-    """Return text that describes changed properties; variables with the same change are listed together."""
-    said: dict[tuple[str, str], list[str]] = {}
-    for column in np.flatnonzero(changed).tolist():
-        variable, name = facts.keys[column]
-        texts = (_text(facts, column, int(x[column])) for x in (old, new))
-        said.setdefault((name, " -> ".join(texts)), []).append(variable)
-    rank = {name: i for i, name in enumerate(STRUCTURE)}
-    lines = sorted(said.items(), key=lambda item: (rank[item[0][0]], item[1]))
-    told = (
-        (shortened(names) if name == "present" else f"{name} of {shortened(names)}", x) for (name, x), names in lines
-    )
-    return "; ".join(f"{what}: {change}" for what, change in told)
-
-
-def _text(facts: Facts, column: int, code: int) -> str:
-    return "unknown" if code < 0 else describe_fact(facts.keys[column][1], facts.values[column][code])

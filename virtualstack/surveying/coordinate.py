@@ -68,14 +68,15 @@ class CoordinateLine:
 
         Dates are in years since 1850 of their calendar, so that two calendars can be compared.
         """
-        return np.nan if self.numbers is None or self.unit == TEXT else self._comparable(float(self.numbers.min()))
+        return np.nan if self.numbers is None or self.unit == TEXT else self.comparable(float(self.numbers.min()))
 
     @property
     def greatest(self) -> float:
         """Greatest number, or NaN if there are no numbers. Dates are in years since 1850 of their calendar."""
-        return np.nan if self.numbers is None or self.unit == TEXT else self._comparable(float(self.numbers.max()))
+        return np.nan if self.numbers is None or self.unit == TEXT else self.comparable(float(self.numbers.max()))
 
-    def _comparable(self, number: float) -> float:
+    def comparable(self, number: float, /) -> float:
+        """Return a number that can be compared with those of another calendar: years since 1850 if it is a date."""
         match self.unit:
             case None | "m8":
                 return number

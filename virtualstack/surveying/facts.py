@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.surveying.result import shortened
 
 __all__ = [
     "NONE",
@@ -20,8 +21,11 @@ __all__ = [
     "Facts",
     "Key",
     "Periods",
+    "codecs_of",
     "collect_facts",
+    "describe_changes",
     "describe_fact",
+    "dtypes_of",
     "find_periods",
 ]
 
@@ -157,9 +161,19 @@ def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | N
     fills = [(key, cf[key]) for key in _FILLS if key in cf]
     yield (variable, "fill"), tuple((key, _number(x)) for key, x in (*fills, ("unwritten", manifest.fill.value)))
     if encodings:
-        yield (variable, "dtype"), tuple(sorted({x.dtype.str for x in encodings}))
-        yield (variable, "codecs"), tuple(sorted({_codecs(x.codecs, x.dtype.itemsize) for x in encodings}, key=str))
+        yield (variable, "dtype"), dtypes_of(encodings)
+        yield (variable, "codecs"), codecs_of(encodings)
         yield (variable, "chunks"), _chunks(array, encodings[0], dim)
+
+
+def dtypes_of(encodings: Iterable[ChunkEncoding], /) -> Hashable:
+    """Return the value of the property "dtype" of chunks with these encodings."""
+    return tuple(sorted({x.dtype.str for x in encodings}))
+
+
+def codecs_of(encodings: Iterable[ChunkEncoding], /) -> Hashable:
+    """Return the value of the property "codecs" of chunks with these encodings."""
+    return tuple(sorted({_codecs(x.codecs, x.dtype.itemsize) for x in encodings}, key=str))
 
 
 def _chunks(array: ManifestArray, encoding: ChunkEncoding, dim: str | None) -> Hashable:
@@ -240,6 +254,27 @@ def _plain(value: Any) -> str:
 def _shortened(text: str, most: int = 60) -> str:
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def describe_changes(
+    facts: Facts, changed: NDArray[np.bool_], old: NDArray[np.int32], new: NDArray[np.int32], /
+) -> str:
+    """Return text that describes changed properties; variables with the same change are listed together."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for column in np.flatnonzero(changed).tolist():
+        variable, name = facts.keys[column]
+        texts = (_text(facts, column, int(x[column])) for x in (old, new))
+        said.setdefault((name, " -> ".join(texts)), []).append(variable)
+    rank = {name: i for i, name in enumerate(STRUCTURE)}
+    lines = sorted(said.items(), key=lambda item: (rank[item[0][0]], item[1]))
+    told = (
+        (shortened(names) if name == "present" else f"{name} of {shortened(names)}", x) for (name, x), names in lines
+    )
+    return "; ".join(f"{what}: {change}" for what, change in told)
+
+
+def _text(facts: Facts, column: int, code: int) -> str:
+    return "unknown" if code < 0 else describe_fact(facts.keys[column][1], facts.values[column][code])
 
 
 _MAX_OUTLIERS = 2

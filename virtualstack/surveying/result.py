@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from virtualstack.drawing import Timeline
+
 __all__ = ["Survey", "shortened"]
 
 _MAX_LINES = 12
@@ -72,6 +74,8 @@ class Survey:
     failures
         One row for each file that could not be read, or whose coordinate could not be read: ``url``, ``error`` (class
         of the error), ``message``.
+    timeline
+        Eras, gaps and duplicates with their places along the dimension, as plain data of bounded size for pictures.
 
     Examples
     --------
@@ -101,6 +105,7 @@ class Survey:
     gaps: pd.DataFrame
     irregular: pd.DataFrame
     failures: pd.DataFrame
+    timeline: Timeline
 
     def __len__(self) -> int:
         return len(self.table)

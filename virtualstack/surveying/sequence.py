@@ -16,7 +16,18 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.storage import Storage
 from virtualstack.surveying.coordinate import TEXT, CoordinateLine, read_values
 
-__all__ = ["FileSequence", "Gap", "Shared", "count_shared", "find_gaps", "find_interleaved", "find_url", "read_version"]
+__all__ = [
+    "FileSequence",
+    "Gap",
+    "SeriesGap",
+    "Shared",
+    "count_shared",
+    "find_gaps",
+    "find_interleaved",
+    "find_url",
+    "read_version",
+    "why_no_gaps",
+]
 
 _MIN_REGULAR_SHARE = 0.9
 _MAX_DEVIATION = 0.15
@@ -39,6 +50,25 @@ class Gap:
     after: float
     before: float
     n_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesGap:
+    """Missing steps of a series of files.
+
+    Parameters
+    ----------
+    series
+        Name of the series.
+    gap
+        The missing steps.
+    line
+        A coordinate in the unit of their numbers.
+    """
+
+    series: str
+    gap: Gap
+    line: CoordinateLine
 
 
 def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
@@ -220,9 +250,9 @@ class FileSequence:
                 found.setdefault(line.unit, []).append((i, line))
         return found
 
-    def gaps(self, series: Mapping[str, Sequence[int]], /) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the table of missing steps, and the table of reasons why gaps cannot be known."""
-        rows, unknown = [], []
+    def gaps(self, series: Mapping[str, Sequence[int]], /) -> tuple[list[SeriesGap], pd.DataFrame]:
+        """Return the missing steps, and the table of reasons why gaps cannot be known."""
+        found, unknown = [], []
         for name, files in series.items():
             by_unit = self._by_unit(files)
             if not by_unit and self.dim is not None:
@@ -232,14 +262,12 @@ class FileSequence:
                 unknown.append((name, f"values of several kinds, between which gaps cannot be found: {kinds}"))
             for unit, lines in by_unit.items():
                 values = np.concatenate(_comparable([_values(x) for _, x in lines]))
-                text = lines[0][1].label
                 gaps = None if unit == TEXT else find_gaps(values)
                 if gaps is None:
-                    unknown.append((name, _why_no_gaps(lines[0][1], values)))
+                    unknown.append((name, why_no_gaps(lines[0][1], values)))
                 else:
-                    rows += [(name, text(gap.after), text(gap.before), gap.n_steps) for gap in gaps]
-        irregular = pd.DataFrame(unknown, columns=["series", "reason"])
-        return pd.DataFrame(rows, columns=["series", "after", "before", "steps"]), irregular
+                    found += [SeriesGap(name, gap, lines[0][1]) for gap in gaps]
+        return found, pd.DataFrame(unknown, columns=["series", "reason"])
 
     def duplicates(self, series: Mapping[str, Sequence[int]], /) -> tuple[pd.DataFrame, pd.DataFrame, bool]:
         """Return the tables of duplicates and of files that interleave, and whether all pairs are listed.
@@ -323,7 +351,8 @@ def _comparable(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
     return [x.astype(dtype, copy=False) for x in parts]
 
 
-def _why_no_gaps(line: CoordinateLine, values: NDArray[Any]) -> str:
+def why_no_gaps(line: CoordinateLine, values: NDArray[Any], /) -> str:
+    """Return the reason why :func:`find_gaps` found no steps in values of a coordinate."""
     if line.unit == TEXT:
         return "text has no steps"
     return (

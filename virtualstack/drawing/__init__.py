@@ -1,0 +1,25 @@
+"""Facts for pictures as plain data of bounded size, and their drawings: SVG, HTML and matplotlib."""
+
+from virtualstack.drawing.facts import (
+    STATES,
+    ChunkMap,
+    SourceFacts,
+    SourcePage,
+    StoredChunks,
+    Timeline,
+    TimelineDuplicate,
+    TimelineEra,
+    TimelineGap,
+)
+
+__all__ = [
+    "STATES",
+    "ChunkMap",
+    "SourceFacts",
+    "SourcePage",
+    "StoredChunks",
+    "Timeline",
+    "TimelineDuplicate",
+    "TimelineEra",
+    "TimelineGap",
+]

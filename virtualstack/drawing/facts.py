@@ -1,0 +1,322 @@
+"""Facts about cubes and archives as plain data of bounded size, whatever the size of the cube."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "STATES",
+    "ChunkMap",
+    "SourceFacts",
+    "SourcePage",
+    "StoredChunks",
+    "Timeline",
+    "TimelineDuplicate",
+    "TimelineEra",
+    "TimelineGap",
+    "common_prefix",
+]
+
+STATES = ("empty", "absent", "inline", "referenced")
+"""States of chunks, in the order of the last axis of :attr:`ChunkMap.states`.
+
+The chunk was never written; it is lost; its bytes are in the manifest; its bytes are in a source.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChunks:
+    """Chunks that are stored alike: the same dtype, chunk shape and codecs.
+
+    Parameters
+    ----------
+    dtype
+        Stored dtype with its byte order, such as ``"<i2"``.
+    chunk_shape
+        Shape of a decoded chunk, in elements.
+    codecs
+        Short names of the codecs, in encoding order.
+    settings
+        Names and settings of the codecs as text, shortened.
+    n_chunks
+        Number of chunks.
+    nbytes
+        Stored bytes of these chunks.
+    """
+
+    dtype: str
+    chunk_shape: tuple[int, ...]
+    codecs: tuple[str, ...]
+    settings: str
+    n_chunks: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ChunkMap:
+    """The chunk grid of a variable, reduced to boxes in rows and columns.
+
+    The axis with most chunks runs along the columns. The other axes are flattened in C order, and run along the rows.
+
+    Parameters
+    ----------
+    name
+        Path of the variable.
+    dims
+        Dimension of each axis.
+    shape, grid_shape
+        Shape in elements, and in chunks.
+    dtype
+        Data type of the values.
+    column_axis
+        Axis that runs along the columns, or ``None`` for an array without axes.
+    row_axes
+        Axes that are flattened along the rows.
+    column_edges, row_edges
+        First chunk of each column (of each row), followed by the number of chunks; rows count flattened chunks.
+    column_elements
+        First element of each column along its axis, followed by the length of the axis.
+    states
+        Number of chunks of a box in each state of :data:`STATES`; int64 of shape ``(rows, columns, 4)``.
+    source
+        Number of the source that most chunks of a box refer to, or -1; int32 of shape ``(rows, columns)``. It is a row
+        of ``sources``. For a box that is counted in several blocks, it is the source of most chunks of a block.
+    encoding
+        Number of the encoding that most chunks of a box have, or -1; int32 of shape ``(rows, columns)``. It is a row of
+        ``encodings``, which lists the first 64.
+    n_chunks, n_empty, n_absent, n_inline, n_referenced
+        Number of all chunks, and of those in each state.
+    nbytes
+        Stored bytes of all chunks.
+    sources
+        URLs of the sources that ``source`` refers to, without ``source_prefix``, in the order of their first box.
+    source_prefix
+        Text with which all these URLs begin.
+    n_sources
+        Number of sources of the variable, also of those that are dominant in no box.
+    encodings
+        The first 64 ways in which chunks are stored, in the order of their first chunk.
+    n_encodings
+        Number of all ways in which chunks are stored.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    grid_shape: tuple[int, ...]
+    dtype: str
+    column_axis: int | None
+    row_axes: tuple[int, ...]
+    column_edges: NDArray[np.int64]
+    row_edges: NDArray[np.int64]
+    column_elements: NDArray[np.int64]
+    states: NDArray[np.int64]
+    source: NDArray[np.int32]
+    encoding: NDArray[np.int32]
+    n_chunks: int
+    n_empty: int
+    n_absent: int
+    n_inline: int
+    n_referenced: int
+    nbytes: int
+    sources: tuple[str, ...]
+    source_prefix: str
+    n_sources: int
+    encodings: tuple[StoredChunks, ...]
+    n_encodings: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the map as a dict of numbers, text, lists and dicts, for JSON."""
+        names = [name for name in self.__slots__ if name != "encodings"]
+        found = {name: getattr(self, name) for name in names}
+        plain = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in found.items()}
+        return plain | {"state_names": list(STATES), "encodings": [asdict(x) for x in self.encodings]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """One source of a cube.
+
+    Parameters
+    ----------
+    url
+        URL of the source.
+    size
+        Its size in bytes, if it is known.
+    n_chunks
+        Number of chunks that refer to it; a chunk counts once for each cell that shows it.
+    nbytes
+        Bytes of these chunks.
+    variables
+        Paths of the variables that refer to it, at most 20.
+    n_variables
+        Number of these variables.
+    """
+
+    url: str
+    size: int | None
+    n_chunks: int
+    nbytes: int
+    variables: tuple[str, ...]
+    n_variables: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePage:
+    """A part of the list of sources of a cube.
+
+    Parameters
+    ----------
+    total
+        Number of all sources.
+    offset
+        Number of the first source of this page.
+    sources
+        Sources of this page.
+    """
+
+    total: int
+    offset: int
+    sources: tuple[SourceFacts, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the page as a dict of numbers, text, lists and dicts, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEra:
+    """Files, or a part of a cube, in which all chunks are stored alike.
+
+    Parameters
+    ----------
+    series
+        Name of the series, which has its own line in a picture; empty if there is only one.
+    number
+        Number of the era in its series, from 0.
+    first, last
+        Least and greatest coordinate value, as text.
+    begin, end
+        Place of these values on the axis of the timeline, from 0 to 1.
+    n_files
+        Number of files.
+    n_outliers
+        Number of files that differ from the others of the era.
+    changes
+        Text on what has changed since the era before; empty for the first one.
+    """
+
+    series: str
+    number: int
+    first: str
+    last: str
+    begin: float
+    end: float
+    n_files: int
+    n_outliers: int
+    changes: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineGap:
+    """Missing steps between two coordinate values.
+
+    Parameters
+    ----------
+    series
+        Name of the series.
+    after, before
+        Coordinate values around the gap, as text.
+    begin, end
+        Place of these values on the axis of the timeline, from 0 to 1.
+    n_steps
+        Number of missing steps.
+    """
+
+    series: str
+    after: str
+    before: str
+    begin: float
+    end: float
+    n_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineDuplicate:
+    """Coordinate values that exist more than once.
+
+    Parameters
+    ----------
+    text
+        What exists twice: names of two files and the kind of duplicate, or a coordinate value of a cube.
+    at
+        Place on the axis of the timeline, from 0 to 1, or ``None`` if it is not known.
+    n_values
+        Number of the values, or ``None`` if it is not known.
+    """
+
+    text: str
+    at: float | None
+    n_values: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """An archive along a dimension: eras, gaps and duplicates, each list with at most 200 items and its total.
+
+    Parameters
+    ----------
+    dim
+        Name of the dimension, or ``None`` if there is none.
+    first, last
+        Least and greatest coordinate value, as text, at both ends of the axis.
+    is_to_scale
+        If true, places on the axis are coordinate values. If false, they are positions in the order of the files, or
+        of the elements along the dimension.
+    n_files
+        Number of files.
+    n_failed
+        Number of files that could not be read.
+    eras, n_eras
+        Eras in order, and the number of all of them.
+    gaps, n_gaps, n_missing
+        Largest gaps in order, the number of all gaps, and the number of steps that are missing in them.
+    duplicates, n_duplicates
+        Duplicates, and the number of all of them.
+    remarks
+        Reasons why gaps are not known.
+    """
+
+    dim: str | None
+    first: str
+    last: str
+    is_to_scale: bool
+    n_files: int
+    n_failed: int
+    eras: tuple[TimelineEra, ...]
+    n_eras: int
+    gaps: tuple[TimelineGap, ...]
+    n_gaps: int
+    n_missing: int
+    duplicates: tuple[TimelineDuplicate, ...]
+    n_duplicates: int
+    remarks: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the timeline as a dict of numbers, text, lists and dicts, for JSON."""
+        return asdict(self)
+
+
+def common_prefix(urls: tuple[str, ...], /) -> str:
+    """Return the text up to the last slash that all URLs begin with.
+
+    >>> common_prefix(("s3://bucket/2001/a.nc", "s3://bucket/2002/a.nc"))
+    's3://bucket/'
+    """
+    low, high = min(urls, default=""), max(urls, default="")
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    return low[: low.rfind("/", 0, same) + 1]

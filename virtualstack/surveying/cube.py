@@ -1,0 +1,303 @@
+"""Timeline of a cube: from its coordinate along a dimension, and from the manifests of its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
+from virtualstack.errors import CombineError
+from virtualstack.location import Location
+from virtualstack.manifests import ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.manifests.cells import distinct_rows
+from virtualstack.manifests.chunk_map import Numbering, number_blocks, stored_alike
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.surveying.archive import common_dimension
+from virtualstack.surveying.coordinate import TEXT, CoordinateLine, label, read_line
+from virtualstack.surveying.facts import Facts, Key, codecs_of, describe_changes, dtypes_of, find_periods
+from virtualstack.surveying.sequence import find_gaps, why_no_gaps
+from virtualstack.surveying.timeline import MAX_ITEMS, PlaceAxis, shorten
+
+__all__ = ["cube_timeline"]
+
+_MAX_ROWS = 1 << 14
+"""Largest number of files that are compared one by one."""
+_MAX_VARIABLES = 256
+_NO_CELL = np.iinfo(np.int32).max
+
+
+def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: StorageLike = None) -> Timeline:
+    """Return the timeline of a cube: from its coordinate along a dimension, and from the manifests of its variables.
+
+    The values of the coordinate are read, and no other chunk. Manifests that are not in memory are read block by
+    block, and not kept.
+
+    Parameters
+    ----------
+    group
+        The cube.
+    dim
+        Dimension; by default it is chosen as :func:`survey` chooses it.
+    storage
+        Access to the sources.
+
+    Returns
+    -------
+    Timeline
+        Eras begin where the dtype, chunk shape or codecs of a variable change.
+
+    Raises
+    ------
+    CombineError
+        No variable has the dimension ``dim``.
+    ManifestError, StorageError
+        The references are damaged, or cannot be read.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day, level in enumerate([1, 1, 9]):
+    ...     part = xr.Dataset({"rain": ("time", [1.0])}, {"time": [day]})
+    ...     encoding = {"rain": {"zlib": level > 1}, "time": {"chunksizes": (1,)}}
+    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4", encoding=encoding)
+    >>> group = vs.open_virtual_mfdataset("day*.nc").virtual.to_group()
+    >>> [(era.first, era.last, era.n_files, era.changes) for era in cube_timeline(group, "time").eras]
+    [('0', '1', 2, ''), ('2', '2', 1, 'codecs of rain: none -> shuffle + zlib')]
+    """
+    arrays = {path: x for path, x in group.all_arrays().items() if x.size}
+    if dim is None:
+        dim = common_dimension([group])
+    elif not any(dim in (x.dimension_names or ()) for x in arrays.values()):
+        present = sorted({name for x in arrays.values() for name in x.dimension_names or ()})
+        raise CombineError(f"no variable has a dimension '{dim}'; they have {present}", property="dimension", left=dim)
+    axes = {
+        path: (x.dimension_names or ()).index(dim) for path, x in arrays.items() if dim in (x.dimension_names or ())
+    }
+    length = max((arrays[path].shape[axis] for path, axis in axes.items()), default=0)
+    found = read_line([group], dim, Storage.from_option(storage))[0] if length else None
+    places = _Places.from_line(found if isinstance(found, CoordinateLine) else None, length)
+    runs = _Runs(length)
+    for path, axis in list(axes.items())[:_MAX_VARIABLES]:
+        if arrays[path].shape[axis] == length and path.rpartition("/")[2] != dim:
+            runs.add(path, arrays[path], axis)
+    eras, n_eras = runs.eras(places) if length else ((), 0)
+    gaps, reason = places.gaps()
+    duplicates, n_duplicates = places.duplicates()
+    cut = [f"more than {_MAX_ROWS:,} changes along '{dim}': only the first ones are compared"] if runs.is_cut else []
+    remarks = [str(found)] if isinstance(found, Exception) else [reason] if reason else []
+    remarks += cut
+    return Timeline(
+        dim=dim,
+        first=places.ends[0],
+        last=places.ends[1],
+        is_to_scale=places.is_to_scale,
+        n_files=len(runs.begin),
+        n_failed=0,
+        eras=eras,
+        n_eras=n_eras,
+        gaps=tuple(sorted(sorted(gaps, key=lambda x: -x.n_steps)[:MAX_ITEMS], key=lambda x: x.begin)),
+        n_gaps=len(gaps),
+        n_missing=sum(x.n_steps for x in gaps),
+        duplicates=duplicates,
+        n_duplicates=n_duplicates,
+        remarks=tuple(map(shorten, remarks)),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """Places of the elements along the dimension on the axis of a timeline, and their text.
+
+    Parameters
+    ----------
+    line
+        Coordinate of the cube, or ``None``.
+    numbers
+        One number for each element.
+    is_to_scale
+        If true, ``numbers`` are values of the coordinate. If false, they are 0, 1, 2 ...
+    axis
+        Axis from the least to the greatest number.
+    """
+
+    line: CoordinateLine | None
+    numbers: NDArray[Any]
+    is_to_scale: bool
+    axis: PlaceAxis
+
+    @classmethod
+    def from_line(cls, line: CoordinateLine | None, length: int) -> _Places:
+        """Return the places of the elements of a coordinate. Without usable values, they are in their order."""
+        numbers = None if line is None or line.unit == TEXT else line.numbers
+        is_to_scale = numbers is not None and numbers.size == length
+        if numbers is None or not is_to_scale:
+            numbers = np.arange(length)
+        low, high = (float(numbers.min()), float(numbers.max())) if length else (0.0, 1.0)
+        return cls(line, numbers, is_to_scale, PlaceAxis(low, high))
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Text of the least and greatest value."""
+        if self.line is not None and not self.is_to_scale:
+            return self.line.labels
+        return self.span(0, self.numbers.size)[:2] if self.numbers.size else ("", "")
+
+    def label(self, number: Any) -> str:
+        """Return a number as text of the value that it encodes."""
+        if self.line is None or not self.is_to_scale:
+            return label(number)
+        return self.line.label(number.item() if isinstance(number, np.generic) else number)
+
+    def span(self, begin: int, stop: int) -> tuple[str, str, float, float]:
+        """Return the text and the places of the least and the greatest value of some elements."""
+        part = self.numbers[begin:stop]
+        low, high = part.min(), part.max()
+        return self.label(low), self.label(high), self.axis.at(float(low)), self.axis.at(float(high))
+
+    def gaps(self) -> tuple[list[TimelineGap], str]:
+        """Return the missing steps, and the reason if they are not known."""
+        if self.line is None or not self.is_to_scale:
+            return [], ""
+        gaps = find_gaps(self.numbers)
+        if gaps is None:
+            return [], why_no_gaps(self.line, self.numbers)
+        return [
+            TimelineGap(
+                series="",
+                after=self.label(gap.after),
+                before=self.label(gap.before),
+                begin=self.axis.at(float(gap.after)),
+                end=self.axis.at(float(gap.before)),
+                n_steps=gap.n_steps,
+            )
+            for gap in gaps
+        ], ""
+
+    def duplicates(self) -> tuple[tuple[TimelineDuplicate, ...], int]:
+        """Return the first values that exist more than once, and the number of all."""
+        if not self.is_to_scale:
+            return (), 0
+        values, counts = np.unique(self.numbers, return_counts=True)
+        again = np.flatnonzero(counts > 1)
+        return tuple(
+            TimelineDuplicate(text=self.label(values[i]), at=self.axis.at(float(values[i])), n_values=int(counts[i]))
+            for i in again[:MAX_ITEMS].tolist()
+        ), again.size
+
+
+class _Runs:
+    """Runs of elements along a dimension in which chunks are stored alike, and the files that they are in."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._sources: Numbering[Location] = Numbering(lambda location: location.url)
+        self.begin = np.zeros(0, np.int64)  # first element of each source
+        self.stop = np.zeros(0, np.int64)
+        self._changes: list[NDArray[np.int64]] = []
+        self._variables: list[_StoredVariable] = []
+        self.is_cut = False
+
+    def add(self, path: str, array: ManifestArray, axis: int) -> None:
+        """Read the manifest of a variable."""
+        lines, encodings = array.grid.axes[axis], Numbering(stored_alike)
+        low, high = np.full(lines.n_cells, _NO_CELL, np.int32), np.full(lines.n_cells, -1, np.int32)
+        for block in number_blocks(array.manifest, self._sources, encodings):
+            shape, cells = tuple(side.stop - side.start for side in block.box), block.box[axis]
+            number = np.moveaxis(block.encoding.reshape(shape), axis, 0).reshape(shape[axis], -1)
+            np.maximum(high[cells], number.max(1), out=high[cells])
+            np.minimum(low[cells], np.where(number < 0, _NO_CELL, number).min(1), out=low[cells])
+            source = np.moveaxis(block.source.reshape(shape), axis, 0).reshape(shape[axis], -1)
+            at = np.broadcast_to(np.arange(cells.start, cells.stop)[:, None], source.shape)[source >= 0]
+            self._extend(source[source >= 0], lines.starts(at), lines.starts(at) + lines.lengths(at))
+        known = np.flatnonzero(high >= 0)
+        low, high = low[known], high[known]
+        first, number = distinct_rows([low, high])
+        rows = list(encodings.rows.values())
+        pairs = [{rows[low[i]], rows[high[i]]} for i in first.tolist()]
+        form = np.full(lines.n_cells, -1, np.intp)
+        form[known] = number
+        self._variables.append(_StoredVariable(path, lines, form, pairs))
+        changed = np.flatnonzero(number[1:] != number[:-1]) + 1
+        self._changes.append(lines.starts(known[changed]))
+
+    def _extend(self, source: NDArray[np.int32], begin: NDArray[np.int64], stop: NDArray[np.int64]) -> None:
+        """Extend the span of each source by the spans of some chunks."""
+        more = int(source.max(initial=-1)) + 1 - self.begin.size
+        if more > 0:
+            self.begin = np.append(self.begin, np.full(more, self._length))
+            self.stop = np.append(self.stop, np.zeros(more, np.int64))
+        np.minimum.at(self.begin, source, begin)
+        np.maximum.at(self.stop, source, stop)
+
+    def eras(self, places: _Places) -> tuple[tuple[TimelineEra, ...], int]:
+        """Return the first eras, and the number of all of them."""
+        changes = [np.zeros(1, np.int64), *self._changes]
+        rows = np.unique(np.concatenate([*changes, self.begin]))
+        if rows.size > _MAX_ROWS:
+            rows = np.unique(np.concatenate(changes))
+            self.is_cut, rows = rows.size > _MAX_ROWS, rows[:_MAX_ROWS]
+        columns = [column for variable in self._variables for column in variable.columns(rows)]
+        codes = np.stack([codes for *_, codes in columns], axis=1) if columns else np.zeros((rows.size, 0), np.int32)
+        facts = Facts(tuple(key for key, *_ in columns), codes, tuple(values for _, values, _ in columns))
+        periods = find_periods(codes, np.ones(len(columns), np.bool_))
+        n_eras = len(periods.typical)
+        first_rows = np.searchsorted(periods.era, np.arange(n_eras + 1))
+        edges = np.append(rows, self._length)[first_rows].tolist()
+        eras = []
+        for i in range(min(n_eras, MAX_ITEMS)):
+            first, last, begin, end = places.span(edges[i], edges[i + 1])
+            old, new = periods.typical[max(i - 1, 0)], periods.typical[i]
+            eras.append(
+                TimelineEra(
+                    series="",
+                    number=i + 1,
+                    first=first,
+                    last=last,
+                    begin=begin,
+                    end=end,
+                    n_files=int(np.count_nonzero((self.begin < edges[i + 1]) & (self.stop > edges[i]))),
+                    n_outliers=int(np.count_nonzero(periods.is_outlier[first_rows[i] : first_rows[i + 1]])),
+                    changes=shorten(describe_changes(facts, (old != new) & ~periods.varies, old, new)),
+                )
+            )
+        return tuple(eras), n_eras
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _StoredVariable:
+    """How the chunks of a variable are stored along the dimension.
+
+    Parameters
+    ----------
+    path
+        Path of the variable.
+    lines
+        Cells along the dimension.
+    form
+        Number of the encodings of each cell, or -1 if all its chunks are EMPTY or ABSENT.
+    encodings
+        Encodings by their number.
+    """
+
+    path: str
+    lines: ChunkAxis
+    form: NDArray[np.intp]
+    encodings: list[set[ChunkEncoding]]
+
+    def columns(self, elements: NDArray[np.int64]) -> Iterator[tuple[Key, tuple[Hashable, ...], NDArray[np.int32]]]:
+        """Yield the properties of the chunks at some elements: key, values, and the number of the value of each."""
+        form = self.form[self.lines.find(elements)]
+        readers: dict[str, Callable[[set[ChunkEncoding]], Hashable]] = {
+            "dtype": dtypes_of,
+            "chunks": lambda found: min(x.shape for x in found),
+            "codecs": codecs_of,
+        }
+        for name, read in readers.items():
+            numbers: dict[Hashable, int] = {}
+            codes = [numbers.setdefault(read(found), len(numbers)) for found in self.encodings]
+            yield (self.path, name), tuple(numbers), np.array([*codes, -1], np.int32)[form]
