@@ -13,7 +13,7 @@ if Path(*getattr(sys, "argv", [])[:1]).stem != "virtualstack":
     importlib.import_module("virtualstack.accessor")
 
 if TYPE_CHECKING:
-    from virtualstack import errors, readers
+    from virtualstack import errors, readers, serve
     from virtualstack.api import (
         combine_datasets,
         open_virtual_dataset,
@@ -57,6 +57,7 @@ __all__ = [
     "open_virtual_mfdatatree",
     "readers",
     "scan",
+    "serve",
     "survey",
 ]
 
@@ -84,7 +85,7 @@ _MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("errors", "readers"):
+    if name in ("errors", "readers", "serve"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from virtualstack import __version__, accessor  # noqa: F401 - registers vds.virtual
-from virtualstack.cli import allow, build, config, convert, inspect, interrupts, readers, store, survey
+from virtualstack.cli import allow, build, config, convert, inspect, interrupts, readers, serve, store, survey
 from virtualstack.cli.options import with_options
 from virtualstack.cli.output import OutputError, say, show, show_warning
 from virtualstack.errors import VirtualStackError
 
 __all__ = ["main", "make_parser"]
 
-_FAMILIES = tuple(family.add_commands for family in (build, convert, inspect, survey, store, readers, config, allow))
+_FAMILIES = tuple(
+    family.add_commands for family in (build, convert, inspect, survey, store, serve, readers, config, allow)
+)
 """Commands in the order in which the help lists them."""
 
 

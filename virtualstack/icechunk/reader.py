@@ -111,6 +111,27 @@ class Icechunk:
         """
         url = url.rstrip("/")
         icechunk = import_icechunk(_READING, url=url)
+        repository, session = self._session(icechunk, url, storage)
+        try:
+            # the synchronous function holds the GIL while it waits for a server
+            manifests = _manifests(sync(repository.inspect_snapshot_async(session.snapshot_id)), url)
+            return _group(session.store, "", url, url, options, storage, manifests)
+        except icechunk.IcechunkError as error:
+            raise StorageError(f"'{url}' cannot be read by Icechunk: {read_reason(error)}", url=url) from error
+
+    def snapshot_id(self, url: str, storage: Storage, /) -> str:
+        """Return the id of the snapshot that the branch, tag or snapshot of this reader means now.
+
+        Raises
+        ------
+        SourceNotFoundError, StorageError
+            As for :meth:`read`.
+        """
+        url = url.rstrip("/")
+        return str(self._session(import_icechunk(_READING, url=url), url, storage)[1].snapshot_id)
+
+    def _session(self, icechunk: Any, url: str, storage: Storage) -> tuple[Any, Any]:
+        """Open the repository, and a session that reads the chosen snapshot."""
         place = repository_storage(icechunk, url, storage)
         try:
             if not icechunk.Repository.exists(place):
@@ -121,7 +142,7 @@ class Icechunk:
                 f"'{url}' cannot be opened by Icechunk: {read_reason(error)}. Check the URL and storage=", url=url
             ) from error
         try:
-            session = repository.readonly_session(**self._version())
+            return repository, repository.readonly_session(**self._version())
         except (icechunk.IcechunkError, ValueError) as error:
             which = ", ".join(f"{key} '{value}'" for key, value in self._version().items())
             branches, tags = sorted(repository.list_branches()), sorted(repository.list_tags())
@@ -130,12 +151,6 @@ class Icechunk:
                 f"tags {first_names(tags)}",
                 url=url,
             ) from error
-        try:
-            # the synchronous function holds the GIL while it waits for a server
-            manifests = _manifests(sync(repository.inspect_snapshot_async(session.snapshot_id)), url)
-            return _group(session.store, "", url, url, options, storage, manifests)
-        except icechunk.IcechunkError as error:
-            raise StorageError(f"'{url}' cannot be read by Icechunk: {read_reason(error)}", url=url) from error
 
     def _version(self) -> dict[str, str]:
         if self.snapshot is not None:

@@ -44,6 +44,7 @@ __all__ = [
     "dump_document",
     "encode_chunk",
     "fill_attribute",
+    "finite_attributes",
     "group_document",
     "serve",
     "stored_document",
@@ -375,23 +376,28 @@ def group_document(group: ManifestGroup, /) -> dict[str, Any]:
 
 
 def dump_document(document: Mapping[str, Any], /) -> bytes:
-    """Return a document as JSON for all parsers: NaN and infinities among the attributes become text, as in fills.
+    """Return a document as JSON for all parsers; see :func:`finite_attributes`."""
+    return json.dumps({**document, "attributes": finite_attributes(document["attributes"])}).encode()
+
+
+def finite_attributes(attributes: Mapping[str, Any], /) -> dict[str, Any]:
+    """Return attributes as all JSON parsers take them: NaN and infinities become text, as in fill values.
 
     Attributes that decode values stay unchanged, although strict parsers then reject the document: as text they would
     decode values differently. But a NaN in ``missing_value`` changes nothing, and is left out.
     """
-    attributes = dict(document["attributes"])
+    attributes = dict(attributes)
     if isinstance(missing := attributes.get("missing_value"), float | list):
         kept = [x for x in (missing if isinstance(missing, list) else [missing]) if x == x]
         attributes["missing_value"] = kept if isinstance(missing, list) else kept[0] if kept else None
         if not kept:
             del attributes["missing_value"]
     try:
-        return json.dumps({**document, "attributes": attributes}, allow_nan=False).encode()
+        json.dumps(attributes, allow_nan=False)
     except ValueError:  # some are not finite
         changing = value_changing(attributes)
-    written = {name: value if name in changing else _finite(value) for name, value in attributes.items()}
-    return json.dumps({**document, "attributes": written}).encode()
+        return {name: value if name in changing else _finite(value) for name, value in attributes.items()}
+    return attributes
 
 
 def _finite(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,18 @@ class UniformArray:
     chunks: tuple[int, ...]
 
     @classmethod
-    def from_array(cls, array: ManifestArray, /) -> UniformArray:
-        """Choose the chunks: the cells if they are equal, else the length that most elements have."""
-        chunks = [axis.usual_length() for axis in array.grid.axes]
+    def from_array(cls, array: ManifestArray, chosen: Mapping[str, int] | None = None, /) -> UniformArray:
+        """Choose the chunks: the cells if they are equal, else the length that most elements have.
+
+        ``chosen`` has other lengths by dimension; chunks of more than 64 MiB are split in any case.
+        """
+        names = array.dimension_names or (None,) * array.ndim
+        chunks = [
+            axis.usual_length()
+            if (length := (chosen or {}).get(str(name))) is None
+            else max(min(length, axis.length), 1)
+            for name, axis in zip(names, array.grid.axes, strict=True)
+        ]
         for i, n in enumerate(chunks):
             nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
             if nbytes > _MAX_CHUNK_BYTES:

@@ -12,6 +12,7 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.manifests import (
     ChunkManifest,
+    Fill,
     Manifest,
     ManifestArray,
     ManifestGroup,
@@ -44,6 +45,7 @@ from virtualstack.zarr.metadata.version2_codecs import (
 
 __all__ = [
     "Zarr2Hierarchy",
+    "describe_array",
     "group_attributes",
     "is_nczarr",
     "make_hierarchy",
@@ -171,33 +173,92 @@ def _array(
     raw = restore_cf(array.attributes, array.cf, variable=variable)
     extra = keep_unwritable_attributes(raw, array.dtype)
     fill, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
-    if fill is not None:
-        raw.pop("_FillValue", None)
-    attributes = json_attributes(raw, variable=variable)
-    attributes[_DIMENSIONS] = list(array.dimension_names or ())
+    form, order = (stored, filters, compressor), _order(plain, variable)
+    zarray, attributes = _documents(array, raw, variable, plain.chunks, form, order, fill)
     manifest = plain.manifest if isinstance(array.manifest, ChunkManifest) else array.manifest
     if is_written_out:
         chunk = encode_fill_chunk(plain, stored, filters, compressor, variable=variable)
         n_copies = 1 if shares_chunks else plain.n_holes
         check_budget(plain.n_holes, n_copies, len(chunk), fill_budget, variable=variable)
         manifest = inline_holes(manifest, chunk)
+    return zarray | extra, attributes, manifest  # readers of zarr v2 ignore keys that they do not know
+
+
+def describe_array(
+    array: ManifestArray, variable: str, chunks: tuple[int, ...], plain: PlainArray | None, /
+) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """Return ``.zarray`` and ``.zattrs`` of an array that a program serves, whatever its manifest.
+
+    Parameters
+    ----------
+    array
+        The array; its entries are not read.
+    variable
+        Name of the variable for messages.
+    chunks
+        Shape of the chunks in elements.
+    plain
+        Form in which chunks are stored. ``None``: they are decoded, without a codec.
+
+    Returns
+    -------
+    tuple
+        The two documents, and whether chunks without bytes must be served as chunks full of the fill value.
+
+    Raises
+    ------
+    WriterError
+        Zarr v2 cannot express the array.
+    """
+    if plain is not None:
+        form, order = _stored_form(array, plain, variable), _order(plain, variable)
+    else:
+        filters = [{"id": "vlen-utf8"}] if array.dtype.kind == "T" else None
+        form, order = (array.dtype.newbyteorder("<"), filters, None), "C"
+    raw = restore_cf(array.attributes, array.cf, variable=variable)
+    own = array.manifest.tables.fill
+    fill, _ = choose_fill(own, raw, array.dtype, has_holes=False)
+    writes_fill = fill is not None and fill != own  # no chunk is ever missing then, so that the value has no other use
+    if fill is None:
+        fill, writes_fill = choose_fill(own, raw, array.dtype, has_holes=True)
+    return *_documents(array, raw, variable, chunks, form, order, fill), writes_fill
+
+
+type _Form = tuple[np.dtype[Any], list[dict[str, Any]] | None, dict[str, Any] | None]
+"""The dtype of stored chunks, their filters and compressor."""
+
+
+def _documents(
+    array: ManifestArray,
+    raw: dict[str, Any],
+    variable: str,
+    chunks: tuple[int, ...],
+    form: _Form,
+    order: str,
+    fill: Fill | None,
+    /,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return ``.zarray`` and ``.zattrs`` with the attributes ``raw``."""
+    stored, filters, compressor = form
+    if fill is not None:
+        raw.pop("_FillValue", None)
+    attributes = json_attributes(raw, variable=variable)
+    attributes[_DIMENSIONS] = list(array.dimension_names or ())
     zarray = {
         "zarr_format": 2,
         "shape": list(array.shape),
-        "chunks": list(plain.chunks),
+        "chunks": list(chunks),
         "dtype": dtype_to_zarr2(stored, variable=variable),
-        "order": _order(plain, variable),
+        "order": order,
         "compressor": compressor,
         "filters": filters,
         "fill_value": None if fill is None else fill_to_zarr2(fill, stored),
         "dimension_separator": ".",
     }
-    return zarray | extra, attributes, manifest  # readers of zarr v2 ignore keys that they do not know
+    return zarray, attributes
 
 
-def _stored_form(
-    array: ManifestArray, plain: PlainArray, variable: str
-) -> tuple[np.dtype[Any], list[dict[str, Any]] | None, dict[str, Any] | None]:
+def _stored_form(array: ManifestArray, plain: PlainArray, variable: str) -> _Form:
     """Return the dtype of stored chunks, their filters and compressor."""
     stored = array.dtype if plain.encoding is None else plain.encoding.dtype
     codecs = plain.encoding.codecs if plain.encoding else (Codec("vlen-utf8"),) if stored.kind == "T" else ()

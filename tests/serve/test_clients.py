@@ -1,0 +1,85 @@
+"""Clients that know zarr, but not virtualstack, read a served cube as xarray joins its files."""
+
+import subprocess
+import sys
+
+import fsspec
+import numpy as np
+import pytest
+import tensorstore
+import xarray as xr
+import zarr
+
+import virtualstack as vs
+from tests.serve.running import serving
+from tests.serve.unlike import cube, joined, write_files
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A server with the cube of unlike files as vstack, and one file as kerchunk references; and their values."""
+    folder = tmp_path_factory.mktemp("served")
+    paths = write_files(folder)
+    cube(paths).virtual.to_vstack(folder / "cube.vstack")
+    vs.open_virtual_dataset(paths[0]).virtual.to_kerchunk(folder / "one.json")
+    cubes = {"cube": folder / "cube.vstack", "one": folder / "one.json", "joined": paths[:1] + paths[2:3]}
+    with serving(cubes, build={"combine_options": {"combine_attrs": "drop_conflicts"}}) as url:
+        yield url, {"cube": joined(paths), "one": joined(paths[:1]), "joined": joined([paths[0], paths[2]])}
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+@pytest.mark.parametrize("folder", ["", "zarr2/"])
+@pytest.mark.parametrize("name", ["cube", "one", "joined"])
+def test_xarray(served, name, folder, consolidated):
+    """`xr.open_zarr` reads both versions, with and without consolidated metadata, and warns of nothing."""
+    url, wanted = served
+    with xr.open_zarr(f"{url}/{folder}{name}", consolidated=consolidated, chunks=None) as found:
+        xr.testing.assert_equal(found.drop_attrs(), wanted[name].astype(found.t.dtype))
+
+
+@pytest.mark.parametrize("folder", ["", "zarr2/"])
+def test_zarr(served, folder):
+    """zarr-python lists the members and reads values."""
+    url, wanted = served
+    group = zarr.open_group(f"{url}/{folder}cube", mode="r")
+    assert sorted(group.array_keys()) == ["t", "time", "x"]
+    np.testing.assert_array_equal(group["t"][30:33], wanted["cube"]["t"][30:33])
+
+
+@pytest.mark.parametrize(
+    ("name", "driver"), [("cube", "zarr"), ("cube", "zarr3"), ("one", "zarr3"), ("joined", "zarr3"), ("joined", "zarr")]
+)
+def test_tensorstore(served, name, driver):
+    """tensorstore reads both versions; of zarr 2 it has no filters, such as the shuffle of the file `one`."""
+    url, wanted = served
+    folder = "zarr2/" if driver == "zarr" else ""
+    spec = {"driver": driver, "kvstore": {"driver": "http", "base_url": f"{url}/{folder}{name}/t/"}}
+    found = tensorstore.open(spec).result().read().result()
+    np.testing.assert_array_equal(found, wanted[name]["t"].astype(found.dtype))
+
+
+def test_fsspec(served):
+    """fsspec lists folders by their links, reads whole keys, and ranges."""
+    url, _ = served
+    files = fsspec.filesystem("http")
+    assert f"{url}/cube/t/" in files.ls(f"{url}/cube/", detail=False)
+    whole = files.cat(f"{url}/cube/t/c/0/0/0")
+    assert files.cat_file(f"{url}/cube/t/c/0/0/0", start=8, end=24) == whole[8:24]
+    assert files.info(f"{url}/cube/t/c/0/0/0")["size"] == len(whole)
+
+
+@pytest.mark.parametrize("name", ["cube", "one", "zarr2/cube", "zarr2/one"])
+def test_gdal(served, name):
+    """GDAL reads a field of each; rasterio runs in a process of its own, as its libraries clash with others."""
+    pytest.importorskip("rasterio")
+    url, wanted = served
+    code = (
+        "import rasterio, sys\n"
+        f"with rasterio.open('ZARR:\"/vsicurl/{url}/{name}/t\"') as source:\n"
+        "    sys.stdout.buffer.write(source.read().astype('f8').tobytes())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    np.testing.assert_array_equal(
+        np.frombuffer(done.stdout), wanted[name.removeprefix("zarr2/")]["t"].values.ravel().astype("f8")
+    )

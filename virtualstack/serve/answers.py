@@ -1,0 +1,141 @@
+"""Answers of the server: documents, listings, bytes of chunks, and errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import html
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from virtualstack.serve.http import RangeError, choose_encoding, compress, is_same, read_range
+from virtualstack.serve.reads import Lease
+
+__all__ = ["ChunkAnswer", "document", "listing", "make_hash", "problem", "read_parts"]
+
+_PIECE_BYTES = 256 << 10
+"""Bytes that are given to the ASGI server at a time, so that a client that takes none holds up no more."""
+
+_PART_BYTES = 4 << 20
+"""Bytes of a large chunk that are read at a time while it is sent."""
+
+
+def make_hash(*parts: object) -> str:
+    """Return a short hash of parts by their representation."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
+
+
+def problem(status: int, message: str, headers: Mapping[str, str] | None = None, /) -> Response:
+    """Return an error of the request as JSON."""
+    body = {"error": _REASONS.get(status, "Error"), "message": message}
+    return Response(json.dumps(body), status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+
+
+_REASONS = {401: "Unauthorized", 404: "NotFound", 405: "MethodNotAllowed", 503: "Busy"}
+
+
+def document(data: bytes, cache_control: str, headers: Headers, /, media_type: str = "application/json") -> Response:
+    """Return the answer with a whole document: compressed if the client takes it, or a range of it."""
+    etag = f'"{make_hash(data)}"'
+    common = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding", "Accept-Ranges": "bytes"}
+    if is_same(headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=common)
+    try:
+        part = read_range(headers.get("range"), len(data))
+    except RangeError:
+        return Response(status_code=416, headers={**common, "Content-Range": f"bytes */{len(data)}"})
+    if part is not None:
+        span = {"Content-Range": f"bytes {part[0]}-{part[1] - 1}/{len(data)}"}
+        return Response(data[slice(*part)], 206, {**common, **span}, media_type)
+    body, encoding = compress(data, choose_encoding(headers.get("accept-encoding")))
+    return Response(body, 200, common | ({"Content-Encoding": encoding} if encoding else {}), media_type)
+
+
+def listing(title: str, names: Sequence[str], headers: Headers, /) -> Response:
+    """Return the names in a folder, as HTML with links, or as JSON if the client prefers it."""
+    common = {"Cache-Control": "no-cache", "Vary": "Accept"}
+    if headers.get("accept", "").startswith("application/json"):
+        return Response(json.dumps({"names": list(names)}), 200, common, "application/json")
+    links = "\n".join(f'<li><a href="{quote(name)}">{html.escape(name)}</a></li>' for name in names)
+    title = html.escape(title)
+    page = f"<!doctype html><html lang=en><title>{title}</title><h1>{title}</h1><ul>\n{links}\n</ul></html>"
+    return Response(page, 200, common, "text/html")
+
+
+type Read = Callable[[int, int], Awaitable[Lease]]
+
+
+class ChunkAnswer:
+    """Bytes of a chunk, sent in pieces, so that a client that takes none holds up little memory, and not for ever.
+
+    Parameters
+    ----------
+    status, headers
+        Status and headers.
+    lease, begin, stop
+        Bytes that were read before, and which of them are sent. They are released at the end.
+    timeout
+        Seconds that the client may take for each piece.
+    more
+        Bytes that are read and sent afterwards.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        lease: Lease,
+        begin: int,
+        stop: int,
+        /,
+        *,
+        timeout: float,
+        more: AsyncIterator[Lease] | None = None,
+    ) -> None:
+        self.status_code = status
+        self._headers = [(key.lower().encode(), value.encode("latin-1")) for key, value in headers.items()]
+        self._lease = lease
+        self._span = begin, stop
+        self._timeout = timeout
+        self._more = more
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer. A source that fails halfway, or a client that stops, ends the connection."""
+        begin, stop = self._span
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self._headers})
+            await self._send(send, self._lease, begin, stop, is_last=self._more is None)
+        finally:
+            self._lease.release()
+        if self._more is None:
+            return
+        request = Request(scope, receive)
+        async for lease in self._more:
+            try:
+                await self._send(send, lease, 0, len(lease.data), is_last=False)
+            finally:
+                lease.release()
+            if await request.is_disconnected():
+                return
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send(self, send: Send, lease: Lease, begin: int, stop: int, *, is_last: bool) -> None:
+        data = memoryview(lease.data)
+        for at in range(begin, stop, _PIECE_BYTES) or (begin,):
+            end = min(at + _PIECE_BYTES, stop)
+            async with asyncio.timeout(self._timeout):
+                body: Any = data[at:end]
+                await send({"type": "http.response.body", "body": body, "more_body": not is_last or end < stop})
+
+
+async def read_parts(read: Read, begin: int, stop: int, /) -> AsyncIterator[Lease]:
+    """Read a range in parts."""
+    for at in range(begin, stop, _PART_BYTES):
+        yield await read(at, min(at + _PART_BYTES, stop))

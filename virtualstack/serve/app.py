@@ -1,0 +1,242 @@
+"""Serve cubes as zarr 2 and zarr 3 under any ASGI server."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal
+
+from virtualstack.errors import MissingDependencyError
+
+try:
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.cors import CORSMiddleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
+    from starlette.responses import RedirectResponse
+    from starlette.routing import Mount, Route
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from virtualstack.serve.metrics import Metrics
+except ImportError as error:
+    raise MissingDependencyError("serving cubes", extra="serve") from error
+
+from virtualstack.reading import check_absent
+from virtualstack.serve.answers import problem
+from virtualstack.serve.content import Form
+from virtualstack.serve.cubes import CubeLike, make_cube
+from virtualstack.serve.reads import Memory, Reads
+from virtualstack.serve.server import CubeServer
+from virtualstack.sizes import byte_count
+from virtualstack.storage import Allow, Listed, StorageLike, read_allowed_urls
+
+__all__ = ["app"]
+
+_LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+_LOCAL_HOSTS = "localhost", "127.0.0.1", "::1", "[::1]", "testserver"
+_EXPOSED = "ETag", "Content-Range", "Accept-Ranges", "Content-Length", "Content-Encoding"
+_RESERVED = "-", "metrics", "zarr2"
+_COOKIE = "virtualstack-token"
+
+
+def app(
+    cubes: Mapping[str, CubeLike],
+    /,
+    *,
+    storage: StorageLike = None,
+    allow: Allow = (),
+    token: str | None = None,
+    origins: Sequence[str] | None = None,
+    hosts: Sequence[str] | None = None,
+    chunks: Mapping[str, int] | None = None,
+    codecs: Literal["common", "any"] = "common",
+    absent: Literal["fill", "raise"] = "fill",
+    redirect: bool = False,
+    memory: int | str = "1 GiB",
+    cache: int | str = "256 MiB",
+    threads: int = 32,
+    timeout: float = 60.0,
+    refresh: float = 1.0,
+    build: Mapping[str, Any] | None = None,
+) -> Starlette:
+    """Return an ASGI application that serves cubes as zarr 2 and zarr 3.
+
+    A cube is at ``/NAME/`` in zarr 3 and at ``/zarr2/NAME/`` in zarr 2, and a snapshot of it at ``/NAME@SNAPSHOT/``.
+    Metadata are consolidated. Chunks are sent as they are stored where their codecs are common to zarr clients.
+    All other arrays are decoded, and served as arrays of equal chunks. Values are the stored numbers, not scaled.
+
+    When to use: to serve cubes under your own ASGI server, or inside another application. Alternatives: the command
+    ``virtualstack serve``, and :class:`virtualstack.ManifestStore` for zarr clients in the same process.
+
+    Parameters
+    ----------
+    cubes
+        Cubes by name. A cube is a URL or path of references or of a file, a pattern or list of files to join, a virtual
+        dataset or tree, a group, or a `Repository`.
+    storage
+        Access to the cubes and their sources; see :func:`virtualstack.open_virtual_dataset`.
+    allow
+        URLs or paths of files and folders that the cubes may refer to, besides their own folders. References to other
+        places are refused: what this account may read elsewhere is not served to others.
+    token
+        A secret that clients must send: ``Authorization: Bearer TOKEN``, or as the password in the URL. By default
+        everyone who reaches the server may read.
+    origins
+        Origins of web pages that may read, such as ``"https://example.org"``; ``"*"`` for all. By default only pages
+        of this machine may, as any page that its user visits could read cubes from a server without a token.
+    hosts
+        Host names of this server; requests for others are refused. By default names of this machine, ``"*"`` for any.
+    chunks
+        Length of chunks by dimension, for arrays that are served decoded. By default the length that most files have.
+    codecs
+        ``"common"``: chunks are sent as they are stored if zarr-python, tensorstore, zarrita and GDAL know the codecs.
+        ``"any"``: also if only zarr-python with numcodecs does.
+    absent
+        Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
+        ``"fill"`` lets them read as the fill value, and ``"raise"`` answers with status 502.
+    redirect
+        If true, clients are sent to the source (status 307) for chunks that are whole objects on a public web server.
+    memory
+        Largest size of the chunks that are read or sent at a time, in bytes or as text.
+    cache
+        Largest size of the chunks that are kept.
+    threads
+        Number of chunks of a cube that are read at a time.
+    timeout
+        Seconds that a request waits for a chunk, or for a client that takes no bytes.
+    refresh
+        Seconds after which a store is asked whether it has a newer version.
+    build
+        Options of :func:`virtualstack.open_virtual_mfdataset`, for cubes that are patterns or lists of files.
+
+    Returns
+    -------
+    starlette.applications.Starlette
+        An ASGI application. Mount it in another one, or run it: ``uvicorn.run(vs.serve.app({"rain": "rain.vstack"}))``.
+
+    Raises
+    ------
+    ValueError
+        A name or an option has no meaning.
+    TypeError
+        A cube cannot be served.
+    SourceNotFoundError
+        A cube does not exist.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> from starlette.testclient import TestClient
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).virtual.to_vstack("rain.vstack")
+    >>> with TestClient(vs.serve.app({"rain": "rain.vstack"})) as client:
+    ...     client.get("/rain/rain/zarr.json").json()["shape"]
+    [2]
+    """
+    check_absent(absent)
+    if codecs not in ("common", "any"):
+        raise ValueError(f"codecs={codecs!r} must be 'common' or 'any'")
+    form = Form(chunks=dict(chunks or {}), any_codec=codecs == "any", absent=absent)
+    made = {
+        _checked(name): make_cube(
+            name,
+            cube,
+            form=form,
+            storage=storage,
+            allow=Listed(*read_allowed_urls(allow)),
+            options=build or {},
+            refresh=refresh,
+            n_threads=threads,
+        )
+        for name, cube in cubes.items()
+    }
+    reads = Reads(Memory(byte_count(memory, option="memory")), byte_count(cache, option="cache"))
+    metrics = Metrics(reads)
+    server = CubeServer(made, reads, timeout=timeout, redirects=redirect)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        for cube in made.values():
+            cube.close()
+
+    is_local = origins is None
+    middleware = [
+        Middleware(metrics.watch),
+        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts or _LOCAL_HOSTS), www_redirect=False),
+        Middleware(
+            CORSMiddleware,
+            allow_origins=list(origins or ()),
+            allow_origin_regex=_LOCAL_ORIGINS if is_local else None,
+            allow_methods=["GET", "HEAD"],
+            allow_headers=["*"],
+            expose_headers=list(_EXPOSED),
+            max_age=86400,
+        ),
+        *([Middleware(_TokenMiddleware, token=token)] if token else []),
+    ]
+    routes = [
+        Route("/metrics", metrics.show),
+        Route("/", server.index),
+        Mount("/", server),
+    ]
+    return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+
+
+def _checked(name: str) -> str:
+    if (
+        not name
+        or name in _RESERVED
+        or name.startswith("-")
+        or any(x in name for x in "/@\\?#%")
+        or not name.isprintable()
+    ):
+        raise ValueError(
+            f"{name!r} cannot be the name of a cube: use letters, digits, '.', '_' and '-', and begin with another one "
+            "than '-'; 'metrics' and 'zarr2' are taken"
+        )
+    return name
+
+
+class _TokenMiddleware:
+    """Answer with status 401 unless a request has the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        answer: ASGIApp = self._app
+        if self._is_token(request.query_params.get("token")):  # a link for a browser, which then has a cookie
+            answer = RedirectResponse(request.url.remove_query_params("token"), 303, {"Cache-Control": "no-store"})
+            answer.set_cookie(
+                _COOKIE, self._token, httponly=True, samesite="strict", path=scope.get("root_path") or "/"
+            )
+        elif not self._is_token(_sent_token(request)):
+            answer = problem(
+                401,
+                "send the token of this server: 'Authorization: Bearer TOKEN', or as the password in the URL",
+                {"WWW-Authenticate": 'Basic realm="virtualstack"'},
+            )
+        await answer(scope, receive, send)
+
+    def _is_token(self, given: str | None) -> bool:
+        return given is not None and hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def _sent_token(request: Request) -> str | None:
+    """Return the token that a request has in its headers."""
+    kind, _, value = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            return b64decode(value, validate=True).decode().partition(":")[2]
+    return request.cookies.get(_COOKIE)

@@ -1,0 +1,239 @@
+"""Open cubes for a server, and follow stores that grow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import xarray as xr
+
+from virtualstack import accessor  # noqa: F401 - registers vds.virtual
+from virtualstack.api import open_virtual_mfdataset
+from virtualstack.errors import SourceNotFoundError
+from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.formats.registry import find_reader
+from virtualstack.icechunk.reader import Icechunk
+from virtualstack.location import absolute_url
+from virtualstack.manifests import ManifestGroup
+from virtualstack.scanning import scan
+from virtualstack.serve.content import Content, Form
+from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
+from virtualstack.storage.listing import is_pattern
+from virtualstack.vstack import Repository
+from virtualstack.vstack.format.history import newest
+from virtualstack.vstack.reader import VStack
+
+__all__ = ["Cube", "CubeLike", "make_cube"]
+
+type CubeLike = str | os.PathLike[str] | xr.Dataset | xr.DataTree | ManifestGroup | Repository | list[Any]
+"""What :func:`virtualstack.serve.app` takes as a cube."""
+
+_MAX_VERSIONS = 8
+"""Number of old snapshots of a cube that are kept open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """A group, access to its sources, and an identity of its version."""
+
+    group: ManifestGroup
+    storage: Storage
+    tag: str
+
+
+@dataclass(eq=False, kw_only=True)
+class Cube:
+    """A cube that is served, at any of its versions.
+
+    Parameters
+    ----------
+    name
+        Name in URLs.
+    url
+        URL of the references, ``None`` for a cube in memory.
+    kind
+        Name of the reader, such as ``"vstack"``.
+    form
+        How arrays are served.
+    open_newest
+        Function that opens the newest version.
+    stamp
+        Function that returns the identity of the newest version with few requests; ``None`` if the cube never changes.
+    open_at
+        Function that opens a snapshot by its name in URLs; ``None`` if the cube has no snapshots.
+    refresh
+        Seconds for which the newest version counts as the newest.
+    n_threads
+        Number of chunks that are read at a time.
+    """
+
+    name: str
+    url: str | None
+    kind: str
+    form: Form
+    open_newest: Callable[[], _Opened]
+    stamp: Callable[[], str] | None = None
+    open_at: Callable[[str], _Opened] | None = None
+    refresh: float = 1.0
+    n_threads: int = 32
+    executor: ThreadPoolExecutor = field(init=False)
+    _newest: Content | None = None
+    _checked: float = 0.0
+    _checking: asyncio.Task[Content] | None = None
+    _snapshots: OrderedDict[str, Content] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        # Opening has a thread of its own: chunks of a source that stalls may take all others.
+        self.executor = ThreadPoolExecutor(self.n_threads, f"serve-{self.name}")
+        self._opener = ThreadPoolExecutor(2, f"open-{self.name}")
+
+    async def content(self, at: str | None = None, /) -> Content:
+        """Return the newest version, or a snapshot.
+
+        Raises
+        ------
+        SourceNotFoundError
+            There is no such snapshot.
+        VirtualStackError
+            The cube cannot be opened.
+        """
+        if at is not None:
+            return await self._snapshot(at)
+        if self._newest is not None and (self.stamp is None or time.monotonic() - self._checked < self.refresh):
+            return self._newest
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.get_running_loop().create_task(self._look())
+        return await asyncio.shield(self._checking)
+
+    async def _look(self) -> Content:
+        loop = asyncio.get_running_loop()
+        begin = time.monotonic()
+        if self._newest is None or await loop.run_in_executor(self._opener, self._is_old, self._newest.tag):
+            opened = await loop.run_in_executor(self._opener, self.open_newest)
+            self._newest = Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=False)
+        self._checked = begin
+        return self._newest
+
+    def _is_old(self, tag: str) -> bool:
+        return self.stamp is not None and self.stamp() != tag
+
+    async def _snapshot(self, at: str) -> Content:
+        if at in self._snapshots:
+            self._snapshots.move_to_end(at)
+            return self._snapshots[at]
+        if self.open_at is None:
+            raise SourceNotFoundError(f"cube '{self.name}' has no snapshots: leave out '@{at}'", url=self.url)
+        opened = await asyncio.get_running_loop().run_in_executor(self._opener, self.open_at, at)
+        content = Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=True)
+        self._snapshots[at] = content
+        while len(self._snapshots) > _MAX_VERSIONS:
+            self._snapshots.popitem(last=False)
+        return content
+
+    def close(self) -> None:
+        """Stop the threads; those that wait for a source end with their request."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        self._opener.shutdown(wait=False, cancel_futures=True)
+
+
+def make_cube(
+    name: str,
+    source: CubeLike,
+    /,
+    *,
+    form: Form,
+    storage: StorageLike,
+    allow: Allow,
+    options: Mapping[str, Any],
+    refresh: float,
+    n_threads: int,
+) -> Cube:
+    """Return the cube for what a user named; nothing is opened yet.
+
+    Raises
+    ------
+    TypeError
+        The object cannot be served.
+    SourceNotFoundError
+        The URL does not exist.
+    """
+    settings: dict[str, Any] = {"name": name, "form": form, "refresh": refresh, "n_threads": n_threads}
+    reached = Storage.from_option(storage)
+    if isinstance(source, Repository):
+        reached, allow, source = source.objects.storage, source.allow, source.url
+    if isinstance(source, ManifestGroup | xr.Dataset | xr.DataTree):
+        group = source if isinstance(source, ManifestGroup) else source.virtual.to_group()
+        opened = _Opened(group=group, storage=reached, tag=os.urandom(8).hex())
+        return Cube(url=None, kind="memory", open_newest=lambda: opened, **settings)
+    if isinstance(source, list | tuple) or is_pattern(os.fspath(source)):
+        urls = source if isinstance(source, list | tuple) else os.fspath(source)
+
+        def join() -> _Opened:
+            joined = open_virtual_mfdataset(urls, storage=reached, allow=allow, **options)
+            return _Opened(group=joined.virtual.to_group(), storage=reached, tag=os.urandom(8).hex())
+
+        return Cube(url=None, kind="files", open_newest=join, **settings)
+    return _stored_cube(absolute_url(source), reached, allow, settings)
+
+
+def _stored_cube(url: str, storage: Storage, allow: Allow, settings: Mapping[str, Any]) -> Cube:
+    reader = find_reader(url, storage)
+    options = ReadOptions.from_options(allow=allow)
+
+    def read(chosen: Reader, tag: str) -> _Opened:
+        found = scan([url], reader=chosen, storage=storage, options=options)
+        return _Opened(group=found[0], storage=found.storage, tag=tag)
+
+    if isinstance(reader, VStack):
+        objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
+
+        def number() -> str:
+            return str(newest(objects))
+
+        def at(text: str) -> _Opened:
+            if not (text.isascii() and text.isdigit() and len(text) < 13):
+                raise SourceNotFoundError(f"'{url}' has no snapshot '{text}': snapshots have numbers", url=url)
+            return read(VStack(at=int(text)), text)
+
+        def open_newest() -> _Opened:
+            opened = read(reader, "")
+            version = opened.group.version
+            return replace(opened, tag=str(version[0] if version else newest(objects)))
+
+        return Cube(url=url, kind="vstack", open_newest=open_newest, stamp=number, open_at=at, **settings)
+    if isinstance(reader, Icechunk):
+
+        def tip() -> str:
+            return reader.snapshot_id(url, storage)
+
+        def at_id(text: str) -> _Opened:
+            return read(Icechunk(snapshot=text), text)
+
+        def open_tip() -> _Opened:
+            found = tip()
+            return read(Icechunk(snapshot=found), found)
+
+        return Cube(url=url, kind="icechunk", open_newest=open_tip, stamp=tip, open_at=at_id, **settings)
+    watched = f"{url.rstrip('/')}/.zmetadata" if reader.name == "kerchunk" and not _is_file(url, storage) else url
+
+    def look() -> str:
+        found = storage.look_up([watched])[0]
+        if isinstance(found, Exception):
+            raise found
+        return f"{found.size}-{found.etag}-{found.last_modified}"
+
+    def open_file() -> _Opened:
+        tag = look()  # before reading: a change in between is seen at the next look
+        return read(reader, tag)
+
+    return Cube(url=url, kind=reader.name, open_newest=open_file, stamp=look, **settings)
+
+
+def _is_file(url: str, storage: Storage) -> bool:
+    return not isinstance(storage.look_up([url])[0], Exception)

@@ -1,0 +1,100 @@
+"""The parts of HTTP that zarr clients use: ranges, ETags, compressed metadata, and errors as JSON."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import numcodecs
+
+from virtualstack.errors import GroupNotFoundError, SourceNotFoundError, VirtualStackError
+from virtualstack.printable import printable
+
+__all__ = ["RangeError", "choose_encoding", "compress", "error_body", "find_status", "is_same", "read_range"]
+
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_WEIGHT = re.compile(r"\s*([\w*]+)\s*(?:;\s*q=([\d.]+))?\s*")
+_MIN_COMPRESSED_BYTES = 512
+
+
+class RangeError(ValueError):
+    """No byte of the range exists."""
+
+
+def read_range(header: str | None, size: int, /) -> tuple[int, int] | None:
+    """Return begin and end of the only range of a ``Range`` header; ``None`` if the whole value is to be sent.
+
+    RFC 9110, section 14: a header that is not understood is ignored, and so are several ranges.
+
+    >>> read_range("bytes=2-3", 10), read_range("bytes=-4", 10), read_range("bytes=8-20", 10)
+    ((2, 4), (6, 10), (8, 10))
+
+    Raises
+    ------
+    RangeError
+        No byte of the range exists.
+    """
+    found = _RANGE.fullmatch(header.strip()) if header else None
+    if found is None or found.groups() == ("", ""):
+        return None
+    first, last = found.groups()
+    if not first:
+        if int(last) == 0 or size == 0:
+            raise RangeError
+        return max(size - int(last), 0), size
+    if last and int(last) < int(first):
+        return None
+    if int(first) >= size:
+        raise RangeError
+    return int(first), min(int(last) + 1, size) if last else size
+
+
+def is_same(header: str | None, etag: str, /) -> bool:
+    """Return whether an ``If-None-Match`` header has the ETag; weak ETags compare as strong ones."""
+    if header is None:
+        return False
+    return header.strip() == "*" or etag in (x.strip().removeprefix("W/") for x in header.split(","))
+
+
+def choose_encoding(header: str | None, /) -> str | None:
+    """Return ``"zstd"`` or ``"gzip"`` if an ``Accept-Encoding`` header names it, ``None`` for plain bytes.
+
+    >>> choose_encoding("gzip, deflate, zstd;q=0")
+    'gzip'
+    """
+    accepted = set()
+    for part in (header or "").split(","):
+        found = _WEIGHT.fullmatch(part)
+        if found is not None and found[2] not in ("0", "0.0", "0.00", "0.000"):
+            accepted.add(found[1].lower())
+    return next((name for name in ("zstd", "gzip") if name in accepted), None)
+
+
+def compress(data: bytes, encoding: str | None, /) -> tuple[bytes, str | None]:
+    """Return the data in an encoding, and its name; small data stay as they are."""
+    if encoding is None or len(data) < _MIN_COMPRESSED_BYTES:
+        return data, None
+    return (gzip.compress(data, 6, mtime=0) if encoding == "gzip" else numcodecs.Zstd(level=6).encode(data)), encoding
+
+
+def find_status(error: Exception, /) -> HTTPStatus:
+    """Return the status for an error of a cube: 404 for what does not exist, 504 for timeouts, else 502."""
+    if isinstance(error, TimeoutError):
+        return HTTPStatus.GATEWAY_TIMEOUT
+    is_chunk = getattr(error, "cell", None) is not None
+    if isinstance(error, SourceNotFoundError | GroupNotFoundError) and not is_chunk:
+        return HTTPStatus.NOT_FOUND
+    return HTTPStatus.BAD_GATEWAY
+
+
+def error_body(error: Exception, /, *, timeout: float, **more: Any) -> bytes:
+    """Return an error as JSON: its class, its message, and the variable, cell and URL that it names."""
+    fields: Mapping[str, Any] = {name: getattr(error, name, None) for name in ("variable", "cell", "url")}
+    is_ours = isinstance(error, VirtualStackError)
+    message = printable(str(error)) if is_ours else f"the source did not answer within {timeout:g} s"
+    body = {"error": type(error).__name__, "message": message, **fields, **more}
+    return json.dumps({key: value for key, value in body.items() if value is not None}).encode()

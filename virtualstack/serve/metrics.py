@@ -1,0 +1,84 @@
+"""Count requests for Prometheus, and write them to a log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from virtualstack.printable import printable
+from virtualstack.serve.reads import Reads
+
+__all__ = ["Metrics"]
+
+_LOG = logging.getLogger("virtualstack.serve")
+
+
+class Metrics:
+    """Counters of one application.
+
+    Parameters
+    ----------
+    reads
+        Chunks that are being read, and the cache.
+    """
+
+    def __init__(self, reads: Reads, /) -> None:
+        self._registry = CollectorRegistry()
+        names = ("cube", "status")
+        self._requests = Counter("virtualstack_requests", "Requests that were answered", names, registry=self._registry)
+        self._bytes = Counter(
+            "virtualstack_sent_bytes", "Bytes of bodies that were sent", ("cube",), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "virtualstack_request_seconds", "Time to the end of the answer in s", ("cube",), registry=self._registry
+        )
+        for name, what, value in (
+            ("virtualstack_chunks_read_total", "Chunks that were read from sources", lambda: reads.n_reads),
+            ("virtualstack_chunks_shared_total", "Chunks that were in the cache or being read", lambda: reads.n_hits),
+            ("virtualstack_cache_bytes", "Bytes of chunks in the cache", lambda: reads.cached),
+            ("virtualstack_memory_bytes", "Bytes of chunks that are read or sent now", lambda: reads.memory.used),
+        ):
+            Gauge(name, what, registry=self._registry).set_function(value)
+
+    async def show(self, _: Request) -> Response:
+        """Answer with the counters as Prometheus reads them."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+    def watch(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that counts and logs the requests of another one."""
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            begin, status, sent = time.perf_counter(), 0, 0
+
+            async def count(message: MutableMapping[str, Any]) -> None:
+                nonlocal status, sent
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                else:
+                    sent += len(message.get("body", b""))
+                await send(message)
+
+            try:
+                await app(scope, receive, count)
+            finally:
+                seconds = time.perf_counter() - begin
+                cube = scope.get("virtualstack.cube", "")
+                self._requests.labels(cube, status).inc()
+                self._bytes.labels(cube).inc(sent)
+                self._seconds.labels(cube).observe(seconds)
+                if _LOG.isEnabledFor(logging.INFO):
+                    client = (scope.get("client") or ("-",))[0]
+                    what = printable(f"{scope['method']} {scope['path']}").replace("\n", "\\n")
+                    _LOG.info('%s "%s" %d %d %.1f ms', client, what, status, sent, 1000 * seconds)
+
+        return watched

@@ -1,0 +1,207 @@
+"""Read each chunk once for all clients that wait for it, within a limit of memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from virtualstack.storage import Bytes
+
+__all__ = ["BusyError", "Lease", "Memory", "Reads"]
+
+
+class BusyError(Exception):
+    """Too many chunks are waiting to be read."""
+
+
+class Memory:
+    """Bytes that chunks may take together. Who needs more waits, in the order of asking.
+
+    Parameters
+    ----------
+    limit
+        Bytes. A chunk that is larger waits until no other is held, and counts as the whole limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, nbytes: int) -> int:
+        """Wait until bytes are free, take them, and return how many were taken."""
+        nbytes = min(nbytes, self.limit)
+        if not self._waiting and self.used + nbytes <= self.limit:
+            self.used += nbytes
+            return nbytes
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((nbytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(nbytes)
+            else:
+                self._waiting.remove((nbytes, turn))
+                self._wake()
+            raise
+        return nbytes
+
+    def give(self, nbytes: int) -> None:
+        """Give bytes back."""
+        self.used -= nbytes
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self.used + self._waiting[0][0] <= self.limit:
+            nbytes, turn = self._waiting.popleft()
+            if not turn.cancelled():
+                self.used += nbytes
+                turn.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """Bytes of a chunk, which count as used until every client that got them has released them."""
+
+    data: Bytes
+    nbytes: int
+    memory: Memory
+    n_users: int
+
+    def release(self) -> None:
+        """Say that a client has sent the bytes, or has gone."""
+        self.n_users -= 1
+        if self.n_users == 0:
+            self.memory.give(self.nbytes)
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    task: asyncio.Task[Lease]
+    n_waiting: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Reads:
+    """The chunks that are being read, and a cache of those that were read last.
+
+    Parameters
+    ----------
+    memory
+        Limit of the bytes of chunks that are being read or sent.
+    cache_bytes
+        Limit of the cache in bytes.
+    max_waiting
+        Largest number of chunks of one cube that are read or wait to be read at a time.
+    """
+
+    memory: Memory
+    cache_bytes: int
+    max_waiting: int = 4096
+    n_reads: int = 0
+    n_hits: int = 0
+    cached: int = 0
+    _cache: OrderedDict[Hashable, Bytes] = field(default_factory=OrderedDict)
+    _readings: dict[Hashable, _Reading] = field(default_factory=dict)
+    _n_waiting: dict[Hashable, int] = field(default_factory=dict)
+
+    async def get(
+        self,
+        key: Hashable,
+        read: Callable[[], Bytes],
+        /,
+        *,
+        cube: str,
+        nbytes: int,
+        executor: Executor,
+        timeout: float,
+    ) -> Lease:
+        """Return the bytes of a chunk; the caller must release the lease.
+
+        Parameters
+        ----------
+        key
+            Identity of the bytes.
+        read
+            Function that reads them in a thread of ``executor``.
+        cube
+            Name of the cube, whose chunks share the limit of waiting chunks.
+        nbytes
+            Size of the bytes, as far as it is known.
+        executor
+            Threads that read chunks of this cube.
+        timeout
+            Seconds to wait. The chunk is read on, for those who ask again.
+
+        Raises
+        ------
+        TimeoutError
+            The bytes did not come in time.
+        BusyError
+            Too many chunks of the cube wait.
+        """
+        if (data := self._cache.get(key)) is not None:
+            self._cache.move_to_end(key)
+            self.n_hits += 1
+            return Lease(data, 0, self.memory, 1)
+        reading = self._readings.get(key)
+        if reading is None:
+            if self._n_waiting.get(cube, 0) >= self.max_waiting:
+                raise BusyError(cube)
+            self._n_waiting[cube] = self._n_waiting.get(cube, 0) + 1
+            task = asyncio.get_running_loop().create_task(self._read(key, read, cube, nbytes, executor))
+            task.add_done_callback(_take_note)
+            reading = self._readings[key] = _Reading(task)
+        else:
+            self.n_hits += 1
+        reading.n_waiting += 1
+        try:
+            return await asyncio.wait_for(asyncio.shield(reading.task), timeout)
+        except BaseException:
+            if _is_good(reading.task):
+                reading.task.result().release()
+            else:
+                reading.n_waiting -= 1
+            raise
+
+    async def _read(
+        self, key: Hashable, read: Callable[[], Bytes], cube: str, nbytes: int, executor: Executor
+    ) -> Lease:
+        taken = 0
+        try:
+            taken = await self.memory.take(nbytes)
+            self.n_reads += 1
+            data = await asyncio.get_running_loop().run_in_executor(executor, read)
+        except BaseException:
+            self.memory.give(taken)
+            raise
+        finally:
+            self._n_waiting[cube] -= 1
+            reading = self._readings.pop(key)
+        self._keep(key, data)
+        if reading.n_waiting == 0:  # all clients have gone
+            self.memory.give(taken)
+        return Lease(data, taken, self.memory, reading.n_waiting)
+
+    def _keep(self, key: Hashable, data: Bytes) -> None:
+        size = len(data)
+        if size > self.cache_bytes // 4 or key in self._cache:
+            return
+        self._cache[key] = data
+        self.cached += size
+        while self.cached > self.cache_bytes:
+            self.cached -= len(self._cache.popitem(last=False)[1])
+
+
+def _is_good(task: asyncio.Task[Lease]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+def _take_note(task: asyncio.Task[Lease]) -> None:
+    """Look at the error of a reading that no client waits for any more, or asyncio would report it as lost."""
+    if not task.cancelled():
+        task.exception()

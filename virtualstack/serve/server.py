@@ -1,0 +1,168 @@
+"""Answer requests for the keys of cubes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from virtualstack.errors import VirtualStackError
+from virtualstack.serve.answers import ChunkAnswer, document, listing, make_hash, problem, read_parts
+from virtualstack.serve.content import Chunk, Content
+from virtualstack.serve.cubes import Cube
+from virtualstack.serve.http import RangeError, error_body, find_status, is_same, read_range
+from virtualstack.serve.reads import BusyError, Lease, Reads
+from virtualstack.zarr.portable import PortableArray, ZarrFormat
+
+__all__ = ["CubeServer"]
+
+_STREAMED_BYTES = 32 << 20
+"""Stored chunks of more bytes are read in parts while they are sent, and not kept."""
+
+_ZARR2 = "zarr2/"
+"""Begin of the paths at which cubes are zarr 2: programs warn about folders with the metadata of both versions."""
+
+_IMMUTABLE = "public, max-age=31536000, immutable"
+_NEWEST = "no-cache"
+
+
+class CubeServer:
+    """The ASGI application below ``/NAME/``.
+
+    Parameters
+    ----------
+    cubes
+        Cubes by name.
+    reads
+        Chunks that are being read, and the cache.
+    timeout
+        Seconds that a request waits for a source or a client.
+    redirects
+        If true, chunks that are whole objects on a public web server are not read, but named to the client.
+    """
+
+    def __init__(self, cubes: Mapping[str, Cube], reads: Reads, /, *, timeout: float, redirects: bool) -> None:
+        self._cubes = cubes
+        self._reads = reads
+        self._timeout = timeout
+        self._redirects = redirects
+
+    async def index(self, request: Request) -> Response:
+        """List the cubes."""
+        return listing("cubes", [f"{name}/" for name in self._cubes], request.headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        response = await self._respond(Request(scope, receive))
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> ASGIApp:
+        if request.method not in ("GET", "HEAD"):
+            return problem(405, "this server is read-only", {"Allow": "GET, HEAD"})
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        path = path.lstrip("/")
+        zarr_format: ZarrFormat = 2 if path.startswith(_ZARR2) else 3
+        first, slash, key = path.removeprefix(_ZARR2).partition("/")
+        name, at, snapshot = first.partition("@")
+        cube = self._cubes.get(name)
+        if cube is None:
+            return problem(404, f"there is no cube '{name}' here; there are {', '.join(list(self._cubes)[:5])}")
+        request.scope["virtualstack.cube"] = name
+        if not slash:
+            where = f"{request.scope.get('root_path', '')}/{quote(path)}/"
+            return Response(status_code=307, headers={"Location": where})
+        try:
+            content = await asyncio.wait_for(cube.content(snapshot if at else None), self._timeout)
+            return await self._answer(cube, content, key, zarr_format, request)
+        except (VirtualStackError, TimeoutError) as error:
+            body = error_body(error, timeout=self._timeout, cube=name, key=key)
+            return Response(body, find_status(error), {"Cache-Control": "no-store"}, "application/json")
+        except BusyError:
+            message = f"too many chunks of '{name}' are waiting for their sources; try again later"
+            return problem(503, message, {"Retry-After": "5"})
+
+    async def _answer(
+        self, cube: Cube, content: Content, key: str, zarr_format: ZarrFormat, request: Request
+    ) -> ASGIApp:
+        found = content.chunk_key(key, zarr_format)
+        if found is not None:
+            return await self._chunk(cube, content, *found, request)
+        data = await asyncio.to_thread(content.document, key, zarr_format)
+        if data is not None:
+            return document(data, _IMMUTABLE if content.is_fixed else _NEWEST, request.headers)
+        if not key or key.endswith("/"):
+            names = content.names(key.rstrip("/"), zarr_format)
+            if names is not None:
+                return listing(f"{cube.name}/{key}", names, request.headers)
+        return problem(404, f"cube '{cube.name}' has no key '{key}'")
+
+    async def _chunk(
+        self, cube: Cube, content: Content, array: PortableArray, cell: tuple[int, ...], request: Request
+    ) -> ASGIApp:
+        if array.is_in_memory:
+            chunk = content.chunk(array, cell)
+        else:  # references must be read
+            look = asyncio.get_running_loop().run_in_executor(cube.executor, content.chunk, array, cell)
+            chunk = await asyncio.wait_for(look, self._timeout)
+        if chunk is None:
+            return problem(404, f"chunk {cell} of variable '{array.path}' was never written: it has the fill value")
+        identity = chunk.version or make_hash(cube.name, content.tag, array.path, array.plain is None, cell)
+        headers = {
+            "ETag": f'"{identity}"',
+            "Accept-Ranges": "bytes",
+            "Cache-Control": _IMMUTABLE if content.is_fixed else _NEWEST,
+            "Content-Type": "application/octet-stream",
+        }
+        if is_same(request.headers.get("if-none-match"), headers["ETag"]):
+            return Response(status_code=304, headers=headers)
+        if self._redirects and (url := chunk.public_url) is not None:
+            return Response(status_code=307, headers={**headers, "Location": url})
+        read = partial(self._read, cube, content, chunk, identity)
+        size, whole = chunk.length, None
+        if size is None:  # it is known when the chunk is made
+            whole = await read(0, None)
+            size = len(whole.data)
+        try:
+            is_wanted = request.headers.get("if-range", headers["ETag"]) == headers["ETag"]
+            part = read_range(request.headers.get("range") if is_wanted else None, size)
+        except RangeError:
+            return _released(whole, Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"}))
+        begin, stop = part or (0, size)
+        headers["Content-Length"] = str(stop - begin)
+        if part is not None:
+            headers["Content-Range"] = f"bytes {begin}-{stop - 1}/{size}"
+        status = 200 if part is None else 206
+        if request.method == "HEAD":
+            return _released(whole, Response(status_code=status, headers=headers))
+        if chunk.stored is None:
+            return ChunkAnswer(status, headers, whole or await read(0, None), begin, stop, timeout=self._timeout)
+        if stop - begin <= _STREAMED_BYTES:
+            return ChunkAnswer(status, headers, await read(begin, stop), 0, stop - begin, timeout=self._timeout)
+        parts = read_parts(read, begin, stop)
+        first = await anext(parts)
+        return ChunkAnswer(status, headers, first, 0, len(first.data), timeout=self._timeout, more=parts)
+
+    async def _read(
+        self, cube: Cube, content: Content, chunk: Chunk, identity: str, begin: int, stop: int | None
+    ) -> Lease:
+        # A chunk that is made takes the memory of its stored bytes and of its values.
+        nbytes = 2 * chunk.array.chunk_nbytes if chunk.stored is None or stop is None else stop - begin
+        return await self._reads.get(
+            (cube.name, identity, begin, stop),
+            partial(chunk.read, content.storage, content.form.absent, begin, stop),
+            cube=cube.name,
+            nbytes=nbytes,
+            executor=cube.executor,
+            timeout=self._timeout,
+        )
+
+
+def _released(lease: Lease | None, response: Response) -> Response:
+    if lease is not None:
+        lease.release()
+    return response
