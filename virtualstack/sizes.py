@@ -1,11 +1,11 @@
-"""Read numbers of bytes as people write them."""
+"""Read and write numbers of bytes as people write them."""
 
 from __future__ import annotations
 
 import re
 from numbers import Integral
 
-__all__ = ["byte_count", "chunk_byte_count"]
+__all__ = ["byte_count", "chunk_byte_count", "human_bytes"]
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -50,3 +50,15 @@ def chunk_byte_count(chunk_size: int | str | None, /, *, auto: int) -> int | Non
     if found == 0:
         raise ValueError(f"chunk_size={chunk_size!r} is less than one byte")
     return found
+
+
+def human_bytes(size: int, /) -> str:
+    """Return a number of bytes with a unit, as people write it.
+
+    >>> human_bytes(999), human_bytes(67_700_000), human_bytes(5 * 10**15)
+    ('999 B', '67.7 MB', '5 PB')
+    """
+    number, units = float(size), ["B", "kB", "MB", "GB", "TB", "PB"]
+    while number >= 999.5 and len(units) > 1:
+        number, units = number / 1000, units[1:]
+    return f"{number:.3g} {units[0]}" if number < 1000 else f"{number:,.0f} {units[0]}"

@@ -1,0 +1,94 @@
+"""Parts of HTML: text of strangers, tables and folded lists of bounded length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from virtualstack.printable import printable
+
+__all__ = ["MAX_LISTED", "folded", "page_of", "property_table", "table", "text", "url_list"]
+
+MAX_LISTED = 200
+"""Rows of a table or items of a list that are in the HTML; the others are counted."""
+
+_MAX_CHARACTERS = 500
+_FEW = 3
+_CELL = "text-align:left;padding:1px 8px;vertical-align:top"
+_TABLE = "border-collapse:collapse;font-size:90%"
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def text(value: object, /) -> str:
+    r"""Return a value as HTML text: escaped, without control characters, and with at most 500 characters.
+
+    >>> text("<b> & \x1b[2J")
+    '&lt;b&gt; &amp; \\x1b[2J'
+    """
+    if isinstance(value, Markup):
+        return value
+    shown = printable(str(value)).encode(errors="backslashreplace").decode()
+    shown = shown if len(shown) <= _MAX_CHARACTERS else f"{shown[: _MAX_CHARACTERS - 1]}…"
+    return escape(shown).replace("\n", "<br>")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], /, *, total: int | None = None) -> str:
+    """Return a table with at most 200 rows, and the number of the other rows.
+
+    Parameters
+    ----------
+    columns
+        Headings.
+    rows
+        Values of each row; a value that is :class:`Markup` is HTML already.
+    total
+        Number of all rows, if ``rows`` has only the first ones.
+    """
+    listed = list(rows)
+    n = len(listed) if total is None else total
+    shown = listed[:MAX_LISTED]
+    head = "".join(f'<th style="{_CELL}">{text(x)}</th>' for x in columns)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_CELL}">{text("" if x is None else x)}</td>' for x in row) + "</tr>"
+        for row in shown
+    )
+    more = f'<tr><td style="{_CELL}" colspan="{len(columns)}">… and {n - len(shown):,} more</td></tr>'
+    return (
+        f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}{more if n > len(shown) else ""}'
+        "</tbody></table>"
+    )
+
+
+def property_table(rows: Mapping[str, object], /) -> str:
+    """Return a table of names and values."""
+    body = "".join(
+        f'<tr><th style="{_CELL}">{text(name)}</th><td style="{_CELL}">{text(value)}</td></tr>'
+        for name, value in rows.items()
+    )
+    return f'<table style="{_TABLE}"><tbody>{body}</tbody></table>'
+
+
+def folded(summary: str, body: str, /, *, is_open: bool = False) -> str:
+    """Return HTML that is folded behind a line of text; ``body`` is HTML."""
+    return f"<details{' open' if is_open else ''}><summary>{text(summary)}</summary>{body}</details>"
+
+
+def url_list(urls: Sequence[str], /, *, total: int | None = None) -> Markup:
+    """Return URLs: up to three as they are, and more folded behind their number."""
+    n = len(urls) if total is None else total
+    if n <= _FEW:
+        return Markup("<br>".join(map(text, urls)) or "none")
+    items = "".join(f"<li>{text(url)}</li>" for url in urls[:MAX_LISTED])
+    more = f"<li>… and {n - MAX_LISTED:,} more</li>" if n > MAX_LISTED else ""
+    return Markup(folded(f"{n:,}: {urls[0]} … {urls[-1]}", f"<ul>{items}{more}</ul>"))
+
+
+def page_of(title: str, *parts: str) -> str:
+    """Return the HTML of an object for a notebook: its title in bold, and parts that are HTML."""
+    inside = "".join(f'<div style="margin:4px 0">{part}</div>' for part in parts if part)
+    return f'<div style="overflow-x:auto"><div><strong>{text(title)}</strong></div>{inside}</div>'

@@ -1,0 +1,320 @@
+"""Chunk maps and timelines as SVG: without scripts, for light and dark pages, of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.drawing.facts import ChunkMap, Timeline, TimelineEra
+from virtualstack.printable import counted, printable
+
+__all__ = [
+    "COLORS",
+    "PALETTE",
+    "ColorBy",
+    "classes_of",
+    "era_segments",
+    "summary_of_map",
+    "svg_chunk_map",
+    "svg_timeline",
+]
+
+type ColorBy = Literal["state", "source", "encoding"]
+"""What the colours of a chunk map mean."""
+
+COLORS: Mapping[str, str] = {
+    "referenced": "#2f7ab8",
+    "inline": "#8f5fbf",
+    "absent": "#d1462f",
+    "empty": "#808080",
+}
+"""Colours of states. Each has a contrast of at least 3.5 with white and with the backgrounds of dark pages."""
+
+WORDS: Mapping[str, str] = {
+    "referenced": "in sources",
+    "inline": "inline",
+    "absent": "lost",
+    "empty": "never written",
+}
+
+PALETTE = ("#2f7ab8", "#b5610b", "#3a8543", "#8f5fbf", "#c0483f", "#4d7c8a", "#a3567f", "#7a7420")
+"""Colours of sources, encodings and eras by their number; the ninth has the first colour again."""
+
+_FONT = "font:11px system-ui,sans-serif"
+_MAX_WIDTH, _MAX_HEIGHT = 520, 160
+_MAX_LEGEND = 8
+_MAX_LINES = 8
+_MAX_LABEL = 60
+
+
+def svg_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state") -> str:
+    """Return a chunk map as SVG.
+
+    Boxes with lost chunks are red in part, whatever the colours mean: a quarter of the box for each quarter of its
+    chunks. A paler colour means that some chunks of a box
+    were never written. Neighbours of one colour are one shape, so that a map has at most some 100 kB.
+
+    Parameters
+    ----------
+    found
+        The map.
+    by
+        What the colours mean: states, sources or encodings.
+    """
+    n_rows, n_columns = found.states.shape[:2]
+    summary = summary_of_map(found)
+    if not n_rows or not n_columns:
+        return _svg(_MAX_WIDTH, 16, summary, _label(0, 12, summary))
+    width = min(_MAX_WIDTH, 24 * n_columns)
+    height = max(min(_MAX_HEIGHT, 24 * n_rows), 12)
+    color, opacity = classes_of(found, by)
+    paths = "".join(
+        f'<path fill="{name}" fill-opacity="{share}" d="{path}"/>' for name, share, path in _paths(color, opacity)
+    )
+    paths += _lost_marks(found, is_tall=height / n_rows >= width / n_columns)
+    boxes = (
+        f'<svg x="0" y="0" width="{width}" height="{height}" viewBox="0 0 {n_columns} {n_rows}" '
+        f'preserveAspectRatio="none" shape-rendering="crispEdges">{paths}</svg>'
+        f'<rect x="0" y="0" width="{width}" height="{height}" fill="none" stroke="currentColor" stroke-opacity=".35"/>'
+    )
+    axis = found.column_axis
+    across = "" if axis is None else f"{found.dims[axis]}: {found.grid_shape[axis]:,} chunks →"
+    flat = [found.dims[i] for i in found.row_axes if found.grid_shape[i] > 1]
+    down = f"{flat[0] if len(flat) == 1 else f'({", ".join(flat)})'}: {found.row_edges[-1]:,} chunks ↓" if flat else ""
+    labels = "   ".join(x for x in (across, down) if x)
+    legend, bottom = _legend(_legend_items(found, by), height + 30)
+    return _svg(_MAX_WIDTH, bottom, summary, boxes + _label(0, height + 14, labels) + legend)
+
+
+def summary_of_map(found: ChunkMap, /) -> str:
+    """Return the totals of a map as text."""
+    grid = " x ".join(f"{n:,}" for n in found.grid_shape) or "1"
+    counts = {name: getattr(found, f"n_{name}") for name in WORDS}
+    states = ", ".join(f"{n:,} {WORDS[name]}" for name, n in counts.items() if n)
+    return f"chunk map of {_short(found.name)}: {grid} chunks ({states or 'none'})"
+
+
+def classes_of(found: ChunkMap, by: ColorBy, /) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
+    """Return the colour and the opacity of each box.
+
+    The opacity is the share of chunks that are not EMPTY, in steps of a quarter.
+    """
+    total = np.maximum(found.states.sum(-1), 1)
+    empty, absent, inline, referenced = (found.states[..., i] for i in range(4))
+    if by == "state":
+        names = np.where(referenced >= inline, COLORS["referenced"], COLORS["inline"])
+    else:
+        number = found.source if by == "source" else found.encoding
+        names = np.where(number >= 0, np.array(PALETTE)[number % len(PALETTE)], COLORS["inline"])
+        names = np.where((number < 0) & (inline == 0), COLORS["empty"], names)
+    is_empty = empty + absent == total
+    names = np.where(is_empty, COLORS["empty"], names)
+    share = np.ceil(4 * (total - empty) / total) / 4
+    opacity = np.where(is_empty, 0.15, np.maximum(share, 0.4))
+    return names, opacity
+
+
+def _legend_items(found: ChunkMap, by: ColorBy) -> Iterator[tuple[str, float, str]]:
+    """Yield colour, opacity and text of each item of the legend."""
+    if by == "state":
+        for name in ("referenced", "inline"):
+            if n := getattr(found, f"n_{name}"):
+                yield COLORS[name], 1.0, f"{WORDS[name]} {n:,}"
+    elif by == "encoding":
+        for i, x in enumerate(found.encodings[:_MAX_LEGEND]):
+            codecs = " + ".join(x.codecs) or "uncompressed"
+            yield PALETTE[i % len(PALETTE)], 1.0, f"{x.dtype} {x.chunk_shape} {codecs}: {x.n_chunks:,}"
+        if found.n_encodings > _MAX_LEGEND:
+            yield "none", 0.0, f"and {found.n_encodings - _MAX_LEGEND:,} more encodings"
+    else:
+        yield "none", 0.0, f"{counted(found.n_sources, 'source')}, in {len(PALETTE)} colours in turn"
+    if found.n_absent:
+        yield COLORS["absent"], 1.0, f"{WORDS['absent']} {found.n_absent:,}"
+    if found.n_empty:
+        yield COLORS["empty"], 0.3, f"{WORDS['empty']} {found.n_empty:,}"
+
+
+def _paths(color: NDArray[np.str_], opacity: NDArray[np.float64]) -> Iterator[tuple[str, str, str]]:
+    """Yield colour, opacity and shape of all boxes that are drawn alike."""
+    for name in np.unique(color).tolist():
+        for share in np.unique(opacity[color == name]).tolist():
+            yield name, f"{share:g}", _runs((color == name) & (opacity == share))
+
+
+def _lost_marks(found: ChunkMap, *, is_tall: bool) -> str:
+    """Return red marks over the lower or right part of boxes: a quarter for each quarter of chunks that is lost."""
+    share = np.ceil(4 * found.states[..., 1] / np.maximum(found.states.sum(-1), 1)) / 4
+    shapes = [_runs(share == 1)]
+    for part in (0.25, 0.5, 0.75):
+        if is_tall:
+            shapes.append(_runs(share == part, part))
+        else:
+            rows, columns = np.nonzero(share == part)
+            boxes = zip(rows.tolist(), columns.tolist(), strict=True)
+            shapes += [f"M{column + 1 - part} {row}h{part}v1h-{part}z" for row, column in boxes]
+    shape = "".join(shapes)
+    return f'<path fill="{COLORS["absent"]}" d="{shape}"/>' if shape else ""
+
+
+def _runs(is_in: NDArray[np.bool_], height: float = 1.0) -> str:
+    """Return the shape of boxes; neighbours in a row are one rectangle.
+
+    >>> _runs(np.array([[True, True, False, True]]))
+    'M0 0h2v1h-2zM3 0h1v1h-1z'
+    """
+    padded = np.zeros((is_in.shape[0], is_in.shape[1] + 2), np.int8)
+    padded[:, 1:-1] = is_in
+    step = np.diff(padded, axis=1)
+    rows, begins = np.nonzero(step == 1)
+    ends = np.nonzero(step == -1)[1]
+    top = 1 - height
+    return "".join(
+        f"M{begin} {row + top:g}h{end - begin}v{height:g}h-{end - begin}z"
+        for row, begin, end in zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True)
+    )
+
+
+# -- timelines ------------------------------------------------------------------------------------------------
+
+
+def svg_timeline(found: Timeline, /) -> str:
+    """Return a timeline as SVG: a line of eras for each series, with gaps in red and duplicates as triangles.
+
+    Parameters
+    ----------
+    found
+        The timeline.
+    """
+    series = list(dict.fromkeys(era.series for era in found.eras))
+    shown = series[:_MAX_LINES]
+    is_named = len(series) > 1
+    pitch, top = 18 + (14 if is_named else 0), 12 if any(x.at is not None for x in found.duplicates) else 2
+    parts = []
+    for i, name in enumerate(shown):
+        y = top + i * pitch
+        if is_named:
+            parts.append(_label(0, y + 10, _short(name)))
+            y += 14
+        parts.append(_line(found, name, y))
+    parts += [
+        f'<path fill="{PALETTE[1]}" d="M{_x(x.at) - 4:g} {top - 10}h8l-4 8z"/>'
+        for x in found.duplicates
+        if x.at is not None
+    ]
+    bottom = top + max(len(shown), 1) * pitch
+    if len(series) > len(shown):
+        bottom += 14
+        parts.append(_label(0, bottom - 3, f"and {len(series) - len(shown):,} more series"))
+    dim = "" if found.dim is None else f"{_short(found.dim)} →" + ("" if found.is_to_scale else " (not to scale)")
+    parts.append(_label(0, bottom + 12, _short(found.first)))
+    parts.append(_label(_MAX_WIDTH / 2, bottom + 12, dim, anchor="middle"))
+    parts.append(_label(_MAX_WIDTH, bottom + 12, _short(found.last), anchor="end"))
+    items: list[tuple[str, float, str]] = []
+    if found.n_gaps:
+        items.append((COLORS["absent"], 0.25, f"{counted(found.n_gaps, 'gap')}, {found.n_missing:,} missing"))
+    if found.n_duplicates:
+        items.append((PALETTE[1], 1.0, counted(found.n_duplicates, "duplicate")))
+    if found.n_eras > 1:
+        items.append(("none", 0.0, f"{found.n_eras:,} eras, each with the next colour"))
+    if found.n_eras > len(found.eras):
+        items.append(("none", 0.0, f"the first {len(found.eras):,} are shown"))
+    legend, height = _legend(items, bottom + 28)
+    return _svg(_MAX_WIDTH, height, _summary_of_timeline(found), "".join(parts) + legend)
+
+
+def _summary_of_timeline(found: Timeline) -> str:
+    span = f", {found.first} to {found.last}" if found.first else ""
+    along = f" along {found.dim}" if found.dim else ""
+    return (
+        f"timeline{along}{span}: {counted(found.n_files, 'file')}, {counted(found.n_eras, 'era')}, "
+        f"{counted(found.n_gaps, 'gap')}, {counted(found.n_duplicates, 'duplicate')}"
+    )
+
+
+def era_segments(found: Timeline, series: str, /) -> list[tuple[TimelineEra, list[tuple[float, float]]]]:
+    """Return each era of a series with the spans of the axis where it has values, from 0 to 1.
+
+    An era reaches to the beginning of the next one if there is no gap between them.
+    """
+    eras = [era for era in found.eras if era.series == series]
+    gaps = [gap for gap in found.gaps if gap.series == series]
+    spans = []
+    for i, era in enumerate(eras):
+        end = era.end
+        if (
+            i + 1 < len(eras)
+            and eras[i + 1].begin > end
+            and not any(gap.begin >= end - 1e-12 and gap.end <= eras[i + 1].begin + 1e-12 for gap in gaps)
+        ):
+            end = eras[i + 1].begin
+        inside = [gap for gap in gaps if gap.begin < end and gap.end > era.begin]
+        edges = [era.begin, *(x for gap in inside for x in (gap.begin, gap.end)), end]
+        pieces = zip(edges[::2], edges[1::2], strict=True)
+        spans.append((era, [(a, b) for a, b in pieces if b >= a]))
+    return spans
+
+
+def _line(found: Timeline, series: str, y: float) -> str:
+    parts = []
+    for era, spans in era_segments(found, series):
+        color = PALETTE[(era.number - 1) % len(PALETTE)]
+        for begin, end in spans:
+            width = max((end - begin) * _MAX_WIDTH, 1.5)
+            left = min(_x(begin), _MAX_WIDTH - width)
+            parts.append(f'<rect x="{left:.4g}" y="{y}" width="{width:.4g}" height="14" fill="{color}"/>')
+    parts += [
+        f'<rect x="{_x(gap.begin):.4g}" y="{y + 0.5}" width="{max((gap.end - gap.begin) * _MAX_WIDTH, 2):.4g}" '
+        f'height="13" fill="{COLORS["absent"]}" fill-opacity=".25" stroke="{COLORS["absent"]}"/>'
+        for gap in found.gaps
+        if gap.series == series
+    ]
+    return "".join(parts)
+
+
+def _x(at: float | None) -> float:
+    return (at or 0.0) * _MAX_WIDTH
+
+
+# -- parts ----------------------------------------------------------------------------------------------------
+
+
+def _svg(width: float, height: float, summary: str, inside: str) -> str:
+    text = _escaped(summary)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text}" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" style="max-width:100%;height:auto;display:block;{_FONT}" '
+        f'fill="currentColor"><title>{text}</title>{inside}</svg>'
+    )
+
+
+def _label(x: float, y: float, text: str, *, anchor: str = "start") -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}">{_escaped(text)}</text>' if text else ""
+
+
+def _legend(items: Iterator[tuple[str, float, str]] | Sequence[tuple[str, float, str]], y: float) -> tuple[str, float]:
+    """Return a legend whose first line of text is at ``y``, and its lower end."""
+    parts, x, is_any = [], 0.0, False
+    for color, opacity, text in items:
+        has_box = color != "none"
+        width = 6.2 * len(text) + (15 if has_box else 0) + 16
+        if is_any and x + width > _MAX_WIDTH:
+            x, y = 0.0, y + 16
+        if has_box:
+            parts.append(
+                f'<rect x="{x:g}" y="{y - 9:g}" width="10" height="10" fill="{color}" fill-opacity="{opacity:g}"/>'
+            )
+        parts.append(_label(x + (15 if has_box else 0), y, text))
+        x, is_any = x + width, True
+    return "".join(parts), y + 5 if is_any else y - 12
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
+
+
+def _escaped(text: str) -> str:
+    return escape(printable(text).encode(errors="backslashreplace").decode())
