@@ -429,10 +429,14 @@ def test_a_source_is_not_renamed_to_what_is_no_file(new):
 def test_a_person_sees_what_it_is():
     """The reprs name grid, codecs, sources and counts."""
     virtual = array(codecs=(ZLIB,))
-    assert "virtual 31x2x2 chunks" in repr(dataset(virtual))
-    assert virtual._repr_inline_(10) == "virtual 3…"
+    assert virtual._repr_inline_(80) == "virtual, chunks (1, 5, 6), zlib, 112 kB stored"
+    assert virtual._repr_inline_(45) == "virtual, chunks (1, 5, 6), zlib, 112 kB"
+    assert virtual._repr_inline_(35) == "virtual, chunks (1, 5, 6), 112 kB"
+    assert virtual._repr_inline_(30) == "virtual, chunks (1, 5, 6)"
+    assert virtual._repr_inline_(10) == "virtual, …"
+    assert "virtual, chunks (1, 5, 6)" in repr(dataset(virtual))
     page = dataset(virtual)._repr_html_()
-    for text in ("numcodecs.zlib", "file:///a.nc", "124 in sources", "0 ABSENT", "31 x 2 x 2 cells"):
+    for text in ("zlib", "file:///a.nc", "124 in sources", "0 ABSENT", "31 x 2 x 2"):
         assert text in page
     assert "plain: any zarr" in describe(virtual)
     assert "not plain: a slice cuts" in describe(virtual[:, 1:])
@@ -449,13 +453,14 @@ def test_location_codes_start_after_the_kinds():
     assert set(np.unique(array().in_memory().entries["location"])) == {FIRST}
 
 
-def test_a_page_names_the_first_sources_and_counts_them():
-    """Of many, the first two and the last."""
+def test_a_page_names_the_first_sources_and_folds_many():
+    """More than three sources are folded behind their number."""
     parts = [array(url=f"file:///{i}.nc") for i in range(5)]
     page = dataset(np.concatenate(parts[:3]))._repr_html_()
-    assert "file:///0.nc, file:///1.nc, file:///2.nc" in page
+    assert "file:///0.nc<br>file:///1.nc<br>file:///2.nc" in page
     page = dataset(np.concatenate(parts))._repr_html_()
-    assert "file:///0.nc, file:///1.nc, ... file:///4.nc (5)" in page
+    assert "<summary>5: file:///0.nc … file:///4.nc</summary>" in page
+    assert "<li>file:///3.nc</li>" in page
 
 
 def test_functions_of_numpy_that_need_more():

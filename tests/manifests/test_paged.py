@@ -174,7 +174,7 @@ def test_opening_showing_and_copying_read_nothing():
     dataset = xr.Dataset({"v": (("t", "x"), array)})
     for text in (repr(array), array._repr_inline_(80), array._repr_html_(), repr(dataset), repr(dataset.virtual)):
         assert text
-    assert array._repr_inline_(80) == "virtual 4x3 chunks"
+    assert array._repr_inline_(80) == "virtual, chunks (1, 2), uncompressed"
     assert "not counted" in array._repr_html_()
     assert (
         repr(dataset.virtual)

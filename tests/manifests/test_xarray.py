@@ -1,5 +1,7 @@
 """What xarray does with virtual variables, against what it does with their values."""
 
+import asyncio
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -131,3 +133,32 @@ def test_what_needs_values_says_so(operation):
     """By the name of the variable, with the remedy."""
     with pytest.raises((VirtualValuesError, CombineError), match=r"virtual.*use vds\.virtual\.open\(\)"):
         operation(A[0])
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda x: x.load(),
+        lambda x: x.compute(),
+        lambda x: x["v"].load(),
+        lambda x: x["v"].compute(),
+        lambda x: x.variables["v"].load(),
+        lambda x: x.variables["v"].compute(),
+        lambda x: xr.DataTree(x).load(),
+        lambda x: xr.DataTree(x).compute(),
+        lambda x: asyncio.run(x.load_async()),
+        lambda x: asyncio.run(x["v"].load_async()),
+    ],
+)
+def test_load_and_compute_say_what_to_call(load):
+    """xarray itself would return the virtual variable without a word."""
+    with pytest.raises(VirtualValuesError, match=r"use vds\.virtual\.open\(\) .*, or vds\.virtual\.load\(names\)"):
+        load(A[0].copy())
+
+
+def test_xarray_may_call_load_where_it_compares():
+    """Joining with data_vars="different" calls .load(), and needs no values if the arrays are provably equal."""
+    virtual = A[0].assign_coords(t=np.arange(5))
+    joined = xr.concat([virtual, virtual.copy()], "n", data_vars="different", compat="equals", coords="minimal")
+    assert isinstance(joined["v"].data, ManifestArray)
+    assert joined["v"].dims == ("t", "y", "x")

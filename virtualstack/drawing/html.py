@@ -7,7 +7,7 @@ from html import escape
 
 from virtualstack.printable import printable
 
-__all__ = ["MAX_LISTED", "folded", "page_of", "property_table", "table", "text", "url_list"]
+__all__ = ["MAX_LISTED", "Markup", "folded", "page_of", "property_table", "table", "text", "url_list"]
 
 MAX_LISTED = 200
 """Rows of a table or items of a list that are in the HTML; the others are counted."""

@@ -19,12 +19,13 @@ from virtualstack.manifests.cells import blocks, first_cell
 from virtualstack.manifests.cf import can_cast_floats
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import counted
+from virtualstack.manifests.display import array_html, inline_text
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.grid import ChunkGrid
-from virtualstack.manifests.html import to_html
 from virtualstack.manifests.index_keys import index_chunks, index_view
 from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
+from virtualstack.manifests.loading_calls import is_loaded_by_user
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
@@ -419,6 +420,8 @@ class ManifestArray(NDArrayOperatorsMixin):
         """Return a method of numpy's arrays; a method that needs values raises an error when it is called."""
         if name in _OF_VALUES:
             self._refuse_values(f"'.{name}' needs its values")
+        if name == "chunks" and is_loaded_by_user():
+            self._refuse_values("xarray's '.load()' and '.compute()' cannot read its values", load=True)
         if name not in _METHODS:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         function = getattr(np, name, None)
@@ -444,10 +447,11 @@ class ManifestArray(NDArrayOperatorsMixin):
     def __complex__(self) -> NoReturn:
         self._refuse_values("its value was requested")
 
-    def _refuse_values(self, what: str) -> NoReturn:
+    def _refuse_values(self, what: str, *, load: bool = False) -> NoReturn:
+        way = "vds.virtual.load(names)" if load else "open with loadable_variables=[...]"
         raise VirtualValuesError(
             f"variable '{self.name}' is virtual: {what}; use vds.virtual.open() for a lazy dataset with values, "
-            "or open with loadable_variables=[...] to load it"
+            f"or {way} to load it"
         )
 
     # -- representation -------------------------------------------------------------------------------------------
@@ -456,15 +460,10 @@ class ManifestArray(NDArrayOperatorsMixin):
         return f"ManifestArray<shape={self.shape}, dtype={self.dtype}, grid={self.grid!r}>"
 
     def _repr_inline_(self, max_width: int) -> str:
-        count = self.manifest.summary()
-        grid = "x".join(map(str, self.grid.shape)) or "1"
-        text = f"virtual {grid} chunks"
-        missing = count.n_empty + count.n_absent if count is not None else 0
-        text += f", {missing} missing" if missing else ""
-        return text if len(text) <= max_width else text[: max_width - 1] + "…"
+        return inline_text(self, max_width)
 
     def _repr_html_(self) -> str:
-        return to_html(self.manifest, self.grid, self.dtype)
+        return array_html(self)
 
 
 _OF_VALUES = frozenset({"flat", "imag", "real"})

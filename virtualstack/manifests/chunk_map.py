@@ -16,6 +16,7 @@ from virtualstack.location import Location
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, blocks
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, FIRST, INLINE
+from virtualstack.manifests.display import codec_names
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.manifest import Manifest
 
@@ -24,7 +25,6 @@ __all__ = [
     "ChunkNumbers",
     "Numbering",
     "SourceTable",
-    "codec_names",
     "count_sources",
     "map_chunks",
     "number_blocks",
@@ -107,15 +107,6 @@ def number_blocks(
         encoding = np.full(len(state), -1, np.int32)
         encoding[is_stored] = encodings.numbers(part.encodings, entries["encoding"][is_stored])
         yield ChunkNumbers(box, state, source, encoding, length)
-
-
-def codec_names(codecs: tuple[Codec, ...], /) -> tuple[str, ...]:
-    """Return short names of codecs, without the name of the package that has them.
-
-    >>> codec_names((Codec("numcodecs.shuffle"), Codec("numcodecs.zlib")))
-    ('shuffle', 'zlib')
-    """
-    return tuple(shortened(x.name.removeprefix("numcodecs.").removeprefix("virtualstack.")) for x in codecs)
 
 
 def stored_alike(encoding: ChunkEncoding, /) -> tuple[str, tuple[int, ...], tuple[Codec, ...]]:

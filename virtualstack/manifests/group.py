@@ -11,6 +11,7 @@ import numpy as np
 from virtualstack.errors import ManifestError
 from virtualstack.location import Access
 from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.display import group_html
 from virtualstack.printable import counted
 
 __all__ = ["ManifestGroup", "ManifestNode", "Refusal", "text_arrays", "unnamed_coordinates"]
@@ -187,6 +188,10 @@ class ManifestGroup:
     def __repr__(self) -> str:
         inside = f"{counted(len(self.arrays), 'array')}, {counted(len(self.groups), 'group')}"
         return f"ManifestGroup({inside}, url={self.url!r})"
+
+    def _repr_html_(self) -> str:
+        inside = f"{counted(len(self.arrays), 'array')}, {counted(len(self.groups), 'group')}"
+        return group_html(self, f"ManifestGroup: {inside}")
 
 
 def text_arrays(group: ManifestGroup, /) -> frozenset[str]:

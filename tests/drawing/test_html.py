@@ -1,0 +1,63 @@
+"""Tables and lists for notebooks: escaped, folded and bounded."""
+
+from html.parser import HTMLParser
+
+from virtualstack.drawing.html import Markup, folded, page_of, property_table, table, text, url_list
+
+
+class _Balance(HTMLParser):
+    """Checks that each element is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def check(html):
+    """Check that elements are closed, and return the HTML."""
+    balance = _Balance()
+    balance.feed(html)
+    assert not balance.open
+    return html
+
+
+def test_text_is_escaped_and_shortened():
+    """Markup, control characters and surrogates stay text of at most 500 characters."""
+    assert text("<b>\x1b\ud800") == "&lt;b&gt;\\x1b\\ud800"
+    assert len(text("a" * 10_000)) == 500
+    assert text("two\nlines") == "two<br>lines"
+
+
+def test_few_urls_are_shown_and_many_are_folded():
+    """Up to three URLs stand as they are; of 3,000 the first 200 are listed."""
+    assert url_list(["s3://b/<a>.nc", "s3://b/b.nc"]) == "s3://b/&lt;a&gt;.nc<br>s3://b/b.nc"
+    html = check(url_list([f"s3://b/{i}.nc" for i in range(3000)]))
+    assert html.startswith("<details><summary>3,000: s3://b/0.nc … s3://b/2999.nc</summary>")
+    assert html.count("<li>") == 201
+    assert "… and 2,800 more" in html
+    assert url_list([]) == "none"
+
+
+def test_tables_are_bounded():
+    """A table of 10,000 rows shows 200 and counts the others."""
+    html = check(table(["a", "<b>"], [(i, None) for i in range(10_000)]))
+    assert html.count("<tr>") == 202
+    assert "… and 9,800 more" in html
+    assert "&lt;b&gt;" in html
+    assert "… and 5 more" in table(["a"], [(1,)], total=6)
+
+
+def test_parts_of_a_page():
+    """A page has its title, and parts that are HTML already."""
+    html = check(page_of("<x>", property_table({"a&b": Markup("<i>c</i>")}), folded("d", "<p>e</p>", is_open=True), ""))
+    assert "<strong>&lt;x&gt;</strong>" in html
+    assert "a&amp;b" in html
+    assert "<i>c</i>" in html
+    assert "<details open><summary>d</summary><p>e</p></details>" in html
