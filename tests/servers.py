@@ -64,6 +64,8 @@ class RangeServer:
         What goes wrong with the answer for a path; asked for each request.
     host
         Address of loopback to listen at.
+    cors
+        Whether pages of other servers may read answers, as far as a public bucket lets them.
 
     Attributes
     ----------
@@ -87,8 +89,10 @@ class RangeServer:
         headers: Mapping[str, str] | None = None,
         fault: Callable[[str], Fault] = lambda path: None,
         host: str = "127.0.0.1",
+        cors: bool = False,
     ) -> None:
         self.host = host
+        self.cors = cors
         self.files = files if isinstance(files, Mapping) else Path(files)
         self.mode: Mode = mode
         self.status = status
@@ -183,6 +187,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self._serve()
+
+    def end_headers(self) -> None:
+        if self.server.owner.cors:
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.send_header("Access-Control-Expose-Headers", "Content-Range, ETag")
+        super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -1,0 +1,112 @@
+/** `virtualstack.cf`: stored numbers to the values that `xr.open_dataset` shows. */
+
+import { type Json, list, object } from "../checks.js";
+import { cast, type DType, type Numbers, numbers } from "../dtype.js";
+import { UnsupportedFeatureError } from "../errors.js";
+
+const NAT = -(2n ** 63n);
+const NS: Record<string, bigint> = {
+  ns: 1n, us: 1_000n, ms: 1_000_000n, s: 1_000_000_000n, m: 60_000_000_000n, h: 3_600_000_000_000n, D: 86_400_000_000_000n,
+};
+const UNITS: Record<string, string> = {
+  nanosecond: "ns", microsecond: "us", millisecond: "ms", second: "s", minute: "m", hour: "h", day: "D",
+};
+
+/** Decode numbers of one data type to values of another. */
+export function decodeCf(stored: Numbers, storedType: DType, type: DType, configuration: Json): Numbers {
+  const attributes = object(configuration["attributes"] ?? {}, "attributes of virtualstack.cf");
+  const unsigned = attributes["_Unsigned"];
+  const reinterpret = reinterpreted(storedType, unsigned);
+  const raw = reinterpret ? numbers(reinterpret, new Uint8Array(stored.buffer, stored.byteOffset, stored.byteLength)) : stored;
+  const fills = new Set<number | bigint>();
+  for (const name of ["missing_value", "_FillValue"]) {
+    for (const x of values(attributes[name])) {
+      if (Number.isNaN(x)) continue;
+      fills.add(reinterpret && name === "_FillValue" ? cast(asNumbers(x, storedType, reinterpret), reinterpret)[0] : x);
+    }
+  }
+  if (type.kind === "M" || type.kind === "m") return times(raw, fills, type, attributes);
+  const scale = values(attributes["scale_factor"])[0];
+  const offset = values(attributes["add_offset"])[0];
+  const out = cast(raw, type);
+  if (type.kind !== "f") {
+    if (fills.size || scale !== undefined || offset !== undefined) throw new UnsupportedFeatureError(`virtualstack.cf to ${String(type.description)}`);
+    return out;
+  }
+  const floats = out as Float64Array;
+  const fillNumbers = [...fills].map(Number);
+  const masked = fillNumbers.length ? (i: number) => fillNumbers.includes(Number(raw[i])) : null;
+  // typed arrays round to their own precision after each step, as numpy does in place
+  if (masked) for (let i = 0; i < floats.length; i++) if (masked(i)) floats[i] = NaN;
+  if (scale !== undefined) for (let i = 0; i < floats.length; i++) floats[i] *= Number(scale);
+  if (offset !== undefined) for (let i = 0; i < floats.length; i++) floats[i] += Number(offset);
+  return floats;
+}
+
+function reinterpreted(dtype: DType, unsigned: unknown): DType | null {
+  const said = typeof unsigned === "string" ? unsigned.toLowerCase() : unsigned;
+  if (dtype.kind === "i" && said === "true") return { ...dtype, kind: "u" };
+  if (dtype.kind === "u" && said === "false") return { ...dtype, kind: "i" };
+  return null;
+}
+
+function asNumbers(x: number | bigint, storedType: DType, reinterpret: DType): Numbers {
+  const one = numbers(storedType, 1);
+  one[0] = typeof one[0] === "bigint" ? BigInt(x) : Number(x);
+  return numbers(reinterpret, new Uint8Array(one.buffer));
+}
+
+/** Return the numbers of an attribute: `{"int16": -1}`, with a list for several. */
+function values(attribute: unknown): (number | bigint)[] {
+  if (attribute === undefined || attribute === null) return [];
+  if (typeof attribute === "number") return [attribute];
+  if (Array.isArray(attribute)) return list(attribute, "an attribute", (x) => x).flatMap(values);
+  if (typeof attribute === "string") {
+    const special: Record<string, number> = { NaN: NaN, Infinity, "-Infinity": -Infinity };
+    if (attribute in special) return [special[attribute]];
+    throw new UnsupportedFeatureError(`virtualstack.cf with the attribute '${attribute}'`);
+  }
+  return Object.values(object(attribute, "an attribute of virtualstack.cf")).flatMap(values);
+}
+
+function times(raw: Numbers, fills: Set<number | bigint>, type: DType, attributes: Json): BigInt64Array {
+  const units = String(attributes["units"]);
+  const match = type.kind === "M" ? /^(.+?)\s+since\s+(.+)$/i.exec(units) : [units, units, ""];
+  const stored = UNITS[match?.[1].trim().toLowerCase().replace(/s$/, "") ?? ""];
+  const step = NS[type.unit ?? ""];
+  const calendar = String(attributes["calendar"] ?? "standard").toLowerCase();
+  if (!match || !stored || !step || (type.kind === "M" && !/^(standard|gregorian|proleptic_gregorian)$/.test(calendar))) {
+    throw new UnsupportedFeatureError(`virtualstack.cf with times '${units}' of the calendar '${calendar}' as ${String(type.description)}`);
+  }
+  const epoch = type.kind === "M" ? instant(match[2]) : 0n;
+  const fillNumbers = [...fills].map(Number);
+  const isFloat = raw instanceof Float32Array || raw instanceof Float64Array;
+  const out = new BigInt64Array(raw.length);
+  for (let i = 0; i < raw.length; i++) {
+    const x = raw[i];
+    if (Number.isNaN(x) || x === NAT || fillNumbers.includes(Number(x))) out[i] = NAT;
+    else if (!isFloat) out[i] = floorDiv(epoch + BigInt(x) * NS[stored], step);
+    else out[i] = floorDiv(epoch + nanoseconds(x as number, stored), step);
+  }
+  return out;
+}
+
+/** Return a float of some unit in nanoseconds: multiplied as a float, and cut off, as xarray does. */
+function nanoseconds(x: number, unit: string): bigint {
+  return BigInt(Math.trunc(x * Number(NS[unit])));
+}
+
+const floorDiv = (a: bigint, b: bigint): bigint => (a - (((a % b) + b) % b)) / b;
+
+/** Return nanoseconds since 1970 (UTC) of a reference date of CF. */
+function instant(date: string): bigint {
+  const match = /^(\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T\s]+(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?\s*(Z|UTC|[+-]\d{1,2}:?\d{0,2})?$/i.exec(date.trim());
+  if (!match) throw new UnsupportedFeatureError(`the reference date '${date}'`);
+  const [, y, mo, d, h, mi, s, fraction, zone] = match;
+  const at = new Date(0);
+  at.setUTCFullYear(Number(y), Number(mo) - 1, Number(d));
+  at.setUTCHours(Number(h ?? 0), Number(mi ?? 0), Number(s ?? 0));
+  const shift = /^([+-])(\d{1,2}):?(\d{0,2})$/.exec(zone ?? "");
+  const minutes = shift ? (shift[1] === "-" ? -1 : 1) * (60 * Number(shift[2]) + Number(shift[3] || 0)) : 0;
+  return BigInt(at.getTime() - 60_000 * minutes) * 1_000_000n + BigInt((fraction ?? "").padEnd(9, "0"));
+}

@@ -1,0 +1,96 @@
+/** Which snapshot is the newest. */
+
+import { SourceNotFoundError, StorageError } from "./errors.js";
+import type { Client } from "./http.js";
+import { parseHint, snapshotNumber } from "./snapshot.js";
+
+export interface Place {
+  /** URL of the store, which ends in a slash. */
+  base: URL;
+  client: Client;
+  /** URL of the bucket that holds it, if the bucket can be listed. */
+  bucket?: string;
+}
+
+const FOLDER = ".vstack/snapshots/";
+const MAX_HINT_BYTES = 2 ** 16;
+const MAX_LISTING_BYTES = 2 ** 24;
+
+/** Return the newest snapshot: by a listing, or else by the hint and requests for the next numbers. */
+export async function findNewest(place: Place, read: (n: number) => Promise<Uint8Array | null>): Promise<{ number: number; bytes: Uint8Array }> {
+  const listed = await list(place, 1);
+  if (listed) {
+    if (listed.length === 0) throw missing(place);
+    const bytes = await read(listed[0]);
+    if (bytes) return { number: listed[0], bytes };
+  }
+  const url = `${place.base.origin}${place.base.pathname}.vstack/zarr.json${place.base.search}`;
+  const hint = await place.client.find(url, { limit: MAX_HINT_BYTES });
+  if (!hint) throw missing(place);
+  const first = parseHint(hint.bytes);
+  let number = first;
+  let [bytes, next] = await Promise.all([read(number), probe(read, number + 1)]);
+  while (next) {
+    [bytes, number] = [next, number + 1];
+    next = await probe(read, number + 1);
+  }
+  if (bytes) return { number, bytes };
+  throw new SourceNotFoundError(
+    `'${place.base}' has neither snapshot ${first}, which its hint names, nor the next one: give the number of a snapshot`,
+    { url: String(place.base), status: 404 },
+  );
+}
+
+/** Read a snapshot that may not exist. Buckets that nobody may list answer 403 for objects that do not exist. */
+async function probe(read: (n: number) => Promise<Uint8Array | null>, n: number): Promise<Uint8Array | null> {
+  try {
+    return await read(n);
+  } catch (error) {
+    if (error instanceof StorageError && error.status === 403) return null;
+    throw error;
+  }
+}
+
+function missing({ base }: Place): SourceNotFoundError {
+  return new SourceNotFoundError(`'${base}' is no vstack: it has no '.vstack/zarr.json', or no snapshot`, { url: String(base), status: 404 });
+}
+
+/** Return the numbers of snapshots up to one that is known, newest first; where nothing can be listed, all that may exist. */
+export async function listNumbers(place: Place, known: number): Promise<number[]> {
+  return (await list(place, Infinity)) ?? Array.from({ length: known + 1 }, (_, i) => known - i);
+}
+
+/** List snapshots, newest first, as S3 does (ListObjectsV2); null where nothing can be listed. */
+async function list(place: Place, n: number): Promise<number[] | null> {
+  const bucket = place.bucket === undefined ? bucketOf(place.base) : new URL(place.bucket);
+  if (!bucket) return null;
+  const root = bucket.pathname.endsWith("/") ? bucket.pathname : `${bucket.pathname}/`;
+  if (bucket.origin !== place.base.origin || !place.base.pathname.startsWith(root)) {
+    throw new StorageError(`'${place.base}' is not in the bucket '${bucket}'`, { url: String(place.base) });
+  }
+  const prefix = decodeURIComponent(place.base.pathname.slice(root.length)) + FOLDER;
+  const found: number[] = [];
+  for (let token: string | undefined; ; ) {
+    const query = new URLSearchParams({ "list-type": "2", prefix, ...(n === 1 ? { "max-keys": "1" } : {}), ...(token ? { "continuation-token": token } : {}) });
+    let answer;
+    try {
+      answer = await place.client.find(`${bucket.origin}${root}?${query}`, { limit: MAX_LISTING_BYTES });
+    } catch (error) {
+      if (error instanceof StorageError && place.bucket === undefined) return null;
+      throw error;
+    }
+    if (!answer) return null;
+    const xml = new TextDecoder().decode(answer.bytes);
+    for (const match of xml.matchAll(/(\d{12})\.json\.gz<\/Key>/g)) found.push(snapshotNumber(match[1]));
+    token = /<NextContinuationToken>([^<]+)</.exec(xml)?.[1].replaceAll("&amp;", "&");
+    if (!token || found.length >= n) return found.sort((a, b) => b - a);
+  }
+}
+
+/** Return the bucket of a URL of Amazon or Google, or null. */
+function bucketOf({ hostname, origin, pathname }: URL): URL | null {
+  const first = pathname.split("/")[1];
+  if (/\.s3[.-][a-z0-9.-]*amazonaws\.com$/.test(hostname)) return new URL(origin);
+  if (/^s3[.-][a-z0-9.-]*amazonaws\.com$|^storage\.googleapis\.com$/.test(hostname) && first) return new URL(`${origin}/${first}/`);
+  return null;
+}

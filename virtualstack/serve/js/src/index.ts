@@ -1,0 +1,293 @@
+/**
+ * Read a vstack of virtualstack from any static host or bucket, as a store for zarrita.js.
+ *
+ * @module
+ */
+
+import { toJson } from "./attributes.js";
+import { integer, product } from "./checks.js";
+import { Chunks } from "./chunks.js";
+import type { Elements } from "./codecs/pipeline.js";
+import { MAX_DOCUMENT_BYTES, type ReadObject } from "./documents.js";
+import { ManifestError, SourceNotFoundError, StorageError, VStackError } from "./errors.js";
+import { findNewest, listNumbers } from "./finding.js";
+import { Client, type Fetch } from "./http.js";
+import { type Resolve, urlOf } from "./locations.js";
+import { ABSENT, EMPTY, INLINE, Segments, type Source } from "./segments.js";
+import { type ArrayEntry, cellCount, type GroupEntry, parseInfo, parseSnapshot, type Snapshot, type SnapshotInfo, snapshotKey } from "./snapshot.js";
+import { VStackStore, zarrDtype } from "./store.js";
+
+export * from "./errors.js";
+export type { Elements, Fetch, GroupEntry, Resolve, SnapshotInfo, Source, VStackStore };
+
+/** Options of {@link openVStack}. */
+export interface OpenOptions {
+  /** Number of the snapshot, or its message (the newest one with it); the newest snapshot without it. */
+  snapshot?: number | string;
+  /** A function like `globalThis.fetch`, for example one that repeats requests. */
+  fetch?: Fetch;
+  /** Headers of requests to the server of the store. Other servers never get them. */
+  headers?: Record<string, string>;
+  /** Return the URL of a location such as `file:///data/a.nc`, or undefined for the usual one. What it returns is allowed. */
+  resolve?: Resolve;
+  /** What reading an ABSENT chunk does: raise {@link AbsentChunkError} (default), or return its fill value. */
+  absent?: "raise" | "fill";
+  /** URL of the bucket that holds the store, if the bucket can be listed; buckets of Amazon and Google are recognised. */
+  bucket?: string;
+  /** Bytes of decoded chunks that are kept; 64 MiB by default. */
+  cacheBytes?: number;
+}
+
+/** What an array is. */
+export interface ArrayInfo {
+  path: string;
+  shape: readonly number[];
+  /** Data type as in numpy's `.npy` format. */
+  dtype: unknown;
+  /** Data type that zarrita shows; null if it has none for this array. */
+  zarrDtype: string | null;
+  dimensionNames: readonly string[];
+  attributes: Record<string, unknown>;
+  /** Numbers of cells along each axis. */
+  grid: readonly number[];
+  /** How many different encodings and fill values its cells have. */
+  nEncodings: number;
+  /** Whether the values are in the bundle of the snapshot. */
+  bundled: boolean;
+}
+
+/** States of all cells of an array, in C order of its grid. */
+export interface ChunkStates {
+  grid: readonly number[];
+  /** Along each axis, where cells begin, and the length of the axis. */
+  edges: readonly (readonly number[])[];
+  /** 0: ABSENT, 1: EMPTY, 2: INLINE, 3: a range of a source, 4: in the bundle. */
+  state: Uint8Array;
+  /** Position in `sources`, or -1. */
+  source: Int32Array;
+  /** Number of the encoding, or of the fill value. */
+  code: Int32Array;
+  /** Bytes of the stored chunk. */
+  length: Float64Array;
+  sources: readonly Source[];
+}
+
+/** Open a vstack. */
+export async function openVStack(url: string | URL, options: OpenOptions = {}): Promise<VStack> {
+  const base = new URL(url);
+  if (!/^https?:$/.test(base.protocol)) throw new StorageError(`'${base}' is not the URL of a web server`, { url: String(base) });
+  if (!base.pathname.endsWith("/")) base.pathname += "/";
+  const send: Fetch = options.fetch ?? ((address, init) => globalThis.fetch(address, init));
+  const client = new Client(send, base.origin, options.headers);
+  const place = { base, client, bucket: options.bucket };
+  const read = async (n: number): Promise<Uint8Array | null> =>
+    (await client.find(objectUrl(base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES }))?.bytes ?? null;
+  let number: number;
+  let bytes: Uint8Array | null;
+  if (typeof options.snapshot === "number") {
+    number = integer(options.snapshot, "the option 'snapshot'");
+    bytes = await read(number);
+    if (!bytes) throw new SourceNotFoundError(`'${base}' has no snapshot ${number}`, { url: String(base), status: 404 });
+  } else ({ number, bytes } = await findNewest(place, read));
+  if (typeof options.snapshot === "string") {
+    while ((await parseInfo(bytes, number)).message !== options.snapshot) {
+      do {
+        number -= 1;
+        if (number < 0) throw new SourceNotFoundError(`'${base}' has no snapshot with the message '${options.snapshot}'`, { url: String(base) });
+        bytes = await read(number);
+      } while (!bytes);
+    }
+  }
+  const load: ReadObject = async (key, range) => (await client.read(objectUrl(base, key), range ?? {})).bytes;
+  return new VStack(base, client, await parseSnapshot(bytes!, number, load), load, options);
+}
+
+const objectUrl = (base: URL, key: string): string => `${base.origin}${base.pathname}${key}${base.search}`;
+
+/** One snapshot of a vstack. */
+export class VStack {
+  /** The store for zarrita: `open(vstack.store)`. */
+  readonly store: VStackStore;
+  /** Number, time, message and changes of the snapshot. */
+  readonly snapshot: SnapshotInfo;
+  private readonly segments: Segments;
+  private readonly chunks: Chunks;
+
+  constructor(
+    private readonly base: URL,
+    private readonly client: Client,
+    private readonly content: Snapshot,
+    load: ReadObject,
+    private readonly options: OpenOptions,
+  ) {
+    const { number, time, message, changes } = content;
+    this.snapshot = { number, time, message, changes };
+    this.segments = new Segments(content, load);
+    const chunkOptions = { resolve: options.resolve, absent: options.absent ?? "raise" };
+    this.chunks = new Chunks(content, this.segments, load, client, base, chunkOptions, options.cacheBytes ?? 2 ** 26);
+    this.store = new VStackStore(content, this.chunks);
+  }
+
+  /**
+   * Return the snapshots, newest first: by a listing where the host has one, else by requesting each number.
+   *
+   * @param limit How many at most: each is one request at least.
+   */
+  async snapshots(limit = 100): Promise<SnapshotInfo[]> {
+    const numbers = await listNumbers({ base: this.base, client: this.client, bucket: this.options.bucket }, this.content.number);
+    const found: SnapshotInfo[] = [];
+    for (let i = 0; i < numbers.length && found.length < limit; i += 8) {
+      const some = numbers.slice(i, i + 8).map(async (n) => {
+        const answer = await this.client.find(objectUrl(this.base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES });
+        if (!answer) return null;
+        const { number, time, message, changes } = await parseInfo(answer.bytes, n);
+        return { number, time, message, changes };
+      });
+      for (const info of await Promise.all(some)) if (info) found.push(info);
+    }
+    return found.slice(0, limit);
+  }
+
+  /** Return the groups. The path of the root is `""`. */
+  groups(): GroupEntry[] {
+    return [...this.content.groups.values()];
+  }
+
+  /** Return what the arrays are. */
+  arrays(): ArrayInfo[] {
+    return [...this.content.arrays.values()].map((x) => ({
+      path: x.path,
+      shape: x.shape,
+      dtype: x.dtype.description,
+      zarrDtype: zarrDtype(x.dtype),
+      dimensionNames: x.dimensionNames,
+      attributes: x.attributes,
+      grid: x.axes.map((axis) => axis.n),
+      nEncodings: x.encodings.length,
+      bundled: x.bundled !== null,
+    }));
+  }
+
+  /**
+   * Return the elements of one cell of the grid, in C order: texts, or bytes of the array's data type, little-endian.
+   *
+   * This works for data types that zarrita does not have, too.
+   */
+  async readCell(path: string, cell: readonly number[]): Promise<{ shape: number[]; values: Elements }> {
+    const array = this.array(path);
+    if (cell.length !== array.axes.length || cell.some((n, i) => !Number.isInteger(n) || n < 0 || n >= array.axes[i].n)) {
+      throw new RangeError(`'${path}' has no cell [${cell.join(", ")}]`);
+    }
+    const shape = array.axes.map((x, i) => x.end(cell[i]) - x.begin(cell[i]));
+    return { shape, values: await this.chunks.read(array, cell) };
+  }
+
+  /** Return the state and the source of each cell. This reads all rows of the array, and no chunk. */
+  async chunkStates(path: string): Promise<ChunkStates> {
+    const array = this.array(path);
+    const grid = array.axes.map((x) => x.n);
+    const n = cellCount(array);
+    if (n > MAX_CELLS) throw new VStackError(`'${path}' has ${n} cells, more than ${MAX_CELLS}`, { variable: path });
+    const edges = array.axes.map((x) => Array.from({ length: x.n + 1 }, (_, i) => x.begin(i)));
+    const found = { grid, edges, state: new Uint8Array(n), source: new Int32Array(n).fill(-1), code: new Int32Array(n), length: new Float64Array(n) };
+    const sources: Source[] = [];
+    if (array.bundled) found.state.fill(4);
+    else await this.paint(array, grid, found, sources);
+    return { ...found, sources };
+  }
+
+  private async paint(array: ArrayEntry, grid: number[], found: Omit<ChunkStates, "sources">, sources: Source[]): Promise<void> {
+    const placements = await array.placements.all();
+    const { shown, rows } = placementsOfCells(placements, grid);
+    const places = new Map<string, number>();
+    const bySegment = new Map<number, number[]>();
+    for (let cell = 0; cell < shown.length; cell++) {
+      if (shown[cell] < 0) continue;
+      const { segment } = placements[shown[cell]];
+      const cells = bySegment.get(segment);
+      if (cells) cells.push(cell);
+      else bySegment.set(segment, [cell]);
+    }
+    for (const [number, cells] of bySegment) {
+      const segment = await this.content.segments.at(number);
+      let [low, high] = [Infinity, -Infinity];
+      for (const cell of cells) {
+        low = Math.min(low, rows[cell]);
+        high = Math.max(high, rows[cell]);
+      }
+      if (low < 0 || high >= segment.rows) throw new ManifestError(`the store is damaged: a row outside segment ${segment.name}`);
+      const pages = await this.segments.range(segment, low, high);
+      const size = pages.length > 1 ? pages[1].first - pages[0].first : Infinity;
+      for (const cell of cells) {
+        const page = pages[Math.floor((rows[cell] - pages[0].first) / size)];
+        const i = rows[cell] - page.first;
+        const source = page.source[i];
+        found.state[cell] = source === ABSENT ? 0 : source === EMPTY ? 1 : source === INLINE ? 2 : 3;
+        found.length[cell] = source === ABSENT || source === EMPTY ? 0 : page.length[i];
+        const placed = placements[shown[cell]];
+        found.code[cell] = page.code[i] + (source === ABSENT || source === EMPTY ? placed.fill : placed.encoding);
+        if (source < 0) continue;
+        const key = `${number}/${source}`;
+        let at = places.get(key);
+        if (at === undefined) {
+          at = sources.push(await this.segments.source(segment, source)) - 1;
+          places.set(key, at);
+        }
+        found.source[cell] = at;
+      }
+    }
+  }
+
+  /** Return the sources of an array, or all sources that the store lists. */
+  async sources(path?: string): Promise<Source[]> {
+    if (path !== undefined) return [...(await this.chunkStates(path)).sources];
+    const used = new Set<number>();
+    for (const { placements } of this.content.arrays.values()) for (const x of await placements.all()) used.add(x.segment);
+    const found = new Map<string, Source>();
+    for (const n of used) for (const x of await this.segments.allSources(await this.content.segments.at(n))) found.set(x.location, x);
+    return [...found.values()];
+  }
+
+  /** Return the URL from which a source is read, or raise an error that says why it is not. */
+  urlOf(source: Source): string {
+    return urlOf(source.location, this.base, this.options.resolve);
+  }
+
+  private array(path: string): ArrayEntry {
+    const array = this.content.arrays.get(path.startsWith("/") ? path : `/${path}`);
+    if (!array) throw new SourceNotFoundError(`there is no array '${path}'`, { variable: path });
+    return array;
+  }
+}
+
+const MAX_CELLS = 2 ** 24;
+
+/** Return the number of the placement that each cell shows, or -1, and its row. */
+function placementsOfCells(placements: readonly { row: number; strides: number[]; begin: number[]; count: number[] }[], grid: number[]): { shown: Int32Array; rows: Float64Array } {
+  const n = product(grid);
+  const shown = new Int32Array(n).fill(-1);
+  const rows = new Float64Array(n);
+  const steps = new Array<number>(grid.length);
+  for (let i = grid.length - 1, step = 1; i >= 0; step *= grid[i--]) steps[i] = step;
+  placements.forEach((x, number) => {
+    const count = x.count.map((m, i) => Math.min(m, grid[i] - x.begin[i]));
+    if (count.some((m) => m <= 0)) return;
+    const index = new Array<number>(grid.length).fill(0);
+    const total = product(count);
+    for (let k = 0; k < total; k++) {
+      let cell = 0;
+      let row = x.row;
+      for (let i = 0; i < grid.length; i++) {
+        cell += (x.begin[i] + index[i]) * steps[i];
+        row += x.strides[i] * index[i];
+      }
+      shown[cell] = number;
+      rows[cell] = row;
+      for (let i = grid.length - 1; i >= 0 && ++index[i] === count[i]; i--) index[i] = 0;
+    }
+  });
+  return { shown, rows };
+}
+
+/** Return an attribute as JSON has it: for pages that show it. */
+export const attributeToJson = toJson;
