@@ -25,7 +25,7 @@ export async function findNewest(place: Place, read: (n: number) => Promise<Uint
     if (bytes) return { number: listed[0], bytes };
   }
   const url = `${place.base.origin}${place.base.pathname}.vstack/zarr.json${place.base.search}`;
-  const hint = await place.client.find(url, { limit: MAX_HINT_BYTES });
+  const hint = await place.client.find(url, { limit: MAX_HINT_BYTES, mayChange: true });
   if (!hint) throw missing(place);
   const first = parseHint(hint.bytes);
   let number = first;
@@ -74,7 +74,7 @@ async function list(place: Place, n: number): Promise<number[] | null> {
     const query = new URLSearchParams({ "list-type": "2", prefix, ...(n === 1 ? { "max-keys": "1" } : {}), ...(token ? { "continuation-token": token } : {}) });
     let answer;
     try {
-      answer = await place.client.find(`${bucket.origin}${root}?${query}`, { limit: MAX_LISTING_BYTES });
+      answer = await place.client.find(`${bucket.origin}${root}?${query}`, { limit: MAX_LISTING_BYTES, mayChange: true });
     } catch (error) {
       if (error instanceof StorageError && place.bucket === undefined) return null;
       throw error;

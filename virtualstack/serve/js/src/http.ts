@@ -19,6 +19,8 @@ export interface Request {
   length?: number;
   /** Bytes that a whole object may have. */
   limit?: number;
+  /** Whether what is at the URL may change: then caches of the browser ask the server again. */
+  mayChange?: boolean;
   signal?: AbortSignal;
 }
 
@@ -59,15 +61,17 @@ export class Client {
     return found;
   }
 
-  private async request(url: string, { offset = 0, length, limit = 2 ** 29, signal }: Request): Promise<Answer | null> {
+  private async request(url: string, { offset = 0, length, limit = 2 ** 29, mayChange, signal }: Request): Promise<Answer | null> {
     if (length === 0) return { bytes: new Uint8Array(0), size: null, etag: null, lastModified: null };
     const own = new URL(url).origin === this.origin ? this.headers : {};
     const headers: Record<string, string> = { ...own };
     if (length !== undefined) headers["Range"] = `bytes=${offset}-${offset + length - 1}`;
+    // Chromium reads ranges of one object one after the other if it may cache them, and could mix versions of it
+    const cache: RequestCache = length !== undefined ? "no-store" : mayChange ? "no-cache" : "default";
     const redirect: RequestRedirect = Object.keys(own).length ? "error" : "follow";
     let response: Response;
     try {
-      response = await this.send(url, { headers, redirect, credentials: "omit", referrerPolicy: "no-referrer", signal });
+      response = await this.send(url, { headers, redirect, cache, credentials: "omit", referrerPolicy: "no-referrer", signal });
     } catch (cause) {
       if (signal?.aborted) throw cause;
       const why = cause instanceof Error ? `${cause.message}${cause.cause instanceof Error ? `: ${cause.cause.message}` : ""}` : cause;

@@ -81,7 +81,7 @@ export async function openVStack(url: string | URL, options: OpenOptions = {}): 
   const client = new Client(send, base.origin, options.headers);
   const place = { base, client, bucket: options.bucket };
   const read = async (n: number): Promise<Uint8Array | null> =>
-    (await client.find(objectUrl(base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES }))?.bytes ?? null;
+    (await client.find(objectUrl(base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES, mayChange: true }))?.bytes ?? null;
   let number: number;
   let bytes: Uint8Array | null;
   if (typeof options.snapshot === "number") {
@@ -138,7 +138,7 @@ export class VStack {
     const found: SnapshotInfo[] = [];
     for (let i = 0; i < numbers.length && found.length < limit; i += 8) {
       const some = numbers.slice(i, i + 8).map(async (n) => {
-        const answer = await this.client.find(objectUrl(this.base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES });
+        const answer = await this.client.find(objectUrl(this.base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES, mayChange: true });
         if (!answer) return null;
         const { number, time, message, changes } = await parseInfo(answer.bytes, n);
         return { number, time, message, changes };
