@@ -65,7 +65,8 @@ class RangeServer:
     host
         Address of loopback to listen at.
     cors
-        Whether pages of other servers may read answers, as far as a public bucket lets them.
+        Whether pages of other servers may read answers, as far as a public bucket lets them: all, or those
+        that are no errors, as ``add_header`` of nginx does.
 
     Attributes
     ----------
@@ -89,7 +90,7 @@ class RangeServer:
         headers: Mapping[str, str] | None = None,
         fault: Callable[[str], Fault] = lambda path: None,
         host: str = "127.0.0.1",
-        cors: bool = False,
+        cors: Literal["always", "found"] | None = None,
     ) -> None:
         self.host = host
         self.cors = cors
@@ -188,12 +189,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._serve()
 
-    def end_headers(self) -> None:
-        if self.server.owner.cors:
-            self.send_header("Access-Control-Allow-Origin", "*")
-            self.send_header("Access-Control-Expose-Headers", "Content-Range, ETag")
-        super().end_headers()
-
     def log_message(self, format: str, *args: object) -> None:
         pass
 
@@ -260,6 +255,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes, *, chunked: bool = False, cut: bool = False, **headers: str) -> None:
         self.send_response(status)
+        if self.server.owner.cors == "always" or (self.server.owner.cors and status < 400):
+            headers |= {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "Content-Range, ETag"}
         for name, value in headers.items():
             self.send_header(name, value)
         if chunked:

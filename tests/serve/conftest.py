@@ -22,7 +22,7 @@ def built() -> None:
 @pytest.fixture(scope="session")
 def disk() -> Iterator[RangeServer]:
     """A server of all files of this machine, for readers on loopback."""
-    with RangeServer(Path("/"), cors=True) as server:
+    with RangeServer(Path("/"), cors="always") as server:
         yield server
 
 

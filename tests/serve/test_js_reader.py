@@ -16,7 +16,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.data.make_mixed import Recipe, write
 from tests.data.stores import concatenated
-from tests.serve.javascript import JavaScriptError, put_together, through_zarrita, url_of
+from tests.serve.javascript import ROOT, JavaScriptError, put_together, through_zarrita, url_of
 from tests.servers import RangeServer
 from tests.vstack.archive import change_snapshot, newest_snapshot
 
@@ -60,7 +60,9 @@ def nginx(unlike, tmp_path_factory):
     (folder / "nginx.conf").write_text(f"""
         pid {folder}/nginx.pid; error_log {folder}/error.log; daemon off; master_process off; user root;
         events {{ worker_connections 64; }}
-        http {{ access_log off; server {{ listen 127.0.0.1:{port}; root {unlike[0].parent};
+        http {{ client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
+            uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; access_log off;
+            server {{ listen 127.0.0.1:{port}; root {unlike[0].parent};
             add_header Access-Control-Allow-Origin *;
             add_header Access-Control-Expose-Headers "Content-Range, ETag"; }} }}
     """)
@@ -94,6 +96,12 @@ def test_a_cube_of_unlike_files_from_a_web_server(reader, disk, unlike):
     """Files beside the store, whose names have to be escaped."""
     assert_same_cube(reader("everything", url_of(disk.root, unlike[0])), unlike[1])
     assert all(x["headers"].keys() <= {"Range"} for x in reader.requests)
+
+
+def test_a_web_server_that_shows_pages_of_others_no_errors(reader, unlike):
+    """It does not tell them that there is no newer snapshot."""
+    with RangeServer(unlike[0].parent, cors="found") as server:
+        assert_same_cube(reader("everything", server.url("x.vstack")), unlike[1])
 
 
 def test_a_cube_of_unlike_files_from_nginx(reader, nginx, unlike):
@@ -224,7 +232,7 @@ def fetched(reader, disk, store, **options):
 def test_a_source_of_another_size_or_etag_is_refused(reader, unlike, tmp_path):
     """The error names variable, cell and URL."""
     shutil.copytree(unlike[0].parent, tmp_path / "a")
-    with RangeServer(tmp_path / "a", cors=True) as server:
+    with RangeServer(tmp_path / "a", cors="always") as server:
         path = "0%25a%20b.nc"
         fetched(reader, server, "x.vstack")
         name = tmp_path / "a" / "0%a b.nc"
@@ -243,9 +251,9 @@ def test_a_source_of_another_size_or_etag_is_refused(reader, unlike, tmp_path):
 def test_etags_of_the_store_are_compared(reader, unlike, tmp_path):
     """Of files on a web server, whose etags virtualstack recorded."""
     shutil.copy(unlike[0].parent / "0%a b.nc", tmp_path / "0.nc")
-    with RangeServer(tmp_path, cors=True) as server:
+    with RangeServer(tmp_path, cors="always") as server:
         vs.open_virtual_dataset(server.url("0.nc")).virtual.to_vstack(tmp_path / "y.vstack")
-        with RangeServer(tmp_path, cors=True) as other, pytest.raises(JavaScriptError) as caught:
+        with RangeServer(tmp_path, cors="always") as other, pytest.raises(JavaScriptError) as caught:
             fetched(reader, other, "y.vstack")
         assert caught.value.name == "ForbiddenLocationError"
         fetched(reader, server, "y.vstack")
@@ -269,7 +277,7 @@ def test_etags_of_the_store_are_compared(reader, unlike, tmp_path):
 )  # fmt: skip
 def test_wrong_answers_are_errors(mode, message, reader, unlike):
     """No byte of them becomes a value."""
-    with RangeServer(unlike[0].parent, cors=True) as server:
+    with RangeServer(unlike[0].parent, cors="always") as server:
         url = server.url("x.vstack")
         asked = []
 
@@ -396,3 +404,11 @@ def test_the_package_names_exact_versions():
     package = json.loads((Path(vs.__file__).parent / "serve" / "js" / "package.json").read_text())
     for versions in (package["dependencies"], package["devDependencies"]):
         assert all(version[0].isdigit() for version in versions.values())
+
+
+def test_parts_that_need_no_store(built):
+    """What ``npm test`` runs after it has compiled the reader."""
+    done = subprocess.run(
+        ["node", "--test", "test/unit.test.js"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

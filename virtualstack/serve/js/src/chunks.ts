@@ -2,7 +2,7 @@
 
 import { crc32, product } from "./checks.js";
 import { bloscSizes, decodeBlosc } from "./codecs/blosc.js";
-import { decodeChunk, type Elements } from "./codecs/pipeline.js";
+import { decodeChunk, type Elements, unpack } from "./codecs/pipeline.js";
 import type { ReadObject } from "./documents.js";
 import { type DType, toLittleEndian } from "./dtype.js";
 import { AbsentChunkError, ManifestError, SourceChangedError, StorageError, VStackError } from "./errors.js";
@@ -90,8 +90,10 @@ export class Chunks {
           () => this.decode(array, found, encoding, signal),
           (x) => (typeof x[0] === "string" ? (x as string[]).reduce((n, y) => n + 2 * y.length + 32, 0) : x.length) || 1,
         )
-      : await decodeChunk(await this.frame(array), encoding, array.dtype);
-    return crop(chunk, encoding, found.start, shape, array.dtype);
+      : await decodeChunk(await this.frame(array), encoding, target(array, encoding));
+    const cut = crop(chunk, encoding, found.start, shape, target(array, encoding));
+    // what the chunk has outside of the cell may have no value, such as a date in the year 10^33 that fills it up
+    return encoding.packing ? unpack(cut as Uint8Array, encoding.dtype, array.dtype, encoding.packing) : cut;
   }
 
   private async decode(array: ArrayEntry, found: Stored, encoding: Encoding, signal?: AbortSignal): Promise<Elements> {
@@ -101,11 +103,11 @@ export class Chunks {
       throw new ManifestError(`the store is damaged: a chunk of ${size} bytes is stored in ${found.length}`);
     }
     if (found.state === "inline") {
-      return decodeChunk(await this.segments.inline(found.segment!, found.offset, found.length), encoding, array.dtype);
+      return decodeChunk(await this.segments.inline(found.segment!, found.offset, found.length), encoding, target(array, encoding));
     }
     const source = await this.segments.source(found.segment!, found.source);
     try {
-      return await decodeChunk(await this.fetch(source, found.offset, found.length, signal), encoding, array.dtype);
+      return await decodeChunk(await this.fetch(source, found.offset, found.length, signal), encoding, target(array, encoding));
     } catch (error) {
       if (error instanceof VStackError) error.url ??= source.location;
       throw error;
@@ -157,6 +159,9 @@ export class Chunks {
     return bytes;
   }
 }
+
+/** Data type to which a chunk is decoded. */
+const target = (array: ArrayEntry, encoding: Encoding): DType => (encoding.packing ? encoding.dtype : array.dtype);
 
 const plain = (etag: string): string => etag.replace(/^W\//, "").replaceAll('"', "");
 const time = (seconds: number): string => new Date(1000 * seconds).toISOString();

@@ -8,7 +8,7 @@ export interface About {
   cell?: readonly number[];
   /** URL that was requested, or location of the source. */
   url?: string;
-  /** HTTP status of the answer. */
+  /** HTTP status of the answer; 0 if there is none, or the browser hides it. */
   status?: number;
 }
 

@@ -29,10 +29,10 @@ export async function findNewest(place: Place, read: (n: number) => Promise<Uint
   if (!hint) throw missing(place);
   const first = parseHint(hint.bytes);
   let number = first;
-  let [bytes, next] = await Promise.all([read(number), probe(read, number + 1)]);
+  let [bytes, next] = await Promise.all([read(number), probe(place, read, number + 1)]);
   while (next) {
     [bytes, number] = [next, number + 1];
-    next = await probe(read, number + 1);
+    next = await probe(place, read, number + 1);
   }
   if (bytes) return { number, bytes };
   throw new SourceNotFoundError(
@@ -41,12 +41,18 @@ export async function findNewest(place: Place, read: (n: number) => Promise<Uint
   );
 }
 
-/** Read a snapshot that may not exist. Buckets that nobody may list answer 403 for objects that do not exist. */
-async function probe(read: (n: number) => Promise<Uint8Array | null>, n: number): Promise<Uint8Array | null> {
+/**
+ * Read a snapshot that may not exist.
+ *
+ * Buckets that nobody may list answer 403 for objects that do not exist. Some web servers do not let pages of other
+ * servers see any error; then the browser says no more than that the request failed.
+ */
+async function probe({ client }: Place, read: (n: number) => Promise<Uint8Array | null>, n: number): Promise<Uint8Array | null> {
   try {
     return await read(n);
   } catch (error) {
-    if (error instanceof StorageError && error.status === 403) return null;
+    if (!(error instanceof StorageError)) throw error;
+    if (error.status === 403 || (error.status === 0 && error.url && (await client.answers(error.url)))) return null;
     throw error;
   }
 }

@@ -61,6 +61,17 @@ export class Client {
     return found;
   }
 
+  /** Whether a server answers at all, even if it does not let this page see what. */
+  async answers(url: string): Promise<boolean> {
+    try {
+      const response = await this.send(url, { mode: "no-cors", cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer" });
+      await response.body?.cancel().catch(() => undefined);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
   private async request(url: string, { offset = 0, length, limit = 2 ** 29, mayChange, signal }: Request): Promise<Answer | null> {
     if (length === 0) return { bytes: new Uint8Array(0), size: null, etag: null, lastModified: null };
     const own = new URL(url).origin === this.origin ? this.headers : {};
@@ -77,7 +88,7 @@ export class Client {
       const why = cause instanceof Error ? `${cause.message}${cause.cause instanceof Error ? `: ${cause.cause.message}` : ""}` : cause;
       throw new StorageError(
         `'${url}' cannot be requested: ${why}. A browser says no more if the server does not allow this page (CORS)`,
-        { url },
+        { url, status: 0 },
         { cause },
       );
     }

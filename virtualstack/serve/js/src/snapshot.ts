@@ -29,10 +29,13 @@ export interface CodecJson {
 }
 
 export interface Encoding {
+  /** Data type of the decoded chunk, or of the packed numbers in it. */
   dtype: DType;
   shape: number[];
   codecs: CodecJson[];
   strides: number[];
+  /** Configuration of the codec `virtualstack.cf`, which is not among the codecs: cells are unpacked after they are cut out. */
+  packing: Json | null;
 }
 
 export interface ArrayEntry {
@@ -230,7 +233,10 @@ function array(path: string, value: unknown, heap: Heap, load: ReadObject): Arra
       strides: list(codec["strides"], `strides of ${what}`, (y) => integer(y, "a stride", -(2 ** 53) + 1), ndim),
     };
     if (!isAlike(encoding.dtype, dtype)) throw new ManifestError(`the store is damaged: an encoding of ${what} has another dtype`);
-    return encoding;
+    const [first, ...others] = encoding.codecs;
+    if (first?.name !== "virtualstack.cf") return { ...encoding, packing: null };
+    const packing = first.configuration;
+    return { ...encoding, packing, dtype: parseDtype(packing["data_type"]), codecs: others };
   });
   const fillValues = list(found["fill_values"], `fill_values of ${what}`, (x) => heap.range(x, `a fill value of ${what}`));
   if (fillValues.length === 0 || (dtype.kind !== "string" && fillValues.some((x) => x.length !== dtype.itemsize))) {

@@ -5,6 +5,9 @@ import { cast, type DType, type Numbers, numbers } from "../dtype.js";
 import { UnsupportedFeatureError } from "../errors.js";
 
 const NAT = -(2n ** 63n);
+const MAX_INT64 = 2n ** 63n - 1n;
+/** 1582-10-15, in nanoseconds since 1970. */
+const REFORM = BigInt(Date.UTC(1582, 9, 15)) * 1_000_000n;
 const NS: Record<string, bigint> = {
   ns: 1n, us: 1_000n, ms: 1_000_000n, s: 1_000_000_000n, m: 60_000_000_000n, h: 3_600_000_000_000n, D: 86_400_000_000_000n,
 };
@@ -30,8 +33,8 @@ export function decodeCf(stored: Numbers, storedType: DType, type: DType, config
   const offset = values(attributes["add_offset"])[0];
   const out = cast(raw, type);
   if (type.kind !== "f") {
-    if (fills.size || scale !== undefined || offset !== undefined) throw new UnsupportedFeatureError(`virtualstack.cf to ${String(type.description)}`);
-    return out;
+    if (fills.size || !"iu".includes(type.kind)) throw new UnsupportedFeatureError(`virtualstack.cf to ${String(type.description)}`);
+    return integers(out, scale ?? 1, offset ?? 0);
   }
   const floats = out as Float64Array;
   const fillNumbers = [...fills].map(Number);
@@ -41,6 +44,14 @@ export function decodeCf(stored: Numbers, storedType: DType, type: DType, config
   if (scale !== undefined) for (let i = 0; i < floats.length; i++) floats[i] *= Number(scale);
   if (offset !== undefined) for (let i = 0; i < floats.length; i++) floats[i] += Number(offset);
   return floats;
+}
+
+/** Multiply and add whole numbers, which wrap as those of numpy do. */
+function integers(out: Numbers, scale: number | bigint, offset: number | bigint): Numbers {
+  const isBig = out instanceof BigInt64Array || out instanceof BigUint64Array;
+  if (!isBig) for (let i = 0; i < out.length; i++) out[i] = Math.imul(out[i], Number(scale)) + Number(offset);
+  else for (let i = 0; i < out.length; i++) out[i] = out[i] * BigInt(scale) + BigInt(offset);
+  return out;
 }
 
 function reinterpreted(dtype: DType, unsigned: unknown): DType | null {
@@ -78,15 +89,24 @@ function times(raw: Numbers, fills: Set<number | bigint>, type: DType, attribute
   if (!match || !stored || !step || (type.kind === "M" && !/^(standard|gregorian|proleptic_gregorian)$/.test(calendar))) {
     throw new UnsupportedFeatureError(`virtualstack.cf with times '${units}' of the calendar '${calendar}' as ${String(type.description)}`);
   }
-  const epoch = type.kind === "M" ? instant(match[2]) : 0n;
+  const isMixed = type.kind === "M" && calendar !== "proleptic_gregorian";
+  const [epoch, isJulian] = type.kind === "M" ? instant(match[2], isMixed) : [0n, false];
   const fillNumbers = [...fills].map(Number);
   const isFloat = raw instanceof Float32Array || raw instanceof Float64Array;
   const out = new BigInt64Array(raw.length);
   for (let i = 0; i < raw.length; i++) {
     const x = raw[i];
-    if (Number.isNaN(x) || x === NAT || fillNumbers.includes(Number(x))) out[i] = NAT;
-    else if (!isFloat) out[i] = floorDiv(epoch + BigInt(x) * NS[stored], step);
-    else out[i] = floorDiv(epoch + nanoseconds(x as number, stored), step);
+    if (Number.isNaN(x) || x === NAT || fillNumbers.includes(Number(x))) {
+      out[i] = NAT;
+      continue;
+    }
+    // cftime, which xarray asks about dates since such a day, rounds floats in another way
+    if (isJulian && !Number.isInteger(Number(x))) throw new UnsupportedFeatureError(`times '${units}' that are not whole`);
+    const at = epoch + (isFloat && !isJulian ? nanoseconds(x as number, stored) : BigInt(x) * NS[stored]);
+    if ((isMixed && at < REFORM) || at / step > MAX_INT64 || at / step <= NAT) {
+      throw new UnsupportedFeatureError(`the time ${x} '${units}', which xarray shows as an object of cftime`);
+    }
+    out[i] = floorDiv(at, step);
   }
   return out;
 }
@@ -98,8 +118,12 @@ function nanoseconds(x: number, unit: string): bigint {
 
 const floorDiv = (a: bigint, b: bigint): bigint => (a - (((a % b) + b) % b)) / b;
 
-/** Return nanoseconds since 1970 (UTC) of a reference date of CF. */
-function instant(date: string): bigint {
+/**
+ * Return nanoseconds since 1970 (UTC) of a reference date of CF, and whether it is a date of the Julian calendar.
+ *
+ * The standard calendar is the Julian one before 1582-10-15.
+ */
+function instant(date: string, isMixed: boolean): [bigint, boolean] {
   const match = /^(\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T\s]+(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?\s*(Z|UTC|[+-]\d{1,2}:?\d{0,2})?$/i.exec(date.trim());
   if (!match) throw new UnsupportedFeatureError(`the reference date '${date}'`);
   const [, y, mo, d, h, mi, s, fraction, zone] = match;
@@ -108,5 +132,9 @@ function instant(date: string): bigint {
   at.setUTCHours(Number(h ?? 0), Number(mi ?? 0), Number(s ?? 0));
   const shift = /^([+-])(\d{1,2}):?(\d{0,2})$/.exec(zone ?? "");
   const minutes = shift ? (shift[1] === "-" ? -1 : 1) * (60 * Number(shift[2]) + Number(shift[3] || 0)) : 0;
-  return BigInt(at.getTime() - 60_000 * minutes) * 1_000_000n + BigInt((fraction ?? "").padEnd(9, "0"));
+  const isJulian = isMixed && Number(y) * 10_000 + Number(mo) * 100 + Number(d) < 15821015;
+  const century = Math.floor((Number(mo) <= 2 ? Number(y) - 1 : Number(y)) / 100);
+  const days = isJulian ? 2 - century + Math.floor(century / 4) : 0; // from the proleptic calendar to the Julian one
+  const milliseconds = at.getTime() - 60_000 * minutes - 86_400_000 * days;
+  return [BigInt(milliseconds) * 1_000_000n + BigInt((fraction ?? "").padEnd(9, "0")), isJulian];
 }

@@ -122,11 +122,6 @@ function arrayStep({ name, configuration: options }: CodecJson, state: State): A
     case "numcodecs.bitround":
     case "bitround":
       return (bytes) => bytes;
-    case "virtualstack.cf": {
-      state.dtype = parseDtype(options["data_type"]);
-      const from = state.dtype;
-      return (bytes) => bytesOf(decodeCf(numbers(from, bytes), from, { ...before.dtype, bigEndian: false }, options));
-    }
     default:
       return null;
   }
@@ -284,6 +279,11 @@ function texts(bytes: Uint8Array, n: number): string[] {
     at += length;
   }
   return out;
+}
+
+/** Turn packed numbers into values. */
+export function unpack(packed: Uint8Array, from: DType, to: DType, packing: Json): Uint8Array {
+  return bytesOf(decodeCf(numbers(from, packed), from, { ...to, bigEndian: false }, packing));
 }
 
 /** Encode texts as zarr's codec vlen-utf8 does. */
