@@ -52,7 +52,7 @@ def test_links_to_a_heading_find_it(path):
 def test_a_page_says_what_its_blocks_are(path):
     """A fence without a language would silently not run."""
     fences = re.findall(r"^```(\w*)$", path.read_text(), re.MULTILINE)
-    assert set(fences[::2]) <= {"python", "sh", "bash", "text", "toml"}
+    assert set(fences[::2]) <= {"python", "sh", "bash", "js", "text", "toml"}
     assert set(fences[1::2]) <= {""}
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -412,3 +413,19 @@ def test_parts_that_need_no_store(built):
         ["node", "--test", "test/unit.test.js"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_examples_of_the_page_run(built, unlike):
+    """With another URL."""
+    page = (Path(vs.__file__).parents[1] / "docs" / "how-to" / "read-a-vstack-in-javascript.md").read_text()
+    code = "\n".join(re.findall(r"```js\n(.*?)```", page, re.DOTALL)).replace('"/t"', '"/v"')
+    code += "\nconsole.log(JSON.stringify([shape, [...data], resolve('file:///data/a.nc')]));"
+    with RangeServer(unlike[0].parent) as server:
+        code = code.replace("https://data.example.org/temperature.vstack", server.url("x.vstack"))
+        done = subprocess.run(
+            ["node", "--input-type=module", "-e", code], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    shape, values, url = json.loads(done.stdout)
+    np.testing.assert_array_equal(np.reshape(np.array(values, float), shape), unlike[1]["v"].values[0, :2])
+    assert url == "https://data.example.org/files/a.nc"
