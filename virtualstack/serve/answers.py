@@ -38,7 +38,7 @@ def problem(status: int, message: str, headers: Mapping[str, str] | None = None,
     return Response(json.dumps(body), status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
-_REASONS = {401: "Unauthorized", 404: "NotFound", 405: "MethodNotAllowed", 503: "Busy"}
+_REASONS = {400: "BadRequest", 401: "Unauthorized", 404: "NotFound", 405: "MethodNotAllowed", 503: "Busy"}
 
 
 def document(data: bytes, cache_control: str, headers: Headers, /, media_type: str = "application/json") -> Response:

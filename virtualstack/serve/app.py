@@ -26,6 +26,7 @@ except ImportError as error:
 
 from virtualstack.reading import check_absent
 from virtualstack.serve.answers import problem
+from virtualstack.serve.browser import BrowserServer
 from virtualstack.serve.content import Form
 from virtualstack.serve.cubes import CubeLike, make_cube
 from virtualstack.serve.reads import Memory, Reads
@@ -63,6 +64,8 @@ def app(
     build: Mapping[str, Any] | None = None,
 ) -> Starlette:
     """Return an ASGI application that serves cubes as zarr 2 and zarr 3.
+
+    The page at ``/`` shows the cubes to people.
 
     A cube is at ``/NAME/`` in zarr 3 and at ``/zarr2/NAME/`` in zarr 2, and a snapshot of it at ``/NAME@SNAPSHOT/``.
     Metadata are consolidated. Chunks are sent as they are stored where their codecs are common to zarr clients.
@@ -180,7 +183,7 @@ def app(
     ]
     routes = [
         Route("/metrics", metrics.show),
-        Route("/", server.index),
+        *BrowserServer(made, timeout=timeout).routes,
         Mount("/", server),
     ]
     return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)

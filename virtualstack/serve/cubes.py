@@ -67,6 +67,8 @@ class Cube:
         Function that returns the identity of the newest version with few requests; ``None`` if the cube never changes.
     open_at
         Function that opens a snapshot by its name in URLs; ``None`` if the cube has no snapshots.
+    open_repository
+        Function that opens the cube as a `Repository`; ``None`` if it is no vstack.
     refresh
         Seconds for which the newest version counts as the newest.
     n_threads
@@ -80,9 +82,11 @@ class Cube:
     open_newest: Callable[[], _Opened]
     stamp: Callable[[], str] | None = None
     open_at: Callable[[str], _Opened] | None = None
+    open_repository: Callable[[], Repository] | None = None
     refresh: float = 1.0
     n_threads: int = 32
     executor: ThreadPoolExecutor = field(init=False)
+    opener: ThreadPoolExecutor = field(init=False)
     _newest: Content | None = None
     _checked: float = 0.0
     _checking: asyncio.Task[Content] | None = None
@@ -91,7 +95,7 @@ class Cube:
     def __post_init__(self) -> None:
         # Opening has a thread of its own: chunks of a source that stalls may take all others.
         self.executor = ThreadPoolExecutor(self.n_threads, f"serve-{self.name}")
-        self._opener = ThreadPoolExecutor(2, f"open-{self.name}")
+        self.opener = ThreadPoolExecutor(2, f"open-{self.name}")
 
     async def content(self, at: str | None = None, /) -> Content:
         """Return the newest version, or a snapshot.
@@ -114,8 +118,8 @@ class Cube:
     async def _look(self) -> Content:
         loop = asyncio.get_running_loop()
         begin = time.monotonic()
-        if self._newest is None or await loop.run_in_executor(self._opener, self._is_old, self._newest.tag):
-            opened = await loop.run_in_executor(self._opener, self.open_newest)
+        if self._newest is None or await loop.run_in_executor(self.opener, self._is_old, self._newest.tag):
+            opened = await loop.run_in_executor(self.opener, self.open_newest)
             self._newest = Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=False)
         self._checked = begin
         return self._newest
@@ -129,7 +133,7 @@ class Cube:
             return self._snapshots[at]
         if self.open_at is None:
             raise SourceNotFoundError(f"cube '{self.name}' has no snapshots: leave out '@{at}'", url=self.url)
-        opened = await asyncio.get_running_loop().run_in_executor(self._opener, self.open_at, at)
+        opened = await asyncio.get_running_loop().run_in_executor(self.opener, self.open_at, at)
         content = Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=True)
         self._snapshots[at] = content
         while len(self._snapshots) > _MAX_VERSIONS:
@@ -139,7 +143,7 @@ class Cube:
     def close(self) -> None:
         """Stop the threads; those that wait for a source end with their request."""
         self.executor.shutdown(wait=False, cancel_futures=True)
-        self._opener.shutdown(wait=False, cancel_futures=True)
+        self.opener.shutdown(wait=False, cancel_futures=True)
 
 
 def make_cube(
@@ -206,7 +210,16 @@ def _stored_cube(url: str, storage: Storage, allow: Allow, settings: Mapping[str
             version = opened.group.version
             return replace(opened, tag=str(version[0] if version else newest(objects)))
 
-        return Cube(url=url, kind="vstack", open_newest=open_newest, stamp=number, open_at=at, **settings)
+        def repository() -> Repository:
+            return Repository.open(url, allow=allow, storage=storage)
+
+        how: dict[str, Any] = {
+            "open_newest": open_newest,
+            "stamp": number,
+            "open_at": at,
+            "open_repository": repository,
+        }
+        return Cube(url=url, kind="vstack", **how, **settings)
     if isinstance(reader, Icechunk):
 
         def tip() -> str:

@@ -52,10 +52,6 @@ class CubeServer:
         self._timeout = timeout
         self._redirects = redirects
 
-    async def index(self, request: Request) -> Response:
-        """List the cubes."""
-        return listing("cubes", [f"{name}/" for name in self._cubes], request.headers)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         response = await self._respond(Request(scope, receive))

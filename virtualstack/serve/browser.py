@@ -1,0 +1,168 @@
+"""Answer the requests of the page at ``/``: the page itself, its assets, and facts about cubes as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from weakref import WeakKeyDictionary
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from virtualstack.errors import VirtualStackError
+from virtualstack.serve.answers import document, listing, problem
+from virtualstack.serve.content import Content
+from virtualstack.serve.cubes import Cube
+from virtualstack.serve.facts import CubeFacts, dump_facts, shown_url
+from virtualstack.serve.http import error_body, find_status
+
+__all__ = ["ASSETS", "BrowserServer"]
+
+ASSETS = Path(__file__).with_name("assets")
+"""Folder of the built page. Its sources are in the folder ``page`` of the repository."""
+
+_MAX_KEPT = 64
+"""Number of answers that are kept for a version of a cube."""
+
+_MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+
+_HEADERS = {
+    # Codecs of zarrita are WebAssembly, which they keep in data URLs.
+    "Content-Security-Policy": (
+        "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' data:; object-src 'none'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+type _Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class _Version:
+    """Facts of one version of a cube, and the answers that were made or are being made."""
+
+    def __init__(self, facts: CubeFacts) -> None:
+        self.facts = facts
+        self.answers: OrderedDict[_Key, asyncio.Future[bytes | None]] = OrderedDict()
+
+
+class BrowserServer:
+    """The page at ``/``, and what it asks for below ``/-/``.
+
+    Parameters
+    ----------
+    cubes
+        Cubes by name.
+    timeout
+        Seconds that a request waits for a source.
+    """
+
+    def __init__(self, cubes: Mapping[str, Cube], /, *, timeout: float) -> None:
+        self._cubes = cubes
+        self._timeout = timeout
+        self._versions: WeakKeyDictionary[Content, _Version] = WeakKeyDictionary()
+
+    @property
+    def routes(self) -> list[Route]:
+        """Routes of the page."""
+        return [
+            Route("/", self.index),
+            Route("/-/cubes", self.cubes),
+            Route("/-/assets/{name}", self.asset),
+            Route("/-/facts/{cube}/{kind}", self.facts),
+        ]
+
+    async def index(self, request: Request) -> Response:
+        """Answer with the page, or with a list of the cubes for programs and where the page was not built."""
+        names = [f"{name}/" for name in self._cubes]
+        page = ASSETS / "index.html"
+        if request.headers.get("accept", "").startswith("application/json") or not page.exists():
+            return listing("cubes", names, request.headers)
+        links = "".join(f'<li><a href="{quote(name)}">{html.escape(name)}</a></li>' for name in names)
+        text = page.read_text("utf-8").replace("<!-- cubes -->", f"<ul>{links}</ul>")
+        return _secured(document(text.encode(), "no-cache", request.headers, "text/html; charset=utf-8"), vary="Accept")
+
+    async def asset(self, request: Request) -> Response:
+        """Answer with a file of the page."""
+        path = ASSETS / request.path_params["name"]
+        if path.suffix not in _MEDIA_TYPES or path.parent != ASSETS or not path.is_file():
+            return problem(404, f"the page has no file '{path.name}'")
+        data = await asyncio.to_thread(path.read_bytes)
+        return _secured(document(data, "no-cache", request.headers, f"{_MEDIA_TYPES[path.suffix]}; charset=utf-8"))
+
+    async def cubes(self, request: Request) -> Response:
+        """Answer with the names of the cubes."""
+        found = [
+            {
+                "name": x.name,
+                "kind": x.kind,
+                "url": None if x.url is None else shown_url(x.url),
+                "has_snapshots": x.open_at is not None,
+            }
+            for x in self._cubes.values()
+        ]
+        return document(dump_facts({"cubes": found}), "no-cache", request.headers)
+
+    async def facts(self, request: Request) -> Response:
+        """Answer with facts about a cube, which are computed in the threads that open it."""
+        name, at, snapshot = request.path_params["cube"].partition("@")
+        kind, options = request.path_params["kind"], dict(request.query_params)
+        cube = self._cubes.get(name)
+        if cube is None:
+            return problem(404, f"there is no cube '{name}' here")
+        request.scope["virtualstack.cube"] = name
+        try:
+            content = await asyncio.wait_for(cube.content(snapshot if at else None), self._timeout)
+            data = await asyncio.wait_for(self._find(cube, content, kind, options), self._timeout)
+        except (VirtualStackError, TimeoutError) as error:
+            body = error_body(error, timeout=self._timeout, cube=name)
+            return Response(body, find_status(error), {"Cache-Control": "no-store"}, "application/json")
+        except ValueError as error:
+            return problem(400, str(error))
+        if data is None:
+            return problem(404, f"there are no facts '{kind}' of cube '{name}' for {options}")
+        return document(data, "no-cache", request.headers)
+
+    async def _find(self, cube: Cube, content: Content, kind: str, options: Mapping[str, str]) -> bytes | None:
+        version = self._versions.get(content)
+        if version is None:
+            made = CubeFacts(cube.name, cube.kind, cube.url, content, cube.open_repository)
+            version = self._versions[content] = _Version(made)
+        find = partial(_find, version.facts, kind, options)
+        loop = asyncio.get_running_loop()
+        if kind == "snapshots":  # a snapshot that is named does not change, and the list of all does
+            return await loop.run_in_executor(cube.opener, find)
+        key = kind, tuple(sorted(options.items()))
+        answer = version.answers.get(key)
+        if answer is None or (answer.done() and _failed(answer)):
+            answer = version.answers[key] = loop.run_in_executor(cube.opener, find)
+            answer.add_done_callback(_failed)
+        version.answers.move_to_end(key)
+        while len(version.answers) > _MAX_KEPT:
+            version.answers.popitem(last=False)
+        return await asyncio.shield(answer)
+
+
+def _find(facts: CubeFacts, kind: str, options: Mapping[str, str]) -> bytes | None:
+    found: Any = facts.find(kind, options)
+    return None if found is None else dump_facts(found)
+
+
+def _failed(answer: asyncio.Future[bytes | None]) -> bool:
+    """Return whether an answer failed; asyncio would report an error that nobody looks at."""
+    return answer.cancelled() or answer.exception() is not None
+
+
+def _secured(response: Response, *, vary: str | None = None) -> Response:
+    response.headers.update(_HEADERS)
+    if vary is not None:
+        response.headers["Vary"] = f"{response.headers['Vary']}, {vary}"
+    return response
