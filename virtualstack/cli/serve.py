@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import logging
 import os
 from pathlib import PurePosixPath
 
@@ -65,6 +64,7 @@ def add_commands(add: AddCommand, /) -> None:
     serve.add_argument("--memory", default="1 GiB", help="memory for chunks that are read or sent (default: 1 GiB)")
     serve.add_argument("--cache", default="256 MiB", help="memory for chunks that are kept (default: 256 MiB)")
     serve.add_argument("--threads", type=int, default=32, help="chunks of a cube to read at a time (default: 32)")
+    serve.add_argument("--workers", type=int, default=1, help="processes that answer requests (default: 1)")
     serve.add_argument("--timeout", type=float, default=60, help="seconds to wait for a source (default: 60)")
     serve.add_argument("--refresh", type=float, default=1, help="seconds between looks at a store (default: 1)")
     serve.add_argument("--concat-dim", metavar="DIM", help="dimension to join files of a pattern along")
@@ -96,38 +96,36 @@ def _named(texts: list[str]) -> dict[str, str]:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    serve = importlib.import_module("virtualstack.serve")
     try:
-        uvicorn = importlib.import_module("uvicorn")
-    except ImportError as error:
+        workers = importlib.import_module("virtualstack.serve.workers")
+    except ModuleNotFoundError as error:
         raise MissingDependencyError("serving cubes", extra="serve") from error
     cubes = _named(options.cubes)
     is_local = options.host in _LOOPBACK
     build = {"unpack": options.unpack == "all" or options.unpack or False}
     if options.concat_dim:
         build |= {"combine": "nested", "concat_dim": options.concat_dim}
-    app = serve.app(
-        cubes,
-        allow=options.allow,
-        token=options.token,
-        origins=options.origins or (["*"] if options.token else None),
-        hosts=None if is_local else ["*"],
-        chunks=dict(options.chunk),
-        codecs=options.codecs,
-        absent=options.absent,
-        redirect=options.redirect,
-        memory=options.memory,
-        cache=options.cache,
-        threads=options.threads,
-        timeout=options.timeout,
-        refresh=options.refresh,
-        build=build,
-    )
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    served = {
+        "cubes": cubes,
+        "allow": options.allow,
+        "token": options.token,
+        "origins": options.origins or (["*"] if options.token else None),
+        "hosts": None if is_local else ["*"],
+        "chunks": dict(options.chunk),
+        "codecs": options.codecs,
+        "absent": options.absent,
+        "redirect": options.redirect,
+        "memory": options.memory,
+        "cache": options.cache,
+        "threads": options.threads,
+        "timeout": options.timeout,
+        "refresh": options.refresh,
+        "build": build,
+    }
     host = f"[{options.host}]" if ":" in options.host else options.host
     for name, cube in cubes.items():
         say("note", f"http://{host}:{options.port}/{name}/ serves {absolute_url(cube)}")
     if not is_local and not options.token:
         say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
-    uvicorn.run(app, host=options.host, port=options.port, log_level="warning", access_log=False)
+    workers.run(served, host=options.host, port=options.port, workers=options.workers)
     return 0

@@ -20,11 +20,8 @@ from virtualstack.serve.reads import Lease
 
 __all__ = ["ChunkAnswer", "document", "listing", "make_hash", "problem", "read_parts"]
 
-_PIECE_BYTES = 256 << 10
+_PIECE_BYTES = 1 << 20
 """Bytes that are given to the ASGI server at a time, so that a client that takes none holds up no more."""
-
-_PART_BYTES = 4 << 20
-"""Bytes of a large chunk that are read at a time while it is sent."""
 
 
 def make_hash(*parts: object) -> str:
@@ -135,7 +132,7 @@ class ChunkAnswer:
                 await send({"type": "http.response.body", "body": body, "more_body": not is_last or end < stop})
 
 
-async def read_parts(read: Read, begin: int, stop: int, /) -> AsyncIterator[Lease]:
-    """Read a range in parts."""
-    for at in range(begin, stop, _PART_BYTES):
-        yield await read(at, min(at + _PART_BYTES, stop))
+async def read_parts(read: Read, begin: int, stop: int, step: int, /) -> AsyncIterator[Lease]:
+    """Read a range in parts of ``step`` bytes."""
+    for at in range(begin, stop, max(step, 1)):
+        yield await read(at, min(at + step, stop))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import re
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
@@ -39,7 +40,8 @@ __all__ = ["app"]
 _LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 _LOCAL_HOSTS = "localhost", "127.0.0.1", "::1", "[::1]", "testserver"
 _EXPOSED = "ETag", "Content-Range", "Accept-Ranges", "Content-Length", "Content-Encoding"
-_RESERVED = "-", "metrics", "zarr2"
+_NAME = re.compile(r"\w[\w.-]*")
+_RESERVED = "metrics", "zarr2"
 _COOKIE = "virtualstack-token"
 
 
@@ -190,16 +192,10 @@ def app(
 
 
 def _checked(name: str) -> str:
-    if (
-        not name
-        or name in _RESERVED
-        or name.startswith("-")
-        or any(x in name for x in "/@\\?#%")
-        or not name.isprintable()
-    ):
+    if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ValueError(
-            f"{name!r} cannot be the name of a cube: use letters, digits, '.', '_' and '-', and begin with another one "
-            "than '-'; 'metrics' and 'zarr2' are taken"
+            f"{name!r} cannot be the name of a cube: use letters, digits, '.', '_' and '-', and begin with a letter or "
+            "digit; 'metrics' and 'zarr2' are taken"
         )
     return name
 

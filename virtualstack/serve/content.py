@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.manifests import ManifestArray, ManifestGroup, ManifestNode
+from virtualstack.manifests import ENTRY, ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.reading import OnAbsent
 from virtualstack.storage import Bytes, Storage
 from virtualstack.zarr.documents import finite_attributes
@@ -28,6 +29,9 @@ _MAX_LISTED = 10_000
 """Largest number of names in a listing of one folder."""
 
 _MAX_DIGITS = 19
+
+_MAX_REFERENCE_BYTES = 64 << 20
+"""Bytes of references that a version keeps in memory; others are read for each chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,7 @@ class Content:
         self.tag = tag
         self.is_fixed = is_fixed
         self._lock = threading.Lock()
+        self._free_bytes = _MAX_REFERENCE_BYTES
         self._arrays: dict[tuple[str, ZarrFormat], PortableArray | str] = {}
         self._documents: dict[str, bytes | None] = {}
 
@@ -155,11 +160,16 @@ class Content:
                     refused[inner] = found
         return refused
 
-    def find(self, key: str, /) -> tuple[str, ManifestNode, list[str]]:
-        """Split a key into the path of a node, the node, and the rest of the key."""
+    def find(self, key: str, zarr_format: ZarrFormat, /) -> tuple[str, ManifestNode, list[str]]:
+        """Split a key into the path of a node, the node, and the rest of the key.
+
+        A metadata document is the rest of its key, also if a variable has its name.
+        """
         node: ManifestNode = self.group
         parts = key.split("/") if key else []
         for depth, part in enumerate(parts):
+            if depth == len(parts) - 1 and part in _DOCUMENTS[zarr_format]:
+                return "/".join(parts[:depth]), node, parts[depth:]
             if isinstance(node, ManifestGroup) and part in node.arrays:
                 node = node.arrays[part]
             elif isinstance(node, ManifestGroup) and part in node.groups:
@@ -182,7 +192,7 @@ class Content:
             return self._documents[key]
 
     def _make_document(self, key: str, name: str, zarr_format: ZarrFormat) -> bytes | None:
-        path, node, rest = self.find(key)
+        path, node, rest = self.find(key, zarr_format)
         if rest != [name]:
             return None
         if isinstance(node, ManifestArray):
@@ -215,7 +225,7 @@ class Content:
 
     def chunk_key(self, key: str, zarr_format: ZarrFormat, /) -> tuple[PortableArray, tuple[int, ...]] | None:
         """Return the array and cell of a chunk key, or ``None`` if there is no such chunk in the grid."""
-        path, node, rest = self.find(key)
+        path, node, rest = self.find(key, zarr_format)
         if not isinstance(node, ManifestArray) or not rest:
             return None
         if zarr_format == 3:
@@ -234,20 +244,33 @@ class Content:
     def chunk(self, array: PortableArray, cell: tuple[int, ...], /) -> Chunk | None:
         """Return a chunk, or ``None`` if it was never written, so that it reads as the fill value.
 
+        The references of an array are kept in memory from its first chunk on, if they are not many.
+
         Raises
         ------
         StorageError
             The references cannot be read, or the chunk is ABSENT and should raise an error.
         """
+        if not array.is_in_memory:
+            array = self._with_references(array)
         found = array.find(cell, absent=self.form.absent)
         return None if found is None else Chunk(array=array, cell=cell, stored=None if found == "made" else found)
+
+    def _with_references(self, array: PortableArray) -> PortableArray:
+        nbytes = math.prod(array.array.grid.shape) * ENTRY.itemsize
+        with self._lock:
+            if nbytes > self._free_bytes:
+                return array
+            self._free_bytes -= nbytes
+        found = self._arrays[array.path, array.zarr_format] = array.with_references()
+        return found
 
     def names(self, path: str, zarr_format: ZarrFormat, /) -> list[str] | None:
         """Return the names in a folder; those of folders end in ``/``. ``None`` if there is no such folder.
 
         Chunks are listed in zarr 3, where they are folders of numbers, and at most `_MAX_LISTED` of them.
         """
-        path, node, rest = self.find(path)
+        path, node, rest = self.find(path, zarr_format)
         if isinstance(node, ManifestGroup):
             if rest:
                 return None

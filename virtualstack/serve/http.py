@@ -11,7 +11,7 @@ from typing import Any
 
 import numcodecs
 
-from virtualstack.errors import GroupNotFoundError, SourceNotFoundError, VirtualStackError
+from virtualstack.errors import ForbiddenLocationError, GroupNotFoundError, SourceNotFoundError, VirtualStackError
 from virtualstack.printable import printable
 
 __all__ = ["RangeError", "choose_encoding", "compress", "error_body", "find_status", "is_same", "read_range"]
@@ -82,10 +82,12 @@ def compress(data: bytes, encoding: str | None, /) -> tuple[bytes, str | None]:
 
 
 def find_status(error: Exception, /) -> HTTPStatus:
-    """Return the status for an error of a cube: 404 for what does not exist, 504 for timeouts, else 502."""
+    """Return the status for an error: 403 for places that are not allowed, 404, 504 for timeouts, else 502."""
     if isinstance(error, TimeoutError):
         return HTTPStatus.GATEWAY_TIMEOUT
     is_chunk = getattr(error, "cell", None) is not None
+    if isinstance(error, ForbiddenLocationError):
+        return HTTPStatus.FORBIDDEN
     if isinstance(error, SourceNotFoundError | GroupNotFoundError) and not is_chunk:
         return HTTPStatus.NOT_FOUND
     return HTTPStatus.BAD_GATEWAY

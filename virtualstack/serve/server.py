@@ -24,6 +24,9 @@ __all__ = ["CubeServer"]
 _STREAMED_BYTES = 32 << 20
 """Stored chunks of more bytes are read in parts while they are sent, and not kept."""
 
+_PART_BYTES = 4 << 20
+"""Bytes of such a chunk that are read at a time."""
+
 _ZARR2 = "zarr2/"
 """Begin of the paths at which cubes are zarr 2: programs warn about folders with the metadata of both versions."""
 
@@ -137,9 +140,10 @@ class CubeServer:
             return _released(whole, Response(status_code=status, headers=headers))
         if chunk.stored is None:
             return ChunkAnswer(status, headers, whole or await read(0, None), begin, stop, timeout=self._timeout)
-        if stop - begin <= _STREAMED_BYTES:
+        most = min(_STREAMED_BYTES, self._reads.memory.limit // 8)
+        if stop - begin <= most:
             return ChunkAnswer(status, headers, await read(begin, stop), 0, stop - begin, timeout=self._timeout)
-        parts = read_parts(read, begin, stop)
+        parts = read_parts(read, begin, stop, min(_PART_BYTES, most))
         first = await anext(parts)
         return ChunkAnswer(status, headers, first, 0, len(first.data), timeout=self._timeout, more=parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -84,6 +84,8 @@ class PortableArray:
         The virtual array.
     path
         Its path in the hierarchy, such as ``"science/wind"``.
+    zarr_format
+        Version of zarr.
     documents
         Metadata documents by key: ``zarr.json``, or ``.zarray`` and ``.zattrs``.
     uniform
@@ -96,6 +98,7 @@ class PortableArray:
 
     array: ManifestArray
     path: str
+    zarr_format: ZarrFormat
     documents: Mapping[str, Mapping[str, Any]]
     uniform: UniformArray
     plain: PlainArray | None
@@ -135,16 +138,28 @@ class PortableArray:
         if (reason := why_refused(array, name=path)) is not None:
             raise UnsupportedFeatureError(reason, variable=path, feature=str(array.dtype))
         plain = PlainArray.of_tables(array)
+        found = None
         if plain is not None and plain.encoding is not None and can_encode(plain.encoding):
-            stored = _stored(array, path, plain, zarr_format, any_codec)
-            if stored is not None:
-                uniform = UniformArray(array, ChunkGrid.regular(array.shape, plain.chunks), plain.chunks)
-                return cls(
-                    array=array, path=path, documents=stored[0], uniform=uniform, plain=plain, writes_fill=stored[1]
-                )
-        uniform = UniformArray.from_array(array, chunks)
-        documents, writes_fill = _decoded(array, path, uniform.chunks, zarr_format)
-        return cls(array=array, path=path, documents=documents, uniform=uniform, plain=None, writes_fill=writes_fill)
+            found = _stored(array, path, plain, zarr_format, any_codec)
+        if plain is not None and found is not None:
+            uniform = UniformArray(array, ChunkGrid.regular(array.shape, plain.chunks), plain.chunks)
+        else:
+            plain, uniform = None, UniformArray.from_array(array, chunks)
+            found = _decoded(array, path, uniform.chunks, zarr_format)
+        return cls(
+            array=array,
+            path=path,
+            zarr_format=zarr_format,
+            documents=found[0],
+            uniform=uniform,
+            plain=plain,
+            writes_fill=found[1],
+        )
+
+    def with_references(self) -> PortableArray:
+        """Return the same array with all its references in memory."""
+        array = replace(self.array, manifest=self.array.in_memory())
+        return replace(self, array=array, uniform=replace(self.uniform, array=array))
 
     @property
     def chunk_nbytes(self) -> int:

@@ -210,6 +210,7 @@ def describe_array(
     WriterError
         Zarr v2 cannot express the array.
     """
+    _check_name(variable.rpartition("/")[2], variable)
     if plain is not None:
         form, order = _stored_form(array, plain, variable), _order(plain, variable)
     else:

@@ -1,0 +1,265 @@
+"""Sources that vanish, change or stall, and clients that hang up: other cubes go on, and nothing is leaked."""
+
+import asyncio
+import concurrent.futures
+import gc
+import os
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.serve.running import serving
+from tests.servers import RangeServer
+from virtualstack.serve.reads import BusyError, Memory, Reads
+
+N = 64
+
+
+@pytest.fixture
+def rain(tmp_path):
+    """A file with 64 chunks of 8 kB, on disk."""
+    values = np.arange(N * 1000.0).reshape(N, 1000)
+    dataset = xr.Dataset({"rain": (("time", "x"), values)})
+    dataset.to_netcdf(tmp_path / "rain.nc", encoding={"rain": {"chunksizes": (1, 1000)}})
+    return tmp_path / "rain.nc", values
+
+
+def get(url, timeout=30):
+    """Return the status and body of a request."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.fixture
+def two(rain, tmp_path):
+    """A server of a cube on a web server that may fail, and of another one; options of the server by call."""
+    path, values = rain
+    with RangeServer({"rain.nc": path.read_bytes()}) as source:
+        options = {source.url(""): {"max_retries": 0, "timeout": "3s"}}
+        vds = vs.open_virtual_dataset(source.url("rain.nc"), storage=options)
+        with serving({"bad": vds, "good": path}, timeout=2, cache=0) as url:
+            yield url, source, values
+
+
+FAULTS = {
+    "vanished": {"mode": "status", "status": 404},
+    "failing": {"mode": "status", "status": 500},
+    "forbidden": {"mode": "status", "status": 403},
+    "stalled": {"mode": "hang"},
+    "cut": {"mode": "cut_body"},
+    "short": {"mode": "short_body"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_other_cubes_go_on(two, fault):
+    """Twenty requests at once fail with an error that names variable and URL; meanwhile another cube is read."""
+    url, source, values = two
+    assert get(f"{url}/bad/rain/c/0/0")[1] == values[0].tobytes()
+    for name, value in FAULTS[fault].items():
+        setattr(source, name, value)
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        bad = [pool.submit(get, f"{url}/bad/rain/c/{i}/0") for i in range(1, 21)]
+        begin = time.monotonic()
+        good = [pool.submit(get, f"{url}/good/rain/c/{i}/0") for i in range(20)]
+        for i, found in enumerate(good):
+            assert found.result() == (200, values[i].tobytes())
+        assert time.monotonic() - begin < 10
+        for found in bad:
+            status, body = found.result()
+            assert status == (504 if fault == "stalled" else 502), body
+            assert b"rain" in body
+    source.mode = "normal"
+    assert get(f"{url}/good/rain/c/9/0")[1] == values[9].tobytes()
+
+
+def test_a_source_that_changes(rain, tmp_path):
+    """The server never mixes versions: the error says that the source has changed."""
+    path, values = rain
+    with serving({"cube": path}, cache=0, refresh=1000) as url:
+        assert get(f"{url}/cube/rain/c/0/0")[1] == values[0].tobytes()
+        xr.Dataset({"rain": (("time", "x"), -values)}).to_netcdf(path, encoding={"rain": {"chunksizes": (1, 1000)}})
+        os.utime(path, (1, 1))
+        status, body = get(f"{url}/cube/rain/c/1/0")
+        assert (status, b"SourceChangedError" in body) == (502, True)
+        path.unlink()
+        assert get(f"{url}/cube/rain/c/2/0")[0] == 502
+
+
+def test_clients_that_hang_up(rain):
+    """A thousand clients that leave in the middle of an answer: no memory, thread or connection stays behind."""
+    path, _ = rain
+    big = np.arange(1 << 20, dtype="f8")
+    with serving({"cube": path, "big": xr.Dataset({"a": ("x", big)})}, timeout=5, cache=0) as url:
+        host, port = url.removeprefix("http://").split(":")
+        get(f"{url}/big/a/c/0")
+        n_threads = threading.active_count()
+        for i in range(1000):
+            with socket.create_connection((host, int(port))) as client:
+                key = "/big/a/c/0" if i % 2 else f"/cube/rain/c/{i % N}/0"
+                client.sendall(f"GET {key} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                if i % 3 == 0:
+                    client.recv(100)
+        end = time.monotonic() + 30
+        while b"virtualstack_memory_bytes 0.0" not in get(f"{url}/metrics")[1]:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert get(f"{url}/big/a/c/0") == (200, big.tobytes())
+        assert threading.active_count() <= n_threads + 32 + 2
+        gc.collect()
+        assert len([*Path("/proc/self/fd").iterdir()]) < 200
+
+
+def test_a_chunk_is_read_once_for_all(rain):
+    """Forty clients ask at once; the source sees one request."""
+    path, values = rain
+    with RangeServer({"rain.nc": path.read_bytes()}) as source:
+        vds = vs.open_virtual_dataset(source.url("rain.nc"))
+        with serving({"cube": vds}, cache=0) as url, concurrent.futures.ThreadPoolExecutor(40) as pool:
+            get(f"{url}/cube/rain/zarr.json")
+            source.latency = 1.0
+            before = source.n_requests
+            found = {*pool.map(get, [f"{url}/cube/rain/c/5/0"] * 40)}
+            assert found == {(200, values[5].tobytes())}
+            assert source.n_requests - before == 1
+
+
+def test_chunks_that_are_larger_than_the_limit(tmp_path):
+    """They are sent in parts; the memory that they take is bounded."""
+    values = np.arange(6 << 20, dtype="f8")
+    xr.Dataset({"a": ("x", values)}).to_netcdf(
+        tmp_path / "big.nc", format="NETCDF4", encoding={"a": {"contiguous": True}}
+    )
+    with serving({"cube": tmp_path / "big.nc"}, memory="8 MiB", cache=0) as url:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for status, body in pool.map(get, [f"{url}/cube/a/c/0"] * 4):
+                assert (status, body == values.tobytes()) == (200, True)
+        assert b"virtualstack_memory_bytes 0.0" in get(f"{url}/metrics")[1]
+
+
+def run(coroutine):
+    """Run a coroutine."""
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+def test_memory_is_given_in_turn():
+    """Who asks for more than is free waits, and nobody overtakes; who gives up frees the place."""
+
+    async def check():
+        memory, order = Memory(10), []
+
+        async def use(name, n):
+            taken = await memory.take(n)
+            order.append(name)
+            await asyncio.sleep(0.01)
+            memory.give(taken)
+
+        first = await memory.take(6)
+        tasks = [asyncio.create_task(use(name, n)) for name, n in (("large", 50), ("gone", 9), ("small", 1))]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.sleep(0)
+        assert order == []
+        memory.give(first)
+        await asyncio.gather(tasks[0], tasks[2])
+        assert (order, memory.used) == (["large", "small"], 0)
+
+    run(check())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_waits_in_vain_holds_no_memory(when):
+    """A client that is gone before its chunk was read, or just as it was."""
+
+    async def check():
+        memory = Memory(100)
+        reads, free = Reads(memory, 0), threading.Event()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+
+            def read():
+                free.wait()
+                return b"x" * 10
+
+            async def ask():
+                return await reads.get("key", read, cube="a", nbytes=10, executor=pool, timeout=10)
+
+            asking = [asyncio.create_task(ask()) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            assert memory.used == 10
+            if when == "before":
+                asking[0].cancel()
+            free.set()
+            if when == "after":
+                while memory.used and not asking[0].done() and reads._readings:
+                    await asyncio.sleep(0)
+                asking[0].cancel()
+            leases = [
+                x for x in await asyncio.gather(*asking, return_exceptions=True) if not isinstance(x, BaseException)
+            ]
+            for lease in leases:
+                lease.release()
+            assert (memory.used, reads.n_reads) == (0, 1)
+
+    run(check())
+
+
+def test_too_many_chunks_that_wait():
+    """Further ones are refused, and the queue empties again."""
+
+    async def check():
+        reads, free = Reads(Memory(100), 0, max_waiting=2), threading.Event()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+
+            async def ask(key, cube):
+                try:
+                    return await reads.get(
+                        key, lambda: free.wait() and b"", cube=cube, nbytes=1, executor=pool, timeout=0.05
+                    )
+                except (TimeoutError, BusyError) as error:
+                    return type(error).__name__
+
+            found = await asyncio.gather(*(ask(i, "a") for i in range(4)), ask(9, "b"))
+            assert sorted(found) == ["BusyError"] * 2 + ["TimeoutError"] * 3
+            free.set()
+            while reads._readings:
+                await asyncio.sleep(0.01)
+            (await reads.get(5, lambda: b"y", cube="a", nbytes=1, executor=pool, timeout=1)).release()
+            assert reads.memory.used == 0
+
+    run(check())
+
+
+def test_errors_are_not_kept():
+    """A chunk that failed is read again by the next client."""
+
+    async def check():
+        reads, answers = Reads(Memory(100), 100), iter([OSError("x"), b"good"])
+
+        def read():
+            answer = next(answers)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            options = {"cube": "a", "nbytes": 9, "executor": pool, "timeout": 5}
+            with pytest.raises(OSError, match="x"):
+                await reads.get("key", read, **options)
+            for _ in range(2):
+                lease = await reads.get("key", read, **options)
+                assert lease.data == b"good"
+                lease.release()
+        assert (reads.memory.used, reads.n_reads, reads.n_hits, reads.cached) == (0, 2, 1, 4)
+
+    run(check())

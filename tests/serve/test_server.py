@@ -1,0 +1,399 @@
+"""Answers of the server: keys, ranges, ETags, snapshots, who may read, and errors."""
+
+import gzip
+import json
+from dataclasses import replace
+
+import numcodecs
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+import virtualstack as vs
+from tests.serve.unlike import cube, joined, write_files
+
+TIMES = 6
+
+
+@pytest.fixture
+def rain(tmp_path):
+    """A file with chunks of one time, and references to it as vstack."""
+    values = np.arange(TIMES * 20.0).reshape(TIMES, 4, 5)
+    dataset = xr.Dataset({"rain": (("time", "y", "x"), values, {"units": "mm"})}, {"time": np.arange(TIMES)})
+    dataset.to_netcdf(
+        tmp_path / "rain.nc", encoding={"rain": {"chunksizes": (1, 4, 5), "zlib": True, "shuffle": False}}
+    )
+    vs.open_virtual_dataset(tmp_path / "rain.nc").virtual.to_vstack(tmp_path / "rain.vstack")
+    return tmp_path / "rain.vstack"
+
+
+def served(cubes, **options):
+    """A client of a server; errors of the application are raised here."""
+    return TestClient(vs.serve.app(cubes, **options), base_url="http://localhost")
+
+
+def opened(client, path):
+    """Read all keys that a listing of a zarr 3 cube names, and open them with zarr-python."""
+    store = zarr.storage.MemoryStore()
+    group = zarr.open_group(store, mode="w")
+    del group
+
+    def copy(prefix):
+        for name in client.get(f"{path}{prefix}", headers={"accept": "application/json"}).json()["names"]:
+            if name.endswith("/"):
+                copy(f"{prefix}{name}")
+            elif (answer := client.get(f"{path}{prefix}{name}")).status_code == 200:
+                store._store_dict[f"{prefix}{name}"] = zarr.core.buffer.cpu.Buffer.from_bytes(answer.content)
+
+    copy("")
+    return zarr.open_group(store, mode="r")
+
+
+def values_of(vds, name="rain", **options):
+    """Return a variable of a virtual dataset as zarr-python reads it from the server."""
+    with served({"cube": vds}, **options) as client:
+        return opened(client, "/cube/")[name][...]
+
+
+def test_stored_chunks_are_sent_as_they_are(rain):
+    """In zarr 2, a chunk of the file; in zarr 3, where zlib has no name, its values."""
+    (group,) = vs.scan([rain.with_name("rain.nc")])
+    manifest = group.arrays["rain"].manifest
+    entry = manifest.entries[2, 0, 0]
+    stored = rain.with_name("rain.nc").read_bytes()[entry["offset"] :][: entry["length"]]
+    with served({"rain": rain}) as client:
+        assert client.get("/zarr2/rain/rain/2.0.0").content == stored
+        assert client.get("/rain/rain/c/2/0/0").content == np.arange(40.0, 60).tobytes()
+    with served({"rain": rain}, codecs="any") as client:
+        assert client.get("/rain/rain/c/2/0/0").content == stored
+
+
+@pytest.mark.parametrize("key", ["/rain/rain/c/2/0/0", "/zarr2/rain/rain/2.0.0", "/rain/zarr.json"])
+@pytest.mark.parametrize(
+    ("asked", "part"), [("bytes=3-9", slice(3, 10)), ("bytes=7-", slice(7, None)), ("bytes=-5", slice(-5, None))]
+)
+def test_ranges(rain, key, asked, part):
+    """One range has status 206; HEAD has the headers of GET."""
+    with served({"rain": rain}) as client:
+        whole = client.get(key, headers={"accept-encoding": "identity"})
+        found = client.get(key, headers={"range": asked})
+        assert (found.status_code, found.content) == (206, whole.content[part])
+        begin, stop, _ = part.indices(len(whole.content))
+        assert found.headers["content-range"] == f"bytes {begin}-{stop - 1}/{len(whole.content)}"
+        head = client.head(key, headers={"accept-encoding": "identity"})
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-length"] == str(len(whole.content))
+        assert head.headers["etag"] == whole.headers["etag"]
+
+
+@pytest.mark.parametrize("asked", ["bytes=5-3", "bytes=0-1,4-5", "lines=1-2", "bytes=-"])
+def test_ranges_that_are_ignored(rain, asked):
+    """What RFC 9110 lets a server ignore has the whole value."""
+    with served({"rain": rain}) as client:
+        found = client.get("/rain/rain/c/2/0/0", headers={"range": asked})
+        assert (found.status_code, len(found.content)) == (200, 160)
+
+
+@pytest.mark.parametrize("asked", ["bytes=160-", "bytes=-0"])
+def test_ranges_without_a_byte(rain, asked):
+    """Status 416 says how long the value is."""
+    with served({"rain": rain}) as client:
+        found = client.get("/rain/rain/c/2/0/0", headers={"range": asked})
+        assert (found.status_code, found.headers["content-range"]) == (416, "bytes */160")
+
+
+def test_etags(rain):
+    """A client that has a value gets status 304; ETags of stored chunks stay when the store grows."""
+    with served({"rain": rain}, refresh=0) as client:
+        stored, made, document = "/zarr2/rain/rain/2.0.0", "/rain/rain/c/2/0/0", "/rain/zarr.json"
+        first = {key: client.get(key).headers["etag"] for key in (stored, made, document)}
+        for key, etag in first.items():
+            assert client.get(key, headers={"if-none-match": f'"x", W/{etag}'}).status_code == 304
+            assert client.get(key, headers={"if-none-match": '"x"'}).status_code == 200
+        part = {"range": "bytes=0-3", "if-range": first[made]}
+        assert client.get(made, headers=part).status_code == 206
+        assert client.get(made, headers=part | {"if-range": '"x"'}).status_code == 200
+        later = xr.Dataset({"rain": (("time", "y", "x"), np.ones((1, 4, 5)))}, {"time": [9]})
+        encoding = {"rain": {"chunksizes": (1, 4, 5), "zlib": True, "shuffle": False}}
+        later.to_netcdf(rain.with_name("later.nc"), encoding=encoding)
+        vs.Repository.open(rain).append(vs.open_virtual_dataset(rain.with_name("later.nc")), "time")
+        second = {key: client.get(key).headers["etag"] for key in first}
+        assert [first[key] == second[key] for key in first] == [True, False, False]
+
+
+def test_a_store_that_grows(rain):
+    """The newest version is served, and snapshots by number, whose keys never change."""
+    with served({"rain": rain}, refresh=0) as client:
+        assert client.get("/rain/rain/zarr.json").json()["shape"][0] == TIMES
+        vs.Repository.open(rain).append(
+            xr.Dataset({"rain": (("time", "y", "x"), np.ones((1, 4, 5)))}, {"time": [9]}), "time"
+        )
+        newest = client.get("/rain/rain/zarr.json")
+        assert newest.json()["shape"][0] == TIMES + 1
+        assert newest.headers["cache-control"] == "no-cache"
+        old = client.get("/rain@0/rain/zarr.json")
+        assert old.json()["shape"][0] == TIMES
+        assert "immutable" in old.headers["cache-control"]
+        assert "immutable" in client.get("/rain@0/rain/c/2/0/0").headers["cache-control"]
+        for at in ("7", "-1", "x", ""):
+            missing = client.get(f"/rain@{at}/zarr.json")
+            assert (missing.status_code, missing.json()["cube"]) == (404, "rain")
+
+
+def test_other_cubes_that_change(tmp_path):
+    """References that are written anew are seen; those of Icechunk have ids of snapshots."""
+    for n in (1, 2):
+        xr.Dataset({"a": ("x", np.arange(n * 1.0))}).virtual.to_kerchunk(tmp_path / "refs.json")
+        xr.Dataset({"a": ("x", np.arange(n * 1.0))}).virtual.to_icechunk(tmp_path / "a.icechunk", mode="w")
+        if n == 1:
+            client = served({"k": tmp_path / "refs.json", "i": tmp_path / "a.icechunk"}, refresh=0)
+            client.__enter__()
+        for name in "ki":
+            assert client.get(f"/{name}/a/zarr.json").json()["shape"] == [n]
+    client.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(("accepted", "decode"), [("gzip", gzip.decompress), ("zstd, gzip", numcodecs.Zstd().decode)])
+def test_metadata_are_compressed(rain, accepted, decode):
+    """As the client accepts it."""
+    with served({"rain": rain}) as client:
+        with client.stream("GET", "/rain/zarr.json", headers={"accept-encoding": accepted}) as answer:
+            data = b"".join(answer.iter_raw())
+        plain = client.get("/rain/zarr.json", headers={"accept-encoding": "gzip;q=0"})
+        assert answer.headers["content-encoding"] == accepted.partition(",")[0]
+        assert decode(data) == plain.content
+        assert "content-encoding" not in plain.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nothing/zarr.json", 404),
+        ("/rain/nothing", 404),
+        ("/rain/rain/c/6/0/0", 404),
+        ("/rain/rain/c/00/0/0", 404),
+        ("/rain/rain/c/0/0", 404),
+        ("/rain/rain/0.0.0", 404),
+        ("/zarr2/rain/rain/c/0/0/0", 404),
+        ("/zarr2/rain/zarr.json", 404),
+        ("/rain/.zmetadata", 404),
+        ("/rain/../../etc/passwd", 404),
+        ("/rain/%2e%2e/%2e%2e/etc/passwd", 404),
+        ("/rain/rain/c/" + "9" * 5000, 404),
+        ("/" + "x" * 5000, 404),
+    ],
+)
+def test_keys_that_do_not_exist(rain, path, status):
+    """They have status 404, and a reason as JSON."""
+    with served({"rain": rain}) as client:
+        found = client.get(path)
+        assert (found.status_code, set(found.json())) == (status, {"error", "message"})
+
+
+def test_nothing_can_be_written(rain):
+    """Other methods have status 405."""
+    with served({"rain": rain}) as client:
+        for method in ("PUT", "POST", "DELETE", "PATCH"):
+            assert client.request(method, "/rain/zarr.json").status_code == 405
+
+
+def test_a_folder_without_its_slash(rain):
+    """The root of a cube is sent to its folder, also below another application."""
+    app = Starlette(routes=[Mount("/data", vs.serve.app({"rain": rain}))])
+    with TestClient(app, base_url="http://localhost") as client:
+        assert client.get("/data/rain", follow_redirects=False).headers["location"] == "/data/rain/"
+        assert client.get("/data/rain/rain/c/0/0/0").status_code == 200
+
+
+def test_cut_chunks_are_encoded_again(rain):
+    """A slice within the only chunk along an axis: the chunk in zarr's form begins elsewhere."""
+    with xr.open_dataset(rain.with_name("rain.nc")) as file:
+        wanted = file["rain"].isel(y=slice(1, None)).values
+    vds = vs.open_virtual_dataset(rain.with_name("rain.nc")).isel(y=slice(1, None))
+    np.testing.assert_array_equal(values_of(vds), wanted)
+    np.testing.assert_array_equal(values_of(vds, codecs="any"), wanted)
+
+
+@pytest.mark.parametrize("order", [("x", "time", "y"), ("y", "x", "time")])
+@pytest.mark.parametrize("codecs", ["common", "any"])
+def test_transposed(rain, order, codecs):
+    """Chunks in another order of axes."""
+    vds = vs.open_virtual_dataset(rain.with_name("rain.nc")).transpose(*order)
+    with xr.open_dataset(rain.with_name("rain.nc")) as file:
+        np.testing.assert_array_equal(values_of(vds, codecs=codecs), file["rain"].transpose(*order).values)
+
+
+@pytest.mark.parametrize("chunks", [None, {"time": 4}, {"time": 1000, "y": 2}])
+def test_unlike_files(tmp_path, chunks):
+    """Files that differ in length, codecs and packing, in chunks of a chosen length."""
+    paths = write_files(tmp_path)
+    with served({"cube": cube(paths)}, chunks=chunks) as client:
+        found = opened(client, "/cube/")["t"]
+        np.testing.assert_array_equal(found[...], joined(paths)["t"].astype(found.dtype))
+        if chunks:
+            assert found.chunks[0] == min(chunks["time"], 120)
+
+
+def with_fill(tmp_path, name, fill):
+    """A file of which one chunk of two was never written."""
+    import h5py
+
+    with h5py.File(tmp_path / name, "w") as file:
+        file.create_dataset("a", (4,), "f4", chunks=(2,), fillvalue=fill, compression="gzip")[:2] = 1
+        file["a"].dims[0].label = "x"
+    return vs.open_virtual_dataset(tmp_path / name)
+
+
+def test_chunks_that_were_never_written(tmp_path):
+    """Each part has its own fill value; where it is that of the array, there is no chunk."""
+    parts = [with_fill(tmp_path, "a.h5", 5), with_fill(tmp_path, "b.h5", 7)]
+    vds = xr.concat(parts, next(iter(parts[0].sizes)), coords="minimal", compat="override")
+    for codecs in ("common", "any"):
+        with served({"cube": vds}, codecs=codecs) as client:
+            assert client.get("/cube/a/c/1").status_code == 404
+            np.testing.assert_array_equal(opened(client, "/cube/")["a"], [1, 1, 5, 5, 1, 1, 7, 7])
+
+
+@pytest.mark.parametrize("absent", ["fill", "raise"])
+def test_absent_chunks(rain, absent):
+    """A chunk that should exist reads as the fill value, or is an error that names the variable."""
+    (group,) = vs.scan([rain.with_name("rain.nc")])
+    array = group.arrays["rain"]
+    entries = array.manifest.entries.copy()
+    entries["location"][3] = 1
+    entries["encoding"][3] = 0
+    lost = replace(group, arrays={"rain": replace(array, manifest=replace(array.manifest, entries=entries))})
+    with served({"cube": lost}, absent=absent) as client:
+        for key in ("/cube/rain/c/3/0/0", "/zarr2/cube/rain/3.0.0"):
+            found = client.get(key)
+            assert found.status_code == (404 if absent == "fill" else 502)
+            assert absent == "fill" or found.json()["variable"].lstrip("/") == "rain"
+
+
+def test_variables_that_zarr_does_not_have(tmp_path):
+    """They are left out of the listing and of consolidated metadata, and others are served."""
+    (group,) = vs.scan([write_files(tmp_path)[0]])
+    odd = replace(group, arrays={**group.arrays, "zarr.json": group.arrays["x"]})
+    with served({"cube": odd}) as client:
+        members = client.get("/cube/zarr.json").json()["consolidated_metadata"]["metadata"]
+        assert sorted(members) == ["t", "time", "x"]
+
+
+class TestWhoMayRead:
+    """Tokens, origins, hosts, and places that cubes refer to."""
+
+    def test_a_token(self, rain):
+        with served({"rain": rain}, token="sesame") as client:
+            for headers in (
+                {},
+                {"authorization": "Bearer other"},
+                {"authorization": "Basic !"},
+                {"authorization": "x"},
+            ):
+                refused = client.get("/rain/zarr.json", headers=headers)
+                assert (refused.status_code, refused.json()["error"]) == (401, "Unauthorized")
+                assert client.get("/metrics", headers=headers).status_code == 401
+            assert client.get("/rain/zarr.json", headers={"authorization": "Bearer sesame"}).status_code == 200
+            assert client.get("/rain/zarr.json", auth=("anyone", "sesame")).status_code == 200
+            assert client.get("/rain/zarr.json", params={"token": "other"}).status_code == 401
+            assert client.get("/", params={"token": "sesame"}).url == "http://localhost/"
+            assert client.get("/rain/zarr.json").status_code == 200  # by the cookie
+
+    @pytest.mark.parametrize(
+        ("origins", "origin", "may"),
+        [
+            (None, "http://localhost:8888", True),
+            (None, "http://127.0.0.1", True),
+            (None, "https://evil.example", False),
+            (None, "http://localhost.evil.example", False),
+            (["https://a.example"], "https://a.example", True),
+            (["https://a.example"], "http://localhost:8888", False),
+            (["*"], "https://evil.example", True),
+        ],
+    )
+    def test_origins(self, rain, origins, origin, may):
+        with served({"rain": rain}, origins=origins) as client:
+            found = client.get("/rain/zarr.json", headers={"origin": origin})
+            assert ("access-control-allow-origin" in found.headers) is may
+            asked = {
+                "origin": origin,
+                "access-control-request-method": "GET",
+                "access-control-request-headers": "range",
+            }
+            assert (client.options("/rain/zarr.json", headers=asked).status_code == 200) is may
+
+    def test_hosts(self, rain):
+        with served({"rain": rain}) as client:
+            assert client.get("/rain/zarr.json", headers={"host": "evil.example"}).status_code == 400
+            assert client.get("/rain/zarr.json", headers={"host": "127.0.0.1:8000"}).status_code == 200
+        with served({"rain": rain}, hosts=["*"]) as client:
+            assert client.get("/rain/zarr.json", headers={"host": "data.example"}).status_code == 200
+
+    def test_places_that_were_not_named(self, rain, tmp_path_factory):
+        """Also those that this user has granted: what I may read is not for all."""
+        elsewhere = tmp_path_factory.mktemp("elsewhere") / "refs.json"
+        vs.open_virtual_dataset(rain.with_name("rain.nc")).virtual.to_kerchunk(elsewhere)
+        with served({"cube": elsewhere}) as client:
+            refused = client.get("/cube/rain/c/0/0/0")
+            assert (refused.status_code, refused.json()["error"]) == (403, "ForbiddenLocationError")
+        with served({"cube": elsewhere}, allow=[rain.parent]) as client:
+            assert client.get("/cube/rain/c/0/0/0").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["", "-", "a/b", "a@1", "metrics", "zarr2", "..", "a b\n", "%41"])
+def test_names_that_cubes_cannot_have(rain, name):
+    """They would mean something else in a URL."""
+    with pytest.raises(ValueError, match="name of a cube"):
+        vs.serve.app({name: rain})
+
+
+def test_metrics(rain):
+    """Requests by status, chunks that were read, and chunks that others had read."""
+    with served({"rain": rain}) as client:
+        for _ in range(3):
+            client.get("/rain/rain/c/2/0/0")
+        client.get("/rain/nothing")
+        lines = client.get("/metrics").text.splitlines()
+        assert 'virtualstack_requests_total{cube="rain",status="200"} 3.0' in lines
+        assert 'virtualstack_requests_total{cube="rain",status="404"} 1.0' in lines
+        assert "virtualstack_chunks_read_total 1.0" in lines
+        assert "virtualstack_chunks_shared_total 2.0" in lines
+        assert "virtualstack_memory_bytes 0.0" in lines
+
+
+def test_whole_objects_are_redirected():
+    """Chunks that are objects on a public web server, if the server may redirect."""
+    location = vs.ChunkManifest.from_dict(
+        {
+            "0": {"path": "https://data.example/c0", "offset": 0, "length": 16},
+            "1": {"path": "https://data.example/c1", "offset": 4, "length": 16},
+        },
+        shape=(2,),
+        encoding=vs.ChunkEncoding.c_order("<f4", (4,)),
+        fill=vs.Fill.zero("f4"),
+    )
+    sized = replace(location, locations=tuple(replace(x, size=16) for x in location.locations))
+    array = vs.ManifestArray(
+        manifest=sized, dtype=np.dtype("f4"), grid=vs.ChunkGrid.regular((8,), (4,)), dimension_names=("x",)
+    )
+    with served({"cube": vs.ManifestGroup(arrays={"a": array})}, redirect=True, timeout=0.1) as client:
+        found = client.get("/cube/a/c/0", follow_redirects=False)
+        assert (found.status_code, found.headers["location"]) == (307, "https://data.example/c0")
+        assert client.get("/cube/a/c/1", follow_redirects=False).status_code != 307
+
+
+def test_documents_are_json(rain):
+    """Also with attributes that are not finite."""
+    (group,) = vs.scan([rain.with_name("rain.nc")])
+    odd = replace(group, attributes={"limit": float("inf"), "none": float("nan")})
+
+    def refuse(text):
+        raise AssertionError(text)
+
+    with served({"cube": odd}) as client:
+        for key in ("/cube/zarr.json", "/zarr2/cube/.zattrs", "/zarr2/cube/.zmetadata"):
+            assert "Infinity" in json.dumps(json.loads(client.get(key).content, parse_constant=refuse))
