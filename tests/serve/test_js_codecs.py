@@ -58,6 +58,12 @@ PACKED = {
     "scale32_of_i4": ("i4", {"scale_factor": np.float32(0.1), "add_offset": np.float32(3)}),
     "scale64_of_f4": ("f4", {"scale_factor": np.float64(0.1), "_FillValue": np.float32(3)}),
     "mixed": ("i2", {"scale_factor": np.float32(0.1), "add_offset": np.float64(3), "_FillValue": np.int16(4)}),
+    "large_fill": ("i4", {"scale_factor": np.float32(0.1), "_FillValue": np.int32(2**31 - 7), "first": 2**31 - 12}),
+    "large_fill_and_offset": (
+        "i4",
+        {"scale_factor": np.float32(1), "add_offset": np.float32(1), "_FillValue": np.int32(2**31 - 7)}
+        | {"first": 2**31 - 12},
+    ),
     "whole": ("i2", {"scale_factor": np.int64(2)}),
     "unsigned": ("i1", {"_Unsigned": "true", "_FillValue": np.int8(-1), "scale_factor": np.float64(0.1)}),
     "signed": ("u1", {"_Unsigned": "false", "scale_factor": np.array([0.1])}),
@@ -80,7 +86,7 @@ def write_packed(path, dtype, attributes):
         v = file.createVariable("v", dtype, ("x",), fill_value=attributes.pop("_FillValue", None), chunksizes=(5,))
         v.set_auto_maskandscale(False)
         v.setncatts(attributes)
-        v[:] = (first + np.arange(12)).astype(dtype)
+        v[:] = (first + np.arange(12)).clip(max=np.iinfo(dtype).max if dtype[0] == "i" else None).astype(dtype)
     with warnings.catch_warnings(action="ignore"):
         return xr.load_dataset(path, engine="netcdf4", decode_timedelta=False)["v"]
 

@@ -177,6 +177,32 @@ def test_a_hint_that_is_behind(node, disk, unlike, tmp_path):
         change_snapshot(store, lambda document, i=i: document.update(number=i))
     found = node("snapshots", url_of(disk.root, store))
     assert [x["number"] for x in found] == [3, 2, 1, 0]
+    with RangeServer(tmp_path) as server:
+        server.fault = lambda path: 403 if path.endswith("5.json.gz") else None
+        assert len(node("snapshots", server.url("x.vstack"))) == 4  # a bucket that nobody may list
+        for number in (0, 1):
+            (store / f".vstack/snapshots/{10**12 - 1 - number}.json.gz").unlink()
+        with pytest.raises(JavaScriptError, match="neither snapshot 0, which its hint names, nor the next one"):
+            node("snapshots", server.url("x.vstack"))
+        assert len(node("snapshots", server.url("x.vstack"), options={"snapshot": 3})) == 2
+
+
+def test_zarrita_lists_what_a_store_has(reader, disk, unlike):
+    """By consolidated metadata."""
+    found = reader("contents", url_of(disk.root, unlike[0]))
+    assert sorted((x["path"], x["kind"]) for x in found) == [
+        ("/", "group"),
+        *((f"/{n}", "array") for n in ("time", "v", "x", "y")),
+    ]
+
+
+def test_one_who_gives_up_leaves_others_their_chunk(reader, unlike):
+    """Both wait for the same request."""
+    with RangeServer(unlike[0].parent, cors="always") as server:
+        server.fault = lambda path: 0.4 if path.endswith(".nc") else None
+        first, second = reader("twice", server.url("x.vstack"), key="/v/c/0/0/0")
+    assert first == "AbortError"
+    assert second > 0
 
 
 @pytest.fixture
@@ -253,11 +279,17 @@ def test_etags_of_the_store_are_compared(reader, unlike, tmp_path):
     """Of files on a web server, whose etags virtualstack recorded."""
     shutil.copy(unlike[0].parent / "0%a b.nc", tmp_path / "0.nc")
     with RangeServer(tmp_path, cors="always") as server:
-        vs.open_virtual_dataset(server.url("0.nc")).virtual.to_vstack(tmp_path / "y.vstack")
+        store = tmp_path / "y.vstack"
+        vs.open_virtual_dataset(server.url("0.nc")).virtual.to_vstack(store)
         with RangeServer(tmp_path, cors="always") as other, pytest.raises(JavaScriptError) as caught:
             fetched(reader, other, "y.vstack")
         assert caught.value.name == "ForbiddenLocationError"
         fetched(reader, server, "y.vstack")
+        change_snapshot(store, lambda x: x["segments"]["tail"][0]["sources"].update(unmodified_since=[1_700_000_000]))
+        fetched(reader, server, "y.vstack")
+        change_snapshot(store, lambda x: x["segments"]["tail"][0]["sources"].update(unmodified_since=[1_699_999_999]))
+        with pytest.raises(JavaScriptError, match=r"its time of modification is 2023-11-14T22:13:20.000Z, and was not"):
+            fetched(reader, server, "y.vstack")
         data = bytearray((tmp_path / "0.nc").read_bytes())
         data[-1] ^= 1
         (tmp_path / "0.nc").write_bytes(data)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import time
 
 import numpy as np
@@ -73,3 +74,34 @@ def test_requests_before_the_first_chunk(how, n, node, disk, s3_server, tmp_path
     lengths = np.frombuffer(base64.b64decode(states["length"]), "f8")
     np.testing.assert_array_equal(lengths[:-1], length[:-1])
     print(f"all states: {states['took'] / 1000:.3f} s, {len(node.requests)} requests")
+
+
+@pytest.mark.parametrize("n", [250_000, pytest.param(2_500_000, marks=pytest.mark.apart)])
+def test_large_shards_are_read_in_parts(n, node, disk, tmp_path):
+    """An index and a page for one chunk, and requests of at most 1 MiB for all."""
+    rng = np.random.default_rng(0)
+    offset, length = rng.integers(0, 2**50, n), rng.integers(0, 2**31, n)
+    offset[-1], length[-1] = 5, 9
+    (tmp_path / "a.bin").write_bytes(bytes(range(20)))
+    manifest = ChunkManifest.from_arrays(
+        offset,
+        length,
+        location=f"file://{tmp_path}/a.bin",
+        encoding=ChunkEncoding.c_order("u1", (9,), []),
+        fill=Fill.zero("u1"),
+    )
+    save(
+        ManifestGroup(arrays={"v": array_of(manifest, (9,), name="v", dims=["x"])}),
+        tmp_path / "x.vstack",
+        relative=True,
+    )
+    url = url_of(disk.root, tmp_path / "x.vstack")
+    assert base64.b64decode(node("first", url, path="/v", cell=[n - 1])["values"]) == bytes(range(5, 14))
+    ranges = [x["range"] for x in node.requests if "/refs/" in x["url"]]
+    assert len(ranges) == 2
+    assert all(ranges)
+    states = node("states", url, path="/v")
+    np.testing.assert_array_equal(np.frombuffer(base64.b64decode(states["length"]), "f8"), length)
+    ranges = [re.fullmatch(r"bytes=(\d+)-(\d+)", x["range"]).groups() for x in node.requests if "/refs/" in x["url"]]
+    assert 3 <= len(ranges) <= 40
+    assert all(int(b) - int(a) < 2**20 for a, b in ranges)

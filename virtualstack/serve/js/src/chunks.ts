@@ -85,15 +85,24 @@ export class Chunks {
     if (found.state === "absent" || found.state === "empty") return filled(array, found.code, product(shape));
     const encoding = array.encodings[found.code];
     const chunk = found.segment
-      ? await this.decoded.get(
-          `${found.segment.name}/${found.source}/${found.offset}/${found.length}/${array.path}/${found.code}`,
-          () => this.decode(array, found, encoding, signal),
-          (x) => (typeof x[0] === "string" ? (x as string[]).reduce((n, y) => n + 2 * y.length + 32, 0) : x.length) || 1,
-        )
+      ? await this.shared(array, found, encoding, signal)
       : await decodeChunk(await this.frame(array), encoding, target(array, encoding));
     const cut = crop(chunk, encoding, found.start, shape, target(array, encoding));
     // what the chunk has outside of the cell may have no value, such as a date in the year 10^33 that fills it up
     return encoding.packing ? unpack(cut as Uint8Array, encoding.dtype, array.dtype, encoding.packing) : cut;
+  }
+
+  /** Return a decoded chunk, which several may wait for. If one of them gives up, another one begins again. */
+  private async shared(array: ArrayEntry, found: Stored, encoding: Encoding, signal?: AbortSignal): Promise<Elements> {
+    const key = `${found.segment!.name}/${found.source}/${found.offset}/${found.length}/${array.path}/${found.code}`;
+    for (;;) {
+      signal?.throwIfAborted();
+      try {
+        return await this.decoded.get(key, () => this.decode(array, found, encoding, signal), bytesOfElements);
+      } catch (error) {
+        if (!(error instanceof Error && error.name === "AbortError") || signal?.aborted) throw error;
+      }
+    }
   }
 
   private async decode(array: ArrayEntry, found: Stored, encoding: Encoding, signal?: AbortSignal): Promise<Elements> {
@@ -162,6 +171,9 @@ export class Chunks {
 
 /** Data type to which a chunk is decoded. */
 const target = (array: ArrayEntry, encoding: Encoding): DType => (encoding.packing ? encoding.dtype : array.dtype);
+
+const bytesOfElements = (x: Elements): number =>
+  Math.max(1, typeof x[0] === "string" ? (x as string[]).reduce((n, y) => n + 2 * y.length + 32, 0) : x.length);
 
 const plain = (etag: string): string => etag.replace(/^W\//, "").replaceAll('"', "");
 const time = (seconds: number): string => new Date(1000 * seconds).toISOString();

@@ -1,6 +1,7 @@
 /** Requests: ranges of objects, with every answer checked. */
 
-import { SourceNotFoundError, StorageError } from "./errors.js";
+import { ForbiddenLocationError, SourceNotFoundError, StorageError } from "./errors.js";
+import { isPrivate } from "./locations.js";
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
@@ -61,6 +62,15 @@ export class Client {
     return found;
   }
 
+  /** Raise an error if a public server led to a private one: its bytes are not for the values of a stranger's store. */
+  private checkRedirect(url: string, response: Response): void {
+    if (!response.redirected) return;
+    const to = new URL(response.url);
+    if (isPrivate(to.hostname) && !isPrivate(new URL(url).hostname) && to.origin !== this.origin) {
+      throw new ForbiddenLocationError(`'${url}' redirects to '${to.host}', which is in a private network`, { url });
+    }
+  }
+
   /** Whether a server answers at all, even if it does not let this page see what. */
   async answers(url: string): Promise<boolean> {
     try {
@@ -93,6 +103,7 @@ export class Client {
       );
     }
     try {
+      this.checkRedirect(url, response);
       if (response.status === 404) return null;
       const wanted = length === undefined ? 200 : 206;
       if (response.status !== wanted) {

@@ -1,6 +1,6 @@
 /** Do what a test in Python asks: one job in, one result out, both JSON. It runs in node and in a browser. */
 
-import { get, open, registry, root, slice } from "zarrita";
+import { get, open, root, slice, withConsolidatedMetadata } from "zarrita";
 
 import { openVStack } from "../dist/index.js";
 
@@ -112,8 +112,19 @@ const jobs = {
     for (const key of keys) found[key] = ((bytes) => bytes && base64(bytes))(await store.get(key)) ?? null;
     return found;
   },
-  async codec({ name }) {
-    return registry.has(name);
+  /** List arrays and groups as zarrita does. */
+  async contents({ url, options }) {
+    const { store } = await openVStack(url, optionsOf(options));
+    return (await withConsolidatedMetadata(store)).contents();
+  },
+  /** Ask twice for one chunk, and give up the first time. */
+  async twice({ url, options, key }) {
+    const { store } = await openVStack(url, optionsOf(options));
+    const controller = new AbortController();
+    const first = store.get(key, { signal: controller.signal }).then(() => "read", (error) => error.name);
+    const second = store.get(key).then((x) => x.length);
+    setTimeout(() => controller.abort(), 150);
+    return [await first, await second];
   },
 };
 

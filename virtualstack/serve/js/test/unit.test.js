@@ -7,6 +7,7 @@ import { deflateSync, gzipSync } from "node:zlib";
 import { adler32, crc32, crc32c } from "../dist/checks.js";
 import { bzip2, lz4Block, lzf } from "../dist/codecs/streams.js";
 import { inflate, parseDocument } from "../dist/documents.js";
+import { Client } from "../dist/http.js";
 import { fromHalf, parseDtype, toLittleEndian } from "../dist/dtype.js";
 import { isPrivate, percentDecode, relocate, urlOf } from "../dist/locations.js";
 import { Cache } from "../dist/lru.js";
@@ -90,4 +91,14 @@ test("a cache keeps what was used last, and shares what is being read", async ()
   assert.deepEqual(made, ["a", "b", "c", "b"]);
   await assert.rejects(cache.get("d", async () => Promise.reject(new Error("no")), () => 1));
   assert.equal(await cache.get("d", async () => 4, () => 1), 4);
+});
+
+test("a public server does not lead to a private one", async () => {
+  const client = new Client(async (url) => {
+    const response = new Response("secret");
+    Object.defineProperties(response, { redirected: { value: true }, url: { value: url.replace("a.example.com", "10.0.0.1") } });
+    return response;
+  }, "https://store.example.com");
+  await assert.rejects(client.read("https://a.example.com/x", {}), { name: "ForbiddenLocationError" });
+  assert.equal((await client.read("https://b.example.com/x", {})).bytes.length, 6);
 });

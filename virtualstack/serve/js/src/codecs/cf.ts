@@ -38,12 +38,25 @@ export function decodeCf(stored: Numbers, storedType: DType, type: DType, config
   }
   const floats = out as Float64Array;
   const fillNumbers = [...fills].map(Number);
-  const masked = fillNumbers.length ? (i: number) => fillNumbers.includes(Number(raw[i])) : null;
+  const compared = isMaskedAsSingle(storedType, attributes, type) ? Math.fround : Number;
+  const masked = fillNumbers.length ? (i: number) => fillNumbers.includes(compared(Number(raw[i]))) : null;
   // typed arrays round to their own precision after each step, as numpy does in place
   if (masked) for (let i = 0; i < floats.length; i++) if (masked(i)) floats[i] = NaN;
   if (scale !== undefined) for (let i = 0; i < floats.length; i++) floats[i] *= Number(scale);
   if (offset !== undefined) for (let i = 0; i < floats.length; i++) floats[i] += Number(offset);
   return floats;
+}
+
+/**
+ * Whether xarray casts numbers to float32 before it compares them with fill values.
+ *
+ * Then a large integer may differ from the fill value that it is. xarray casts to the type of `scale_factor` if that is
+ * the only attribute, or if `add_offset` has the same type and integers have fewer than 4 bytes.
+ */
+function isMaskedAsSingle(stored: DType, attributes: Json, type: DType): boolean {
+  const [scale, offset] = [attributes["scale_factor"], attributes["add_offset"]].map((x) => (x === undefined ? null : Object.keys(x as Json)[0]));
+  if (offset !== null) return scale === offset && scale === "float32" && stored.itemsize !== 4;
+  return scale !== null ? scale === "float32" : type.itemsize === 4;
 }
 
 /** Multiply and add whole numbers, which wrap as those of numpy do. */
