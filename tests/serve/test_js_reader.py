@@ -10,6 +10,7 @@ import time
 import warnings
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -194,6 +195,22 @@ def test_zarrita_lists_what_a_store_has(reader, disk, unlike):
         ("/", "group"),
         *((f"/{n}", "array") for n in ("time", "v", "x", "y")),
     ]
+
+
+def test_ranges_near_each_other_come_with_one_request(reader, tmp_path):
+    """Of one file; a chunk of another is far from them."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        values = file.create_dataset("v", data=np.arange(4000).reshape(40, 100), chunks=(1, 100))[:]
+        file.create_dataset("far", data=np.zeros(100_000))
+        file.create_dataset("w", data=np.arange(10), chunks=(5,))
+    vds = vs.open_virtual_dataset(tmp_path / "a.h5", loadable_variables=[])
+    vds.virtual.to_vstack(tmp_path / "x.vstack", relative=True)
+    with RangeServer(tmp_path, cors="always") as server:
+        found = reader("zarr", server.url("x.vstack"), path="v")
+        np.testing.assert_array_equal(np.frombuffer(base64.b64decode(found["bytes"]), "i8").reshape(40, 100), values)
+        assert len([path for _, path, *_ in server.log if path.endswith(".h5")]) == 1
+        reader("everything", server.url("x.vstack"))
+        assert len([path for _, path, *_ in server.log if path.endswith(".h5")]) <= 4
 
 
 def test_one_who_gives_up_leaves_others_their_chunk(reader, unlike):

@@ -8,6 +8,7 @@ import { type DType, toLittleEndian } from "./dtype.js";
 import { AbsentChunkError, ManifestError, SourceChangedError, StorageError, VStackError } from "./errors.js";
 import type { Client } from "./http.js";
 import { type Resolve, urlOf } from "./locations.js";
+import { Ranges } from "./ranges.js";
 import { Cache } from "./lru.js";
 import { ABSENT, EMPTY, INLINE, type Rows, type Segments, type Source } from "./segments.js";
 import type { ArrayEntry, Encoding, Placement, Segment, Snapshot } from "./snapshot.js";
@@ -37,18 +38,20 @@ export interface Options {
 /** Values of cells of one snapshot. */
 export class Chunks {
   private readonly decoded: Cache<Elements>;
+  private readonly ranges: Ranges;
   private bundle: Promise<Uint8Array> | null = null;
 
   constructor(
     private readonly snapshot: Snapshot,
     private readonly segments: Segments,
     private readonly load: ReadObject,
-    private readonly client: Client,
+    client: Client,
     private readonly store: URL,
     private readonly options: Options,
     cacheBytes: number,
   ) {
     this.decoded = new Cache(cacheBytes);
+    this.ranges = new Ranges(client);
   }
 
   /** Return where the bytes of a cell are. */
@@ -115,12 +118,8 @@ export class Chunks {
       return decodeChunk(await this.segments.inline(found.segment!, found.offset, found.length), encoding, target(array, encoding));
     }
     const source = await this.segments.source(found.segment!, found.source);
-    try {
-      return await decodeChunk(await this.fetch(source, found.offset, found.length, signal), encoding, target(array, encoding));
-    } catch (error) {
-      if (error instanceof VStackError) error.url ??= source.location;
-      throw error;
-    }
+    const bytes = await this.fetch(source, found.offset, found.length, signal);
+    return decodeChunk(bytes, encoding, target(array, encoding), source.location);
   }
 
   private async fetch(source: Source, offset: number, length: number, signal?: AbortSignal): Promise<Uint8Array> {
@@ -128,7 +127,7 @@ export class Chunks {
     if (source.size !== null && offset + length > source.size) {
       throw new ManifestError(`the store is damaged: bytes ${offset} to ${offset + length} of a source of ${source.size} bytes`, { url });
     }
-    const answer = await this.client.read(url, { offset, length, signal });
+    const answer = await this.ranges.read(url, offset, length, signal);
     const changed = (what: string, now: unknown, then: unknown): never => {
       throw new SourceChangedError(`the source changed after it was scanned: its ${what} is ${now}, and was ${then}`, { url });
     };

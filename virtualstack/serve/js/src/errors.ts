@@ -25,14 +25,11 @@ export class VStackError extends Error implements About {
     Object.assign(this, about);
   }
 
-  /** Name the variable and the cell at the end of the message, unless that has been done. */
-  at(variable: string, cell: readonly number[]): this {
-    if (this.variable === undefined) {
-      this.variable = variable;
-      this.cell = cell;
-      this.message += ` (variable '${variable}', cell [${cell.join(", ")}]${this.url ? `, source '${this.url}'` : ""})`;
-    }
-    return this;
+  /** Return the same error with the variable and the cell. Several cells may fail with one error, as they share a chunk. */
+  at(variable: string, cell: readonly number[], url = this.url): VStackError {
+    const place = ` (variable '${variable}', cell [${cell.join(", ")}]${url ? `, source '${url}'` : ""})`;
+    const make = this.constructor as typeof VStackError;
+    return new make(this.message + place, { variable, cell, url, status: this.status }, { cause: this });
   }
 }
 

@@ -179,7 +179,7 @@ export class VStack {
       throw new RangeError(`'${path}' has no cell [${cell.join(", ")}]`);
     }
     const shape = array.axes.map((x, i) => x.end(cell[i]) - x.begin(cell[i]));
-    return { shape, values: await this.chunks.read(array, cell) };
+    return { shape, values: (await this.chunks.read(array, cell)).slice() };
   }
 
   /** Return the state and the source of each cell. This reads all rows of the array, and no chunk. */

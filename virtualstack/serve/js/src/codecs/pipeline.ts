@@ -26,8 +26,12 @@ interface State {
 
 type ArrayStep = (bytes: Uint8Array) => Uint8Array;
 
-/** Decode a chunk to the layout of the array's data type. */
-export async function decodeChunk(stored: Uint8Array, encoding: Encoding, target: DType): Promise<Elements> {
+/**
+ * Decode a chunk to the layout of the array's data type.
+ *
+ * @param url Location of the source, for errors.
+ */
+export async function decodeChunk(stored: Uint8Array, encoding: Encoding, target: DType, url?: string): Promise<Elements> {
   let codec = "";
   try {
     const state: State = { dtype: encoding.dtype, shape: encoding.shape };
@@ -70,8 +74,11 @@ export async function decodeChunk(stored: Uint8Array, encoding: Encoding, target
     checkText(bytes, target);
     return bytes;
   } catch (cause) {
-    if (cause instanceof VStackError) throw cause;
-    throw new ChunkDecodeError(`codec '${codec}' cannot decode the chunk: ${cause instanceof Error ? cause.message : cause}`, {}, { cause });
+    if (cause instanceof VStackError) {
+      cause.url ??= url;
+      throw cause;
+    }
+    throw new ChunkDecodeError(`codec '${codec}' cannot decode the chunk: ${cause instanceof Error ? cause.message : cause}`, { url }, { cause });
   }
 }
 
