@@ -199,7 +199,6 @@ export class VStack {
   private async paint(array: ArrayEntry, grid: number[], found: Omit<ChunkStates, "sources">, sources: Source[]): Promise<void> {
     const placements = await array.placements.all();
     const { shown, rows } = placementsOfCells(placements, grid);
-    const places = new Map<string, number>();
     const bySegment = new Map<number, number[]>();
     for (let cell = 0; cell < shown.length; cell++) {
       if (shown[cell] < 0) continue;
@@ -217,6 +216,7 @@ export class VStack {
       }
       if (low < 0 || high >= segment.rows) throw new ManifestError(`the store is damaged: a row outside segment ${segment.name}`);
       const pages = await this.segments.range(segment, low, high);
+      const places = new Map<number, number>();
       const size = pages.length > 1 ? pages[1].first - pages[0].first : Infinity;
       for (const cell of cells) {
         const page = pages[Math.floor((rows[cell] - pages[0].first) / size)];
@@ -227,11 +227,10 @@ export class VStack {
         const placed = placements[shown[cell]];
         found.code[cell] = page.code[i] + (source === ABSENT || source === EMPTY ? placed.fill : placed.encoding);
         if (source < 0) continue;
-        const key = `${number}/${source}`;
-        let at = places.get(key);
+        let at = places.get(source);
         if (at === undefined) {
           at = sources.push(await this.segments.source(segment, source)) - 1;
-          places.set(key, at);
+          places.set(source, at);
         }
         found.source[cell] = at;
       }
