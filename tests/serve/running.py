@@ -10,12 +10,17 @@ import uvicorn
 import virtualstack as vs
 
 
+def find_free_port():
+    """Return a port of loopback that no server uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
 @contextlib.contextmanager
 def serving(cubes, **options):
     """Yield the URL of a server of cubes."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = find_free_port()
     config = uvicorn.Config(vs.serve.app(cubes, **options), port=port, log_level="error", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -17,6 +17,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.serve.running import serving
+from tests.serve.unlike import cube, joined, write_files
 from tests.servers import RangeServer
 from virtualstack.serve.reads import BusyError, Memory, Reads
 
@@ -135,6 +136,24 @@ def test_a_chunk_is_read_once_for_all(rain):
             assert source.n_requests - before == 1
 
 
+def test_a_chunk_that_two_answers_show_is_read_once(tmp_path):
+    """Files whose chunks have other lengths than those that are served: each stored chunk is one request."""
+    paths = write_files(tmp_path)
+    wanted = joined(paths)["t"]
+    with RangeServer(tmp_path) as source:
+        vds = cube([source.url(path.rpartition("/")[2]) for path in paths])
+        with serving({"cube": vds}, chunks={"time": 3}) as url, concurrent.futures.ThreadPoolExecutor(8) as pool:
+            get(f"{url}/cube/t/zarr.json")
+            source.reset()
+            found = [*pool.map(get, [f"{url}/cube/t/c/{i}/0/0" for i in range(40)] * 2)]
+            values = np.concatenate([np.frombuffer(body).reshape(3, 5, 6) for _, body in found[:40]])
+            np.testing.assert_array_equal(values, wanted)
+            n_stored = 31 + 4 + 31 + 6
+            assert source.n_requests <= n_stored
+            ranges = [x for _, _, x, _ in source.log]
+            assert len(ranges) == len({*zip((x for _, x, _, _ in source.log), ranges, strict=True)})
+
+
 def test_chunks_that_are_larger_than_the_limit(tmp_path):
     """They are sent in parts; the memory that they take is bounded."""
     values = np.arange(6 << 20, dtype="f8")
@@ -151,6 +170,11 @@ def test_chunks_that_are_larger_than_the_limit(tmp_path):
 def run(coroutine):
     """Run a coroutine."""
     return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+def in_thread(pool, read):
+    """A function that reads in a thread."""
+    return lambda: asyncio.get_running_loop().run_in_executor(pool, read)
 
 
 def test_memory_is_given_in_turn():
@@ -192,7 +216,7 @@ def test_who_waits_in_vain_holds_no_memory(when):
                 return b"x" * 10
 
             async def ask():
-                return await reads.get("key", read, cube="a", nbytes=10, executor=pool, timeout=10)
+                return await reads.get("key", in_thread(pool, read), cube="a", nbytes=10, timeout=10)
 
             asking = [asyncio.create_task(ask()) for _ in range(3)]
             await asyncio.sleep(0.05)
@@ -223,9 +247,8 @@ def test_too_many_chunks_that_wait():
 
             async def ask(key, cube):
                 try:
-                    return await reads.get(
-                        key, lambda: free.wait() and b"", cube=cube, nbytes=1, executor=pool, timeout=0.05
-                    )
+                    read = in_thread(pool, lambda: free.wait() and b"")
+                    return await reads.get(key, read, cube=cube, nbytes=1, timeout=0.05)
                 except (TimeoutError, BusyError) as error:
                     return type(error).__name__
 
@@ -234,7 +257,7 @@ def test_too_many_chunks_that_wait():
             free.set()
             while reads._readings:
                 await asyncio.sleep(0.01)
-            (await reads.get(5, lambda: b"y", cube="a", nbytes=1, executor=pool, timeout=1)).release()
+            (await reads.get(5, in_thread(pool, lambda: b"y"), cube="a", nbytes=1, timeout=1)).release()
             assert reads.memory.used == 0
 
     run(check())
@@ -253,11 +276,11 @@ def test_errors_are_not_kept():
             return answer
 
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            options = {"cube": "a", "nbytes": 9, "executor": pool, "timeout": 5}
+            options = {"cube": "a", "nbytes": 9, "timeout": 5}
             with pytest.raises(OSError, match="x"):
-                await reads.get("key", read, **options)
+                await reads.get("key", in_thread(pool, read), **options)
             for _ in range(2):
-                lease = await reads.get("key", read, **options)
+                lease = await reads.get("key", in_thread(pool, read), **options)
                 assert lease.data == b"good"
                 lease.release()
         assert (reads.memory.used, reads.n_reads, reads.n_hits, reads.cached) == (0, 2, 1, 4)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 
 from virtualstack.storage import Bytes
@@ -112,12 +111,11 @@ class Reads:
     async def get(
         self,
         key: Hashable,
-        read: Callable[[], Bytes],
+        read: Callable[[], Awaitable[Bytes]],
         /,
         *,
         cube: str,
         nbytes: int,
-        executor: Executor,
         timeout: float,
     ) -> Lease:
         """Return the bytes of a chunk; the caller must release the lease.
@@ -127,13 +125,11 @@ class Reads:
         key
             Identity of the bytes.
         read
-            Function that reads them in a thread of ``executor``.
+            Function that reads them, called once for all clients that wait.
         cube
             Name of the cube, whose chunks share the limit of waiting chunks.
         nbytes
-            Size of the bytes, as far as it is known.
-        executor
-            Threads that read chunks of this cube.
+            Bytes of memory that reading and sending take.
         timeout
             Seconds to wait. The chunk is read on, for those who ask again.
 
@@ -153,7 +149,7 @@ class Reads:
             if self._n_waiting.get(cube, 0) >= self.max_waiting:
                 raise BusyError(cube)
             self._n_waiting[cube] = self._n_waiting.get(cube, 0) + 1
-            task = asyncio.get_running_loop().create_task(self._read(key, read, cube, nbytes, executor))
+            task = asyncio.get_running_loop().create_task(self._read(key, read, cube, nbytes))
             task.add_done_callback(_take_note)
             reading = self._readings[key] = _Reading(task)
         else:
@@ -168,14 +164,12 @@ class Reads:
                 reading.n_waiting -= 1
             raise
 
-    async def _read(
-        self, key: Hashable, read: Callable[[], Bytes], cube: str, nbytes: int, executor: Executor
-    ) -> Lease:
+    async def _read(self, key: Hashable, read: Callable[[], Awaitable[Bytes]], cube: str, nbytes: int) -> Lease:
         taken = 0
         try:
             taken = await self.memory.take(nbytes)
             self.n_reads += 1
-            data = await asyncio.get_running_loop().run_in_executor(executor, read)
+            data = await read()
         except BaseException:
             self.memory.give(taken)
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from virtualstack.serve.content import Chunk, Content
 from virtualstack.serve.cubes import Cube
 from virtualstack.serve.http import RangeError, error_body, find_status, is_same, read_range
 from virtualstack.serve.reads import BusyError, Lease, Reads
+from virtualstack.storage import Bytes
 from virtualstack.zarr.portable import PortableArray, ZarrFormat
 
 __all__ = ["CubeServer"]
@@ -150,16 +151,39 @@ class CubeServer:
     async def _read(
         self, cube: Cube, content: Content, chunk: Chunk, identity: str, begin: int, stop: int | None
     ) -> Lease:
+        loop, absent = asyncio.get_running_loop(), content.form.absent
+        if chunk.stored is None and (cells := chunk.array.cut_cells(chunk.cell)):
+            return await self._get(
+                cube, identity, partial(self._assemble, cube, content, chunk, cells), chunk.array.nbytes_of(cells)
+            )
         # A chunk that is made takes the memory of its stored bytes and of its values.
         nbytes = 2 * chunk.array.chunk_nbytes if chunk.stored is None or stop is None else stop - begin
-        return await self._reads.get(
-            (cube.name, identity, begin, stop),
-            partial(chunk.read, content.storage, content.form.absent, begin, stop),
-            cube=cube.name,
-            nbytes=nbytes,
-            executor=cube.executor,
-            timeout=self._timeout,
-        )
+        read = partial(chunk.read, content.storage, absent, begin, stop)
+        return await self._get(cube, (identity, begin, stop), lambda: loop.run_in_executor(cube.executor, read), nbytes)
+
+    async def _get(self, cube: Cube, key: Hashable, read: Callable[[], Awaitable[Bytes]], nbytes: int) -> Lease:
+        return await self._reads.get((cube.name, key), read, cube=cube.name, nbytes=nbytes, timeout=self._timeout)
+
+    async def _assemble(self, cube: Cube, content: Content, chunk: Chunk, cells: Sequence[tuple[int, ...]]) -> Bytes:
+        """Make a chunk from cells of the array that other chunks share, so that each cell is read once for all."""
+        loop, array = asyncio.get_running_loop(), chunk.array
+
+        def get(cell: tuple[int, ...]) -> Awaitable[Lease]:
+            read = partial(array.read_cell, cell, content.storage, absent=content.form.absent)
+            key = ("cell", content.tag, array.path, cell)
+            return self._get(cube, key, lambda: loop.run_in_executor(cube.executor, read), 0)
+
+        found = await asyncio.gather(*map(get, cells), return_exceptions=True)
+        leases = [lease for lease in found if isinstance(lease, Lease)]
+        try:
+            for lease in found:
+                if isinstance(lease, BaseException):
+                    raise lease
+            parts = dict(zip(cells, (lease.data for lease in leases), strict=True))
+            return await loop.run_in_executor(cube.executor, array.assemble, chunk.cell, parts)
+        finally:
+            for lease in leases:
+                lease.release()
 
 
 def _released(lease: Lease | None, response: Response) -> Response:

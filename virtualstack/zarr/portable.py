@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from virtualstack.manifests import (
     ManifestGroup,
     PlainArray,
 )
-from virtualstack.reading import OnAbsent
+from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import Bytes, Storage
 from virtualstack.zarr.documents import (
     codec_documents,
@@ -48,6 +49,11 @@ _CODECS_3 = frozenset({"bytes", "transpose", "gzip", "zstd", "blosc", "crc32c", 
 
 _CODECS_2 = frozenset({"blosc", "gzip", "shuffle", "vlen-utf8", "zlib", "zstd"})
 """Codecs of zarr 2 that zarr-python, zarrita and GDAL decode."""
+
+
+_MAX_CELLS = 64
+_MAX_CELL_BYTES = 64 << 20
+"""Largest number of cells, and of their bytes, from which one chunk is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +246,57 @@ class PortableArray:
                 cell=cell,
             ) from error
 
+    def cut_cells(self, cell: tuple[int, ...], /) -> list[tuple[int, ...]]:
+        """Return the cells of the array that a chunk shows, if it cuts one of them, so that other chunks show it too.
+
+        The result is empty if the chunk shows whole cells, or if the cells are many or large.
+        """
+        met = self._met(cell)
+        is_cut = any(
+            cells.span(found.start, found.stop) != grid.span(i)
+            for i, found, cells, grid in zip(cell, met, self.array.grid.axes, self.uniform.grid.axes, strict=True)
+        )
+        if not is_cut or self.plain is not None or self.array.dtype.kind == "T":
+            return []
+        cells = list(product(*met)) if math.prod(map(len, met)) <= _MAX_CELLS else []
+        return cells if self.nbytes_of(cells) <= _MAX_CELL_BYTES else []
+
+    def nbytes_of(self, cells: Sequence[tuple[int, ...]], /) -> int:
+        """Return the bytes of memory that cells of the array and a chunk of them take."""
+        axes = self.array.grid.axes
+        sizes = (math.prod(_length(axis.span(i)) for i, axis in zip(cell, axes, strict=True)) for cell in cells)
+        return sum(sizes) * self.array.dtype.itemsize + self.chunk_nbytes
+
+    def read_cell(self, cell: tuple[int, ...], storage: Storage, /, *, absent: OnAbsent) -> Bytes:
+        """Read the values of one cell of the array, as their bytes.
+
+        Raises
+        ------
+        StorageError
+            Values cannot be read or decoded.
+        """
+        spans = tuple(axis.span(i) for i, axis in zip(cell, self.array.grid.axes, strict=True))
+        return read_array(self.array, spans, storage, absent=absent).tobytes()
+
+    def assemble(self, cell: tuple[int, ...], parts: Mapping[tuple[int, ...], Bytes], /) -> bytes:
+        """Return the bytes of a chunk from those of the cells of the array that it shows."""
+        spans = [grid.span(i) for i, grid in zip(cell, self.uniform.grid.axes, strict=True)]
+        values = np.empty([_length(span) for span in spans], self.array.dtype)
+        for at, data in parts.items():
+            own = [axis.span(i) for i, axis in zip(at, self.array.grid.axes, strict=True)]
+            part = np.frombuffer(data, self.array.dtype).reshape([_length(span) for span in own])
+            shared = [(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(spans, own, strict=True)]
+            into = tuple(slice(low - a.start, high - a.start) for (low, high), a in zip(shared, spans, strict=True))
+            values[into] = part[
+                tuple(slice(low - b.start, high - b.start) for (low, high), b in zip(shared, own, strict=True))
+            ]
+        return encode_chunk(self.uniform.filled_up(values))
+
+    def _met(self, cell: tuple[int, ...]) -> list[range]:
+        """Return the cells of the array that a chunk shows, along each axis."""
+        spans = (grid.span(i) for i, grid in zip(cell, self.uniform.grid.axes, strict=True))
+        return [axis.cover(x.start, x.stop) for axis, x in zip(self.array.grid.axes, spans, strict=True)]
+
     def read_stored(
         self, cell: tuple[int, ...], stored: StoredRange, storage: Storage, begin: int, length: int, /
     ) -> Bytes:
@@ -259,13 +316,7 @@ class PortableArray:
 
     def _has_values(self, cell: tuple[int, ...], absent: OnAbsent) -> bool:
         """Return whether any cell of the array below a chunk has values other than the array's fill value."""
-        box = tuple(
-            slice(met.start, met.stop)
-            for met in (
-                axis.cover(*_ends(grid.span(i)))
-                for i, axis, grid in zip(cell, self.array.grid.axes, self.uniform.grid.axes, strict=True)
-            )
-        )
+        box = tuple(slice(met.start, met.stop) for met in self._met(cell))
         part = self.array.manifest.read(box)
         holes = part.entries["location"] == EMPTY
         if absent != "raise":
@@ -276,8 +327,8 @@ class PortableArray:
         return any(part.fills[row] != own for row in np.unique(part.entries["encoding"]).tolist())
 
 
-def _ends(span: slice) -> tuple[int, int]:
-    return span.start, span.stop
+def _length(span: slice) -> int:
+    return int(span.stop - span.start)
 
 
 def _stored(

@@ -84,7 +84,7 @@ class UniformArray:
         StorageError
             Values cannot be read; see :func:`~virtualstack.reading.read_array`.
         """
-        return self._filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
+        return self.filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
 
     def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
         """Read chunks sequentially, as :meth:`read` does; cells that several consecutive chunks share are read once.
@@ -102,12 +102,13 @@ class UniformArray:
                 values = None  # before others take memory
                 there, values = wanted, read_array(self.array, wanted, storage)
             own: Any = (slice(a.start - b.start, a.stop - b.start) for a, b in zip(key, wanted, strict=True))
-            yield self._filled_up(values[(*own, ...)])
+            yield self.filled_up(values[(*own, ...)])
 
     def _key(self, cell: Sequence[int]) -> tuple[slice, ...]:
         return tuple(axis.span(i) for i, axis in zip(cell, self.grid.axes, strict=True))
 
-    def _filled_up(self, values: NDArray[Any]) -> NDArray[Any]:
+    def filled_up(self, values: NDArray[Any], /) -> NDArray[Any]:
+        """Return a whole chunk with the values, and the fill value past the end of the array."""
         if values.shape == self.chunks:
             return values
         whole = np.empty(self.chunks, self.array.dtype)
