@@ -431,10 +431,10 @@ def test_a_person_sees_what_it_is():
     virtual = array(codecs=(ZLIB,))
     assert virtual._repr_inline_(80) == "virtual, chunks (1, 5, 6), zlib, 112 kB stored"
     assert virtual._repr_inline_(45) == "virtual, chunks (1, 5, 6), zlib, 112 kB"
-    assert virtual._repr_inline_(35) == "virtual, chunks (1, 5, 6), 112 kB"
-    assert virtual._repr_inline_(30) == "virtual, chunks (1, 5, 6)"
+    assert virtual._repr_inline_(35) == "chunks (1, 5, 6), zlib, 112 kB"
+    assert virtual._repr_inline_(28) == "virtual, chunks (1, 5, 6)"
     assert virtual._repr_inline_(10) == "virtual, …"
-    assert "virtual, chunks (1, 5, 6)" in repr(dataset(virtual))
+    assert "virtual, chunks (1, 5, 6), zlib, 112 kB" in repr(dataset(virtual))
     page = dataset(virtual)._repr_html_()
     for text in ("zlib", "file:///a.nc", "124 in sources", "0 ABSENT", "31 x 2 x 2"):
         assert text in page

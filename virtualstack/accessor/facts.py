@@ -7,15 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import xarray as xr
 
+from virtualstack.printable import first_names
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from virtualstack.drawing import ChunkMap
+    from virtualstack.drawing.svg import ColorBy
     from virtualstack.manifests import ManifestArray, ManifestGroup
 
 __all__ = ["AccessorFacts", "checked_letters", "tree_to_group", "without_refusals"]
 
+_MAX_DRAWN_CHUNKS = 1 << 21
+_MAX_BOXES = 1024
 _REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 
 
@@ -91,29 +98,94 @@ class AccessorFacts:
         >>> vs.open_virtual_dataset("day.nc").virtual.locations[["refs", "bytes"]].values.tolist()
         [[1, 16]]
         """
-        from virtualstack.manifests import FIRST
+        from virtualstack.manifests import count_sources
 
-        refs: dict[str, int] = {}
-        used: dict[str, int] = {}
-        sizes: dict[str, int | None] = {}
-        for array in self._arrays().values():
-            manifest = array.in_memory()
-            code = manifest.entries["location"].reshape(-1)
-            counts = np.bincount(code, minlength=len(manifest.locations) + FIRST)
-            lengths = np.bincount(code, manifest.entries["length"].reshape(-1), minlength=len(counts))
-            for row, location in enumerate(manifest.locations, start=FIRST):
-                if counts[row]:
-                    refs[location.url] = refs.get(location.url, 0) + int(counts[row])
-                    used[location.url] = used.get(location.url, 0) + int(lengths[row])
-                    sizes[location.url] = location.size
+        table = count_sources(self._arrays())
         return pd.DataFrame(
             {
-                "url": list(refs),
-                "size": pd.array([sizes[url] for url in refs], dtype="Int64"),
-                "refs": list(refs.values()),
-                "bytes": list(used.values()),
+                "url": [location.url for location in table.locations],
+                "size": pd.array([location.size for location in table.locations], dtype="Int64"),
+                "refs": table.n_chunks.tolist(),
+                "bytes": table.nbytes.tolist(),
             }
         )
+
+    def plot_chunks(self, name: str, /, *, by: ColorBy = "state", ax: Axes | None = None) -> Axes:
+        """Draw the chunks of a variable: which are in sources, inline, never written (EMPTY) or lost (ABSENT).
+
+        The axis with most chunks runs along the columns. The others are flattened along the rows. Of more than 4,096
+        chunks, several are drawn as one box, which is red in part if some of them are lost.
+
+        No chunk is read. References that were opened lazily are read. matplotlib is needed:
+        ``pip install 'virtualstack[plot]'``.
+
+        Parameters
+        ----------
+        name
+            Name of the variable, or its path in a tree.
+        by
+            What the colours mean: ``"state"``, ``"source"`` (in eight colours in turn) or ``"encoding"`` (dtype, chunk
+            shape and codecs).
+        ax
+            Axes of matplotlib to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+
+        Raises
+        ------
+        KeyError
+            The dataset has no virtual variable of this name.
+        MissingDependencyError
+            matplotlib is not installed.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vs.open_virtual_dataset("day.nc").virtual.plot_chunks("rain").get_xlabel()
+        'chunks of time'
+        """
+        from virtualstack.drawing.axes import plot_chunk_map
+
+        if by not in ("state", "source", "encoding"):
+            raise ValueError(f"by={by!r}; it must be 'state', 'source' or 'encoding'")
+        path, arrays = name.strip("/"), self._arrays()
+        if path not in arrays:
+            raise KeyError(f"there is no virtual variable '{name}'; there are {first_names(sorted(arrays))}")
+        return plot_chunk_map(self._map_chunks(path, arrays[path]), by=by, ax=ax)
+
+    def _map_chunks(self, path: str, array: ManifestArray, **options: Any) -> ChunkMap:
+        from virtualstack.manifests import map_chunks
+
+        group, _, name = path.rpartition("/")
+        return map_chunks(array, name=path, dims=map(str, self._groups()[group][name].dims), **options)
+
+    def _repr_html_(self) -> str:
+        from virtualstack.drawing.html import MAX_LISTED, folded, page_of, table
+        from virtualstack.drawing.svg import svg_chunk_map
+        from virtualstack.manifests import ChunkManifest
+        from virtualstack.manifests.display import chunk_text, codec_text, stored_text
+
+        arrays = self._arrays()
+        rows = (
+            (path, f"{x.dtype} {x.shape}", chunk_text(x.grid), codec_text(x.manifest), stored_text(x.manifest))
+            for path, x in list(arrays.items())[:MAX_LISTED]
+        )
+        parts = [table(["virtual variable", "values", "chunks", "codecs", "stored"], rows, total=len(arrays))]
+        drawn = [
+            (x.manifest.entries.size, path)
+            for path, x in arrays.items()
+            if isinstance(x.manifest, ChunkManifest) and 1 < x.manifest.entries.size <= _MAX_DRAWN_CHUNKS
+        ]
+        if drawn:
+            path = max(drawn, key=lambda x: x[0])[1]
+            picture = svg_chunk_map(self._map_chunks(path, arrays[path], max_boxes=_MAX_BOXES))
+            parts.append(folded(f"chunks of {path}", picture))
+        return page_of(repr(self).strip("<>"), *(parts if arrays else ()))
 
     def report(self) -> pd.DataFrame:
         """Return a table with one row for each variable, and one for each object that was left out or noted.
@@ -183,10 +255,14 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
         detail = describe(replace(array, name=name))
         state, text = ("virtual", detail) if refusal is None else (refusal.kind, f"{refusal.reason}\n{detail}")
         form = ArrayForm.from_array(array)
-        yield name, state, ", ".join(form.kinds), form.n_chunks, how_taken(array), text
+        yield name, state, ", ".join(form.kinds), form.n_chunks, how_taken(array), _one_line(text)
     for x in refusals:
         if x.kind in ("refused", "noted"):
-            yield x.path, x.kind, "", None, "", x.reason
+            yield x.path, x.kind, "", None, "", _one_line(x.reason)
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(text.splitlines())  # a table would show line ends as two characters
 
 
 def tree_to_group(tree: xr.DataTree, /) -> ManifestGroup:

@@ -13,6 +13,7 @@ MAX_LISTED = 200
 """Rows of a table or items of a list that are in the HTML; the others are counted."""
 
 _MAX_CHARACTERS = 500
+_SHORT_CHARACTERS = 30  # a date, which must not be broken at its hyphens
 _FEW = 3
 _CELL = "text-align:left;padding:1px 8px;vertical-align:top"
 _TABLE = "border-collapse:collapse;font-size:90%"
@@ -53,15 +54,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], /, *, total:
     n = len(listed) if total is None else total
     shown = listed[:MAX_LISTED]
     head = "".join(f'<th style="{_CELL}">{text(x)}</th>' for x in columns)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{text("" if x is None else x)}</td>' for x in row) + "</tr>"
-        for row in shown
-    )
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in shown)
     more = f'<tr><td style="{_CELL}" colspan="{len(columns)}">… and {n - len(shown):,} more</td></tr>'
     return (
         f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}{more if n > len(shown) else ""}'
         "</tbody></table>"
     )
+
+
+def _cell(value: object) -> str:
+    shown = text("" if value is None else value)
+    is_short = not isinstance(value, Markup) and len(shown) <= _SHORT_CHARACTERS
+    return f'<td style="{_CELL}{";white-space:nowrap" if is_short and "-" in shown else ""}">{shown}</td>'
 
 
 def property_table(rows: Mapping[str, object], /) -> str:

@@ -15,6 +15,7 @@ from virtualstack.printable import counted, printable
 __all__ = [
     "COLORS",
     "PALETTE",
+    "WORDS",
     "ColorBy",
     "classes_of",
     "era_segments",
@@ -40,6 +41,7 @@ WORDS: Mapping[str, str] = {
     "absent": "lost",
     "empty": "never written",
 }
+"""States of chunks in words."""
 
 PALETTE = ("#2f7ab8", "#b5610b", "#3a8543", "#8f5fbf", "#c0483f", "#4d7c8a", "#a3567f", "#7a7420")
 """Colours of sources, encodings and eras by their number; the ninth has the first colour again."""
@@ -217,7 +219,8 @@ def svg_timeline(found: Timeline, /) -> str:
     if found.n_gaps:
         items.append((COLORS["absent"], 0.25, f"{counted(found.n_gaps, 'gap')}, {found.n_missing:,} missing"))
     if found.n_duplicates:
-        items.append((PALETTE[1], 1.0, counted(found.n_duplicates, "duplicate")))
+        color = PALETTE[1] if any(x.at is not None for x in found.duplicates) else "none"
+        items.append((color, 1.0, counted(found.n_duplicates, "duplicate")))
     if found.n_eras > 1:
         items.append(("none", 0.0, f"{found.n_eras:,} eras, each with the next colour"))
     if found.n_eras > len(found.eras):

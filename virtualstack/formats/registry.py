@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import cast
 
+from virtualstack.drawing.html import page_of, table
 from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,
@@ -20,6 +21,7 @@ from virtualstack.errors import (
 )
 from virtualstack.formats.base import Reader
 from virtualstack.location import absolute_url, is_remote, local_path
+from virtualstack.printable import printable
 from virtualstack.storage import Source, Storage
 from virtualstack.storage.source import DirectoryError
 from virtualstack.warning import warn
@@ -193,8 +195,34 @@ _HINTS = (
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
 
 
-def list_readers() -> tuple[Format, ...]:
+class FormatList(tuple[Format, ...]):
+    """Formats as a tuple, which a terminal and a notebook show as a table of names, suffixes and extras."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        rows = [("name", "format", "suffixes", "extra"), *self._rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        lines = ("  ".join(x.ljust(n) for x, n in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows)
+        return printable("\n".join(lines))
+
+    def _repr_html_(self) -> str:
+        return page_of("readers", table(["name", "format", "suffixes", "extra"], self._rows()))
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        suffixes = (
+            ", ".join(row.suffixes[:_MAX_SUFFIXES]) + " ..." * (len(row.suffixes) > _MAX_SUFFIXES) for row in self
+        )
+        return [(row.name, row.title, names, row.extra or "") for row, names in zip(self, suffixes, strict=True)]
+
+
+_MAX_SUFFIXES = 5
+
+
+def list_readers() -> FormatList:
     """Return the known formats, first the built-in ones, then those of plugins; ``reader=`` takes the ``name`` of each.
+
+    The result is a tuple of :class:`~virtualstack.readers.Format`. It is shown as a table.
 
     Examples
     --------
@@ -202,7 +230,7 @@ def list_readers() -> tuple[Format, ...]:
     >>> [row.name for row in vs.list_readers() if ".nc" in row.suffixes]
     ['hdf5', 'netcdf3']
     """
-    return (*BUILT_IN, *_plugins())
+    return FormatList((*BUILT_IN, *_plugins()))
 
 
 @functools.cache

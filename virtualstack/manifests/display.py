@@ -14,7 +14,7 @@ from virtualstack.manifests.manifest import Manifest
 from virtualstack.printable import counted
 from virtualstack.sizes import human_bytes
 
-__all__ = ["array_html", "chunk_text", "codec_names", "group_html", "inline_text"]
+__all__ = ["array_html", "chunk_text", "codec_names", "codec_text", "group_html", "inline_text", "stored_text"]
 
 
 class _Shown(Protocol):
@@ -63,26 +63,39 @@ def chunk_text(grid: ChunkGrid, /) -> str:
     return f"({', '.join(lengths)}{',' if len(lengths) == 1 else ''})"
 
 
-def _codec_text(manifest: Manifest) -> str:
+def codec_text(manifest: Manifest, /) -> str:
     """Return the codecs of a manifest, or their number if chunks have more than two chains of codecs."""
     chains = list(dict.fromkeys("+".join(codec_names(x.codecs)) or "uncompressed" for x in manifest.tables.encodings))
     return " or ".join(chains) if len(chains) <= 2 else f"{len(chains)} codecs"
 
 
+def stored_text(manifest: Manifest, /) -> str:
+    """Return the stored bytes of a manifest as text; empty if they are not counted."""
+    count = manifest.summary()
+    return "" if count is None else human_bytes(count.nbytes)
+
+
 def inline_text(array: _Shown, max_width: int, /) -> str:
     """Return the text of a virtual variable in the representation of a dataset, in at most ``max_width`` characters.
 
-    If there is not enough space, the word "stored" is left out first, then the codecs, then the stored size.
+    If there is not enough space, the words "stored" and "virtual" are left out first, then the codecs, then the size.
     """
     count = array.manifest.summary()
-    chunks, codecs = f"chunks {chunk_text(array.grid)}", _codec_text(array.manifest)
+    chunks, codecs = f"chunks {chunk_text(array.grid)}", codec_text(array.manifest)
     size, lost = "", []
     if count is not None:
         size = human_bytes(count.nbytes)
         lost = [f"{n:,} {word}" for n, word in ((count.n_absent, "lost"), (count.n_empty, "never written")) if n]
     shown = ""
-    for rest in ([codecs, size and f"{size} stored"], [codecs, size], [size and f"{size} stored"], [size], []):
-        shown = ", ".join(filter(None, ["virtual", chunks, *rest, *lost]))
+    choices = (
+        ["virtual", chunks, codecs, size and f"{size} stored"],
+        ["virtual", chunks, codecs, size],
+        [chunks, codecs, size],
+        ["virtual", chunks, size],
+        ["virtual", chunks],
+    )
+    for choice in choices:
+        shown = ", ".join(filter(None, [*choice, *lost]))
         if len(shown) <= max_width:
             return shown
     return f"{shown[: max_width - 1]}…"
@@ -142,15 +155,14 @@ def group_html(group: _ShownGroup, title: str, /) -> str:
     """Return the HTML of a group: a table of its arrays, and its subgroups and attributes, which are folded."""
     rows = []
     for name, array in list(group.arrays.items())[:_MAX_ARRAYS]:
-        count = array.manifest.summary()
         rows.append(
             (
                 name,
                 ", ".join(array.dimension_names or ()),
                 f"{array.dtype} {array.grid.array_shape}",
                 chunk_text(array.grid),
-                _codec_text(array.manifest),
-                "" if count is None else human_bytes(count.nbytes),
+                codec_text(array.manifest),
+                stored_text(array.manifest),
             )
         )
     columns = ["array", "dimensions", "values", "chunks", "codecs", "stored"]

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from virtualstack.drawing import Timeline
+from virtualstack.drawing.axes import plot_timeline
+from virtualstack.drawing.html import MAX_LISTED, folded, page_of, table
+from virtualstack.drawing.svg import svg_timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Survey", "shortened"]
 
@@ -116,6 +123,61 @@ class Survey:
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        n_series = self.eras["series"].nunique()
+        parts = [svg_timeline(self.timeline)] if len(self.table) else []
+        columns = ["series", "era", "first", "last", "files", "outliers", "changes"]
+        parts.append(_html(self.eras, columns if n_series > 1 else columns[1:]))
+        for title, rows, shown in (
+            ("failed", self.failures, ["url", "error", "message"]),
+            ("unlike their neighbours", self.outliers, ["url", "first", "differs"]),
+            ("duplicates", self.duplicates, ["url", "other", "kind", "values"]),
+            ("interleaved", self.interleaved, ["url", "other"]),
+            (
+                "gaps",
+                self.gaps,
+                ["series", "after", "before", "steps"] if n_series > 1 else ["after", "before", "steps"],
+            ),
+            ("gaps that cannot be known", self.irregular, ["series", "reason"]),
+            ("properties that differ", self.variables[self.variables["values"] > 1], _PROPERTY_COLUMNS),
+            ("files", self.table, ["url", "first", "last", "steps", "size", "era"]),
+        ):
+            if len(rows):
+                parts.append(folded(f"{title}: {len(rows):,}", _html(rows, shown)))
+        return page_of(next(self._lines(0)), *parts)
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw the timeline of the files: eras in colours, gaps in red.
+
+        It needs matplotlib: ``pip install 'virtualstack[plot]'``.
+
+        Parameters
+        ----------
+        ax
+            Axes of matplotlib to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+
+        Raises
+        ------
+        MissingDependencyError
+            matplotlib is not installed.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in (0, 1, 2, 4):
+        ...     part = xr.Dataset({"rain": ("time", [1.0])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4", unlimited_dims=["time"])
+        >>> vs.survey("day*.nc").plot().get_title()
+        '4 files, 1 era, 1 gap, 0 duplicates'
+        """
+        return plot_timeline(self.timeline, ax=ax)
+
     def text(self, *, most_lines: int | None = None) -> str:
         """Return the text of the survey, with at most ``most_lines`` lines of each part, or all lines."""
         return "\n".join(self._lines(most_lines))
@@ -142,6 +204,15 @@ class Survey:
         )
         yield from _part("properties that differ", _differing(self.variables), most, _property)
         yield from _part("failed", self.failures, most, lambda x: f"{x['url']}: {x['error']}: {x['message']}")
+
+
+_PROPERTY_COLUMNS = ["variable", "property", "values", "most", "files", "changes"]
+
+
+def _html(rows: pd.DataFrame, columns: Sequence[str]) -> str:
+    """Return a table of the first rows, with some columns."""
+    shown = rows.iloc[:MAX_LISTED][list(columns)].astype(object)
+    return table(columns, shown.where(shown.notna(), None).itertuples(index=False), total=len(rows))
 
 
 def _count(n: int, noun: str) -> str:

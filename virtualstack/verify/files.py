@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from virtualstack.drawing.html import page_of, table
 from virtualstack.formats.base import permitted
 from virtualstack.location import absolute_url, outermost
 from virtualstack.printable import counted
@@ -66,6 +67,10 @@ class Verification:
         good = [name for name in self.variables if name not in bad]
         summary = f"{len(good)} variable{'s' if len(good) != 1 else ''} equal in {where}"
         return f"{summary}, {len(bad)} differ" if bad else summary
+
+    def _repr_html_(self) -> str:
+        rows = [(x.variable, x.url, x.reason) for x in self.differences]
+        return page_of(str(self), table(["variable", "url", "difference"], rows) if rows else "")
 
 
 def verify_against_files(

@@ -9,6 +9,7 @@ from typing import overload
 
 import numpy as np
 
+from virtualstack.drawing.html import MAX_LISTED, Markup, folded, page_of, table, text
 from virtualstack.errors import StorageError
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import ObjectStore
@@ -60,9 +61,23 @@ class Log(Sequence[LogEntry]):
         lines[0] = f"<{counted(len(self), 'snapshot')} of '{self.url}'>"
         return "\n".join([*lines, *([f"   ... {len(self) - MAX_SHOWN_ITEMS} more"] * (len(self) > MAX_SHOWN_ITEMS))])
 
+    def _repr_html_(self) -> str:
+        rows = (
+            (entry.number, format_time(entry.time), entry.message, _changes_html(entry))
+            for entry in self.entries[:MAX_LISTED]
+        )
+        title = f"{counted(len(self), 'snapshot')} of '{self.url}'"
+        return page_of(title, table(["snapshot", "time", "message", "changes"], rows, total=len(self)))
 
-def _line(text: str) -> str:
-    return printable(" ".join(text.splitlines()))
+
+def _changes_html(entry: LogEntry) -> Markup:
+    """Return the changes of a snapshot; more than three are folded."""
+    items = Markup("<br>".join(text(change) for change in entry.changes[:MAX_LISTED]))
+    return items if len(entry.changes) <= 3 else Markup(folded(counted(len(entry.changes), "change"), items))
+
+
+def _line(line: str) -> str:
+    return printable(" ".join(line.splitlines()))
 
 
 def read_log(objects: ObjectStore, limit: int | None, /) -> Log:

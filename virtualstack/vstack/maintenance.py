@@ -6,20 +6,26 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from virtualstack.drawing.axes import plot_timeline
 from virtualstack.formats.base import Reader
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import read_allowed_urls
+from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack.compact import compact
+from virtualstack.vstack.display import snapshot_html
 from virtualstack.vstack.expire import Expired, expire
-from virtualstack.vstack.format.names import Moment
+from virtualstack.vstack.format.names import Moment, format_time
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.stored_snapshot import StoredSnapshot
 from virtualstack.vstack.write.commit import GRACE_SECONDS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Maintenance"]
 
@@ -33,6 +39,49 @@ class Maintenance(StoredSnapshot):
     @property
     def _stored(self) -> Stored:
         return Stored(self._opened, self.snapshot)
+
+    def _repr_html_(self) -> str:
+        title = f"snapshot {self.snapshot.number} of '{self.url}', {format_time(self.snapshot.time)}"
+        return snapshot_html(title, self.snapshot, self._opened)
+
+    def plot(self, dim: str | None = None, /, *, ax: Axes | None = None) -> Axes:
+        """Draw the timeline of the snapshot: eras in which chunks are stored alike, gaps and duplicate labels.
+
+        The coordinate along the dimension and all references are read, and no other chunk. matplotlib is needed:
+        ``pip install 'virtualstack[plot]'``. ``repo.open_virtual_dataset().virtual.plot_chunks("rain")`` draws the
+        chunks of a variable.
+
+        Parameters
+        ----------
+        dim
+            Dimension; by default a time or an unlimited dimension, as :func:`survey` chooses it.
+        ax
+            Axes of matplotlib to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+
+        Raises
+        ------
+        CombineError
+            No variable has the dimension ``dim``.
+        MissingDependencyError
+            matplotlib is not installed.
+        StorageError
+            The store cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> vs.Repository.create("rain.vstack", rain).plot("time").get_xlabel()
+        'time'
+        """
+        group, storage = self._opened.group(self.snapshot), self.objects.storage.only(self._permission)
+        return plot_timeline(cube_timeline(group, dim, storage=storage), ax=ax)
 
     def relocate(
         self,

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from virtualstack.drawing.html import folded, page_of, table, text
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
@@ -175,7 +176,8 @@ class StoreVerification:
         columns = ["variable", "cell", "url", "status", "reason"]
         return pd.DataFrame([(x.variable, x.cell, x.url, x.status, x.reason) for x in self.chunks], columns=columns)
 
-    def __repr__(self) -> str:
+    def _summary(self) -> list[str]:
+        """Return what was found about the sources, about times, and about the chunks of the sample."""
         statuses = Counter(x.status for x in self.problems)
         counts = [f"{n} {status}" for status, n in sorted(statuses.items())]
         if self.n_unknown:
@@ -183,17 +185,30 @@ class StoreVerification:
         told = ", ".join(counts) or "all as they were indexed"
         lines = [f"snapshot {self.snapshot} of '{self.url}': {counted(self.n_sources, 'source')}, {told}"]
         if self.n_touched:
-            lines.append(f"  {self.n_touched} with another modification time, but the same size and etag")
-        lines += [f"  {x.status}: {x.url}" for x in self.problems[:MAX_SHOWN_ITEMS]]
-        n_more = len(self.problems) - MAX_SHOWN_ITEMS
-        lines += [f"  ... {n_more} more"] * (n_more > 0)
+            lines.append(f"{self.n_touched} with another modification time, but the same size and etag")
         if self.chunks:
             results = [(x, sum(chunk.status == x for chunk in self.chunks)) for x in STATUSES]
             told = ", ".join(f"{n} {status}" for status, n in results if n)
-            lines.append(f"  chunks compared with their sources: {told}")
+            lines.append(f"chunks compared with their sources: {told}")
+        return lines
+
+    def __repr__(self) -> str:
+        first, *more = self._summary()
+        lines = [first, *(f"  {line}" for line in more)]
+        lines += [f"  {x.status}: {x.url}" for x in self.problems[:MAX_SHOWN_ITEMS]]
+        n_more = len(self.problems) - MAX_SHOWN_ITEMS
+        lines += [f"  ... {n_more} more"] * (n_more > 0)
         odd = [x for x in self.chunks if x.status != "equal"]
         lines += [f"  {x.status}: variable '{x.variable}', cell {x.cell}: {x.reason}" for x in odd[:MAX_SHOWN_ITEMS]]
         return printable("\n".join(lines))
+
+    def _repr_html_(self) -> str:
+        problems = [(x.url, x.status, x.reason) for x in self.problems]
+        odd = [(x.variable, x.cell, x.url, x.status, x.reason) for x in self.chunks if x.status != "equal"]
+        listed = folded(f"sources: {len(problems):,}", table(["url", "status", "reason"], problems))
+        chunks = folded(f"chunks: {len(odd):,}", table(["variable", "cell", "url", "status", "reason"], odd))
+        first, *more = self._summary()
+        return page_of(first, *map(text, more), listed if problems else "", chunks if odd else "")
 
 
 def _time(seconds: float | None) -> pd.Timestamp | None:

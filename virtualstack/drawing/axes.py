@@ -1,0 +1,165 @@
+"""Chunk maps and timelines on axes of matplotlib."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.drawing.facts import ChunkMap, Timeline
+from virtualstack.drawing.svg import COLORS, PALETTE, WORDS, ColorBy, classes_of, era_segments, summary_of_map
+from virtualstack.errors import MissingDependencyError
+from virtualstack.printable import counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_chunk_map", "plot_timeline"]
+
+_MAX_LABELS = 40
+
+
+def _axes(ax: Axes | None, what: str) -> Axes:
+    """Return the axes, or those of a new figure."""
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingDependencyError(what, extra="plot") from error
+    return pyplot.subplots(layout="constrained")[1] if ax is None else ax
+
+
+def plot_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state", ax: Axes | None = None) -> Axes:
+    """Draw a chunk map.
+
+    A quarter of a box is red for each quarter of its chunks that is lost.
+
+    Parameters
+    ----------
+    found
+        The map.
+    by
+        What the colours mean: states, sources or encodings.
+    ax
+        Axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    MissingDependencyError
+        matplotlib is not installed.
+    """
+    ax = _axes(ax, "plot_chunks()")
+    from matplotlib.colors import to_rgba
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
+
+    names, opacity = classes_of(found, by)
+    image = np.zeros((*names.shape, 4))
+    for name in np.unique(names).tolist():
+        image[names == name] = to_rgba(name)
+    image[..., 3] = opacity
+    image = _with_lost(image, found, to_rgba(COLORS["absent"]))
+    ax.imshow(image, aspect="auto", interpolation="nearest", origin="upper", extent=_extent(found))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    x = found.column_axis
+    if x is not None:
+        ax.set_xlabel(f"chunks of {found.dims[x]}")
+    down = [found.dims[i] for i in found.row_axes if found.grid_shape[i] > 1]
+    ax.set_ylabel(f"chunks of {', '.join(down)}" if down else "")
+    if not down:
+        ax.set_yticks([])
+    counts = {name: getattr(found, f"n_{name}") for name in WORDS}
+    shown = {name: n for name, n in counts.items() if n and (by == "state" or name in ("absent", "empty"))}
+    handles = [
+        Patch(color=COLORS[name], alpha=0.15 if name == "empty" else 1.0, label=f"{WORDS[name]} ({n:,})")
+        for name, n in shown.items()
+    ]
+    if by == "encoding":
+        handles += [
+            Patch(color=PALETTE[i % len(PALETTE)], label=f"{x.dtype} {x.chunk_shape} {' + '.join(x.codecs)}")
+            for i, x in enumerate(found.encodings[: len(PALETTE)])
+        ]
+    if handles:
+        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize="small")
+    ax.set_title(_plain(summary_of_map(found)), fontsize="small")
+    return ax
+
+
+def _with_lost(image: NDArray[np.float64], found: ChunkMap, color: tuple[float, ...]) -> NDArray[np.float64]:
+    """Return an image with four pixels for each box: one of them is red for each quarter of chunks that is lost."""
+    n_rows, n_columns = image.shape[:2]
+    axis = 0 if n_rows < n_columns // 4 else 1
+    n_lost = np.ceil(4 * found.states[..., 1] / np.maximum(found.states.sum(-1), 1))
+    wide = np.repeat(image, 4, axis)
+    last = np.arange(wide.shape[axis]) % 4
+    last = last[:, None] if axis == 0 else last[None, :]
+    wide[last >= 4 - np.repeat(n_lost, 4, axis)] = color
+    return wide
+
+
+def _extent(found: ChunkMap) -> tuple[float, float, float, float]:
+    return (0.0, float(found.column_edges[-1]), float(found.row_edges[-1]), 0.0)
+
+
+def plot_timeline(found: Timeline, /, *, ax: Axes | None = None) -> Axes:
+    """Draw a timeline: one bar for each series, coloured by era, with gaps in red.
+
+    Parameters
+    ----------
+    found
+        The timeline.
+    ax
+        Axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    MissingDependencyError
+        matplotlib is not installed.
+    """
+    ax = _axes(ax, "plot()")
+    series = list(dict.fromkeys(era.series for era in found.eras))
+    for i, name in enumerate(series):
+        for era, spans in era_segments(found, name):
+            bars = [(begin, max(end - begin, 0.002)) for begin, end in spans]
+            ax.broken_barh(bars, (i - 0.4, 0.8), facecolors=PALETTE[(era.number - 1) % len(PALETTE)])
+        gaps = [(gap.begin, max(gap.end - gap.begin, 0.002)) for gap in found.gaps if gap.series == name]
+        if gaps:
+            red: dict[str, Any] = {"edgecolor": COLORS["absent"], "facecolor": (*_rgb(COLORS["absent"]), 0.25)}
+            ax.broken_barh(gaps, (i - 0.4, 0.8), **red)
+    at = [x.at for x in found.duplicates if x.at is not None]
+    if at:
+        ax.plot(at, [-0.5] * len(at), "v", color=PALETTE[1])
+    ax.set_xlim(0.0, 1.0)
+    ax.set_ylim(max(len(series), 1) - 0.4, -0.6)
+    ax.set_xticks([0.0, 1.0], [_plain(found.first), _plain(found.last)])
+    ax.set_yticks(range(len(series)), [_plain(name) for name in series] if len(series) > 1 else [""] * len(series))
+    if found.dim is not None:
+        ax.set_xlabel(_plain(found.dim) + ("" if found.is_to_scale else " (not to scale)"))
+    ax.set_title(
+        f"{counted(found.n_files, 'file')}, {counted(found.n_eras, 'era')}, {counted(found.n_gaps, 'gap')}, "
+        f"{counted(found.n_duplicates, 'duplicate')}",
+        fontsize="small",
+    )
+    return ax
+
+
+def _rgb(color: str) -> tuple[float, float, float]:
+    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return red, green, blue
+
+
+def _plain(text: str) -> str:
+    """Return text without the signs with which matplotlib begins formulas."""
+    shown = text if len(text) <= 3 * _MAX_LABELS else f"{text[: 3 * _MAX_LABELS]}…"
+    return shown.replace("$", r"\$")
