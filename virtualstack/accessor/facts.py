@@ -217,7 +217,8 @@ class AccessorFacts:
                 What ``to_kerchunk`` does with the variable: ``as it is``, ``inline`` (all values are written into the
                 references), the ``rewrite`` budget that it needs and for how many chunks, or ``no`` and the reason.
             ``detail``
-                Shape, sources and codecs, and the differences between chunks with the number of chunks concerned.
+                Shape, sources and codecs, and the differences between chunks with the number of chunks concerned. Its
+                parts are separated by ``" | "``.
 
         Examples
         --------
@@ -262,7 +263,7 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
 
 
 def _one_line(text: str) -> str:
-    return "; ".join(text.splitlines())  # a table would show line ends as two characters
+    return " | ".join(text.splitlines())  # a table would show line ends as two characters
 
 
 def tree_to_group(tree: xr.DataTree, /) -> ManifestGroup:
