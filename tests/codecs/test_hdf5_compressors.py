@@ -149,7 +149,7 @@ BITSHUFFLE = {"elementsize": 4, "blocksize": 0, "compressor": "lz4"}
         (bitshuffle, BITSHUFFLE, blocks(0, 0), "holds 0 bytes in blocks of 0"),
         (bitshuffle, BITSHUFFLE, blocks(64, 24), "holds 64 bytes in blocks of 24; elements have 4 bytes"),
         (bitshuffle, BITSHUFFLE, blocks(63, 32), "holds 63 bytes in blocks of 32; elements have 4 bytes"),
-        (bitshuffle, BITSHUFFLE, blocks(32, 32, b"\x10a"), "a block holds 1 bytes; 32 are expected"),
+        (bitshuffle, BITSHUFFLE, blocks(32, 32, b"\x10a"), "a block holds 1 byte; 32 bytes expected"),
         (bitshuffle, BITSHUFFLE | {"compressor": "none"}, bytes(7), "7 bytes, which are not whole elements of 4"),
     ],
 )

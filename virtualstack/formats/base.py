@@ -115,9 +115,10 @@ class ReadOptions:
         inline_limit: int | str = "1 MiB",
         allow: Allow = (),
     ) -> ReadOptions:
-        """Return the options for the options of a user, which are those of :func:`virtualstack.open_virtual_dataset`.
+        """Make the options of a reader from keyword arguments of :func:`virtualstack.open_virtual_dataset`.
 
-        A group below the root needs a tree, and ``unsupported="raise"`` inlines nothing.
+        Functions that open files call it, as it accepts what users write, such as ``"1 MiB"``; the class itself takes
+        only checked values. A path in ``group`` sets ``is_tree``, and ``unsupported="raise"`` sets ``inline_limit=0``.
 
         Raises
         ------

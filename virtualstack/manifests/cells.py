@@ -93,8 +93,8 @@ def check_work(n_cells: int, /) -> None:
     """
     if n_cells > _MAX_WORK_CELLS:
         raise ManifestError(
-            f"{n_cells} chunks are more than anyone goes through, {_MAX_WORK_CELLS} at most: the grid is a mistake or "
-            "a trap"
+            f"the chunk grid has {n_cells} cells, and at most {_MAX_WORK_CELLS} are processed: its metadata are "
+            "probably damaged; otherwise select a part of the variable first"
         )
 
 

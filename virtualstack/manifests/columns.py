@@ -85,7 +85,10 @@ def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
     if len(shape) > _MAX_AXES or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ManifestError(f"packed entries of shape {str(shape)[:200]}, which no chunk grid has")
     if math.prod(max(n, 1) for n in shape) > max(MAX_READ_CELLS, _MAX_CELLS_PER_BYTE * nbytes):
-        raise ManifestError(f"packed entries of shape {str(shape)[:200]} in {nbytes} bytes are damaged, or a trap")
+        raise ManifestError(
+            f"packed entries of shape {str(shape)[:200]} have only {nbytes} bytes, which cannot hold so many chunks: "
+            "they are damaged; write them again"
+        )
     return math.prod(shape)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.equivalence import agreed
-from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, MAX_SPARE_ROWS, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
@@ -140,8 +139,6 @@ def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManif
         if manifest.inline and manifest.inline not in heaps:
             heaps[manifest.inline] = size
             size += len(manifest.inline)
-    if max(len(locations), len(kept), len(fills)) >= 2**32 - FIRST:
-        raise ManifestError(f"{len(locations)} sources are more than a manifest can number; 2^32 is the limit")
     tables = _Tables(locations=tuple(locations), encodings=tuple(kept), fills=tuple(fills), inline=b"".join(heaps))
     recodings = [
         _Recoding(location_map, row_map, fill_map, heap_offset=heaps.get(manifest.inline, 0))

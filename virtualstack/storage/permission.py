@@ -20,7 +20,10 @@ from virtualstack.storage.registry import OBJECT_STORES, WEB
 __all__ = ["Allow", "Listed", "Permission", "read_allowed_urls"]
 
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
-"""Type of ``allow=``: see `Permission.from_allow`."""
+"""Type of ``allow=``, an option of all functions that open references or stores.
+
+A value is one URL or path, or a sequence of them; ``None`` allows nothing more. A reference to a file outside of these
+places and of those that are always allowed is refused: see `Permission.from_allow`."""
 
 _LISTED = "listed://"
 """Item of ``allow=`` that stands for `Listed`; no URL of a source has this scheme."""

@@ -118,9 +118,10 @@ class Storage:
         return cls((("", read_backend(storage, "")),))
 
     def access(self, url: str, /) -> Storage | None:
-        """Return the *access* of a source, or ``None`` if the defaults serve it.
+        """Return the storage that later reads of a source need, or ``None`` if they need no options.
 
-        Arrays of the source carry it along, so that their chunks can be read later in the same way.
+        Functions that open a source call it, and keep the result in the attribute ``access`` of each virtual array. So
+        chunks are read later with the same credentials, also after pickling, and without those of other sources.
 
         A store or filesystem for every URL becomes that of the bucket or host of the source. If it does not serve the
         source itself, such as a bucket for local references, it stays for every URL.

@@ -84,7 +84,9 @@ type Bytes = bytes | memoryview
 """Type of the bytes of a range; a memoryview may be a part of a larger answer."""
 
 type ByteRange = tuple[int, int]
-"""Offset and length in bytes."""
+"""Part of a source: the offset of its first byte, and its length in bytes; ``(0, 4)`` is the first four bytes.
+
+You need it if you write a source of your own, whose ``read_ranges`` gets a sequence of them: see `Source`."""
 
 _MAX_INT64 = np.iinfo(np.int64).max
 

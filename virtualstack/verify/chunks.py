@@ -30,6 +30,7 @@ type _Status = Literal["equal", "different", "not compared"]
 STATUSES: tuple[_Status, ...] = ("equal", "different", "not compared")
 """The possible results of a comparison."""
 
+_REMEDY = "refresh the store if the source was rewritten, or compare these values yourself"
 _MAX_CHUNKS = 1 << 24
 
 
@@ -170,7 +171,7 @@ def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list
     """Compare chunks of one source, which is scanned to find the same chunks in its variables."""
     source: ManifestGroup | None = None
     if url.startswith(f"{own}/"):
-        reason = "its values were written into the store itself, so no other library can read them"
+        reason = "its values were written into the store itself, so no other library reads them; nothing is to be done"
     else:
         scanned = scan([url], storage=storage, on_error="skip", options=ReadOptions(is_tree=True))
         reason = str(scanned.errors[0][1]) if scanned.errors else ""
@@ -209,7 +210,8 @@ def _compared(
         return result("not compared", reason)
     found = _same_chunk(chunk, source)
     if found is None:
-        return result("not compared", "no variable of the source has a chunk at this byte range")
+        why = "no variable of the source has a chunk at this byte range"
+        return result("not compared", f"{why}: {_REMEDY}")
 
     def values() -> NDArray[Any]:
         variable = read(found)
@@ -224,13 +226,13 @@ def _compared(
     except ReaderError as error:
         return result("not compared", str(error))
     if isinstance(theirs, str):
-        return result("not compared", f"the other library cannot read it: {theirs}")
+        return result("not compared", f"the other library cannot read it: {theirs}; {_REMEDY}")
     whole = np.zeros(math.prod(found.encoding.shape), theirs.dtype)
     is_known = np.zeros(whole.shape, np.bool_)
     at, wanted = found.positions(), chunk.positions()
     whole[at], is_known[at] = theirs, True
     if theirs.shape != at.shape or not is_known[wanted].all():
-        return result("not compared", "it has elements that no variable of the source has")
+        return result("not compared", f"it has elements that no variable of the source has: {_REMEDY}")
     expected = whole[wanted]
     if ours.dtype.kind in "iufc" and expected.dtype.kind in "iufcb":
         expected = expected.astype(ours.dtype)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.aec import sample_bytes, szip_settings
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes
 from virtualstack.errors import MissingDependencyError
+from virtualstack.printable import counted
 
 __all__ = [
     "BITSHUFFLE",
@@ -241,7 +242,7 @@ def _zstd_block(work: memoryview, start: int, end: int, out: memoryview) -> None
 
 def _check_block(decoded: Any, out: memoryview) -> None:
     if len(decoded) != len(out):
-        raise CodecError(f"a block holds {len(decoded)} bytes; {len(out)} are expected")
+        raise CodecError(f"a block holds {counted(len(decoded), 'byte')}; {counted(len(out), 'byte')} expected")
 
 
 _COMPRESSORS: Mapping[str, _Undo] = {"lz4": _lz4_block, "zstd": _zstd_block}
