@@ -341,14 +341,20 @@ def test_a_jpeg_of_many_scans():
     """Each takes the time of the whole image."""
     raw = jpeg(512)
     scan = raw[raw.index(b"\xff\xda") : -2]
+    few = raw[:-2] + 99 * scan[:12] + raw[-2:]
+    assert image_size("jpeg", few) == (512, 512, 1)
     with pytest.raises(CodecError, match="has 200 scans"):
         decode(raw[:-2] + 199 * scan[:12] + raw[-2:], (made("jpeg"),), np.dtype("u1"), (512, 512))
 
 
-def codestream(side, tile, samples, exponents=b""):
-    """Write a JPEG 2000 codestream of one empty tile; with exponents of precincts for each resolution."""
+def codestream(side, tile, samples, exponents=b"", *, offset=(0, 0), tile_offset=(0, 0)):
+    """Write a JPEG 2000 codestream of one empty tile; with exponents of precincts for each resolution.
+
+    Sides, tiles and offsets are one number, or columns and rows.
+    """
     levels = max(len(exponents) - 1, 0)
-    size = struct.pack(">H8IH", 0, side, side, 0, 0, tile, tile, 0, 0, samples) + bytes([7, 1, 1]) * samples
+    side, tile = ((x, x) if isinstance(x, int) else x for x in (side, tile))
+    size = struct.pack(">H8IH", 0, *side, *offset, *tile, *tile_offset, samples) + bytes([7, 1, 1]) * samples
     style = bytes([bool(exponents), 0, 0, 1, 0, levels, 0, 0, 0, 1]) + exponents
     steps = bytes([0x20]) + bytes([64]) * (3 * levels + 1)
     parts = ((0x51, size), (0x52, style), (0x5C, steps))
@@ -366,6 +372,58 @@ def test_a_jpeg2000_image_in_small_pieces():
         with pytest.raises(CodecError, match="of a few points"):
             decode(raw, (made("jpeg2k"),), np.dtype("u1"), shape)
     assert image_size("jpeg2k", codestream(1024, 1024, 1, b"\x77" * 6)) == (1024, 1024, 1)
+
+
+@pytest.mark.parametrize(
+    ("samples", "side", "tile", "more"),
+    [
+        (1, (128, 128), (1, 1), {}),  # as many pieces as there may be, of any size
+        (2, (128, 64), (1, 1), {}),
+        (1, (132, 133), (1, 1), {"offset": (4, 5), "tile_offset": (4, 5)}),
+        (1, (129 * 64, 128 * 64), (64, 64), {}),  # more, of just enough points each
+        (1, (1016, 1016), (1016, 1016), {"exponents": b"\x33"}),
+        (1, (2032, 508), (2032, 508), {"exponents": b"\x24"}),
+        (1, (508, 1016), (2000, 2000), {"exponents": b"\x31\x33"}),
+    ],
+)
+def test_a_jpeg2000_image_in_just_enough_pieces(samples, side, tile, more):
+    """ITU T.800, A.5.1: the image is what remains of its sides after its offset."""
+    left, top = more.get("offset", (0, 0))
+    assert image_size("jpeg2k", codestream(side, tile, samples, **more)) == (side[1] - top, side[0] - left, samples)
+
+
+@pytest.mark.parametrize(
+    ("samples", "side", "tile", "more"),
+    [
+        (1, (129, 128), (1, 1), {}),
+        (2, (129, 64), (1, 1), {}),
+        (1, (133, 133), (1, 1), {"offset": (4, 5), "tile_offset": (4, 5)}),
+        (1, (200, 133), (1, 1), {"offset": (100, 5), "tile_offset": (4, 5)}),
+        (1, (129 * 64 - 1, 128 * 64), (64, 64), {}),
+        (1, (1024, 1024), (1024, 1024), {"exponents": b"\x33"}),
+        (1, (2048, 512), (2048, 512), {"exponents": b"\x24"}),
+        (1, (512, 2048), (512, 2048), {"exponents": b"\x42"}),
+        (1, (512, 1016), (2000, 2000), {"exponents": b"\x31\x33"}),
+        (1, (1024, 1024), (1024, 1024), {"exponents": b"\x22\x33"}),
+        (257, (64, 64), (64, 64), {"exponents": b"\x33"}),
+    ],
+)
+def test_a_jpeg2000_image_in_a_few_pieces_too_many(samples, side, tile, more):
+    """Sizes beyond those of the test above."""
+    with pytest.raises(CodecError, match="of a few points"):
+        image_size("jpeg2k", codestream(side, tile, samples, **more))
+
+
+@pytest.mark.parametrize("samples", [256, 257])
+def test_precincts_of_one_component_of_a_jpeg2000_image(samples):
+    """ITU T.800, A.6.2: the number of the component takes two bytes if there are more than 256."""
+    raw = codestream(1024, 1024, samples)
+    numbers = bytes(1 if samples < 257 else 2) + bytes([1, 0, 0, 0, 0, 1])
+    marker = b"\xff\x53" + struct.pack(">H", 2 + len(numbers) + 1) + numbers
+    at = raw.index(b"\xff\x5c")
+    assert image_size("jpeg2k", raw[:at] + marker + b"\x77" + raw[at:]) == (1024, 1024, samples)
+    with pytest.raises(CodecError, match="precincts of a few points"):
+        image_size("jpeg2k", raw[:at] + marker + b"\x22" + raw[at:])
 
 
 SIZED = np.random.default_rng(2).integers(0, 250, (300, 500, 3), dtype="u1")
@@ -391,6 +449,47 @@ def test_images_have_the_size_that_they_were_encoded_with(name, raw, samples):
     for n in (0, 8, 20):
         with pytest.raises(CodecError, match=r"its header is missing|no marker|no frame header|ends in its header"):
             image_size(name, bytes(raw[:n]))
+
+
+def test_an_extended_webp_image():
+    """RFC 9649, 2.7: a header with sizes of 24 bits, in front of the image."""
+    plain = bytes(registry.imagecodecs.webp_encode(SIZED, lossless=True))
+    size = (499).to_bytes(3, "little") + (299).to_bytes(3, "little")
+    head = b"VP8X" + struct.pack("<I", 10) + bytes(4) + size
+    raw = b"RIFF" + struct.pack("<I", 4 + len(head) + len(plain) - 12) + b"WEBP" + head + plain[12:]
+    assert registry.imagecodecs.webp_decode(raw).shape[:2] == (300, 500)
+    assert image_size("webp", raw) == (300, 500, 4)
+    assert image_size("webp", raw[:30]) == (300, 500, 4)
+    large = raw[:24] + bytes([1, 2, 3, 4, 5, 6]) + raw[30:]
+    assert image_size("webp", large) == (0x060504 + 1, 0x030201 + 1, 4)
+    for odd in (raw[:29], b"RIFX" + raw[4:], raw[:8] + b"WEBQ" + raw[12:]):
+        with pytest.raises(CodecError, match="its header is missing"):
+            image_size("webp", odd)
+
+
+def test_the_header_of_a_png_image_is_its_first_26_bytes():
+    raw = bytes(registry.imagecodecs.png_encode(SIZED))
+    assert image_size("png", raw[:26]) == (300, 500, 4)
+    for odd in (raw[:25], raw[:12] + b"IDAT" + raw[16:]):
+        with pytest.raises(CodecError, match="its header is missing"):
+            image_size("png", odd)
+
+
+def test_markers_of_jpeg_before_its_frame():
+    """ITU T.81, B.1.1.3: some have no length; the frame header ends the search, and may be cut."""
+    raw = bytes(registry.imagecodecs.jpeg8_encode(SIZED))
+    for marker in (b"\xff\x01", b"\xff\xd0", b"\xff\xd7"):
+        assert image_size("jpeg", raw[:2] + marker + raw[2:]) == (300, 500, 3)
+    at = raw.index(b"\xff\xc0")
+    assert image_size("jpeg", raw[: at + 10]) == (300, 500, 3)
+    for odd in (raw[: at + 9], raw[:at] + b"\xff\xda" + raw[at:]):
+        with pytest.raises(CodecError, match="has no frame header"):
+            image_size("jpeg", odd)
+    for kind in (0xC4, 0xC8, 0xCC):  # Huffman tables, an extension, arithmetic coding
+        table = bytes([0xFF, kind]) + struct.pack(">H", 12) + bytes(10)
+        assert image_size("jpeg", raw[:at] + table + raw[at:]) == (300, 500, 3)
+    for kind in (0xC1, 0xC2, 0xCF):
+        assert image_size("jpeg", raw[: at + 1] + bytes([kind]) + raw[at + 2 :]) == (300, 500, 3)
 
 
 def test_boxes_and_fill_bytes_before_an_image():
@@ -421,6 +520,8 @@ def test_lerc_frames_have_samples_since_version_4(version, expected):
         with pytest.raises(CodecError, match="there is no LERC frame: its header is missing"):
             lerc_size(odd)
     at = head.index(numbers)
+    none = head[:at] + struct.pack("<iii", 0, 0, 1) + head[at + 12 :]
+    assert lerc_size(none) == (0, 0, 1)
     for field in range(2 + (version >= 4)):
         damaged = bytearray(head)
         struct.pack_into("<i", damaged, at + 4 * field, -1)

@@ -158,14 +158,12 @@ def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> x
     if variable.dims != like.dims and set(variable.dims) == set(like.dims):
         variable = variable.transpose(*like.dims)
     mine, its = virtual_array(variable), virtual_array(like)
-    if mine is not None and its is not None:
-        return xr.Variable(variable.dims, floats_like(mine, its), variable.attrs, variable.encoding)
-    if mine is None and its is None:
-        return variable
     if mine is not None:
-        return loaded_variable(name, mine, storage, url=part.source)
+        if its is None:
+            return loaded_variable(name, mine, storage, url=part.source)
+        return xr.Variable(variable.dims, floats_like(mine, its), variable.attrs, variable.encoding)
     if its is None:
-        raise TypeError("not virtual")
+        return variable
     encoding = {**its.cf, **({} if its.dtype.kind in TEXT else {"dtype": its.dtype})}
     encoded = xr.Variable(variable.dims, variable.values, variable.attrs, encoding)
     return virtual_variable(to_group(xr.Dataset({name: encoded})).arrays[name])

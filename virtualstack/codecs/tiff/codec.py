@@ -165,7 +165,6 @@ def _lerc(library: Any, data: Any, size: int, samples: int) -> Any:
         mask = mask if mask is None or mask.ndim < 3 else np.moveaxis(mask, 0, -1)
     n_bands = values.shape[2] if values.ndim > 2 else 1
     if mask is not None and values.dtype.kind == "f" and not mask.all():
-        values = np.array(values)
         values[~np.asarray(mask, bool)] = np.nan
     elif values.dtype == np.uint8 and n_bands == samples - 1:
         opacity = np.full(values.shape[:2], 255, np.uint8) if mask is None else mask.astype(np.uint8) * 255
