@@ -1,3 +1,4 @@
+import itertools
 import threading
 
 import numpy as np
@@ -66,6 +67,27 @@ def test_the_dtype_depends_on_attributes_as_in_xarray(dtype, attributes, wanted)
     stored = np.array([0, 1, 100, 1], dtype)
     assert parse_packing(cf_codec(stored.dtype, attributes)).dtype == wanted
     same_bytes(decoded(stored, attributes), expected(stored, attributes))
+
+
+NUMBERS = None, np.float32(0.1), np.float64(0.1), np.int16(2)
+
+
+@pytest.mark.filterwarnings("ignore:variable 'v' has multiple fill values")
+@pytest.mark.parametrize("missing", [(), ("_FillValue",), ("missing_value",), ("_FillValue", "missing_value")])
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "f4", "f8"])
+def test_any_scale_offset_and_missing_value_decode_as_by_xarray(dtype, missing):
+    """Of any two dtypes, which decide on the dtype of the values."""
+    stored = np.array([0, 1, 100, 3, np.iinfo(dtype).max if dtype[0] in "iu" else 1e30], dtype)
+    fills = dict(zip(missing, (stored.dtype.type(1), stored.dtype.type(3)), strict=False))
+    for scale, offset in itertools.product(NUMBERS, NUMBERS):
+        if isinstance(scale, np.int16) and (missing or dtype[0] == "f"):
+            continue  # xarray casts NaN to integers
+        numbers = {"scale_factor": scale, "add_offset": offset}
+        attributes = {**fills, **{key: x for key, x in numbers.items() if x is not None}}
+        if attributes:
+            wanted = expected(stored, attributes)
+            assert parse_packing(cf_codec(stored.dtype, attributes)).dtype == wanted.dtype, attributes
+            same_bytes(decoded(stored, attributes), wanted)
 
 
 @pytest.mark.filterwarnings("ignore:Ambiguous reference date")  # by xarray itself
