@@ -1,5 +1,7 @@
 """Frames of JPEG XL: their samples are counted exactly, after any headers (ISO 18181-1)."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,20 @@ COLORS = {
     "gray": [*NO, *NO, *u32(1), *u32(1), *NO, *u32(2, 6, 4), *u32(0)],
     "gray with white": [*NO, *NO, *u32(1), *u32(2, 0, 4), *WHITE, *YES, (9, 24), *u32(1)],
     "white and primaries": [*NO, *NO, *u32(0), *u32(2, 0, 4), *WHITE, *u32(2, 0, 4), *PRIMARIES, *NO, *u32(1), *u32(1)],
+    "white": [*NO, *NO, *u32(0), *u32(2, 0, 4), *u32(1, 0, 19), *u32(2, 0, 20), *u32(1), *NO, *u32(1), *u32(1)],
+    "white of few bits": [
+        *NO,
+        *NO,
+        *u32(0),
+        *u32(2, 0, 4),
+        *u32(0, 7, 19),
+        *u32(3, 7, 21),
+        *u32(1),
+        *YES,
+        (9, 24),
+        *u32(1),
+    ],
+    "primaries": [*NO, *NO, *u32(0), *u32(1), *u32(2, 0, 4), *PRIMARIES, *NO, *u32(1), *u32(1)],
     "of no use": [*NO, *NO, *u32(2, 0, 4), *u32(3, 1, 6)],
 }
 EXTRA = {
@@ -145,6 +161,44 @@ def test_a_frame_is_found_after_any_header_of_an_image(header, n_samples, n_extr
     check_samples(stored(header, None, frame(n_extra=n_extra)), BIG * n_samples)
 
 
+def any_kind(*widths):
+    """All four kinds of a number, with all bits set."""
+    return [u32(kind, (1 << n) - 1, n) for kind, n in enumerate(widths)]
+
+
+TICKS, LOOPS = itertools.product(any_kind(0, 0, 10, 30), any_kind(0, 0, 8, 10)), any_kind(0, 3, 16, 32)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *[
+            image(depth=[*is_float, *n, *(is_float[0][0] * [(9, 4)])])
+            for n in any_kind(0, 0, 0, 6)
+            for is_float in (NO, YES)
+        ],
+        *[
+            image([*YES, (7, 3), *NO, *NO, *YES, *a, *b, *loops, *NO], tones=YES)
+            for (a, b), loops in itertools.product(TICKS, LOOPS)
+        ],
+        *[image(colors=points) for points in ("white", "white of few bits", "primaries")],
+    ],
+)
+def test_numbers_of_every_kind_are_skipped_in_the_header_of_an_image(header):
+    is_animated = header[len(SMALL) + 1] == YES[0]
+    check_samples(stored(header, None, frame(more=u32(0) if is_animated else ())), 3 * BIG)
+
+
+@pytest.mark.parametrize("shape", any_kind(0, 0, 0, 3))
+@pytest.mark.parametrize("name", any_kind(0, 4, 5, 10))
+@pytest.mark.parametrize("kind", any_kind(0, 2, 4, 8))
+def test_numbers_of_every_kind_are_skipped_in_an_extra_channel(monkeypatch, shape, name, kind):
+    n = {0: 0, 1: 15, 2: 16 + 31, 3: 48 + 1023}[name[0][0]]
+    channel = [*NO, *u32(2, 3, 4), *EIGHT_BITS, *shape, *name, (0, 8 * n), *kind]
+    monkeypatch.setitem(EXTRA, "odd", channel)
+    check_samples(stored(image(extra=["odd"]), None, frame(n_extra=1)), 4 * BIG)
+
+
 ONE_SECTION = [NO, None, u32(0, 5, 10), None, b"12345"]
 PARTIAL = YES + u32(1, 4, 11) + u32(0, 0, 8) + u32(0, 9, 8) + u32(0, 9, 8)
 SAVED = [*NO, (1, 2)]
@@ -185,6 +239,48 @@ FRAMES = {
 def test_a_frame_is_found_after_any_other_frame(name):
     raw = stored(image(), None, FRAMES[name], *ONE_SECTION, frame())
     check_samples(raw, 3 * (BIG + 64 * 64))
+
+
+@pytest.mark.parametrize(
+    ("begin", "top", "columns", "rows", "is_partial"),
+    [(0, 0, 64, 64, False), (0, 0, 65, 70, False), (7, 9, 68, 69, False), (2, 0, 64, 64, True), (0, 2, 64, 64, True),
+     (0, 0, 63, 64, True), (0, 0, 64, 63, True), (7, 0, 67, 64, True), (0, 9, 64, 68, True)],
+)  # fmt: skip
+def test_a_frame_that_does_not_cover_the_image_says_with_what_it_is_blended(begin, top, columns, rows, is_partial):
+    """Offsets are signed numbers: 0, -1, 1, -2, 2 ...; one that covers the image says more."""
+    size = [*YES, *u32(0, begin, 8), *u32(0, top, 8), *u32(0, columns, 8), *u32(0, rows, 8)]
+    blending = [*u32(0), (3, 2)] if is_partial else u32(0)
+    one = frame(size=size, blending=blending, last=SAVED if is_partial else [*SAVED, *NO])
+    n_samples = 3 * (BIG + max(rows * columns, 64 * 64))
+    check_samples(stored(image(), None, one, *ONE_SECTION, frame()), n_samples)
+
+
+@pytest.mark.parametrize(("level", "n_groups"), [(0, 16), (1, 1)])
+def test_low_frequencies_are_an_eighth_of_the_image_at_each_level(level, n_groups):
+    large = [*NO, *u32(1, 4095, 13), (0, 3), *u32(1, 4094, 13), *image()[len(SMALL) :]]
+    one = frame(kind=1, size=[(level, 2)], blending=(), last=())
+    n_sections = 2 + 1 + n_groups if n_groups > 1 else 1
+    data = [NO, None, *(n_sections * [u32(0, 3, 10)]), None, bytes(3 * n_sections)]
+    check_samples(stored(large, None, one, *data, frame()), 3 * (BIG + 4096 * 4095))
+
+
+@pytest.mark.parametrize("alpha", any_kind(0, 0, 0, 3))
+@pytest.mark.parametrize("mode", [u32(2), u32(3, 0, 2)])
+def test_an_alpha_channel_of_any_number(alpha, mode):
+    ways = [*mode, *alpha, *NO, (1, 2), *u32(0)]
+    one = frame(n_extra=1, size=NO, blending=ways, last=SAVED)
+    header = image(extra=["depth"], colors="gray")
+    check_samples(stored(header, None, one, *ONE_SECTION, frame(n_extra=1)), 2 * (BIG + 64 * 64))
+
+
+@pytest.mark.parametrize(
+    ("n", "bits"),
+    [(200, u32(0, 200, 8)), (2000, u32(1, 2000 - 256, 11)), (9000, u32(2, 9000 - 2304, 14)), (30000, crop(30000))],
+)
+def test_sides_of_a_frame_take_as_many_bits_as_they_need(n, bits):
+    corner = [*YES, *u32(0, 0, 8), *u32(0, 0, 8)]
+    for sides in ([*bits, *crop(20000)], [*crop(20000), *bits]):
+        check_samples(stored(image(), None, frame(size=[*corner, *sides])), 3 * 20000 * n)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,9 @@ class _Bits:
         least, n = kinds[self.u(2)]
         return least + self.u(n)
 
+    def skip_u32(self, *widths: int) -> None:
+        self.skip(widths[self.u(2)])
+
     def u64(self) -> int:
         match self.u(2):
             case 0:
@@ -157,9 +160,9 @@ def _metadata(bits: _Bits, image: _Image) -> None:
             raise _other("a preview")
         if bits.u(1):
             image.is_animated = True
-            bits.u32((100, 0), (1000, 0), (1, 10), (1, 30))
-            bits.u32((1, 0), (1001, 0), (1, 8), (1, 10))
-            bits.u32((0, 0), (0, 3), (0, 16), (0, 32))
+            bits.skip_u32(0, 0, 10, 30)
+            bits.skip_u32(0, 0, 8, 10)
+            bits.skip_u32(0, 3, 16, 32)
             image.has_timecodes = bool(bits.u(1))
     _depth(bits)
     bits.u(1)
@@ -177,11 +180,10 @@ def _metadata(bits: _Bits, image: _Image) -> None:
 
 
 def _depth(bits: _Bits) -> None:
-    if bits.u(1):
-        bits.u32((32, 0), (16, 0), (24, 0), (1, 6))
+    is_float = bits.u(1)
+    bits.skip_u32(0, 0, 0, 6)
+    if is_float:
         bits.u(4)
-    else:
-        bits.u32((8, 0), (10, 0), (12, 0), (1, 6))
 
 
 def _extra_channel(bits: _Bits) -> None:
@@ -189,14 +191,14 @@ def _extra_channel(bits: _Bits) -> None:
         return
     kind = bits.u32(*_ENUM)
     _depth(bits)
-    bits.u32((0, 0), (3, 0), (4, 0), (1, 3))
+    bits.skip_u32(0, 0, 0, 3)
     bits.skip(8 * bits.u32(*_NAMES))
     if kind == 0:
         bits.u(1)
     elif kind == 2:
         bits.skip(64)
     elif kind == 5:
-        bits.u32((1, 0), (0, 2), (3, 4), (19, 8))
+        bits.skip_u32(0, 2, 4, 8)
 
 
 def _colors(bits: _Bits, image: _Image) -> None:
@@ -218,7 +220,7 @@ def _colors(bits: _Bits, image: _Image) -> None:
 
 def _points(bits: _Bits, n: int) -> None:
     for _ in range(2 * n):
-        bits.u32((0, 19), (1 << 19, 19), (1 << 20, 20), (1 << 21, 21))
+        bits.skip_u32(19, 19, 20, 21)
 
 
 def _frame(bits: _Bits, image: _Image, left: int) -> tuple[bool, int, int]:
@@ -287,7 +289,7 @@ def _passes(bits: _Bits) -> int:
         n = bits.u32((0, 0), (1, 0), (2, 0), (3, 1))
         bits.skip(2 * (passes - 1) + 2 * n)
         for _ in range(n):
-            bits.u32((0, 0), (1, 0), (2, 0), (0, 3))
+            bits.skip_u32(0, 0, 0, 3)
     return passes
 
 
@@ -300,7 +302,7 @@ def _blending(bits: _Bits, image: _Image, kind: int, *, is_partial: bool) -> boo
             mode = found if i == 0 else mode
             with_alpha = image.extra and found in (2, 3)
             if with_alpha:
-                bits.u32((0, 0), (1, 0), (2, 0), (3, 3))
+                bits.skip_u32(0, 0, 0, 3)
             if with_alpha or found == 4:
                 bits.u(1)
             if found or is_partial:
