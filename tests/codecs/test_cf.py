@@ -98,6 +98,23 @@ def test_dates_that_cftime_has_to_decode_are_those_of_xarray(units):
     same_bytes(decoded(stored, {"units": units}), expected(stored, {"units": units}))
 
 
+@pytest.mark.parametrize("since", ["1970-01-01", "2000-01-01", "1900-01-01", "1677-09-22"])
+@pytest.mark.parametrize(("unit", "step"), [("days", 86400 * 10**9), ("seconds", 10**9), ("milliseconds", 10**6)])
+def test_the_first_and_last_date_of_64_bits(unit, step, since):
+    """As Python's integers count nanoseconds."""
+    origin, limit = int(np.datetime64(since, "ns").astype(np.int64)), 2**63 - 1
+    first, last = -((limit + origin) // step), (limit - origin) // step
+    for number in (first - 1, first, first + 1, last - 1, last, last + 1, -(limit // step), limit // step):
+        date = origin + number * step
+        if abs(date) <= limit:
+            dates = decode_datetimes(np.array([0, number]), f"{unit} since {since}", None)
+            assert dates.dtype == np.dtype("M8[ns]")
+            assert dates.astype(np.int64).tolist() == [origin, date]
+        else:
+            with pytest.raises(UnfitTimeError):
+                decode_datetimes(np.array([0, number]), f"{unit} since {since}", None)
+
+
 @pytest.mark.parametrize(
     ("numbers", "units", "message"),
     [

@@ -56,13 +56,12 @@ def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]
     >>> cast_numbers(np.array([1.9, -1.9]), np.dtype("i2"))
     array([ 1, -1], dtype=int16)
     """
-    if numbers.dtype.kind == "f" and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        fits = (numbers > float(limits.min) - 1) & (numbers < float(limits.max) + 1)
-        if limits.bits == 64:  # float64 cannot represent 2^63 - 1
-            fits = (numbers >= float(limits.min)) & (numbers < 2.0 ** (limits.bits - (limits.min < 0)))
-        if not fits.all():
-            odd = numbers[~fits].reshape(-1)[0]
-            raise UnfitNumberError(f"{odd} cannot be stored as dtype '{dtype}'")
     with np.errstate(all="ignore"):
+        if numbers.dtype.kind == "f" and dtype.kind in "iu":
+            limits, whole = np.iinfo(dtype), np.trunc(numbers)
+            # limits that float16 cannot hold are infinite, the others are exact: the sum is a power of two
+            fits = np.isfinite(whole) & (whole >= float(limits.min)) & (whole < float(limits.max) + 1)
+            if not fits.all():
+                odd = numbers[~fits].reshape(-1)[0]
+                raise UnfitNumberError(f"{odd} cannot be stored as dtype '{dtype}'")
         return numbers.astype(dtype)
