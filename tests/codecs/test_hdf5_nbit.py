@@ -12,7 +12,7 @@ from tests.amount import examples
 from tests.codecs.hdf5_pipelines import check_chunks, filters_of, in_memory
 from tests.data.hdf5_parts import dataset_of, properties, reduced, text
 from virtualstack.codecs.codec import Codec
-from virtualstack.codecs.hdf5.packed_bits import PADDING_BYTES, gather, unpack
+from virtualstack.codecs.hdf5.packed_bits import PADDING_BYTES, gather, parse_layout, parse_scaling, unpack
 from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
 
@@ -174,3 +174,93 @@ def test_bits_anywhere(n, first, stride, width, seed):
     unpack(data, out, first=first, stride=stride, width=width)
     assert out.tolist() == expected
     assert gather(data, np.array(starts, np.int64), width=width).tolist() == expected
+
+
+ATOMIC, ARRAY, COMPOUND, OTHER = 1, 2, 3, 4
+INT = 4, 0, 3, 5  # bytes, byte order, bits, first bit
+
+
+def layout(kind, *datatype, n_elements=7, unchanged=0):
+    """The client data values of the filter for a datatype."""
+    return [4 + len(datatype), unchanged, n_elements, kind, *datatype]
+
+
+@pytest.mark.parametrize(("kind", "one"), [(ARRAY, [4]), (COMPOUND, [4, 1, 0])])
+def test_datatypes_have_at_most_33_levels(kind, one):
+    """Of arrays of one element, or of compounds of one member."""
+    found = parse_layout(layout(kind, *(31 * [*one, kind]), *one, ATOMIC, *INT))
+    assert (found.n_elements, found.size, found.n_bits, found.n_bytes) == (7, 4, 3, 28)
+    with pytest.raises(ValueError, match="a datatype of more than 32 levels"):
+        parse_layout(layout(kind, *(32 * [*one, kind]), *one, ATOMIC, *INT))
+
+
+def test_arrays_of_compounds_in_a_compound_are_refused_but_not_after_it():
+    """The HDF5 library loses their bits. An array of compounds alone is fine, and so are numbers in a compound."""
+    compound = [4, 1, 0, ATOMIC, *INT]
+    assert parse_layout(layout(ARRAY, 12, COMPOUND, *compound)).n_bits == 9
+    assert parse_layout(layout(COMPOUND, 8, 1, 0, ARRAY, 8, ATOMIC, *INT)).n_bits == 6
+    found = parse_layout(layout(COMPOUND, 8, 2, 0, COMPOUND, *compound, 4, ATOMIC, *INT))
+    assert (found.n_bits, [field.at for field in found.fields], [field.first for field in found.fields]) == (
+        6, [0, 4], [0, 3]
+    )  # fmt: skip
+    for member in ([ARRAY, 4, COMPOUND, *compound], [ARRAY, 4, ARRAY, 4, ATOMIC, *INT]):
+        with pytest.raises(ValueError, match="of which HDF5 itself loses bits"):
+            parse_layout(layout(COMPOUND, 4, 1, 0, *member))
+        with pytest.raises(ValueError, match="of which HDF5 itself loses bits"):
+            parse_layout(layout(COMPOUND, 8, 2, 0, COMPOUND, *compound, 4, *member))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (layout(ATOMIC, *INT)[:-1], "has 7 parameters, which do not describe a datatype"),
+        ([4, 0, 1, ATOMIC], "has 4 parameters, which do not describe a datatype"),
+        (layout(OTHER, 4), "has elements of class 4 with 4 bytes"),
+        (layout(ATOMIC, 0, 0, 3, 5), "has elements of class 1 with 0 bytes"),
+        (layout(ATOMIC, 4, 0, 3), "has 7 parameters, which are too few for its datatype"),
+        (layout(ARRAY, 4, ATOMIC, 0, 0, 3, 5), "a datatype of no bytes"),
+        (layout(ATOMIC, 4, 2, 3, 5), "in byte order 2"),
+        (layout(ATOMIC, 4, 0, 0, 5), "numbers of 0 bits"),
+        (layout(ATOMIC, 4, 0, 3, 30), "numbers of 3 bits at bit 30 of 4 bytes"),
+        (layout(COMPOUND, 7, 1, 4, ATOMIC, *INT), "a member of 4 bytes at byte 4 of a compound of 7"),
+        (layout(5, *INT), "a datatype of class 5"),
+        ([*layout(ATOMIC, *INT)[:-1], 1 << 32], "not words of 32 bits"),
+    ],
+)
+def test_datatypes_that_contradict_themselves(values, reason):
+    with pytest.raises(ValueError, match=reason):
+        parse_layout(values)
+
+
+def test_datatypes_at_their_limits():
+    """All bits of a number, a member at the end, bytes that are no numbers; more parameters are not allowed."""
+    assert parse_layout(layout(ATOMIC, 4, 1, 32, 0)).n_bits == 32
+    assert parse_layout(layout(ATOMIC, 4, 1, 3, 29)).n_bits == 3
+    assert parse_layout(layout(COMPOUND, 8, 1, 4, ATOMIC, *INT)).fields[0].at == 4
+    assert parse_layout(layout(COMPOUND, 8, 1, 1, OTHER, 7)).n_bits == 56
+    assert parse_layout(layout(ATOMIC, *INT, unchanged=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ((2, 3, 7, 0, 4, 1, 0, 0, *12 * [0]), None),
+        ((2, 32, 7, 0, 4, 1, 0, 0, *12 * [0]), "nothing"),
+        ((2, 33, 7, 0, 4, 1, 0, 0, *12 * [0]), "has integers of 33 bits in 4 bytes"),
+        ((2, 3, 7, 0, 4, 1, 0, 0, *11 * [0]), "has 19 parameters; 20 are expected"),
+        ((2, 3, 7, 0, 4, 1, 0, 2, *12 * [0]), "says with 2, not 0 or 1"),
+        ((2, 3, 7, 0, 4, 2, 0, 0, *12 * [0]), "with 4 bytes, sign 2"),
+        ((2, 3, 7, 0, 4, 1, 2, 0, *12 * [0]), "byte order 2"),
+        ((0, 3, 7, 0, 4, 1, 0, 0, *12 * [0]), "scaling 0 of numbers of class 0"),
+        ((0, 3, 7, 1, 2, 1, 0, 0, *12 * [0]), "numbers of class 1 with 2 bytes"),
+        ((2, 3, 7, 0, 4, 1, 0, 0, *11 * [0], 1 << 32), "not words of 32 bits"),
+    ],
+)
+def test_scalings_that_contradict_themselves(values, reason):
+    if reason is None:
+        assert parse_scaling(values).n_bytes == 28
+    elif reason == "nothing":
+        assert parse_scaling(values) is None
+    else:
+        with pytest.raises(ValueError, match=reason):
+            parse_scaling(values)

@@ -231,8 +231,7 @@ def parse_layout(values: Sequence[int], /) -> NbitLayout | None:
         raise ValueError(f"has {len(values)} parameters, which do not describe a datatype")
     if values[3] == _OTHER or values[4] < 1:
         raise ValueError(f"has elements of class {values[3]} with {values[4]} bytes")
-    tree = _Tree(values)
-    fields, n_bits, size = tree.read(values[3], 4, depth=0)
+    fields, n_bits, size = _Tree(values).read(values[3])
     return NbitLayout(n_elements=values[2], size=size, n_bits=n_bits, fields=tuple(fields))
 
 
@@ -241,12 +240,7 @@ class _Tree:
 
     def __init__(self, values: Sequence[int]) -> None:
         self._values = values
-        self._next = self._n_compounds = 0
-
-    def read(self, kind: int, at: int, *, depth: int) -> tuple[list[_Field], int, int]:
-        """Return the fields of a datatype whose values begin at an index, its packed bits and its decoded bytes."""
-        self._next = at
-        return self._read(kind, depth)
+        self._next, self._n_compounds = 4, 0
 
     def _take(self) -> int:
         if self._next >= len(self._values):
@@ -254,7 +248,8 @@ class _Tree:
         self._next += 1
         return self._values[self._next - 1]
 
-    def _read(self, kind: int, depth: int) -> tuple[list[_Field], int, int]:
+    def read(self, kind: int, depth: int = 0) -> tuple[list[_Field], int, int]:
+        """Return the fields of a datatype, its packed bits and its decoded bytes."""
         if depth > _MAX_DATATYPE_LEVELS:
             raise ValueError(f"has a datatype of more than {_MAX_DATATYPE_LEVELS} levels")
         size = self._take()
@@ -277,7 +272,7 @@ class _Tree:
             # H5Z__nbit_decompress_one_array goes back to the parameters of the base type, and then misreads later
             # values
             raise ValueError("has arrays of arrays or of compounds in a compound, of which HDF5 itself loses bits")
-        base, n_bits, base_size = self._read(kind, depth + 1)
+        base, n_bits, base_size = self.read(kind, depth + 1)
         if kind == _OTHER:  # its own size is not used
             return [_bytes(size)], 8 * size, size
         n = size // base_size
@@ -289,7 +284,7 @@ class _Tree:
         self._n_compounds += 1
         for _ in range(self._take()):
             at, kind = self._take(), self._take()
-            members, n_bits, member_size = self._read(kind, depth + 1)
+            members, n_bits, member_size = self.read(kind, depth + 1)
             if at + member_size > size:
                 raise ValueError(f"has a member of {member_size} bytes at byte {at} of a compound of {size}")
             fields += [replace(field, at=field.at + at, first=field.first + first) for field in members]
