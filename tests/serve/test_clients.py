@@ -1,6 +1,5 @@
 """Clients that know zarr, but not virtualstack, read a served cube as xarray joins its files."""
 
-import base64
 import subprocess
 import sys
 
@@ -84,15 +83,3 @@ def test_gdal(served, name):
     np.testing.assert_array_equal(
         np.frombuffer(done.stdout), wanted[name.removeprefix("zarr2/")]["t"].values.ravel().astype("f8")
     )
-
-
-@pytest.mark.parametrize("name", ["cube", "one", "joined", "zarr2/cube", "zarr2/one"])
-@pytest.mark.parametrize("program", ["node", "browser"])
-def test_zarrita(served, name, program, request):
-    """zarrita.js reads all values, in node and in a page of another origin in Chromium."""
-    url, wanted = served
-    reader = request.getfixturevalue(program)
-    version = 2 if name.startswith("zarr2/") else 3
-    found = reader("served", f"{url}/{name}", path="/t", version=version)
-    values = np.frombuffer(base64.b64decode(found["bytes"]), found["dtype"]).reshape(found["shape"])
-    np.testing.assert_array_equal(values, wanted[name.removeprefix("zarr2/")]["t"].astype(values.dtype))

@@ -4,21 +4,17 @@ import json
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import requests
 import xarray as xr
 
 import virtualstack as vs
+from tests.serve.groups import large_group
 from tests.serve.running import serving
 from tests.serve.unlike import cube, write_files
 from virtualstack.errors import StorageError
-from virtualstack.location import Location
 from virtualstack.manifests import count_sources, map_chunks
 from virtualstack.surveying.cube import cube_timeline
-
-SPAN = 1_000
-N_SOURCES = 3_000
 
 
 @pytest.fixture(scope="module")
@@ -39,27 +35,6 @@ def store(paths):
 def client(store, paths):
     with serving({"cube": store, "one": paths[0]}) as url:
         yield url
-
-
-def large_group(n_chunks=1_000_000, n_sources=N_SOURCES):
-    """A group with one variable of many chunks in many sources."""
-    encoding = vs.ChunkEncoding.c_order("<f4", (SPAN,))
-    number = np.arange(n_chunks)
-    manifest = vs.ChunkManifest.from_arrays(
-        number * 4000,
-        np.full(n_chunks, 4000),
-        location=[Location(url=f"s3://bucket/archive/year{i:05d}.nc") for i in range(n_sources)],
-        location_codes=3 + number * n_sources // n_chunks,
-        encoding=encoding,
-        fill=vs.Fill.zero("f4"),
-    )
-    array = vs.ManifestArray(
-        manifest=manifest,
-        grid=vs.ChunkGrid.regular((n_chunks * SPAN,), (SPAN,)),
-        dtype="f4",
-        dimension_names=("time",),
-    )
-    return vs.ManifestGroup(arrays={"rain": array})
 
 
 def get(client, path):
@@ -219,3 +194,11 @@ def test_many_variables_with_long_attributes_come_in_pages(tmp_path):
             names += [x["path"] for x in page["items"]]
             offset = page["next"]
     assert names == [f"v{i}" for i in range(80)]
+
+
+def test_a_zarr_store_in_a_folder(tmp_path):
+    """It is served too, and so are facts about it."""
+    xr.Dataset({"rain": ("x", [1.0, 2.0])}).to_zarr(tmp_path / "rain.zarr", zarr_format=3, consolidated=False)
+    with serving({"rain": tmp_path / "rain.zarr"}) as client:
+        assert get(client, "/rain/rain/zarr.json")["shape"] == [2]
+        assert get(client, "/-/facts/rain/counts")["items"][0]["n_referenced"] == 1

@@ -34,9 +34,9 @@ _MAX_KEPT = 64
 _MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
 _HEADERS = {
-    # Codecs of zarrita are WebAssembly, which they keep in data URLs.
+    # Codecs of zarrita are WebAssembly.
     "Content-Security-Policy": (
-        "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' data:; object-src 'none'; "
+        "default-src 'self'; img-src 'self' data:; script-src 'self' 'wasm-unsafe-eval'; object-src 'none'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     ),
     "X-Content-Type-Options": "nosniff",

@@ -34,6 +34,9 @@ __all__ = ["Cube", "CubeLike", "make_cube"]
 type CubeLike = str | os.PathLike[str] | xr.Dataset | xr.DataTree | ManifestGroup | Repository | list[Any]
 """What :func:`virtualstack.serve.app` takes as a cube."""
 
+_METADATA = ".zmetadata", "zarr.json", ".zgroup"
+"""Files of which one changes when the metadata of a folder change: parquet references, and zarr stores."""
+
 _MAX_VERSIONS = 8
 """Number of old snapshots of a cube that are kept open."""
 
@@ -233,7 +236,8 @@ def _stored_cube(url: str, storage: Storage, allow: Allow, settings: Mapping[str
             return read(Icechunk(snapshot=found), found)
 
         return Cube(url=url, kind="icechunk", open_newest=open_tip, stamp=tip, open_at=at_id, **settings)
-    watched = f"{url.rstrip('/')}/.zmetadata" if reader.name == "kerchunk" and not _is_file(url, storage) else url
+    inner = (f"{url.rstrip('/')}/{name}" for name in _METADATA)
+    watched = next((x for x in (url, *inner) if _is_file(x, storage)), url)
 
     def look() -> str:
         found = storage.look_up([watched])[0]

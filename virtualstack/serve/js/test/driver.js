@@ -1,6 +1,6 @@
 /** Do what a test in Python asks: one job in, one result out, both JSON. It runs in node and in a browser. */
 
-import { FetchStore, get, open, root, slice, withConsolidatedMetadata } from "zarrita";
+import { get, open, root, slice, withConsolidatedMetadata } from "zarrita";
 
 import { openVStack } from "../dist/index.js";
 
@@ -83,13 +83,6 @@ const jobs = {
     const vstack = await openVStack(url, optionsOf(options));
     const array = await open(root(vstack.store).resolve(path), { kind: "array" });
     const { data, shape } = await get(array, selection && selection.map((x) => (Array.isArray(x) ? slice(...x) : x)));
-    return { bytes: base64(new Uint8Array(data.buffer, data.byteOffset, data.byteLength)), shape, dtype: array.dtype };
-  },
-  /** Read an array of a zarr group on a server, without the reader. */
-  async served({ url, path, version }) {
-    const opened = version === 2 ? open.v2 : open.v3;
-    const array = await opened(root(new FetchStore(url)).resolve(path), { kind: "array" });
-    const { data, shape } = await get(array);
     return { bytes: base64(new Uint8Array(data.buffer, data.byteOffset, data.byteLength)), shape, dtype: array.dtype };
   },
   async states({ url, options, path }) {

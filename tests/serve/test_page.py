@@ -1,0 +1,380 @@
+"""The page of the server in Chromium: every panel is used, and its numbers are what Python says."""
+
+import filecmp
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.serve import javascript
+from tests.serve.groups import large_group, states_group
+from tests.serve.running import serving
+from tests.serve.unlike import cube, joined, write_files
+from virtualstack.manifests import count_sources, map_chunks
+from virtualstack.serve.browser import ASSETS
+from virtualstack.surveying.cube import cube_timeline
+
+SOURCES = Path(vs.__file__).parent / "serve" / "page"
+PANELS = ["Variables", "Chunk map", "Quick look", "Timeline", "Sources", "Snapshots", "Open this"]
+
+
+def needs_packages():
+    if shutil.which("node") is None:
+        pytest.skip("there is no node")
+    if not (SOURCES / "node_modules" / "playwright-core").is_dir():
+        pytest.skip("run 'npm install --no-package-lock' in virtualstack/serve/page")
+
+
+class Browser:
+    """Chromium with one page, driven by Playwright in a process of node."""
+
+    def __init__(self, program):
+        self.process = subprocess.Popen(
+            ["node", Path(__file__).with_name("page.mjs"), SOURCES, program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, what, code="", given=None):
+        self.process.stdin.write(json.dumps({"what": what, "code": code, "given": given}) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        assert "error" not in answer, answer["error"]
+        return answer.get("value")
+
+    def open(self, url, **options):
+        self.ask("open", given={"url": url, **options})
+
+    def run(self, code, given=None):
+        """Run JavaScript with Playwright's `page`, and `given`."""
+        return self.ask("run", code, given)
+
+    def text(self, selector):
+        return self.run("return (await page.locator(given).first().innerText()).trim()", selector)
+
+    def stat(self, name):
+        """The number of a panel, when it has been computed."""
+        code = "const x = page.locator(`[data-stat=${given}]`).filter({ hasNotText: '…' }); return x.innerText()"
+        return self.run(code, name).strip()
+
+    def tab(self, name):
+        self.run("await page.getByRole('tab', { name: given }).click()", name)
+
+    def seen(self):
+        return self.ask("seen")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    needs_packages()
+    program = javascript.chromium()
+    if program is None:
+        pytest.skip("there is no Chromium")
+    found = Browser(program)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def browser(chromium):
+    """The browser; at the end the page must have had no error, and no large answer."""
+    yield chromium
+    seen = chromium.seen()
+    assert seen["errors"] == []
+    assert max(seen["sizes"].values()) < 1_000_000
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """URL of a server, and the values of its cubes."""
+    folder = tmp_path_factory.mktemp("page")
+    paths = write_files(folder)
+    repo = vs.Repository.create(folder / "cube.vstack", cube(paths), message="four months")
+    repo.write("x", {"x": 0}, -1.0, message="mend x")
+    vs.open_virtual_dataset(paths[3]).virtual.to_kerchunk(folder / "packed.json")
+    cubes = {
+        "cube": folder / "cube.vstack",
+        "packed": folder / "packed.json",
+        "states": states_group(),
+        "large": large_group(),
+    }
+    with serving(cubes) as url:
+        yield url, folder / "cube.vstack", {"cube": joined(paths), "packed": joined(paths[3:])}
+
+
+def test_the_committed_assets_are_what_the_build_makes(tmp_path):
+    """Whoever changes the sources of the page builds it."""
+    needs_packages()
+    done = subprocess.run(
+        ["node", SOURCES / "build.mjs", tmp_path / "assets"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    made = sorted(path.name for path in (tmp_path / "assets").iterdir())
+    assert made == sorted(path.name for path in ASSETS.iterdir())
+    assert filecmp.cmpfiles(ASSETS, tmp_path / "assets", made, shallow=False)[0] == made
+
+
+def test_variables(browser, served):
+    """Each variable is listed with dimensions, size and attributes."""
+    url, store, _ = served
+    (group,) = vs.scan([store])
+    browser.open(url)
+    maps = {name: map_chunks(array) for name, array in group.arrays.items()}
+    assert browser.stat("variables") == str(len(maps))
+    assert browser.stat("chunks") == str(sum(x.n_chunks for x in maps.values()))
+    browser.run("await page.click('[data-variable=t] summary')")
+    text = browser.text("[data-variable=t]")
+    assert "time 120 × y 5 × x 6" in text
+    assert f"{maps['t'].n_chunks} referenced" in text
+    assert f"Stored in {maps['t'].n_encodings} forms" in text
+    assert "units\nK" in text
+
+
+def test_chunk_map(browser, served):
+    """The counts are those of `map_chunks`, and each box says what it is, under the pointer and by keyboard."""
+    url, _, _ = served
+    found = map_chunks(states_group().arrays["wind"])
+    browser.open(f"{url}/#cube=states&panel=chunks")
+    for name in ("n_referenced", "n_inline", "n_empty", "n_absent"):
+        assert browser.stat(f"map-{name}") == str(getattr(found, name))
+    n_columns, n_rows = browser.run(
+        "const x = page.locator('[data-map]'); "
+        "return [await x.getAttribute('data-columns'), await x.getAttribute('data-rows')]"
+    )
+    assert (int(n_rows), int(n_columns)) == found.states.shape[:2] == (3, 12)
+    point = (
+        "const box = await page.locator('[data-map]').boundingBox();"
+        "await page.mouse.move(box.x + box.width * (given[1] + 0.5) / 12, box.y + box.height * (given[0] + 0.5) / 3)"
+    )
+    said = {(0, 0): "inline", (1, 2): "never written", (2, 7): "lost", (2, 11): "referenced"}
+    for (row, column), state in said.items():
+        browser.run(point, [row, column])
+        text = browser.text("[data-readout=chunk]")
+        assert text.startswith(
+            f"time chunk {column} (elements {5 * column} to {5 * column + 4}), cell chunk {row}: {state}."
+        )
+    assert "Source part1.nc. Stored as >f4, no codec, in chunks of 5 × 5." in text
+    for name, legend in (("source", "part1.nc"), ("stored form", ">f4, no codec, chunks of 5 × 5")):
+        browser.run("await page.getByLabel(given, { exact: true }).check()", name)
+        assert legend in browser.text(".legend.wide")
+    browser.run(
+        "await page.locator('[data-map]').focus(); for (let i = 0; i < 3; i++) await page.keyboard.press('Home')"
+    )
+    browser.run("await page.keyboard.press('ArrowRight'); await page.keyboard.press('ArrowUp')")
+    assert browser.text("[data-readout=chunk]").startswith("time chunk 1 (elements 5 to 9), cell chunk 1: referenced")
+
+
+def test_colours_of_the_map_are_those_of_the_states(browser, served):
+    """A lost chunk has another colour than one that is referenced, and the colours follow the theme."""
+    url, _, _ = served
+    pick = (
+        "return page.locator('[data-map]').evaluate((at, cells) => { const copy = document.createElement('canvas');"
+        "[copy.width, copy.height] = [at.width, at.height];"
+        "const c = copy.getContext('2d', { willReadFrequently: true }); c.drawImage(at, 0, 0);"
+        "return cells.map(([row, column]) => "
+        "[...c.getImageData(at.width * (column + .3) / 12, at.height * (row + .3) / 3, 1, 1).data]) }, given)"
+    )
+    cells = [[0, 0], [1, 2], [2, 7], [2, 11]]
+    browser.open(f"{url}/#cube=states&panel=chunks")
+    browser.stat("map-n_absent")
+    light = browser.run(pick, cells)
+    assert light[0][:3] == [0xDD, 0xAA, 0x33]
+    assert light[3][:3] == [0x44, 0x77, 0xAA]
+    assert len({tuple(x) for x in light}) == 4
+    browser.open(f"{url}/#cube=states&panel=chunks", dark=True)
+    browser.stat("map-n_absent")
+    assert browser.run(pick, cells)[1] != light[1]
+    assert (
+        browser.run("return page.evaluate(() => getComputedStyle(document.body).backgroundColor)") == "rgb(21, 25, 29)"
+    )
+
+
+def test_timeline(browser, served):
+    """Eras, gaps and duplicates are those of `cube_timeline`."""
+    url, store, _ = served
+    (group,) = vs.scan([store])
+    wanted = cube_timeline(group)
+    browser.open(f"{url}/#cube=cube&panel=timeline")
+    assert browser.stat("eras") == str(wanted.n_eras) == "4"
+    assert browser.stat("gaps") == str(wanted.n_gaps)
+    assert browser.run("return page.locator('[data-era]').count()") == len(wanted.eras)
+    text = browser.text(".eras")
+    for era in wanted.eras:
+        assert era.first in text
+        for change in era.changes.split("; "):
+            assert " ".join(change.split()) in " ".join(text.split())
+
+
+def test_sources(browser, served):
+    """Each source has its chunks and bytes, and is not said to be verified."""
+    url, store, _ = served
+    (group,) = vs.scan([store])
+    wanted = count_sources(group.all_arrays()).page().sources
+    browser.open(f"{url}/#cube=cube&panel=sources")
+    rows = browser.run(
+        "await page.locator('.sources').waitFor(); return page.locator('.sources tbody tr').allInnerTexts()"
+    )
+    assert [row.split()[0] for row in rows] == [x.url for x in wanted]
+    assert [row.split("\t")[2].strip() for row in rows] == [str(x.n_chunks) for x in wanted]
+    assert browser.text("[data-note=verified]").startswith("Not verified")
+
+
+def test_snapshots(browser, served):
+    """Messages are those of the log, differences those of `diff`, and an older snapshot can be shown."""
+    url, store, _ = served
+    repo = vs.Repository.open(store)
+    browser.open(f"{url}/#cube=cube&panel=snapshots")
+    for entry in repo.log():
+        assert entry.message in browser.text(f"[data-snapshot='{entry.number}']")
+    browser.run("await page.getByRole('button', { name: 'Compare with snapshot 0' }).click()")
+    assert browser.text("[data-diff='1']").split() == " ".join(repr(repo.diff(0, 1)).splitlines()[1:]).split()
+    browser.run("await page.getByRole('button', { name: 'Show snapshot 0' }).click()")
+    browser.run("await page.getByText('This is snapshot 0.').waitFor()")
+    assert "@ 0" in browser.text("h1")
+    browser.tab("Open this")
+    assert f"{url}/cube@0" in browser.text("[data-url=zarr3]")
+    assert "at=0" in browser.text(".panel")
+
+
+@pytest.mark.parametrize("name", ["cube", "packed"])
+def test_quick_look(browser, served, name):
+    """The value at a point of a slice, and the series there, are what xarray reads; missing values are transparent."""
+    url, _, values = served
+    wanted = values[name]["t"]
+    browser.open(f"{url}/#cube={name}&panel=look&variable=t")
+    image = "[data-image][data-ready=yes]"
+    browser.run("await page.locator(given).waitFor()", image)
+    if name == "packed":
+        assert "scale_factor 0.01, add_offset 280, _FillValue -9999" in browser.text("[data-note=packing]")
+    pixels = browser.run(
+        "return page.locator(given).evaluate((x) => [...x.getContext('2d').getImageData(0, 0, 6, 5).data])", image
+    )
+    assert (np.reshape(pixels, (5, 6, 4))[..., 3] == 0).tolist() == np.isnan(wanted[0]).values.tolist()
+    np.testing.assert_allclose(float(browser.text("[data-scale=low]")), float(wanted[0].min()), rtol=1e-6)
+    browser.run("await page.locator('[data-dim=time]').fill('7')")
+    browser.run("await page.waitForTimeout(200); await page.locator(given).waitFor()", image)
+    browser.run(
+        "const box = await page.locator(given).boundingBox();"
+        "await page.mouse.click(box.x + box.width * 4.5 / 6, box.y + box.height * 2.5 / 5)",
+        image,
+    )
+    text = browser.text("[data-readout=point]")
+    np.testing.assert_allclose(float(text.split()[0]), float(wanted[7, 2, 4]), rtol=1e-6)
+    assert text.split()[1] == "K"
+    browser.run("await page.getByText('Values as a table').click()")
+    series = browser.run("return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))")
+    np.testing.assert_allclose([float(x) for x in series], wanted[:, 2, 4].values, rtol=1e-6)
+    browser.run("await page.locator('[data-limit=from]').fill('270')")
+    assert browser.text("[data-scale=low]") == "270"
+
+
+def test_quick_look_at_a_line_and_at_a_failing_source(browser, served):
+    """A variable of one dimension is a line; a source that cannot be reached is an error in words."""
+    url, _, values = served
+    browser.open(f"{url}/#cube=cube&panel=look&variable=x")
+    browser.run("await page.getByText('Values as a table').click()")
+    series = browser.run("return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))")
+    assert [float(x) for x in series] == [-1.0, *values["cube"]["x"].values[1:]]
+
+
+def test_every_panel_by_keyboard_at_400_pixels(browser, served):
+    """Nothing but keys; no panel scrolls to the side; all controls have names."""
+    url, _, _ = served
+    browser.open(url, width=400)
+    browser.stat("chunks")
+    unnamed = (
+        "return page.evaluate(() => [...document.querySelectorAll('button, select, input, canvas, summary')]"
+        ".filter((x) => !(x.getAttribute('aria-label') || x.labels?.length || x.textContent.trim()) "
+        "&& x.getAttribute('role') !== 'img').map((x) => x.outerHTML))"
+    )
+    over = "return page.evaluate(() => document.documentElement.scrollWidth - innerWidth)"
+    tab_to = (
+        "for (let i = 0; i < 60; i++) { await page.keyboard.press('Tab');"
+        "if (await page.evaluate((x) => document.activeElement.matches(x), given)) return true } return false"
+    )
+    assert browser.run(tab_to, "[role=tab]")
+    for name in PANELS:
+        assert browser.run("return page.evaluate(() => document.activeElement.textContent)") == name
+        browser.run(
+            "await page.waitForLoadState('networkidle');"
+            "await page.getByText('Loading …').waitFor({ state: 'detached' })"
+        )
+        assert browser.text(".panel h2")
+        assert browser.run(over) <= 0, name
+        assert browser.run(unnamed) == []
+        browser.run("await page.keyboard.press('ArrowRight')")
+    browser.run("for (const key of ['Home', 'ArrowRight', 'ArrowRight']) await page.keyboard.press(key)")
+    browser.run("await page.locator('[data-image][data-ready=yes]').waitFor()")
+    assert browser.run(tab_to, "[data-dim]")
+    browser.run("await page.keyboard.press('ArrowRight'); await page.keyboard.press('ArrowRight')")
+    assert browser.text(".slider output") == "2000-01-03"
+    assert browser.run(tab_to, "[data-image]")
+    browser.run("await page.keyboard.press('ArrowRight'); await page.keyboard.press('Enter')")
+    assert "t along time at" in browser.text(".series h3")
+    browser.run("await page.keyboard.press('Shift+Tab')")
+    assert browser.run(tab_to, "details > summary")
+    browser.run("await page.keyboard.press('Enter')")
+    assert browser.run("return page.locator('.values tbody tr').count()") == 120
+
+
+def test_a_large_cube(browser, served):
+    """10^6 chunks and 3,000 sources: the first paint is soon, and nothing that is sent is large."""
+    url, _, _ = served
+    browser.open(f"{url}/#cube=large")
+    browser.run("await page.locator('[data-variable=rain]').waitFor()")
+    paint, listed = browser.run(
+        "return page.evaluate(() => "
+        "[performance.getEntriesByName('first-contentful-paint')[0].startTime, performance.now()])"
+    )
+    print(f"first paint after {paint:.0f} ms, variables after {listed:.0f} ms")
+    assert paint <= 1000
+    assert browser.stat("chunks") == "1,000,000"
+    browser.tab("Chunk map")
+    assert browser.stat("map-n_referenced") == "1,000,000"
+    browser.tab("Sources")
+    assert browser.text("[data-pages=text]") == "1 to 100 of 3,000"
+    browser.run("await page.getByRole('button', { name: 'Next' }).first().click()")
+    browser.run("await page.getByText('101 to 200 of 3,000').first().waitFor()")
+    assert "year00100.nc" in browser.text(".sources tbody")
+
+
+def test_a_token(chromium, served):
+    """A link with the token opens the page, which then sends it by itself."""
+    _, store, _ = served
+    with serving({"cube": store}, token="sesame") as url:
+        chromium.open(f"{url}/?token=sesame")
+        assert chromium.stat("variables") == "3"
+        chromium.tab("Quick look")
+        chromium.run("await page.locator('[data-image][data-ready=yes]').waitFor()")
+        assert chromium.seen()["errors"] == []
+
+
+def test_stored_chunks_of_all_common_codecs(browser, tmp_path):
+    """zarrita decodes them with what the page brings along, and the policy of the page lets it."""
+    zarr = pytest.importorskip("zarr")
+    values = np.arange(60.0).reshape(6, 10)
+    codecs = {
+        "blosc": zarr.codecs.BloscCodec(),
+        "gzip": zarr.codecs.GzipCodec(),
+        "zstd": zarr.codecs.ZstdCodec(),
+    }
+    dataset = xr.Dataset(dict.fromkeys(codecs, (("y", "x"), values)))
+    encoding = {name: {"compressors": [codec]} for name, codec in codecs.items()}
+    dataset.to_zarr(tmp_path / "a.zarr", encoding=encoding, zarr_format=3, consolidated=False)
+    with serving({"a": tmp_path / "a.zarr"}) as url:
+        for name in codecs:
+            browser.open(f"{url}/#cube=a&panel=look&variable={name}")
+            browser.run("await page.locator('[data-image][data-ready=yes]').waitFor()")
+            assert browser.text("[data-scale=high]") == "59"
+        assert not any(x.startswith("http") and not x.startswith(url) for x in browser.seen()["urls"])

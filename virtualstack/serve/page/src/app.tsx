@@ -1,0 +1,214 @@
+/** The page: which cube, which snapshot, which panel. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { AttributeList, Failure, Stat, useLoaded, Waiting, type Place, type Shown } from "./common";
+import { findAll, type Count, type CubeName, type Facts, type Overview, type Variable } from "./facts";
+import { ChunksPanel } from "./panels/chunks";
+import { LookPanel } from "./panels/look";
+import { OpenPanel } from "./panels/open";
+import { SnapshotsPanel } from "./panels/snapshots";
+import { SourcesPanel } from "./panels/sources";
+import { TimelinePanel } from "./panels/timeline";
+import { Refused, VariablesPanel } from "./panels/variables";
+import { count, message, size } from "./text";
+
+export type LoadLive = (() => Promise<typeof import("./live")>) | null;
+
+const PANELS: [string, string][] = [
+  ["variables", "Variables"],
+  ["chunks", "Chunk map"],
+  ["look", "Quick look"],
+  ["timeline", "Timeline"],
+  ["sources", "Sources"],
+  ["snapshots", "Snapshots"],
+  ["open", "Open this"],
+];
+
+const KINDS: Record<string, string> = { memory: "In the memory of the server", files: "Joined files", hdf5: "HDF5", netcdf3: "netCDF-3", tiff: "TIFF", grib: "GRIB" };
+
+function readPlace(): Place {
+  const found = new URLSearchParams(location.hash.slice(1));
+  const get = (name: string) => found.get(name) ?? "";
+  return { cube: get("cube"), at: get("at"), panel: get("panel"), variable: get("variable") };
+}
+
+function usePlace(): [Place, (change: Partial<Place>) => void] {
+  const [place, set] = useState(readPlace);
+  useEffect(() => {
+    const follow = () => set(readPlace());
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  const choose = (change: Partial<Place>) => {
+    const next = Object.entries({ ...readPlace(), ...change }).filter(([, x]) => x);
+    location.hash = new URLSearchParams(next).toString();
+    set(readPlace()); // the event comes later
+  };
+  return [place, choose];
+}
+
+export function App(props: { facts: Facts; made: string | null; live: LoadLive }) {
+  const [place, choose] = usePlace();
+  const cubes = useLoaded(() => props.facts.cubes(), []);
+  return (
+    <>
+      <a class="skip" href="#content" onClick={(e) => { e.preventDefault(); document.getElementById("content")?.focus(); }}>
+        Skip to the content
+      </a>
+      <Waiting of={cubes}>
+        {(all) => {
+          const cube = all.find((x) => x.name === place.cube) ?? all[0];
+          if (!cube) return <Failure text="This server has no cube." />;
+          return <CubeView key={`${cube.name}@${place.at}`} {...props} cubes={all} cube={cube} place={place} choose={choose} />;
+        }}
+      </Waiting>
+    </>
+  );
+}
+
+interface CubeViewProps {
+  facts: Facts;
+  made: string | null;
+  live: LoadLive;
+  cubes: CubeName[];
+  cube: CubeName;
+  place: Place;
+  choose: (change: Partial<Place>) => void;
+}
+
+function CubeView({ facts, made, live, cubes, cube, place, choose }: CubeViewProps) {
+  const id = place.at ? `${cube.name}@${place.at}` : cube.name;
+  const [overview, setOverview] = useState<Overview | null>(null);
+  const [variables, setVariables] = useState<Variable[]>([]);
+  const [counts, setCounts] = useState<Map<string, Count>>(new Map());
+  const [failure, setFailure] = useState("");
+  useEffect(() => {
+    let isWanted = true;
+    findAll(facts, id, "variables", (page) => {
+      if (!isWanted) return;
+      if (page.offset === 0) setOverview(page);
+      setVariables((before) => [...before, ...page.items]);
+    }).catch((error) => isWanted && setFailure(message(error)));
+    findAll(facts, id, "counts", (page) => {
+      if (isWanted) setCounts((before) => new Map([...before, ...page.items.map((x) => [x.path, x] as const)]));
+    }).catch(() => undefined); // variables without counts say so
+    document.title = `${id} · virtualstack`;
+    return () => {
+      isWanted = false;
+    };
+  }, []);
+  const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots"));
+  const panel = panels.some(([name]) => name === place.panel) ? place.panel : "variables";
+  const variable = variables.find((x) => x.path === place.variable) ?? typical(variables);
+  const shown: Shown = { facts, cube: id, variables, variable, choose };
+  return (
+    <>
+      <header class="top">
+        <p class="brand"><Logo />virtualstack{made ? " report" : ""}</p>
+        {cubes.length > 1 && (
+          <label class="choice">
+            <span>Cube</span>
+            <select value={cube.name} onChange={(e) => choose({ cube: e.currentTarget.value, at: "", variable: "" })}>
+              {cubes.map((x) => <option key={x.name} value={x.name}>{x.name}</option>)}
+            </select>
+          </label>
+        )}
+      </header>
+      <main id="content" tabIndex={-1}>
+        <h1>{cube.name}{place.at && <span class="quiet"> @ {place.at}</span>}</h1>
+        {overview && <Heading overview={overview} variables={variables} counts={counts} made={made} />}
+        {place.at && !made && (
+          <p class="note">
+            This is {cube.kind === "vstack" ? "snapshot" : "version"} {place.at}.{" "}
+            <button type="button" class="link" onClick={() => choose({ at: "" })}>Show the newest one</button>
+          </p>
+        )}
+        {failure && <Failure text={failure} />}
+        <Tabs panels={panels} panel={panel} choose={(name) => choose({ cube: cube.name, panel: name })} />
+        <section class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${panel}`} tabIndex={-1}>
+          {!overview && !failure && <p class="quiet" role="status">Loading …</p>}
+          {overview && panel === "variables" && <><VariablesPanel {...shown} counts={counts} live={live !== null} /><Refused overview={overview} /></>}
+          {variable && panel === "chunks" && <ChunksPanel {...shown} />}
+          {variable && panel === "look" && live && <LookPanel {...shown} live={live} key={variable.path} />}
+          {overview && panel === "timeline" && <TimelinePanel {...shown} />}
+          {overview && panel === "sources" && <SourcesPanel {...shown} overview={overview} isReport={made !== null} />}
+          {overview && panel === "snapshots" && <SnapshotsPanel {...shown} overview={overview} isReport={made !== null} />}
+          {overview && panel === "open" && <OpenPanel {...shown} overview={overview} isReport={made !== null} />}
+        </section>
+      </main>
+    </>
+  );
+}
+
+/** The variable that is chosen at first: the largest one. */
+function typical(variables: Variable[]): Variable | null {
+  return variables.reduce<Variable | null>((a, b) => (a && a.nbytes >= b.nbytes ? a : b), null);
+}
+
+function Heading(props: { overview: Overview; variables: Variable[]; counts: Map<string, Count>; made: string | null }) {
+  const { overview, counts } = props;
+  const all = [...counts.values()].filter((x) => !x.error);
+  const sum = (pick: (x: Count) => number) => all.reduce((total, x) => total + pick(x), 0);
+  const isWhole = counts.size >= overview.total;
+  const { title, ...others } = overview.attributes;
+  const names = Object.keys(others);
+  return (
+    <div class="heading">
+      {typeof title === "string" && <p class="title">{title}</p>}
+      <p class="quiet place">
+        {KINDS[overview.kind] ?? overview.kind}{overview.url && <> at <span class="url">{overview.url}</span></>}
+        {overview.kind === "vstack" && <>, snapshot {overview.version}</>}
+        {props.made && <>, as of {props.made}</>}
+      </p>
+      <dl class="stats">
+        <Stat label={overview.total === 1 ? "variable" : "variables"} id="variables">{count(overview.total)}</Stat>
+        <Stat label="chunks" id="chunks">{isWhole ? count(sum((x) => x.n_chunks)) : "…"}</Stat>
+        <Stat label="stored" id="stored">{isWhole ? size(sum((x) => x.nbytes)) : "…"}</Stat>
+        <Stat label="as values" id="values">{props.variables.length >= overview.total ? size(props.variables.reduce((n, x) => n + x.nbytes, 0)) : "…"}</Stat>
+        {sum((x) => x.n_absent) > 0 && <Stat label="chunks lost" id="lost"><span class="alarm">{count(sum((x) => x.n_absent))}</span></Stat>}
+      </dl>
+      {names.length > 0 && (
+        <details class="attributes">
+          <summary>{names.length} more attribute{names.length === 1 ? "" : "s"} of the cube</summary>
+          <AttributeList attributes={others} />
+        </details>
+      )}
+    </div>
+  );
+}
+
+function Tabs(props: { panels: [string, string][]; panel: string; choose: (name: string) => void }) {
+  const list = useRef<HTMLDivElement>(null);
+  const names = props.panels.map(([name]) => name);
+  const onKeyDown = (event: KeyboardEvent) => {
+    const tabs = [...list.current!.querySelectorAll<HTMLButtonElement>("[role=tab]")];
+    const at = tabs.indexOf(event.target as HTMLButtonElement); // keys may be faster than the page
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: names.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = (to + names.length) % names.length;
+    props.choose(names[next]);
+    tabs[next].focus();
+  };
+  return (
+    <div class="tabs" role="tablist" aria-label="Panels" ref={list} onKeyDown={onKeyDown}>
+      {props.panels.map(([name, text]) => (
+        <button
+          type="button" role="tab" key={name} id={`tab-${name}`} aria-selected={name === props.panel} aria-controls="panel"
+          tabIndex={name === props.panel ? 0 : -1} onClick={() => props.choose(name)}
+        >
+          {text}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Logo() {
+  return (
+    <svg width="22" height="22" viewBox="0 0 22 22" aria-hidden="true">
+      <path d="M11 2 20 6.5 11 11 2 6.5Z" fill="var(--accent)" />
+      <path d="M2 11l9 4.5 9-4.5M2 15.5 11 20l9-4.5" fill="none" stroke="var(--accent)" stroke-width="1.8" stroke-linejoin="round" stroke-linecap="round" />
+    </svg>
+  );
+}

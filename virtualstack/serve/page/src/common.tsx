@@ -1,0 +1,126 @@
+/** Small parts that all panels use. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import type { Facts, Variable } from "./facts";
+import { attribute, message } from "./text";
+
+/** What a panel gets. */
+export interface Shown {
+  facts: Facts;
+  /** `NAME` or `NAME@SNAPSHOT`. */
+  cube: string;
+  variables: Variable[];
+  variable: Variable | null;
+  choose: (change: Partial<Place>) => void;
+}
+
+/** What is shown; it is in the part of the URL after `#`. */
+export interface Place {
+  cube: string;
+  at: string;
+  panel: string;
+  variable: string;
+}
+
+type Loaded<T> = { state: "loading" } | { state: "there"; value: T } | { state: "failed"; text: string };
+
+/** Load something when what it depends on has changed. */
+export function useLoaded<T>(load: () => Promise<T>, on: unknown[]): Loaded<T> {
+  const [loaded, set] = useState<Loaded<T>>({ state: "loading" });
+  useEffect(() => {
+    let isWanted = true;
+    set({ state: "loading" });
+    load().then(
+      (value) => isWanted && set({ state: "there", value }),
+      (error) => isWanted && set({ state: "failed", text: message(error) }),
+    );
+    return () => {
+      isWanted = false;
+    };
+  }, on);
+  return loaded;
+}
+
+export function Waiting<T>(props: { of: Loaded<T>; children: (value: T) => ComponentChildren }) {
+  if (props.of.state === "there") return <>{props.children(props.of.value)}</>;
+  return props.of.state === "loading" ? <p class="quiet" role="status">Loading …</p> : <Failure text={props.of.text} />;
+}
+
+export function Failure(props: { text: string }) {
+  return <p class="failure" role="alert">{props.text}</p>;
+}
+
+/** True if the colours of the page are dark; it follows the settings of the system. */
+export function useDark(): boolean {
+  const query = matchMedia("(prefers-color-scheme: dark)");
+  const [isDark, set] = useState(query.matches);
+  useEffect(() => {
+    const follow = () => set(query.matches);
+    query.addEventListener("change", follow);
+    return () => query.removeEventListener("change", follow);
+  }, []);
+  return isDark;
+}
+
+/** The width of an element in CSS pixels, which follows the window. */
+export function useWidth(ref: { current: HTMLElement | null }): number {
+  const [width, set] = useState(0);
+  useEffect(() => {
+    const element = ref.current!;
+    const watch = new ResizeObserver(() => set(element.clientWidth));
+    watch.observe(element);
+    set(element.clientWidth);
+    return () => watch.disconnect();
+  }, []);
+  return width;
+}
+
+export function VariableChoice(props: Shown & { among?: (x: Variable) => boolean }) {
+  const { variables, variable, choose, among = () => true } = props;
+  return (
+    <label class="choice">
+      <span>Variable</span>
+      <select value={variable?.path} onChange={(e) => choose({ variable: e.currentTarget.value })}>
+        {variables.filter((x) => among(x) || x === variable).map((x) => <option key={x.path} value={x.path}>{x.path}</option>)}
+      </select>
+    </label>
+  );
+}
+
+export function Radios(props: { legend: string; name: string; values: [string, string][]; value: string; onChange: (x: string) => void }) {
+  return (
+    <fieldset class="radios">
+      <legend>{props.legend}</legend>
+      {props.values.map(([value, text]) => (
+        <label key={value}>
+          <input type="radio" name={props.name} checked={value === props.value} onChange={() => props.onChange(value)} />
+          <span>{text}</span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+export function Stat(props: { label: string; children: ComponentChildren; id?: string }) {
+  return (
+    <div class="stat">
+      <dt>{props.label}</dt>
+      <dd data-stat={props.id}>{props.children}</dd>
+    </div>
+  );
+}
+
+export function Swatch(props: { of: string }) {
+  return <span class={`swatch ${props.of.startsWith("#") ? "" : props.of}`} style={props.of.startsWith("#") ? { background: props.of } : {}} aria-hidden="true" />;
+}
+
+export function AttributeList(props: { attributes: Record<string, unknown> }) {
+  return (
+    <dl class="pairs">
+      {Object.entries(props.attributes).map(([name, x]) => (
+        <div key={name}><dt>{name}</dt><dd>{attribute(x)}</dd></div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,218 @@
+/** Facts about cubes, wherever they come from. */
+
+export interface CubeName {
+  name: string;
+  kind: string;
+  url: string | null;
+  has_snapshots: boolean;
+}
+
+export interface List<T> {
+  total: number;
+  offset: number;
+  /** Number of the first item of the next page. */
+  next: number | null;
+  items: T[];
+}
+
+export type Attributes = Record<string, unknown>;
+
+export interface Variable {
+  path: string;
+  dims: string[];
+  shape: number[];
+  dtype: string;
+  chunks: (number | string)[];
+  grid: number[];
+  nbytes: number;
+  attributes: Attributes;
+  is_coordinate: boolean;
+}
+
+export interface Overview extends List<Variable> {
+  name: string;
+  kind: string;
+  url: string | null;
+  version: string;
+  is_fixed: boolean;
+  attributes: Attributes;
+  groups: string[];
+  n_refused: number;
+  refused: { path: string; reason: string }[];
+  n_noted: number;
+  noted: { path: string; kind: string; reason: string }[];
+}
+
+export interface Encoding {
+  dtype: string;
+  chunk_shape: number[];
+  codecs: string[];
+  settings: string;
+  n_chunks: number;
+  nbytes: number;
+}
+
+export interface Count {
+  path: string;
+  error?: string;
+  n_chunks: number;
+  n_empty: number;
+  n_absent: number;
+  n_inline: number;
+  n_referenced: number;
+  nbytes: number;
+  n_sources: number;
+  n_encodings: number;
+  encodings: Encoding[];
+}
+
+export interface ChunkMap extends Omit<Count, "path" | "error"> {
+  name: string;
+  dims: string[];
+  shape: number[];
+  grid_shape: number[];
+  column_axis: number | null;
+  row_axes: number[];
+  column_edges: number[];
+  row_edges: number[];
+  column_elements: number[];
+  /** Chunks of each box that are empty, absent, inline and referenced. */
+  states: [number, number, number, number][][];
+  source: number[][];
+  encoding: number[][];
+  sources: string[];
+  source_prefix: string;
+}
+
+export interface Era {
+  series: string;
+  number: number;
+  first: string;
+  last: string;
+  begin: number;
+  end: number;
+  n_files: number;
+  n_outliers: number;
+  changes: string;
+}
+
+export interface Timeline {
+  dim: string | null;
+  first: string;
+  last: string;
+  is_to_scale: boolean;
+  n_files: number;
+  n_failed: number;
+  eras: Era[];
+  n_eras: number;
+  gaps: { series: string; after: string; before: string; begin: number; end: number; n_steps: number }[];
+  n_gaps: number;
+  n_missing: number;
+  duplicates: { text: string; at: number | null; n_values: number | null }[];
+  n_duplicates: number;
+  remarks: string[];
+}
+
+export interface Source {
+  url: string;
+  size: number | null;
+  n_chunks: number;
+  nbytes: number;
+  variables: string[];
+  n_variables: number;
+}
+
+export interface Snapshot {
+  number: number;
+  time: number;
+  message: string | null;
+  changes: string[];
+  n_changes: number;
+}
+
+export interface Difference {
+  before: number;
+  after: number;
+  n_lines: number;
+  lines: string[];
+}
+
+export interface Kinds {
+  variables: Overview;
+  counts: List<Count>;
+  map: ChunkMap;
+  timeline: Timeline;
+  sources: List<Source> & { verified: null };
+  snapshots: List<Snapshot> & { has_snapshots: boolean };
+  diff: Difference;
+}
+
+export type Options = Record<string, string | number>;
+
+/** Where the page gets its facts from. `cube` is the name of a cube, or `NAME@SNAPSHOT`. */
+export interface Facts {
+  cubes(): Promise<CubeName[]>;
+  find<K extends keyof Kinds>(cube: string, kind: K, options?: Options): Promise<Kinds[K]>;
+}
+
+function query(options: Options): string {
+  const names = Object.keys(options).sort();
+  return names.map((name) => `${name}=${encodeURIComponent(options[name])}`).join("&");
+}
+
+/** Facts of a server, at the URL of its page. */
+export class ServerFacts implements Facts {
+  constructor(private base: string) {}
+
+  async cubes(): Promise<CubeName[]> {
+    return (await this.get<{ cubes: CubeName[] }>("-/cubes")).cubes;
+  }
+
+  find<K extends keyof Kinds>(cube: string, kind: K, options: Options = {}): Promise<Kinds[K]> {
+    return this.get(`-/facts/${encodeURIComponent(cube)}/${kind}?${query(options)}`);
+  }
+
+  private async get<T>(path: string): Promise<T> {
+    const answer = await fetch(this.base + path, { headers: { Accept: "application/json" } });
+    if (answer.ok) return answer.json();
+    const body = await answer.json().catch(() => ({}));
+    throw new Error(body.message ?? `The server answered with status ${answer.status}.`);
+  }
+}
+
+export interface Embedded {
+  cubes: CubeName[];
+  made: string;
+  /** Answers by kind and options, such as `map?variable=rain`. */
+  answers: Record<string, unknown>;
+}
+
+/** Facts that a report holds, about one cube. */
+export class EmbeddedFacts implements Facts {
+  constructor(private embedded: Embedded) {}
+
+  async cubes(): Promise<CubeName[]> {
+    return this.embedded.cubes;
+  }
+
+  async find<K extends keyof Kinds>(_: string, kind: K, options: Options = {}): Promise<Kinds[K]> {
+    const answer = this.embedded.answers[`${kind}?${query(options)}`];
+    if (answer === undefined) throw new Error("This report does not hold it, as it would be too large.");
+    if (typeof answer === "string") throw new Error(answer);
+    return answer as Kinds[K];
+  }
+}
+
+/** Read all pages of a list. */
+export async function findAll<K extends "variables" | "counts">(
+  facts: Facts,
+  cube: string,
+  kind: K,
+  onPage: (page: Kinds[K]) => void,
+): Promise<void> {
+  for (let offset: number | null = 0; offset !== null; ) {
+    const page: Kinds[K] = await facts.find(cube, kind, { offset });
+    onPage(page);
+    offset = page.next;
+  }
+}

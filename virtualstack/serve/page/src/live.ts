@@ -1,0 +1,129 @@
+/** Read values with zarrita from the endpoint that the server offers to everyone. */
+
+import * as zarr from "zarrita";
+import type { Attributes } from "./facts";
+
+/** How stored numbers become values, as the CF conventions say. */
+export interface Packing {
+  scale: number;
+  offset: number;
+  missing: number[];
+  isUnsigned: boolean;
+  /** What is done, in words; empty if the stored numbers are the values. */
+  text: string;
+}
+
+export interface Slice {
+  rows: number;
+  columns: number;
+  values: Float64Array;
+}
+
+export interface Live {
+  dims: string[];
+  shape: number[];
+  chunks: number[];
+  packing: Packing;
+  /** Bytes of one chunk when it is decoded. */
+  chunkBytes: number;
+  /** Read a part: a number selects along a dimension, a pair is a range. */
+  read(selection: (number | [number, number])[]): Promise<Float64Array>;
+}
+
+const NUMBERS = /^(u?int(8|16|32|64)|float(16|32|64))$/;
+
+type Stored = zarr.Array<zarr.DataType, zarr.FetchStore>;
+
+/** Open a variable of the cube at a URL. */
+export async function open(cubeUrl: string, path: string): Promise<Live> {
+  const array = (await zarr.open.v3(zarr.root(new zarr.FetchStore(cubeUrl)).resolve(path), { kind: "array" })) as Stored;
+  if (!NUMBERS.test(array.dtype)) throw new Error(`Values of type ${array.dtype} cannot be drawn.`);
+  const packing = readPacking(array.attrs, array.dtype);
+  const dims = array.dimensionNames ?? array.shape.map((_, i) => `dimension ${i}`);
+  const itemBytes = Number(/\d+/.exec(array.dtype)![0]) / 8;
+  return {
+    dims: dims.map((name, i) => name ?? `dimension ${i}`),
+    shape: array.shape,
+    chunks: array.chunks,
+    packing,
+    chunkBytes: array.chunks.reduce((a, b) => a * b, itemBytes),
+    async read(selection) {
+      const parts = selection.map((x) => (typeof x === "number" ? x : zarr.slice(x[0], x[1])));
+      const found: unknown = await zarr.get(array, parts);
+      const data = typeof found === "object" && found !== null && "data" in found ? found.data : [found];
+      return decode(data as ArrayLike<number | bigint>, packing, itemBytes * 8);
+    },
+  };
+}
+
+function numbers(x: unknown): number[] {
+  return (Array.isArray(x) ? x : [x]).filter((y) => typeof y === "number");
+}
+
+function readPacking(attributes: Attributes, dtype: string): Packing {
+  const [scale, offset] = [numbers(attributes.scale_factor)[0], numbers(attributes.add_offset)[0]];
+  const missing = [...new Set([...numbers(attributes._FillValue), ...numbers(attributes.missing_value)])];
+  const isUnsigned = String(attributes._Unsigned) === "true" && dtype.startsWith("int");
+  const used = [
+    isUnsigned ? "_Unsigned" : "",
+    scale === undefined ? "" : `scale_factor ${scale}`,
+    offset === undefined ? "" : `add_offset ${offset}`,
+    missing.length ? `_FillValue ${missing.join(", ")} as no value` : "",
+  ].filter(Boolean);
+  return { scale: scale ?? 1, offset: offset ?? 0, missing, isUnsigned, text: used.join(", ") };
+}
+
+function decode(stored: ArrayLike<number | bigint>, packing: Packing, bits: number): Float64Array {
+  const values = new Float64Array(stored.length);
+  // A float32 `_FillValue` is written with more digits in the attributes than a float32 has.
+  const missing = new Set(packing.missing.flatMap((x) => [x, Math.fround(x)]));
+  for (let i = 0; i < stored.length; i += 1) {
+    let x = Number(stored[i]);
+    if (missing.has(x)) x = NaN;
+    else {
+      if (packing.isUnsigned && x < 0) x += 2 ** bits;
+      x = x * packing.scale + packing.offset;
+    }
+    values[i] = x;
+  }
+  return values;
+}
+
+const MAX_LABELS = 50_000;
+const UNITS = /^\s*(days?|hours?|hr|h|minutes?|min|seconds?|sec|s|milliseconds?|d)\s+since\s+(\S.*)$/i;
+const MILLISECONDS: Record<string, number> = { d: 864e5, h: 36e5, mi: 6e4, s: 1e3, ms: 1 };
+
+/** Labels of a dimension, if it has a coordinate: numbers with units, or dates. */
+export async function labels(cubeUrl: string, path: string): Promise<{ values: Float64Array; text: (i: number) => string } | null> {
+  const store = zarr.root(new zarr.FetchStore(cubeUrl)).resolve(path);
+  const array = (await zarr.open.v3(store, { kind: "array" })) as Stored;
+  if (!NUMBERS.test(array.dtype) || array.shape.length !== 1 || array.shape[0] > MAX_LABELS) return null;
+  const { data } = await zarr.get(array);
+  const values = decode(data as ArrayLike<number | bigint>, readPacking(array.attrs, array.dtype), 64);
+  const units = String(array.attrs.units ?? "");
+  const toDate = dates(units, String(array.attrs.calendar ?? "standard"));
+  const plain = units && units !== "1" ? ` ${units.replace(/^degrees_?(.).*$/, (_, x: string) => `°${x.toUpperCase()}`)}` : "";
+  return {
+    values,
+    text: (i) => toDate?.(values[i]) ?? `${Number(values[i].toPrecision(8))}${plain}`,
+  };
+}
+
+/** Return how numbers become dates, or `null` if the calendar is not that of JavaScript. */
+function dates(units: string, calendar: string): ((x: number) => string | null) | null {
+  const found = UNITS.exec(units);
+  if (!found || !/^(standard|gregorian|proleptic_gregorian)$/i.test(calendar)) return null;
+  const word = found[1].toLowerCase();
+  const step = MILLISECONDS[word.startsWith("milli") ? "ms" : word.startsWith("mi") ? "mi" : word[0]];
+  const origin = /^(\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T ](\d{1,2}):(\d{1,2})(?::(\d{1,2}))?)?/.exec(found[2]);
+  if (!origin) return null;
+  const [year, month, day, hour, minute, second] = origin.slice(1).map((x) => Number(x ?? 0));
+  const begin = new Date(Date.UTC(2000, month - 1, day, hour, minute, second)).setUTCFullYear(year);
+  if (year < 1583) return null; // the calendars differ
+  return (x) => {
+    const date = new Date(begin + x * step);
+    if (Number.isNaN(date.getTime())) return null;
+    const text = date.toISOString();
+    return text.slice(11, 19) === "00:00:00" ? text.slice(0, 10) : `${text.slice(0, 10)} ${text.slice(11, 16)}`;
+  };
+}

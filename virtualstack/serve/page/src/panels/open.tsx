@@ -1,0 +1,49 @@
+/** How to open the cube in other programs. */
+
+import { useState } from "preact/hooks";
+import { VariableChoice, type Shown } from "../common";
+import type { Overview } from "../facts";
+
+export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean }) {
+  const { overview, variable, isReport } = props;
+  const base = new URL(`./${encodeURIComponent(props.cube).replace("%40", "@")}`, location.href.split("#")[0]).href;
+  const path = variable?.path ?? "VARIABLE";
+  const [group, name] = [path.slice(0, Math.max(path.lastIndexOf("/"), 0)), path.slice(path.lastIndexOf("/") + 1)];
+  const inGroup = group ? `, group="${group}"` : "";
+  return (
+    <>
+      <h2>Open this</h2>
+      {!isReport && (
+        <>
+          <p>The cube is a zarr group at <span class="url" data-url="zarr3">{base}</span>, and in zarr 2 at <span class="url">{base.replace(/\/([^/]*)$/, "/zarr2/$1")}</span>.</p>
+          <div class="controls"><VariableChoice {...props} /></div>
+          <Snippet title="Python" code={`import xarray as xr\n\nds = xr.open_zarr("${base}"${inGroup})\nds["${name}"]`} note="Needs xarray, zarr, fsspec and aiohttp. virtualstack is not needed." />
+          <Snippet title="JavaScript" code={`import * as zarr from "zarrita";\n\nconst cube = zarr.root(new zarr.FetchStore("${base}"));\nconst array = await zarr.open.v3(cube.resolve("${path}"), { kind: "array" });\nconst values = await zarr.get(array);`} note="Values are the stored numbers; scale_factor and add_offset are attributes." />
+          <Snippet title="R" code={`library(stars)\n\nx <- read_mdim('ZARR:"/vsicurl/${base}"', variable = "${path}")`} note="Needs GDAL 3.8 or later with the driver for zarr." />
+          <Snippet title="GDAL" code={`gdalmdiminfo 'ZARR:"/vsicurl/${base}"'\ngdalinfo 'ZARR:"/vsicurl/${base}/${path}"'`} />
+          <p class="quiet small">If the server asks for a token, programs send <code>Authorization: Bearer TOKEN</code>, or have it as the password in the URL: <code>http://user:TOKEN@HOST/</code>.</p>
+        </>
+      )}
+      {overview.url && overview.kind !== "memory" && (
+        <Snippet
+          title="Python, with virtualstack"
+          code={`import xarray as xr\n\nds = xr.open_dataset("${overview.url}", engine="virtualstack"${inGroup}${overview.kind === "vstack" && overview.is_fixed ? `, at=${overview.version}` : ""})\nds["${name}"]`}
+          note={isReport ? "This report holds facts, and no values." : "Reads the sources without this server."}
+        />
+      )}
+    </>
+  );
+}
+
+function Snippet({ title, code, note }: { title: string; code: string; note?: string }) {
+  const [said, say] = useState("");
+  const copy = () => navigator.clipboard.writeText(code).then(() => say("Copied"), () => say("Not allowed: select the text"));
+  return (
+    <section class="snippet" aria-label={title}>
+      <h3>{title}</h3>
+      <pre tabIndex={0}>{code}</pre>
+      {navigator.clipboard && <p class="actions"><button type="button" onClick={copy}>Copy {title}</button> <span role="status" class="quiet">{said}</span></p>}
+      {note && <p class="quiet small">{note}</p>}
+    </section>
+  );
+}

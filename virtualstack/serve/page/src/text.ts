@@ -1,0 +1,51 @@
+/** Numbers, sizes and times as people write them. */
+
+const UNITS = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+
+export function size(n: number): string {
+  let unit = 0;
+  while (n >= 1000 && unit < UNITS.length - 1) {
+    n /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 || n >= 100 ? n.toFixed(0) : n >= 10 ? n.toFixed(1) : n.toFixed(2)} ${UNITS[unit]}`;
+}
+
+export function count(n: number): string {
+  return n.toLocaleString("en");
+}
+
+export function counted(n: number, noun: string): string {
+  return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
+}
+
+/** A value with about six digits. */
+export function value(x: number | bigint | undefined): string {
+  if (x === undefined || Number.isNaN(Number(x))) return "no value";
+  const n = Number(x);
+  if (Number.isInteger(n) && Math.abs(n) < 1e15) return String(n);
+  const small = Math.abs(n) < 1e-4 || Math.abs(n) >= 1e7;
+  return small ? n.toExponential(4) : String(Number(n.toPrecision(7)));
+}
+
+export function moment(seconds: number): string {
+  return new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
+}
+
+export function shape(dims: string[], lengths: (number | string)[]): string {
+  return dims.map((dim, i) => `${dim} ${typeof lengths[i] === "number" ? count(lengths[i]) : lengths[i]}`).join(" × ");
+}
+
+/** Text of an attribute. */
+export function attribute(x: unknown): string {
+  if (typeof x === "string") return x;
+  return Array.isArray(x) ? x.map(attribute).join(", ") : JSON.stringify(x);
+}
+
+export function codecs(names: string[]): string {
+  return names.length ? names.join(" + ") : "no codec";
+}
+
+export function message(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
