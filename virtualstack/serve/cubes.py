@@ -100,6 +100,12 @@ class Cube:
         self.executor = ThreadPoolExecutor(self.n_threads, f"serve-{self.name}")
         self.opener = ThreadPoolExecutor(2, f"open-{self.name}")
 
+    @property
+    def fresh(self) -> Content | None:
+        """The newest version, if no store has to be asked for it."""
+        is_fresh = self.stamp is None or time.monotonic() - self._checked < self.refresh
+        return self._newest if is_fresh else None
+
     async def content(self, at: str | None = None, /) -> Content:
         """Return the newest version, or a snapshot.
 
@@ -112,8 +118,8 @@ class Cube:
         """
         if at is not None:
             return await self._snapshot(at)
-        if self._newest is not None and (self.stamp is None or time.monotonic() - self._checked < self.refresh):
-            return self._newest
+        if self.fresh is not None:
+            return self.fresh
         if self._checking is None or self._checking.done():
             self._checking = asyncio.get_running_loop().create_task(self._look())
         return await asyncio.shield(self._checking)

@@ -31,6 +31,7 @@ class Metrics:
 
     def __init__(self, reads: Reads, /) -> None:
         self._registry = CollectorRegistry()
+        self._kept: dict[tuple[str, int], tuple[Counter, Counter, Histogram]] = {}
         names = ("cube", "status")
         self._requests = Counter("virtualstack_requests", "Requests that were answered", names, registry=self._registry)
         self._bytes = Counter(
@@ -46,6 +47,15 @@ class Metrics:
             ("virtualstack_memory_bytes", "Bytes of chunks that are read or sent now", lambda: reads.memory.used),
         ):
             Gauge(name, what, registry=self._registry).set_function(value)
+
+    def _count(self, cube: str, status: int, sent: int, seconds: float) -> None:
+        found = self._kept.get((cube, status))  # finding counters by their labels takes longer than counting
+        if found is None:
+            counters = self._requests.labels(cube, status), self._bytes.labels(cube), self._seconds.labels(cube)
+            found = self._kept[cube, status] = counters
+        found[0].inc()
+        found[1].inc(sent)
+        found[2].observe(seconds)
 
     async def show(self, _: Request) -> Response:
         """Answer with the counters as Prometheus reads them."""
@@ -73,9 +83,7 @@ class Metrics:
             finally:
                 seconds = time.perf_counter() - begin
                 cube = scope.get("virtualstack.cube", "")
-                self._requests.labels(cube, status).inc()
-                self._bytes.labels(cube).inc(sent)
-                self._seconds.labels(cube).observe(seconds)
+                self._count(cube, status, sent, seconds)
                 if _LOG.isEnabledFor(logging.INFO):
                     client = (scope.get("client") or ("-",))[0]
                     what = printable(f"{scope['method']} {scope['path']}").replace("\n", "\\n")

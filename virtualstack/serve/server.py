@@ -77,7 +77,9 @@ class CubeServer:
             where = f"{request.scope.get('root_path', '')}/{quote(path)}/"
             return Response(status_code=307, headers={"Location": where})
         try:
-            content = await asyncio.wait_for(cube.content(snapshot if at else None), self._timeout)
+            content = None if at else cube.fresh
+            if content is None:
+                content = await asyncio.wait_for(cube.content(snapshot if at else None), self._timeout)
             return await self._answer(cube, content, key, zarr_format, request)
         except (VirtualStackError, TimeoutError) as error:
             body = error_body(error, timeout=self._timeout, cube=name, key=key)
