@@ -27,7 +27,7 @@ from virtualstack.cli.options import (
     tolerance,
     with_options,
 )
-from virtualstack.cli.output import progress_bar, say, show
+from virtualstack.cli.output import say, show, wants_progress
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
 from virtualstack.errors import (
@@ -193,7 +193,7 @@ def _build(options: argparse.Namespace) -> int:
             group=options.group,
             ignore=ignore,
             allow=options.allow,
-            progress=progress_bar("verify"),
+            progress=wants_progress(),
         )
     show(f"verified: {found}")
     for difference in found.differences:
@@ -209,7 +209,7 @@ def _scan(urls: Sequence[str], options: argparse.Namespace) -> ScanResult:
         executor=options.executor,
         on_error=options.on_error,
         cache=options.cache,
-        progress=progress_bar("scan"),
+        progress=wants_progress(),
         options=ReadOptions.from_options(
             group=options.group,
             is_tree=False,

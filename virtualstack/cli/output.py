@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from virtualstack.printable import printable
 
-__all__ = ["OutputError", "progress_bar", "say", "show", "show_warning", "table"]
+__all__ = ["OutputError", "say", "show", "show_warning", "table", "wants_progress"]
 
 _BAR_CHARACTERS = 30  # length of a bar
 
@@ -30,18 +30,9 @@ def table(rows: Sequence[tuple[str, ...]], *, right: Iterable[str]) -> list[str]
     ]
 
 
-def progress_bar(label: str) -> Callable[[int, int], None]:
-    """Return a function that draws a progress bar on a terminal, and draws nothing if stderr is not a terminal."""
-
-    def draw(done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            filled = _BAR_CHARACTERS * done // max(total, 1)
-            end = "\n" if done == total else ""
-            print(
-                f"\r{label} [{'#' * filled:.<{_BAR_CHARACTERS}}] {done}/{total}", end=end, file=sys.stderr, flush=True
-            )
-
-    return draw
+def wants_progress() -> bool:
+    """Return whether a progress bar is drawn: only if stderr is a terminal."""
+    return sys.stderr.isatty()
 
 
 def show(text: object, *, end: str = "\n") -> None:

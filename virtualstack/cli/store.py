@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from virtualstack.cli.options import AddCommand, add_allow, add_at, add_reader, snapshot, time
-from virtualstack.cli.output import show
+from virtualstack.cli.output import show, wants_progress
 from virtualstack.vstack import Repository
 
 __all__ = ["add_commands"]
@@ -131,7 +131,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    found = _opened(options).verify(sample=options.sample)
+    found = _opened(options).verify(sample=options.sample, progress=wants_progress())
     show(found)
     return 0 if found.is_good else 1
 

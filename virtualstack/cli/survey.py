@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from virtualstack.cli.options import AddCommand, add_allow, add_reader, scanning
-from virtualstack.cli.output import progress_bar, show
+from virtualstack.cli.output import show, wants_progress
 from virtualstack.errors import StorageError
 from virtualstack.surveying import survey
 
@@ -35,7 +35,7 @@ def _survey(options: argparse.Namespace) -> int:
         reader=options.reader,
         executor=options.executor,
         cache=options.cache,
-        progress=progress_bar("scan"),
+        progress=wants_progress(),
         dim=options.dim,
         allow=options.allow,
     )

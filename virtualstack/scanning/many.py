@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from numbers import Integral, Real
 from threading import TIMEOUT_MAX
@@ -17,6 +15,7 @@ from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
 from virtualstack.manifests import ManifestGroup
+from virtualstack.progress import Progress, Show, progress_shown
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import DEFAULT_RETRIES, Job, Outcome, with_retries
 from virtualstack.scanning.result import ScanResult, check_on_error
@@ -26,40 +25,7 @@ from virtualstack.storage.handles import Handle, find_handle, is_one, reach
 from virtualstack.storage.listing import find_urls
 from virtualstack.storage.threads import forget_frames
 
-__all__ = ["Progress", "scan", "show_progress"]
-
-type Progress = Callable[[int, int], Any]
-"""Function that is called with the number of finished sources and the number of all sources."""
-
-_BAR_CHARACTERS = 30
-_REDRAW_SECONDS = 0.1  # seconds between two drawings of the bar
-
-
-def show_progress(label: str = "scan", /) -> Progress:
-    """Return a function that draws a progress bar on stderr: sources done, time elapsed and time left."""
-    began = time.monotonic()
-    drawn = 0.0
-
-    def show(done: int, total: int) -> None:
-        nonlocal drawn
-        now = time.monotonic()
-        if done < total and now - drawn < _REDRAW_SECONDS:
-            return
-        drawn = now
-        left = (now - began) / max(done, 1) * (total - done)
-        bar = f"{'#' * (_BAR_CHARACTERS * done // max(total, 1)):.<{_BAR_CHARACTERS}}"
-        text = f"\r{label} [{bar}] {done}/{total}, {_clock(now - began)}"
-        text += f", {_clock(left)} left" if done < total else " " * 14 + "\n"
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-    return show
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
-
+__all__ = ["scan"]
 
 _MAX_CHARACTERS = 1000  # longest excerpt of a value in messages
 
@@ -114,7 +80,8 @@ def scan(
         If true, the size, etag and times of files in the cache are checked, and the inode of local files. If false, no
         request is made for them; use this for archives that do not change.
     progress
-        ``True`` for a progress bar on stderr, or a function of the number of finished sources and of all sources.
+        ``True`` for a progress bar in a notebook or on stderr, or a function of the number of finished sources and of
+        all sources.
         It is called in this thread.
     retries
         Number of times a request is repeated, with growing pauses, after a temporary failure (the server is busy, an
@@ -181,7 +148,8 @@ def scan(
         cache=None if cache is None else ScanCache.at(cache, store, reader, options, is_checked=recheck),
         timeout=None if timeout is None else float(timeout),
     )
-    outcomes = _collect(job, listed, executor, show_progress() if progress is True else progress or None, on_error)
+    with progress_shown(progress, "scan") as show:
+        outcomes = _collect(job, listed, executor, show, on_error)
     found = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, ManifestGroup)}
     failed = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
     root_of = [split_url(outermost(url))[0] for url in listed]
@@ -272,7 +240,7 @@ def _collect(
     job: Job,
     urls: Sequence[str],
     executor: ExecutorLike,
-    show: Progress | None,
+    show: Show | None,
     on_error: OnError,
 ) -> list[Outcome | None]:
     """Return the outcome of each source.
@@ -282,12 +250,13 @@ def _collect(
     outcomes: list[Outcome | None] = [None] * len(urls)
     workers = find_workers(executor, job, urls)
     schedule = None if workers is None else Schedule(urls, workers)
-    first_failed = len(urls)
+    first_failed, n_failed = len(urls), 0
     with closing(_in_turn(job, urls) if schedule is None else schedule.outcomes()) as finished:
         for done, (i, outcome) in enumerate(finished, start=1):
             if not isinstance(outcome, ManifestGroup | Exception):
                 raise outcome
             outcomes[i] = outcome
+            n_failed += isinstance(outcome, Exception)
             if isinstance(outcome, Exception) and on_error == "raise" and i < first_failed:
                 first_failed = i
                 if schedule is None:
@@ -296,7 +265,7 @@ def _collect(
             elif isinstance(outcome, VirtualStackError):
                 forget_frames(outcome)
             if show is not None and first_failed == len(urls):
-                show(done, len(urls))
+                show(done, len(urls), n_failed)
     if first_failed < len(urls):
         error = outcomes[first_failed]
         if isinstance(error, Exception):

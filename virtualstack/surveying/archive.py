@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from virtualstack.errors import CombineError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.progress import Progress
 from virtualstack.scanning import scan
-from virtualstack.scanning.many import Progress
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.handles import is_one
@@ -140,7 +140,8 @@ def survey(
         Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Results
         are kept separately from those of :func:`virtualstack.open_virtual_mfdataset`, whose options differ.
     progress
-        ``True`` for a progress bar on stderr, or a function of the number of finished files and of all files.
+        ``True`` for a progress bar in a notebook or on stderr, or a function of the number of finished files and of
+        all files.
     dim
         Dimension along which the files follow each other. By default it is chosen among the dimensions that the data
         variables of most files have, in this order: an unlimited one with times, an unlimited one with another

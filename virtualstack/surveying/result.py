@@ -125,7 +125,7 @@ class Survey:
 
     def _repr_html_(self) -> str:
         n_series = self.eras["series"].nunique()
-        parts = [svg_timeline(self.timeline)] if len(self.table) else []
+        parts = [svg_timeline(self.timeline)] if len(self.table) and self.dim else []
         columns = ["series", "era", "first", "last", "files", "outliers", "changes"]
         parts.append(_html(self.eras, columns if n_series > 1 else columns[1:]))
         for title, rows, shown in (

@@ -18,6 +18,7 @@ from virtualstack.errors import ManifestError, MissingDependencyError, ReaderErr
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.progress import Progress, progress_shown
 from virtualstack.scanning import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.threads import concurrently
@@ -95,6 +96,7 @@ def compare_sample(
     seed: int | None,
     leaving_out: Collection[Location],
     own: str,
+    progress: Progress | bool | None = None,
 ) -> tuple[SampledChunk, ...]:
     """Compare chunks that are chosen at random; chunks without a source, and chunks of some sources, are left out.
 
@@ -116,6 +118,8 @@ def compare_sample(
         Sources whose chunks are not compared.
     own
         URL of the folder of values that were written into the store.
+    progress
+        ``True`` for a progress bar, or a function of the number of finished sources and of all sources.
 
     Raises
     ------
@@ -129,8 +133,12 @@ def compare_sample(
         if chunk.location not in leaving_out:
             by_url.setdefault(chunk.location.url, []).append(chunk)
     found: list[SampledChunk] = []
-    for results in concurrently(lambda item: _compare(*item, storage, own), list(by_url.items()), by_url):
-        found += results
+    with progress_shown(progress, "verify") as show:
+        compared = concurrently(lambda item: _compare(*item, storage, own), list(by_url.items()), by_url)
+        for done, results in enumerate(compared, start=1):
+            found += results
+            if show is not None:
+                show(done, len(by_url), sum(chunk.status == "different" for chunk in found))
     return tuple(found)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -14,6 +13,7 @@ from virtualstack.drawing.html import page_of, table
 from virtualstack.formats.base import permitted
 from virtualstack.location import absolute_url, outermost
 from virtualstack.printable import counted
+from virtualstack.progress import Progress, progress_shown
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.permission import Allow, read_allowed_urls
 from virtualstack.verify.libraries import open_independently, values_differ, values_read
@@ -83,7 +83,7 @@ def verify_against_files(
     ignore: Collection[str] = (),
     storage: StorageLike = None,
     allow: Allow = (),
-    progress: Callable[[int, int], Any] | None = None,
+    progress: Progress | bool | None = None,
 ) -> Verification:
     """Compare every variable of an opened cube with netCDF or HDF5 files, value for value.
 
@@ -109,7 +109,8 @@ def verify_against_files(
     allow
         With ``"file:///"``, files of HDF5 may have links to other files, which the library opens.
     progress
-        Function that is called with the number of finished files and the number of all.
+        ``True`` for a progress bar in a notebook or on stderr, or a function of the number of finished files and of all
+        files.
 
     Returns
     -------
@@ -130,19 +131,20 @@ def verify_against_files(
     differences: list[Difference] = []
     names = {str(name) for name in dataset.variables}
     begin = 0
-    for done, url in enumerate(map(absolute_url, urls), start=1):
-        limited = permitted(Storage.from_option(storage), outermost(url), read_allowed_urls(allow))
-        with open_independently(url, group, limited, is_scanned=True) as source:
-            length = 0 if dim is None else int(source.sizes.get(dim, 0))
-            part = dataset if dim is None else dataset.isel({dim: slice(begin, begin + length)})
-            begin += length
-            present = {str(name) for name in source.variables}
-            lost = sorted(present - names - set(ignore))
-            differences += [Difference(variable=x, url=url, reason="it is not in the cube") for x in lost]
-            found = {name: _difference(part, source, name) for name in sorted(names)}
-            differences += [Difference(variable=x, url=url, reason=reason) for x, reason in found.items() if reason]
-        if progress is not None:
-            progress(done, len(urls))
+    with progress_shown(progress, "verify") as show:
+        for done, url in enumerate(map(absolute_url, urls), start=1):
+            limited = permitted(Storage.from_option(storage), outermost(url), read_allowed_urls(allow))
+            with open_independently(url, group, limited, is_scanned=True) as source:
+                length = 0 if dim is None else int(source.sizes.get(dim, 0))
+                part = dataset if dim is None else dataset.isel({dim: slice(begin, begin + length)})
+                begin += length
+                present = {str(name) for name in source.variables}
+                lost = sorted(present - names - set(ignore))
+                differences += [Difference(variable=x, url=url, reason="it is not in the cube") for x in lost]
+                found = {name: _difference(part, source, name) for name in sorted(names)}
+                differences += [Difference(variable=x, url=url, reason=reason) for x, reason in found.items() if reason]
+            if show is not None:
+                show(done, len(urls), len({difference.url for difference in differences}))
     if dim is not None and begin != dataset.sizes[dim]:
         known = {difference.variable for difference in differences}
         reason = f"the files have {counted(begin, 'element')} along '{dim}', but the cube has {dataset.sizes[dim]}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from virtualstack.drawing.axes import plot_timeline
 from virtualstack.formats.base import Reader
+from virtualstack.progress import Progress
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import read_allowed_urls
 from virtualstack.surveying.cube import cube_timeline
@@ -22,6 +23,7 @@ from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.stored_snapshot import StoredSnapshot
+from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.write.commit import GRACE_SECONDS
 
 if TYPE_CHECKING:
@@ -82,6 +84,53 @@ class Maintenance(StoredSnapshot):
         """
         group, storage = self._opened.group(self.snapshot), self.objects.storage.only(self._permission)
         return plot_timeline(cube_timeline(group, dim, storage=storage), ax=ax)
+
+    def verify(
+        self, *, sample: int | float = 0, seed: int | None = None, progress: Progress | bool | None = None
+    ) -> StoreVerification:
+        """Find the sources that have changed since they were indexed, are missing, or cannot be reached.
+
+        Object stores are listed, a thousand sources for each request. Web servers are asked for each source. No chunk
+        is read unless you give ``sample``. Sources whose chunks were all replaced later are not reported.
+
+        A source has changed if its size or etag differs. Local files have no etag; their modification time counts,
+        unless they were relocated or are written relative to the store. If the time of such a file differs, a digest of
+        parts of the file is compared.
+
+        Parameters
+        ----------
+        sample
+            Number of chunks, or fraction of all chunks (a float up to ``1.0``), to choose at random and to read. They
+            are compared with the values that h5netcdf, netCDF4, scipy, eccodes or tifffile read from the sources. Cells
+            without a source and cells in changed sources are left out.
+        seed
+            Seed of the random choice.
+        progress
+            ``True`` for a progress bar of the comparison in a notebook or on stderr, or a function of the number of
+            finished sources and of all sources.
+
+        Returns
+        -------
+        StoreVerification
+            The result: ``is_good`` is true without problems, ``table`` lists sources, and ``chunk_table`` chunks.
+
+        Raises
+        ------
+        MissingDependencyError
+            No library to compare with is installed.
+        ForbiddenLocationError
+            A source is at a location to which the store may not refer; see ``allow``.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> found = vs.Repository.create("rain.vstack", "day.nc").verify(sample=1)
+        >>> found.is_good, found.n_sources, found.chunks[0].status
+        (True, 1, 'equal')
+        """
+        return verify(self._opened, self.snapshot, sample=sample, seed=seed, progress=progress)
 
     def relocate(
         self,

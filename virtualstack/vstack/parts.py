@@ -14,6 +14,7 @@ from virtualstack.dataset.opening import account_for
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
+from virtualstack.progress import Progress
 from virtualstack.reading.nameless import inline_nameless
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage
@@ -29,7 +30,13 @@ _OPEN = xr.Dataset, xr.DataTree
 
 
 def groups_from(
-    parts: PartLike | Iterable[PartLike], storage: Storage, allow: Allow = (), /, *, is_tree: bool | None = None
+    parts: PartLike | Iterable[PartLike],
+    storage: Storage,
+    allow: Allow = (),
+    /,
+    *,
+    is_tree: bool | None = None,
+    progress: Progress | bool | None = None,
 ) -> Sequence[ManifestGroup]:
     """Return the groups of parts, in their order; many files are opened at once, as trees if ``is_tree`` is true.
 
@@ -55,7 +62,7 @@ def groups_from(
         listed += find_urls([x], storage=storage) if is_some else [x]
     urls = [x for x in listed if not isinstance(x, _OPEN)]
     options = ReadOptions.from_options(is_tree=is_tree, allow=allow)
-    scanned = iter(scan(urls, storage=storage, options=options) if urls else ())
+    scanned = iter(scan(urls, storage=storage, options=options, progress=progress) if urls else ())
     groups = [x.virtual.to_group() if isinstance(x, _OPEN) else _accounted(next(scanned)) for x in listed]
     return [inline_nameless(group, storage=storage.with_entries(*group.accesses())) for group in groups]
 

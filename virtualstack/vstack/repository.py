@@ -12,6 +12,7 @@ from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.location import absolute_url
+from virtualstack.progress import Progress
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.storage.permission import Allow
 from virtualstack.vstack.maintenance import Maintenance
@@ -338,6 +339,7 @@ class Repository(Maintenance):
         combine_options: Mapping[str, Any] | None = None,
         message: str | None = None,
         relative: bool = False,
+        progress: Progress | bool | None = None,
     ) -> Repository:
         """Add files at the places that their labels name, and replace elements that the store has.
 
@@ -384,6 +386,9 @@ class Repository(Maintenance):
         relative
             If true, sources in the folder that holds the store are written relative to the store, so that both can be
             moved together.
+        progress
+            ``True`` for a progress bar of the scan in a notebook or on stderr, or a function of the number of finished
+            files and of all files.
 
         Returns
         -------
@@ -425,6 +430,6 @@ class Repository(Maintenance):
         )
         check_prefer(prefer)
         store = self._stored
-        groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups))
+        groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups), progress=progress)
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
         return self._at(store.write(made, overlays=overlays, message=message, relative=relative))

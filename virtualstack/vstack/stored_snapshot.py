@@ -21,7 +21,6 @@ from virtualstack.vstack.format.names import format_time
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
-from virtualstack.vstack.verify import StoreVerification, verify
 
 __all__ = ["StoredSnapshot"]
 
@@ -455,45 +454,3 @@ class StoredSnapshot:
         b = self.snapshot if after is None else open_snapshot(self.objects, after)
         store = self._opened
         return diff(a, b, (store.archive(a), store.archive(b)))
-
-    def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
-        """Find the sources that have changed since they were indexed, are missing, or cannot be reached.
-
-        Object stores are listed, a thousand sources for each request. Web servers are asked for each source. No chunk
-        is read unless you give ``sample``. Sources whose chunks were all replaced later are not reported.
-
-        A source has changed if its size or etag differs. Local files have no etag; their modification time counts,
-        unless they were relocated or are written relative to the store. If the time of such a file differs, a digest of
-        parts of the file is compared.
-
-        Parameters
-        ----------
-        sample
-            Number of chunks, or fraction of all chunks (a float up to ``1.0``), to choose at random and to read. They
-            are compared with the values that h5netcdf, netCDF4, scipy, eccodes or tifffile read from the sources. Cells
-            without a source and cells in changed sources are left out.
-        seed
-            Seed of the random choice.
-
-        Returns
-        -------
-        StoreVerification
-            The result: ``is_good`` is true without problems, ``table`` lists sources, and ``chunk_table`` chunks.
-
-        Raises
-        ------
-        MissingDependencyError
-            No library to compare with is installed.
-        ForbiddenLocationError
-            A source is at a location to which the store may not refer; see ``allow``.
-
-        Examples
-        --------
-        >>> import xarray as xr
-        >>> import virtualstack as vs
-        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
-        >>> found = vs.Repository.create("rain.vstack", "day.nc").verify(sample=1)
-        >>> found.is_good, found.n_sources, found.chunks[0].status
-        (True, 1, 'equal')
-        """
-        return verify(self._opened, self.snapshot, sample=sample, seed=seed)

@@ -14,6 +14,7 @@ from virtualstack.drawing.html import folded, page_of, table, text
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
+from virtualstack.progress import Progress
 from virtualstack.storage import Storage, check_version
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
 from virtualstack.vstack.format.history import OpenStore, read_group
@@ -215,7 +216,15 @@ def _time(seconds: float | None) -> pd.Timestamp | None:
     return None if seconds is None else pd.Timestamp(seconds, unit="s", tz="UTC")
 
 
-def verify(store: OpenStore, snapshot: Snapshot, /, *, sample: int | float, seed: int | None) -> StoreVerification:
+def verify(
+    store: OpenStore,
+    snapshot: Snapshot,
+    /,
+    *,
+    sample: int | float,
+    seed: int | None,
+    progress: Progress | bool | None = None,
+) -> StoreVerification:
     """Look up the sources of a snapshot, and compare a sample of its chunks; see :meth:`Repository.verify`."""
     sample = sample.item() if isinstance(sample, np.number) else sample
     is_number = isinstance(sample, int | float) and not isinstance(sample, bool)
@@ -234,7 +243,9 @@ def verify(store: OpenStore, snapshot: Snapshot, /, *, sample: int | float, seed
         for name, array in node.arrays.items()
         if isinstance(array.manifest, StoredManifest)
     }
-    chunks = compare_sample(arrays, storage, sample=sample, seed=seed, leaving_out=bad, own=own) if sample else ()
+    chunks: tuple[SampledChunk, ...] = ()
+    if sample:
+        chunks = compare_sample(arrays, storage, sample=sample, seed=seed, leaving_out=bad, own=own, progress=progress)
     return StoreVerification(
         url=store.objects.url.rstrip("/"),
         snapshot=snapshot.number,
