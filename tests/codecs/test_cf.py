@@ -12,7 +12,7 @@ from tests.forks import forked, forking
 from virtualstack.codecs.cast import cast_codec
 from virtualstack.codecs.cf import attributes_from_json, attributes_to_json, cf_codec, parse_packing
 from virtualstack.codecs.cf_codec import CFCodec
-from virtualstack.codecs.cf_times import UnfitTimeError, decode_datetimes, quiet
+from virtualstack.codecs.cf_times import UnfitTimeError, decode_datetimes, quiet, same_dates
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import decode, split_elementwise
 from virtualstack.errors import UnsupportedFeatureError
@@ -281,3 +281,20 @@ def test_a_child_forked_while_another_thread_decodes_times_decodes_them_too():
     finally:
         done.set()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "are_same"),
+    [
+        (("days since 1970-01-01", None), ("days since 1970-01-01", "standard"), True),
+        (("days since 1970-01-01", None), ("days since 1970-01-02", None), False),
+        (("days since 1970-01-01", None), ("hours since 1970-01-01", None), False),
+        (("24 hours since", None), ("24 hours since", None), True),  # not readable, but the same
+        (("24 hours since", None), ("24 hour since", None), False),
+        (("days since 2000-01-01", "noleap"), ("days since 2000-1-1", "365_day"), True),
+        (("days since 2000-01-01", "noleap"), ("days since 2000-01-01", "360_day"), False),
+        (("days since 2000-01-01", "noleap"), ("days since 2000-01-01", None), False),
+    ],
+)
+def test_units_are_the_same_if_their_dates_are(left, right, are_same):
+    assert same_dates(left, right) is same_dates(right, left) is are_same

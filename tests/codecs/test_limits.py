@@ -568,6 +568,26 @@ def test_a_jpegxl_frame_that_is_larger_than_its_image():
             decode(stored, (codec,), np.dtype("u1"), (64, 64))
 
 
+@pytest.mark.parametrize(
+    ("image", "shape"),
+    [
+        ((8, 9), (8, 9)), ((8, 9), (1, 8, 9)), ((8, 9), (8, 9, 1)), ((8, 9), (1, 1, 8, 9)), ((8, 9), (1, 8, 9, 1)),
+        ((8, 9, 3), (8, 9, 3)), ((8, 9, 3), (1, 8, 9, 3)), ((5, 8, 9), (5, 8, 9)), ((5, 8, 9, 3), (5, 8, 9, 3)),
+        ((8, 1), (8, 1)), ((1, 9), (1, 9)),
+    ],
+)  # fmt: skip
+def test_a_jpegxl_image_is_a_chunk_with_or_without_axes_of_one_element(image, shape):
+    values = np.arange(np.prod(image), dtype="u1").reshape(image)
+    found = decode(jpegxl(values), (made("jpegxl"),), values.dtype, shape)
+    np.testing.assert_array_equal(found, values.reshape(shape))
+
+
+@pytest.mark.parametrize(("shape", "reason"), [((72,), "an image has rows and columns"), ((9, 8), None)])
+def test_a_jpegxl_image_of_another_shape(shape, reason):
+    with pytest.raises(CodecError, match=reason):
+        decode(jpegxl(np.zeros((8, 9), "u1")), (made("jpegxl"),), np.dtype("u1"), shape)
+
+
 def test_a_jpegxl_of_many_frames():
     """As many as are asked for, in boxes or not; not as many as somebody wrote."""
     values = np.arange(400 * 4096, dtype="u4").astype("u1").reshape(400, 64, 64)

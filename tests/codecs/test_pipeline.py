@@ -357,6 +357,42 @@ def test_shards_are_what_zarr_reads(location, checks):
     np.testing.assert_array_equal(got, values)
 
 
+@pytest.mark.parametrize(
+    "chunk_shape", [[2, 4], [2, 3, 1], [2], [0, 3], [-2, 3], [2.0, 3], [True, 3], [5, 3], ["2", 3]]
+)
+def test_chunks_of_a_shard_divide_it_along_every_axis(chunk_shape):
+    """The shard has the shape (4, 6)."""
+    options = {**SHARDING.options(), "codecs": ["bytes"], "index_codecs": ["bytes"]}
+    good = Codec.from_config(SHARDING.name, **{**options, "chunk_shape": [2, 3]})
+    index = np.array([[6 * i, 6] for i in range(4)], "<u8").tobytes()
+    expected = [[0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11], [12, 13, 14, 18, 19, 20], [15, 16, 17, 21, 22, 23]]
+    assert decode(bytes(range(24)) + index, (good,), np.dtype("u1"), (4, 6)).tolist() == expected
+    bad = Codec.from_config(SHARDING.name, **{**options, "chunk_shape": chunk_shape})
+    with pytest.raises(UnsupportedFeatureError, match="does not take the configuration"):
+        decode(bytes(range(24)) + index, (bad,), np.dtype("u1"), (4, 6))
+
+
+def test_chunks_of_a_shard_lie_in_it():
+    """At its begin or its end, but not in its index. A shard of absent chunks is its index alone."""
+    options = {**SHARDING.options(), "chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}
+
+    def values(location, *spots):
+        made = Codec.from_config(SHARDING.name, **{**options, "index_location": location})
+        index = np.array(spots, "<u8").tobytes()
+        raw = index + b"abcd" if location == "start" else b"abcd" + index
+        return decode(raw, with_fill((made,), [b"f"]), np.dtype("u1"), (4,)).tobytes()
+
+    assert values("end", [0, 2], [2, 2]) == values("start", [32, 2], [34, 2]) == b"abcd"
+    for location, *odd in (("end", 3, 2), ("end", 36, 2), ("start", 31, 2), ("start", 35, 2), ("end", 4, 1 << 63)):
+        with pytest.raises(CodecError, match=f"has a chunk of {odd[1]} bytes at {odd[0]}"):
+            values(location, [0 if location == "end" else 32, 2], odd)
+    none = [2**64 - 1] * 2
+    made = with_fill((Codec.from_config(SHARDING.name, **options),), [b"f"])
+    assert decode(np.array([none, none], "<u8").tobytes(), made, np.dtype("u1"), (4,)).tobytes() == b"ffff"
+    with pytest.raises(CodecError, match="a shard of 31 bytes, whose index has 32"):
+        decode(bytes(31), made, np.dtype("u1"), (4,))
+
+
 def test_chunks_of_a_shard_are_no_longer_than_chunks():
     """Else each of many would be all of it."""
     index = np.array([[0, 1 << 20]] * 8, "<u8").tobytes()

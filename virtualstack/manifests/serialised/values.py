@@ -129,7 +129,7 @@ def from_dtype(dtype: np.dtype[Any], /) -> Json:
 def _from_dtype(dtype: np.dtype[Any]) -> Json:
     if dtype == np.dtypes.StringDType():
         return "string"
-    if dtype.hasobject or dtype.kind == "T":
+    if dtype.hasobject:  # as other dtypes of strings, too
         raise UnstorableError(f"dtype {dtype}")
     try:
         _check_fields(dtype)
