@@ -147,7 +147,8 @@ MISUSES = {
 def test_a_wrong_concat_dim_is_named_before_files_that_differ(message, tmp_path):
     datasets = [xr.Dataset({"a": (("t", "y"), [[1.0]])}, {"t": [i], "y": [1.0 * i]}) for i in range(2)]
     concat_dim, nest = MISUSES[message]
-    refuse(message, nest(*written(tmp_path, datasets)), combine="nested", concat_dim=concat_dim)
+    error = refuse(message, nest(*written(tmp_path, datasets)), combine="nested", concat_dim=concat_dim)
+    assert (error.left, error.right) == (((2,), (1,)) if error.property == "hypercube" else (None, None))
 
 
 # -- what errors say ------------------------------------------------------------------------------------------
@@ -169,7 +170,8 @@ def test_dates_of_two_calendars_are_refused_with_a_remedy_that_works(unpack, tmp
             run[:] = 1
     refuse(r"'/?run' .*[Ll]eave (the variable|it) out with drop_variables", paths, unpack=unpack)
     message = r"'run' has dates of several calendars: cftime, calendar 'noleap' in '.*0.nc', datetime64 in '.*1.nc'"
-    refuse(message, paths, unpack=unpack, loadable_variables=["t", "run"])
+    error = refuse(message, paths, unpack=unpack, loadable_variables=["t", "run"])
+    assert (error.left, error.right) == ("cftime, calendar 'noleap'", "datetime64")
     vds = vs.open_virtual_mfdataset(paths, unpack=unpack, drop_variables=["run"])
     np.testing.assert_array_equal(vds.virtual.open().a, [0, 1])
 

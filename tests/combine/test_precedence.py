@@ -1,4 +1,4 @@
-"""Cells of a file and of a store that have the same elements: which are the same, and which contradict."""
+"""Cells of a file and of a store that have the same elements: which are the same, contradict, and are preferred."""
 
 from dataclasses import replace
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from tests.data.arrays import one_inline_chunk, referenced
-from virtualstack.combine.precedence import compare_cells
+from virtualstack.combine.precedence import Candidate, check_prefer, compare_cells, is_preferred
+from virtualstack.errors import CombineError
+from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, ChunkManifest, Fill
 
 
@@ -75,3 +77,68 @@ def test_a_file_that_has_nothing_else_changes_nothing(code):
     lacking = np.concatenate([hole(ABSENT), old[4:]])
     assert compare_cells(old, lacking) is None
     assert compare_cells(np.concatenate([hole(code), old[4:]]), old).take.any() == (code == ABSENT)
+
+
+OLD, NEW = (Location(f"s3://bucket/{name}.nc", last_modified=time) for name, time in (("old", 1.0), ("new", 2.0)))
+TIMELESS = Location("s3://bucket/timeless.nc")
+
+
+def preferred(prefer, new, old):
+    read = {"s3://bucket/old.nc": {"version": 2}, "s3://bucket/new.nc": {"version": 1}}.__getitem__
+    return is_preferred(prefer, new, old, read, name="v", where="time 3")
+
+
+@pytest.mark.parametrize(
+    ("prefer", "is_new"),
+    [
+        ("first", False),
+        ("last", True),
+        ("newest", True),
+        (lambda file: file.attributes["version"], False),
+        (lambda file: -file.attributes["version"], True),
+        (lambda file: file.last_modified, True),
+        (lambda file: file.url, False),
+    ],
+)
+def test_a_rule_prefers_one_of_two_files(prefer, is_new):
+    check_prefer(prefer)
+    assert preferred(prefer, NEW, OLD) is is_new
+
+
+@pytest.mark.parametrize(
+    ("prefer", "new", "old", "reason"),
+    [
+        (None, NEW, OLD, "from 's3://bucket/old.nc', which differ from those of 's3://bucket/new.nc'. To resolve"),
+        (
+            "newest",
+            NEW,
+            None,
+            "from the store itself, .* of 's3://bucket/new.nc'; prefer= cannot choose, because not both",
+        ),
+        ("newest", None, OLD, "of the values in memory; prefer= cannot choose, because not both come from files"),
+        ("newest", NEW, TIMELESS, "because the keys are None and 2.0"),
+        ("newest", TIMELESS, OLD, "because the keys are 1.0 and None"),
+        ("newest", OLD, OLD, "because the keys are 1.0 and 1.0"),
+        (len, NEW, None, "because not both come from files"),
+        (lambda file: 7, NEW, OLD, "because the keys are 7 and 7"),
+    ],
+)
+def test_a_rule_that_cannot_choose_is_an_error_with_both_files(prefer, new, old, reason):
+    with pytest.raises(CombineError, match=reason) as caught:
+        preferred(prefer, new, old)
+    error = caught.value
+    assert (error.left, error.right) == (error.left_url, error.right_url)
+    assert (error.left_url, error.right_url) == tuple(None if x is None else x.url for x in (old, new))
+    assert ("'newest' takes" in str(error)) is (prefer is None or None not in (old, new))
+
+
+@pytest.mark.parametrize("prefer", ["oldest", "", 1, True, ("first",)])
+def test_other_rules_are_refused(prefer):
+    with pytest.raises(ValueError, match="it must be 'first', 'last', 'newest' or a function of a file"):
+        check_prefer(prefer)
+
+
+def test_a_candidate_shows_its_url_and_time():
+    """How its attributes are read is nobody's concern."""
+    assert repr(Candidate("a.nc", None, len)) == "Candidate(url='a.nc', last_modified=None)"
+    assert Candidate("a.nc", None, len) == Candidate("a.nc", None, max)
