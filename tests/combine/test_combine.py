@@ -293,6 +293,26 @@ def test_attributes_that_are_arrays_are_combined_as_by_xarray(tmp_path, how):
 
 
 @pytest.mark.parametrize(
+    "values", [(1, 2, 1), (1, 1, 2), (1, 2, 3), (1, 1, 1), (None, 1, 1), (1, None, 2), (1, None, 1)]
+)
+@pytest.mark.parametrize("how", ["drop_conflicts", "drop", "override", "no_conflicts", "identical"])
+def test_attributes_of_three_files_are_combined_as_by_xarray(tmp_path, how, values):
+    """A value that was left out does not come back with a later file."""
+    paths = [str(tmp_path / f"{i}.nc") for i in range(3)]
+    for i, (path, value) in enumerate(zip(paths, values, strict=True)):
+        attributes = {} if value is None else {"a": value}
+        xr.Dataset({"v": ("x", [float(i)], attributes)}, {"x": [i]}, attributes).to_netcdf(path, engine="netcdf4")
+    try:
+        expected = xr.open_mfdataset(paths, combine_attrs=how).load()
+    except ValueError:
+        with pytest.raises(CombineError):
+            vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": how})
+    else:
+        found = vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": how}).virtual.open()
+        xr.testing.assert_identical(found.load(), expected)
+
+
+@pytest.mark.parametrize(
     ("dtype", "encoded"), [("i8", {"zlib": True}), ("i4", {"zlib": True, "dtype": np.dtype("i4")})]
 )
 def test_labels_of_another_dtype_are_not_encoded_as_the_first_ones(dtype, encoded):

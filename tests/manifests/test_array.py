@@ -471,3 +471,12 @@ def test_functions_of_numpy_that_need_more():
         np.reshape(array(), None)
     with pytest.raises(ValueError, match=r"\(31, 10, 12\) into shape \(7, -1\)"):
         np.reshape(array(), (7, -1))
+
+
+@pytest.mark.parametrize("other", [np.zeros(3), 0, 0.0, None, "x"])
+def test_a_comparison_with_values_needs_values(other):
+    """Only arrays that are virtual too are compared by what they refer to."""
+    array = referenced_array((3,), (3,))
+    for compare in (lambda: array == other, lambda: array != other):
+        with pytest.raises(VirtualValuesError, match=r"comparing it with .* needs its values"):
+            compare()

@@ -171,6 +171,45 @@ def test_variables_that_are_not_in_all_are_missing_on_request(tmp_path, url, fir
                 opened[name].isel(time=time).load()
 
 
+def test_labels_that_the_store_lacks_are_left_out_only_by_name(tmp_path, url):
+    """Appending does not make other dimensions longer, whatever ``join`` says."""
+
+    def file(time, levels):
+        made = xr.Dataset(
+            {"v": (("time", "level"), [[10.0 * time + x for x in levels]])}, {"time": [time], "level": levels}
+        )
+        made.to_netcdf(tmp_path / f"{time}.nc", engine="netcdf4", encoding={"v": {"chunksizes": (1, 1)}})
+        return virtual(tmp_path / f"{time}.nc")
+
+    file(0, [1, 2]).virtual.to_vstack(url)
+    part = file(1, [1, 2, 5, 7])
+    with pytest.raises(
+        CombineError, match=r"'level' has labels in .*1.nc' that .* not have: 2, for example 5. Leave"
+    ) as caught:
+        append(url, part, join="outer")
+    assert (caught.value.variable, caught.value.property, caught.value.right) == ("level", "labels", 5)
+    append(url, part, join="left")
+    np.testing.assert_array_equal(values(url).v, [[1, 2], [11, 12]])
+
+
+def test_a_group_without_the_dimension_must_be_the_same(tmp_path, url):
+    """Its variables are not appended to, so other values would be lost."""
+
+    def tree(time, height):
+        made = xr.DataTree.from_dict(
+            {"/data": xr.Dataset({"v": ("time", [1.0 * time])}, {"time": [time]}), "/site": xr.Dataset({"h": height})}
+        )
+        made.to_netcdf(tmp_path / f"{time}.nc", engine="netcdf4")
+        return vs.open_virtual_datatree(tmp_path / f"{time}.nc")
+
+    tree(0, 100).virtual.to_vstack(url)
+    tree(1, 100).virtual.to_vstack(url, append_dim="time")
+    with pytest.raises(CombineError, match=r"'/?(site/)?h' is in a group without the dimension") as caught:
+        tree(2, 101).virtual.to_vstack(url, append_dim="time")
+    assert caught.value.right_url is not None
+    assert n_snapshots(url) == 2
+
+
 @pytest.mark.parametrize("join", ["left", "outer"])
 def test_a_late_file_fills_what_the_appended_one_lacked(tmp_path, url, join):
     """Its labels are ABSENT, as after an update."""
