@@ -189,3 +189,15 @@ def test_manifests_that_are_not_in_memory(tmp_path):
     found, expected = map_chunks(group["rain"]), map_chunks(same["rain"].data)
     assert found.states.tolist() == expected.states.tolist()
     assert (found.source_prefix, found.sources) == (expected.source_prefix, expected.sources)
+
+
+def test_stored_dtype_of_packed_and_cast_chunks(tmp_path):
+    """Encodings name the dtype in the files, and packing; casts are no codecs of the files."""
+    for i, (dtype, packing) in enumerate([("f4", {}), ("f8", {}), ("i2", {"scale_factor": 0.5, "_FillValue": -1})]):
+        part = xr.Dataset({"rain": (("time", "x"), np.ones((1, 4)))}, {"time": [i]})
+        encoding = {"rain": {"dtype": dtype, "chunksizes": (1, 4), **packing}}
+        part.to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4", encoding=encoding)
+    cube = vs.open_virtual_mfdataset(f"{tmp_path}/*.nc", unpack=True)
+    found = map_chunks(cube["rain"].data)
+    assert [(x.dtype, x.codecs) for x in found.encodings] == [("<f4", ()), ("<f8", ()), ("<i2", ("packed",))]
+    assert "scale_factor" in found.encodings[2].settings

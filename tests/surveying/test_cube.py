@@ -157,3 +157,15 @@ def test_survey_of_nothing_that_can_be_read():
     """A survey in which all files fail has an empty timeline."""
     found = vs.survey(["/nowhere/a.nc"]).timeline
     assert (found.n_eras, found.n_failed, found.eras) == (0, 1, ())
+
+
+def test_cube_of_packed_files(tmp_path):
+    """Eras name the stored dtype, and no casts."""
+    for i, (dtype, packing) in enumerate([("f4", {}), ("f8", {}), ("i2", {"scale_factor": 0.5, "_FillValue": -1})]):
+        part = xr.Dataset({"rain": (("time", "x"), np.ones((1, 4)))}, {"time": [i]})
+        encoding = {"rain": {"dtype": dtype, "chunksizes": (1, 4), **packing}}
+        part.to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4", encoding=encoding)
+    cube = vs.open_virtual_mfdataset(f"{tmp_path}/*.nc", unpack=True)
+    changes = [era.changes for era in cube_timeline(cube.virtual.to_group(), "time").eras]
+    assert changes[1] == "dtype of rain: float32 -> float64"
+    assert changes[2].startswith("dtype of rain: float64 -> int16; codecs of rain: none -> virtualstack.cf(")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessorFacts", "checked_letters", "tree_to_group", "without_refusals"]
 
-_MAX_DRAWN_CHUNKS = 1 << 21
+_MAX_DRAWN_CHUNKS = 1 << 20
 _MAX_BOXES = 1024
 _REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 

@@ -35,13 +35,13 @@ class StoredChunks:
     Parameters
     ----------
     dtype
-        Stored dtype with its byte order, such as ``"<i2"``.
+        Dtype of the stored numbers with its byte order, such as ``"<i2"``: before they are unpacked or cast.
     chunk_shape
         Shape of a decoded chunk, in elements.
     codecs
-        Short names of the codecs, in encoding order.
+        Short names of the codecs, in encoding order, without casts; ``"packed"`` is packing by CF attributes.
     settings
-        Names and settings of the codecs as text, shortened.
+        Names and settings of all codecs as text, shortened to 500 characters.
     n_chunks
         Number of chunks.
     nbytes

@@ -17,7 +17,7 @@ from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, blocks
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, FIRST, INLINE
 from virtualstack.manifests.display import codec_names
-from virtualstack.manifests.encoding import ChunkEncoding
+from virtualstack.manifests.encoding import ChunkEncoding, stored_dtype
 from virtualstack.manifests.manifest import Manifest
 
 __all__ = [
@@ -223,15 +223,15 @@ def _elements(array: ManifestArray, axis: int | None, edges: NDArray[np.int64]) 
 
 
 def _stored(encoding: ChunkEncoding, n_chunks: int, nbytes: int) -> StoredChunks:
-    dtype, shape, codecs = stored_alike(encoding)
+    codecs = encoding.decoding().codecs
     settings = (
-        name + (f"({', '.join(f'{k}={v}' for k, v in options.items())})" if options else "")
-        for name, codec in zip(codec_names(codecs), codecs, strict=True)
+        codec.name + (f"({', '.join(f'{k}={v}' for k, v in options.items())})" if options else "")
+        for codec in codecs
         for options in [codec.options()]
     )
     return StoredChunks(
-        dtype=dtype,
-        chunk_shape=shape,
+        dtype=stored_dtype(encoding).str,
+        chunk_shape=encoding.shape,
         codecs=codec_names(codecs),
         settings=shortened(", ".join(settings)),
         n_chunks=n_chunks,

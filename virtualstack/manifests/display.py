@@ -7,8 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from virtualstack.codecs.cast import CAST
+from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec, shortened
 from virtualstack.drawing.html import folded, page_of, property_table, table, text, url_list
+from virtualstack.manifests.encoding import stored_dtype
 from virtualstack.manifests.grid import ChunkGrid
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.printable import counted
@@ -38,12 +41,13 @@ class _Shown(Protocol):
 
 
 def codec_names(codecs: tuple[Codec, ...], /) -> tuple[str, ...]:
-    """Return short names of codecs, without the name of the package that has them.
+    """Return short names of codecs: without casts and the name of their package, and ``"packed"`` for CF packing.
 
-    >>> codec_names((Codec("numcodecs.shuffle"), Codec("numcodecs.zlib")))
-    ('shuffle', 'zlib')
+    >>> codec_names((Codec("virtualstack.cf"), Codec("numcodecs.shuffle"), Codec("numcodecs.zlib")))
+    ('packed', 'shuffle', 'zlib')
     """
-    return tuple(shortened(x.name.removeprefix("numcodecs.").removeprefix("virtualstack.")) for x in codecs)
+    names = ("packed" if codec.name == CF else codec.name for codec in codecs if codec.name != CAST)
+    return tuple(shortened(name.removeprefix("numcodecs.").removeprefix("virtualstack.")) for name in names)
 
 
 def chunk_text(grid: ChunkGrid, /) -> str:
@@ -106,7 +110,7 @@ def array_html(array: _Shown, /) -> str:
     manifest, grid = array.manifest, array.grid
     count, tables = manifest.summary(), manifest.tables
     codecs = {" + ".join(codec_names(x.codecs)) or "uncompressed" for x in tables.encodings}
-    stored = {f"{x.dtype.str} {x.shape}" for x in tables.encodings}
+    stored = {f"{stored_dtype(x).str} {x.shape}" for x in tables.encodings}
     rows: dict[str, object] = {
         "Shape": f"{grid.array_shape} {array.dtype}",
         "Chunks": f"{chunk_text(grid)} in a grid of {' x '.join(f'{n:,}' for n in grid.shape) or '1'}",

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.cast import CAST, cast_dtypes
+from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.errors import ManifestError
 
-__all__ = ["ChunkEncoding", "Fill", "c_strides", "native"]
+__all__ = ["ChunkEncoding", "Fill", "c_strides", "native", "stored_dtype"]
 
 
 def c_strides(shape: tuple[int, ...], /) -> tuple[int, ...]:
@@ -95,6 +97,15 @@ class ChunkEncoding:
     def decoding(self) -> ChunkEncoding:
         """Return the encoding without parameters that do not change decoding, such as compression levels."""
         return replace(self, codecs=decoding_part(self.codecs))
+
+
+def stored_dtype(encoding: ChunkEncoding, /) -> np.dtype[Any]:
+    """Return the dtype of the numbers in the stored bytes, before they are unpacked or cast to those of the array."""
+    packings = [str(codec.options()["data_type"]) for codec in encoding.codecs if codec.name == CF]
+    if packings:
+        return np.dtype(packings[-1])
+    cast = [dtypes for codec in encoding.codecs if codec.name == CAST and (dtypes := cast_dtypes(codec)) is not None]
+    return cast[-1][0] if cast else encoding.dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.cast import CAST, cast_dtypes
+from virtualstack.codecs.cast import CAST
 from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import CountedManifest
-from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native
+from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native, stored_dtype
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.manifest import hollow
 from virtualstack.printable import counted
@@ -287,9 +287,8 @@ def _differences(parts: Sequence[ChunkEncoding]) -> dict[str, tuple[str, ...]]:
     columns: dict[str, dict[str, None]] = {}
     for part in parts:
         front = [codec for codec in part.codecs if codec.name in (CAST, CF)]
-        cast = [dtypes for codec in front if (dtypes := cast_dtypes(codec)) is not None]
         packings = [codec.options() for codec in front if codec.name == CF]
-        stored = np.dtype(packings[-1]["data_type"]) if packings else cast[-1][0] if cast else part.dtype
+        stored = stored_dtype(part)
         facts = {
             "codecs": " + ".join(codec.name for codec in part.codecs if codec not in front) or "uncompressed",
             "dtype": str(native(stored)),

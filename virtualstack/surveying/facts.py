@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.cast import CAST
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.manifests.encoding import stored_dtype
 from virtualstack.surveying.result import shortened
 
 __all__ = [
@@ -168,12 +170,12 @@ def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | N
 
 def dtypes_of(encodings: Iterable[ChunkEncoding], /) -> Hashable:
     """Return the value of the property "dtype" of chunks with these encodings."""
-    return tuple(sorted({x.dtype.str for x in encodings}))
+    return tuple(sorted({stored_dtype(x).str for x in encodings}))
 
 
 def codecs_of(encodings: Iterable[ChunkEncoding], /) -> Hashable:
     """Return the value of the property "codecs" of chunks with these encodings."""
-    return tuple(sorted({_codecs(x.codecs, x.dtype.itemsize) for x in encodings}, key=str))
+    return tuple(sorted({_codecs(x.codecs, stored_dtype(x).itemsize) for x in encodings}, key=str))
 
 
 def _chunks(array: ManifestArray, encoding: ChunkEncoding, dim: str | None) -> Hashable:
@@ -187,9 +189,9 @@ def _chunks(array: ManifestArray, encoding: ChunkEncoding, dim: str | None) -> H
 
 @lru_cache(maxsize=4096)
 def _codecs(codecs: tuple[Codec, ...], itemsize: int) -> tuple[Codec, ...]:
-    """Return the codecs that affect decoding, without repeated sizes of elements."""
+    """Return the codecs that affect decoding, without casts and repeated sizes of elements."""
     usual = Codec.from_config(_SHUFFLE, elementsize=itemsize)
-    return tuple(Codec(_SHUFFLE) if codec == usual else codec for codec in decoding_part(codecs))
+    return tuple(Codec(_SHUFFLE) if codec == usual else codec for codec in decoding_part(codecs) if codec.name != CAST)
 
 
 def _number(value: Any) -> str:

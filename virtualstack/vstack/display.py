@@ -17,7 +17,7 @@ from virtualstack.vstack.format.snapshot import Snapshot
 
 __all__ = ["snapshot_html"]
 
-_MAX_DRAWN_CHUNKS = 1 << 21
+_MAX_DRAWN_CHUNKS = 1 << 20
 """Chunks whose references a notebook reads to draw pictures of a snapshot."""
 _MAX_BOXES = 1024
 
@@ -25,7 +25,7 @@ _MAX_BOXES = 1024
 def snapshot_html(title: str, snapshot: Snapshot, store: OpenStore, /) -> str:
     """Return the HTML of a snapshot.
 
-    Pictures are left out if a snapshot has more than 2^21 chunks, or if its references cannot be read.
+    Pictures are left out if a snapshot has more than 2^20 chunks, or if its references cannot be read.
     """
     rows = []
     for path, node in list(snapshot.arrays.items())[:MAX_LISTED]:
