@@ -16,7 +16,7 @@ from tests.serve.groups import large_group, states_group
 from tests.serve.running import serving
 from tests.serve.unlike import cube, joined, write_files
 from virtualstack.manifests import count_sources, map_chunks
-from virtualstack.serve.browser import ASSETS
+from virtualstack.serve.facts import ASSETS
 from virtualstack.surveying.cube import cube_timeline
 
 SOURCES = Path(vs.__file__).parent / "serve" / "page"
@@ -378,3 +378,28 @@ def test_stored_chunks_of_all_common_codecs(browser, tmp_path):
             browser.run("await page.locator('[data-image][data-ready=yes]').waitFor()")
             assert browser.text("[data-scale=high]") == "59"
         assert not any(x.startswith("http") and not x.startswith(url) for x in browser.seen()["urls"])
+
+
+def test_a_report(browser, served, tmp_path):
+    """The same page from one file, without the quick look, and with the same numbers."""
+    _, store, _ = served
+    (group,) = vs.scan([store])
+    vs.serve.report(store, tmp_path / "page.html")
+    browser.open((tmp_path / "page.html").as_uri(), width=400)
+    maps = {name: map_chunks(array) for name, array in group.arrays.items()}
+    assert browser.stat("chunks") == str(sum(x.n_chunks for x in maps.values()))
+    tabs = browser.run("return page.getByRole('tab').allInnerTexts()")
+    assert tabs == [name for name in PANELS if name != "Quick look"]
+    for name in tabs:
+        browser.tab(name)
+        assert browser.run("return page.locator('.panel h2').first().innerText()")
+        assert browser.run("return page.locator('.failure').count()") == 0
+        assert browser.run("return page.evaluate(() => document.documentElement.scrollWidth - innerWidth)") <= 0
+    browser.tab("Chunk map")
+    assert browser.stat("map-n_referenced") == str(maps["t"].n_referenced)
+    browser.tab("Snapshots")
+    browser.run("await page.getByRole('button', { name: 'Compare with snapshot 0' }).click()")
+    assert "overwritten: x 0:1" in browser.text("[data-diff='1']")
+    browser.tab("Sources")
+    assert browser.run("return page.locator('.sources tbody tr').count()") == 4
+    assert all(x.startswith("file:") for x in browser.seen()["urls"])

@@ -1,4 +1,4 @@
-"""``virtualstack serve``: serve cubes over HTTP as zarr."""
+"""``virtualstack serve``: serve cubes over HTTP as zarr; ``virtualstack report``: write a page about one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 from pathlib import PurePosixPath
+from typing import Any
 
 from virtualstack.cli.options import AddCommand, add_allow
 from virtualstack.cli.output import say
@@ -67,9 +68,32 @@ def add_commands(add: AddCommand, /) -> None:
     serve.add_argument("--workers", type=int, default=1, help="processes that answer requests (default: 1)")
     serve.add_argument("--timeout", type=float, default=60, help="seconds to wait for a source (default: 60)")
     serve.add_argument("--refresh", type=float, default=1, help="seconds between looks at a store (default: 1)")
-    serve.add_argument("--concat-dim", metavar="DIM", help="dimension to join files of a pattern along")
-    serve.add_argument("--unpack", choices=["all", "differing"], help="decode packed numbers of joined files")
+    _add_joining(serve)
     add_allow(serve)
+    report = add("report", _report, help="write a page about a cube, as one HTML file")
+    report.add_argument(
+        "cube", metavar="CUBE", help="path or URL of references or of a file; a pattern is joined to one cube"
+    )
+    report.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="file to write; one that exists is replaced"
+    )
+    report.add_argument("--name", help="name of the cube in the report (default: that of its file)")
+    report.add_argument("--at", metavar="SNAPSHOT", help="number or id of a snapshot (default: the newest)")
+    _add_joining(report)
+    add_allow(report)
+
+
+def _add_joining(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--concat-dim", metavar="DIM", help="dimension to join files of a pattern along")
+    command.add_argument("--unpack", choices=["all", "differing"], help="decode packed numbers of joined files")
+
+
+def _joining(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of joining files of a pattern."""
+    build = {"unpack": options.unpack == "all" or options.unpack or False}
+    if options.concat_dim:
+        build |= {"combine": "nested", "concat_dim": options.concat_dim}
+    return build
 
 
 def _chunk(text: str) -> tuple[str, int]:
@@ -102,9 +126,6 @@ def _serve(options: argparse.Namespace) -> int:
         raise MissingDependencyError("serving cubes", extra="serve") from error
     cubes = _named(options.cubes)
     is_local = options.host in _LOOPBACK
-    build = {"unpack": options.unpack == "all" or options.unpack or False}
-    if options.concat_dim:
-        build |= {"combine": "nested", "concat_dim": options.concat_dim}
     served = {
         "cubes": cubes,
         "allow": options.allow,
@@ -120,7 +141,7 @@ def _serve(options: argparse.Namespace) -> int:
         "threads": options.threads,
         "timeout": options.timeout,
         "refresh": options.refresh,
-        "build": build,
+        "build": _joining(options),
     }
     host = f"[{options.host}]" if ":" in options.host else options.host
     for name, cube in cubes.items():
@@ -128,4 +149,11 @@ def _serve(options: argparse.Namespace) -> int:
     if not is_local and not options.token:
         say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
     workers.run(served, host=options.host, port=options.port, workers=options.workers)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    settings = {"name": options.name, "at": options.at, "allow": options.allow, "build": _joining(options)}
+    importlib.import_module("virtualstack.serve").report(options.cube, options.output, **settings)
+    say("note", f"'{options.output}' is written: open it in a browser")
     return 0

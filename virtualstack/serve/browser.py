@@ -7,7 +7,6 @@ import html
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
@@ -20,13 +19,10 @@ from virtualstack.errors import VirtualStackError
 from virtualstack.serve.answers import document, listing, problem
 from virtualstack.serve.content import Content
 from virtualstack.serve.cubes import Cube
-from virtualstack.serve.facts import CubeFacts, dump_facts, shown_url
+from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
 from virtualstack.serve.http import error_body, find_status
 
-__all__ = ["ASSETS", "BrowserServer"]
-
-ASSETS = Path(__file__).with_name("assets")
-"""Folder of the built page. Its sources are in the folder ``page`` of the repository."""
+__all__ = ["BrowserServer"]
 
 _MAX_KEPT = 64
 """Number of answers that are kept for a version of a cube."""

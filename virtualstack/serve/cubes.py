@@ -106,6 +106,24 @@ class Cube:
         is_fresh = self.stamp is None or time.monotonic() - self._checked < self.refresh
         return self._newest if is_fresh else None
 
+    def open(self, at: str | None = None, /) -> Content:
+        """Open the newest version, or a snapshot, and keep nothing.
+
+        Raises
+        ------
+        SourceNotFoundError
+            There is no such snapshot.
+        VirtualStackError
+            The cube cannot be opened.
+        """
+        if at is None:
+            opened = self.open_newest()
+        elif self.open_at is None:
+            raise SourceNotFoundError(f"cube '{self.name}' has no snapshots: leave out '@{at}'", url=self.url)
+        else:
+            opened = self.open_at(at)
+        return Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=at is not None)
+
     async def content(self, at: str | None = None, /) -> Content:
         """Return the newest version, or a snapshot.
 
@@ -128,8 +146,7 @@ class Cube:
         loop = asyncio.get_running_loop()
         begin = time.monotonic()
         if self._newest is None or await loop.run_in_executor(self.opener, self._is_old, self._newest.tag):
-            opened = await loop.run_in_executor(self.opener, self.open_newest)
-            self._newest = Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=False)
+            self._newest = await loop.run_in_executor(self.opener, self.open)
         self._checked = begin
         return self._newest
 
@@ -140,10 +157,7 @@ class Cube:
         if at in self._snapshots:
             self._snapshots.move_to_end(at)
             return self._snapshots[at]
-        if self.open_at is None:
-            raise SourceNotFoundError(f"cube '{self.name}' has no snapshots: leave out '@{at}'", url=self.url)
-        opened = await asyncio.get_running_loop().run_in_executor(self.opener, self.open_at, at)
-        content = Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=True)
+        content = await asyncio.get_running_loop().run_in_executor(self.opener, self.open, at)
         self._snapshots[at] = content
         while len(self._snapshots) > _MAX_VERSIONS:
             self._snapshots.popitem(last=False)

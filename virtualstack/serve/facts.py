@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,10 @@ from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack import Repository
 from virtualstack.zarr.metadata.attributes import json_attributes
 
-__all__ = ["CubeFacts", "dump_facts", "shown_url"]
+__all__ = ["ASSETS", "CubeFacts", "dump_facts", "shown_url"]
+
+ASSETS = Path(__file__).with_name("assets")
+"""Folder of the built page that shows the facts. Its sources are in the folder ``page`` of the repository."""
 
 _MAX_PAGE_BYTES = 400_000
 """Size of a page of a list from which on no item is added."""

@@ -38,6 +38,9 @@ export function SourcesPanel(props: Shown & { overview: Overview; isReport: bool
                     ))}
                   </tbody>
                 </table>
+                {found.items.some((x) => x.size !== null && x.nbytes > x.size) && (
+                  <p class="quiet small">A chunk that lies in several cells of the grid, or belongs to several variables, is counted for each.</p>
+                )}
                 {found.total > LIMIT && <Pages offset={offset} n={found.items.length} total={found.total} go={setOffset} />}
               </>
             )}

@@ -1,0 +1,188 @@
+"""Write a report: one HTML file with the page of the server and facts about one cube."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from virtualstack.errors import VirtualStackError
+from virtualstack.printable import printable
+from virtualstack.serve.content import Content, Form
+from virtualstack.serve.cubes import Cube, CubeLike, make_cube
+from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
+from virtualstack.storage import Allow, StorageLike
+
+__all__ = ["report"]
+
+_MAX_BYTES = 32 << 20
+"""Size of the facts from which on only some are added: the page says which ones it does not hold."""
+
+_MAX_BOXES = 1024
+_MAX_SOURCES = 20_000
+_MAX_DIFFERENCES = 50
+_PAGE_OF_SOURCES = 100
+"""Number of sources on a page, as in ``page/src/panels/sources.tsx``."""
+
+type _Options = Mapping[str, str | int]
+
+
+def report(
+    cube: CubeLike,
+    path: str | os.PathLike[str],
+    /,
+    *,
+    name: str | None = None,
+    at: int | str | None = None,
+    storage: StorageLike = None,
+    allow: Allow = (),
+    build: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a report on a cube: one HTML file that shows variables, chunk maps, timeline, sources and snapshots.
+
+    The file needs no server and no other file. No chunk is read, except of the coordinate of the timeline.
+
+    When to use: to send facts about an archive to somebody, or to publish them. Alternatives: :func:`app` serves the
+    same page with values of the cube.
+
+    Parameters
+    ----------
+    cube
+        A URL or path of references or of a file, a pattern or list of files to join, a virtual dataset or tree, a
+        group, or a `Repository`.
+    path
+        Path of the report. A file that exists is replaced.
+    name
+        Name of the cube in the report; by default that of its file.
+    at
+        Snapshot of a vstack (its number) or of an Icechunk repository (its id); by default the newest one.
+    storage
+        Access to the cube and its sources; see :func:`virtualstack.open_virtual_dataset`.
+    allow
+        URLs or paths of files and folders that the cube may refer to, besides its own folder.
+    build
+        Options of :func:`virtualstack.open_virtual_mfdataset`, for patterns and lists of files.
+
+    Raises
+    ------
+    TypeError
+        The object is no cube.
+    VirtualStackError
+        The cube cannot be opened.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).virtual.to_vstack("rain.vstack")
+    >>> vs.serve.report("rain.vstack", "rain.html")
+    """
+    options = dict(build or {})
+    made = make_cube(
+        name or _name(cube), cube, form=Form(), storage=storage, allow=allow, options=options, refresh=0, n_threads=1
+    )
+    try:
+        _write(Path(path), _page(made, None if at is None else str(at)))
+    finally:
+        made.close()
+
+
+def _name(cube: CubeLike) -> str:
+    url = cube if isinstance(cube, str | os.PathLike) else getattr(cube, "url", None)
+    return PurePosixPath(os.fspath(url).rstrip("/")).name.partition(".")[0] or "cube" if url else "cube"
+
+
+def _page(cube: Cube, at: str | None) -> str:
+    """Return the report as HTML."""
+    content = cube.open(at)
+    facts = CubeFacts(cube.name, cube.kind, cube.url, content, cube.open_repository, max_boxes=_MAX_BOXES)
+    url = None if cube.url is None else shown_url(cube.url)
+    has_snapshots = cube.open_repository is not None
+    embedded = {
+        "cubes": [{"name": cube.name, "kind": cube.kind, "url": url, "has_snapshots": has_snapshots}],
+        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "answers": _answers(facts, content, has_snapshots=has_snapshots),
+    }
+    style, script = ((ASSETS / x).read_text("utf-8") for x in ("style.css", "report.js"))
+    hashes = {"script-src": script, "style-src": style}
+    policy = "; ".join(["default-src 'none'", "img-src data:", *(f"{key} '{_hash(x)}'" for key, x in hashes.items())])
+    parts = {
+        "title": html.escape(f"{cube.name} · virtualstack report"),
+        "policy": policy,
+        "style": style,
+        "script": script,
+        # Text from strangers must not end the element.
+        "facts": dump_facts(embedded).decode().replace("<", "\\u003c"),
+    }
+    return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], (ASSETS / "report.html").read_text("utf-8"))
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _answers(facts: CubeFacts, content: Content, *, has_snapshots: bool) -> dict[str, Any]:
+    """Return what the page asks for, by kind and options; the message of the error for what cannot be found."""
+    answers: dict[str, Any] = {}
+    size = 0
+    for kind, options in _questions(content, answers, has_snapshots=has_snapshots):
+        if size > _MAX_BYTES and kind in ("map", "sources", "diff"):
+            continue
+        try:
+            found: Any = facts.find(kind, {key: str(x) for key, x in options.items()})
+        except VirtualStackError as error:
+            found = printable(str(error))
+        query = "&".join(f"{key}={quote(str(options[key]), safe=_UNQUOTED)}" for key in sorted(options))
+        answers[f"{kind}?{query}"] = found
+        size += len(json.dumps(found))
+    return answers
+
+
+_UNQUOTED = "!*'()"
+"""Characters that JavaScript's ``encodeURIComponent`` leaves, and Python's ``quote`` does not."""
+
+
+def _questions(
+    content: Content, answers: Mapping[str, Any], /, *, has_snapshots: bool
+) -> Iterator[tuple[str, _Options]]:
+    """Yield what the page asks for; of lists the following pages, as long as there are any."""
+    for kind in ("variables", "counts"):
+        offset: int | None = 0
+        while offset is not None:
+            yield kind, {"offset": offset}
+            answer = answers[f"{kind}?offset={offset}"]
+            offset = None if isinstance(answer, str) else answer["next"]
+    yield "timeline", {}
+    if has_snapshots:
+        yield "snapshots", {}
+    for begin in range(0, _MAX_SOURCES, _PAGE_OF_SOURCES):
+        yield "sources", {"offset": begin, "limit": _PAGE_OF_SOURCES}
+        answer = answers.get(f"sources?limit={_PAGE_OF_SOURCES}&offset={begin}")
+        if not isinstance(answer, dict) or begin + _PAGE_OF_SOURCES >= answer["total"]:
+            break
+    for variable in content.group.all_arrays():
+        yield "map", {"variable": variable}
+    snapshots = answers.get("snapshots?")
+    if isinstance(snapshots, dict):
+        numbers = [x["number"] for x in snapshots["items"]]
+        for after, before in pairwise(numbers[:_MAX_DIFFERENCES]):
+            yield "diff", {"before": before, "after": after}
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file so that nobody sees half of it."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, "utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
