@@ -47,7 +47,7 @@ def write_store(folder, n_references, n_files):
 @pytest.mark.parametrize("n", [2000, pytest.param(10**6, marks=pytest.mark.apart)])
 @pytest.mark.parametrize("how", ["listing", "number", "hint"])
 def test_requests_before_the_first_chunk(how, n, node, disk, s3_server, tmp_path):
-    """At most 4 with a listing: it, the snapshot, rows and sources. A hint takes one more, for the next number."""
+    """At most 4: a listing and the snapshot, or the hint and the next number; rows and sources."""
     wanted, length = write_store(tmp_path, n, min(N_FILES, n // 10))
     url, options = url_of(disk.root, tmp_path / "x.vstack"), {}
     if how == "number":
@@ -68,7 +68,7 @@ def test_requests_before_the_first_chunk(how, n, node, disk, s3_server, tmp_path
     print(
         f"\n{n} references, {how}: {len(before)} requests, {took:.3f} s", json.dumps([x["url"][-50:] for x in before])
     )
-    assert len(before) <= {"listing": 4, "number": 3, "hint": 5}[how]
+    assert len(before) <= {"listing": 4, "number": 3, "hint": 4}[how]
     states = node("states", url, options=options, path="/v")
     assert np.all(np.frombuffer(base64.b64decode(states["state"]), "u1") == 3)
     lengths = np.frombuffer(base64.b64decode(states["length"]), "f8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -17,6 +18,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.data.stores import concatenated
+from virtualstack.vstack.format.names import HINT
 
 __all__ = ["as_read", "days", "join", "values_of", "write_day"]
 
@@ -72,11 +74,15 @@ def _as_read(*files: bytes) -> xr.Dataset:
 
 
 def change_snapshot(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Change the document of the newest snapshot of a store."""
+    """Change the document of the newest snapshot of a store, and that of its hint, if this is the same snapshot."""
     head = newest_snapshot(store)
-    document = json.loads(gzip.decompress(head.read_bytes()))
+    before = head.read_bytes()
+    document = json.loads(gzip.decompress(before))
     edit(document)
     head.write_bytes(gzip.compress(json.dumps(document).encode()))
+    file = store / HINT
+    old, new = (base64.b64encode(data).decode() for data in (before, head.read_bytes()))
+    file.write_text(file.read_text().replace(old, new))
 
 
 def newest_snapshot(store: Path) -> Path:

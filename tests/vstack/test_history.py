@@ -334,15 +334,6 @@ def test_a_store_in_a_bucket_is_opened_by_three_requests(served, s3, monkeypatch
     assert len(asked) == 3, asked
 
 
-def test_a_store_on_a_web_server_is_opened_by_four_requests(served):
-    """It has no list, but a hint of the newest snapshot, which tells that there is none behind it."""
-    with RangeServer(served) as server:
-        options = {"allow": [served.parent.as_uri() + "/"], "reader": "vstack"}
-        with xr.open_dataset(server.root, engine="virtualstack", **options) as made:
-            assert made["time"].values.tolist() == list(range(12))
-        assert server.n_requests == 4, server.log
-
-
 def test_a_store_in_a_bucket_that_may_not_be_listed(served):
     """S3 says of an object that is not there that it is forbidden, to those who may not list the bucket."""
 

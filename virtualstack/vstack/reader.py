@@ -17,7 +17,14 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.storage.permission import Allow, Permission, read_allowed_urls
-from virtualstack.vstack.format.history import newest, number_at, open_archive, read_group, read_snapshot
+from virtualstack.vstack.format.history import (
+    find_newest,
+    newest,
+    number_at,
+    open_archive,
+    read_group,
+    read_snapshot,
+)
 from virtualstack.vstack.format.names import Moment, count_seconds
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
@@ -169,7 +176,14 @@ def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:
     ValueError
         A text is not a time.
     """
-    return read_numbered(objects, find_snapshot_number(objects, at))
+    if at is not None:
+        return read_numbered(objects, find_snapshot_number(objects, at))
+    found = find_newest(objects)
+    if found is None:
+        raise _no_store(objects.url.rstrip("/"))
+    if found.data is None:
+        return read_numbered(objects, found.number)
+    return Snapshot.decode(found.data, number=found.number, url=objects.url + found.key)
 
 
 def find_snapshot_number(objects: ObjectStore, at: At | None, /) -> int:

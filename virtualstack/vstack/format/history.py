@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import zlib
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 from numcodecs import blosc
@@ -21,12 +22,14 @@ from virtualstack.vstack.format.sources import Prefixes
 
 __all__ = [
     "MAX_BUNDLE_BYTES",
+    "MAX_HINT_BYTES",
     "ListedObjects",
     "LogEntry",
     "OpenStore",
     "array_in",
     "bundle_bytes",
     "bundle_chunk",
+    "find_newest",
     "hint",
     "listed_numbers",
     "make_token",
@@ -36,6 +39,7 @@ __all__ = [
     "read_entry",
     "read_group",
     "read_snapshot",
+    "snapshot_bytes",
 ]
 
 _MAX_VARIABLE_BYTES = 1 << 28  # maximum bytes of one variable in a bundle, uncompressed
@@ -64,6 +68,42 @@ def newest(objects: ListedObjects, /) -> int | None:
     ------
     StorageError
         The store cannot be reached.
+    MalformedFileError
+        The store is damaged.
+    """
+    found = find_newest(objects)
+    return None if found is None else found.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest snapshot, as it was found.
+
+    Parameters
+    ----------
+    number
+        Number of the snapshot.
+    key
+        Key of the object that has it.
+    data
+        Bytes of the snapshot if they were read to find it: those that the hint carries, or those of the last number
+        that was tried with success.
+    """
+
+    number: int
+    key: str
+    data: bytes | None = None
+
+
+def find_newest(objects: ListedObjects, /) -> Newest | None:
+    """Find the newest snapshot; return ``None`` if there is no snapshot.
+
+    Raises
+    ------
+    StorageError
+        The store cannot be reached.
+    MalformedFileError
+        The store is damaged.
     """
     try:
         key = objects.first(SNAPSHOTS)
@@ -72,26 +112,28 @@ def newest(objects: ListedObjects, /) -> int | None:
     number = None if key is None else snapshot_number(key)
     if number is None and key is not None:  # another file, left by a file system or a person
         number = next(iter(listed_numbers(objects)), None)
-    return number
+    return None if number is None else Newest(number=number, key=snapshot_key(number))
 
 
 _MAX_PROBED_SNAPSHOTS = 1000
 """Maximum number of later snapshots that are tried after the snapshot that a store names."""
 
 
-def _probed(objects: Objects, error: StorageError) -> int | None:
+def _probed(objects: Objects, error: StorageError) -> Newest:
     try:
-        number = orjson.loads(objects.get(HINT, most=MAX_DOCUMENT_BYTES))["attributes"]["virtualstack"]["snapshot"]
+        said = orjson.loads(objects.get(HINT, most=MAX_HINT_BYTES))["attributes"]["virtualstack"]
+        number = said["snapshot"]
         if not isinstance(number, int) or number < 0:
             raise ValueError(number)
     except (StorageError, ValueError, KeyError, TypeError):
         raise error from None
-    for n in range(number, number + _MAX_PROBED_SNAPSHOTS):
+    found = Newest(number=number, key=HINT, data=_carried(said.get("document"), objects.url))
+    for n in range(number + 1, number + 1 + _MAX_PROBED_SNAPSHOTS):
         try:
-            objects.get(snapshot_key(n + 1), most=MAX_DOCUMENT_BYTES)
+            found = Newest(number=n, key=snapshot_key(n), data=snapshot_bytes(objects, n))
         except StorageError as missing:  # S3 denies access to missing objects if listing is not permitted
             if isinstance(missing, SourceNotFoundError) or isinstance(missing.__cause__, PermissionError):
-                return n
+                return found
             raise
     raise MalformedFileError(
         f"'{objects.url}' says that snapshot {number} is its newest, but {_MAX_PROBED_SNAPSHOTS} later ones exist: "
@@ -101,10 +143,53 @@ def _probed(objects: Objects, error: StorageError) -> int | None:
     )
 
 
-def hint(number: int, /) -> bytes:
-    """Return the object that identifies the folder as a vstack, and names the snapshot of the view."""
-    attributes = {"virtualstack": {"format": 1, "snapshot": number}}
-    return orjson.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+def _carried(document: Any, url: str) -> bytes | None:
+    """Return the bytes of the snapshot that a hint carries; ``None`` if it carries none."""
+    if document is None:
+        return None
+    try:
+        return base64.b64decode(document, validate=True)
+    except (TypeError, ValueError) as error:
+        raise MalformedFileError(
+            f"'{url}{HINT}' is damaged: its snapshot is not base64; restore it, or write an object without the field "
+            "'document'",
+            url=url + HINT,
+        ) from error
+
+
+MAX_HINT_BYTES = 1 << 19
+"""Maximum bytes of the hint."""
+
+MAX_CARRIED_BYTES = 1 << 18
+"""Maximum bytes of a snapshot that the hint carries."""
+
+
+def hint(number: int, data: bytes | None = None, /) -> bytes:
+    """Return the object that identifies the folder as a vstack, and names the snapshot of the view.
+
+    Parameters
+    ----------
+    number
+        Number of the snapshot.
+    data
+        Bytes of the snapshot; the hint carries them if they are few. So readers that cannot list objects need not
+        request the snapshot.
+    """
+    said: dict[str, Any] = {"format": 1, "snapshot": number}
+    if data is not None and len(data) <= MAX_CARRIED_BYTES:
+        said["document"] = base64.b64encode(data).decode()
+    return orjson.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"virtualstack": said}})
+
+
+def snapshot_bytes(objects: Objects, number: int, /) -> bytes:
+    """Return the bytes of a snapshot.
+
+    Raises
+    ------
+    SourceNotFoundError
+        No snapshot has this number.
+    """
+    return objects.get(snapshot_key(number), most=MAX_DOCUMENT_BYTES)
 
 
 def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
@@ -117,8 +202,8 @@ def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
     MalformedFileError
         The snapshot is damaged.
     """
-    key = snapshot_key(number)
-    return Snapshot.decode(objects.get(key, most=MAX_DOCUMENT_BYTES), number=number, url=objects.url + key)
+    url = objects.url + snapshot_key(number)
+    return Snapshot.decode(snapshot_bytes(objects, number), number=number, url=url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

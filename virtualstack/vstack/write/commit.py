@@ -74,7 +74,7 @@ def commit(
         data, read = _encoded(made, objects.url)
         if _create(snapshot_key(made.number), data, target):
             break
-    write_view(store, head, made)
+    write_view(store, head, made, data)
     return read
 
 

@@ -15,9 +15,15 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.serialised.headers import same_header
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.target import Puts
-from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES
-from virtualstack.vstack.format.history import OpenStore, hint, newest, read_snapshot
-from virtualstack.vstack.format.names import HINT
+from virtualstack.vstack.format.history import (
+    MAX_HINT_BYTES,
+    OpenStore,
+    hint,
+    newest,
+    read_snapshot,
+    snapshot_bytes,
+)
+from virtualstack.vstack.format.names import HINT, snapshot_key
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.warning import warn
 from virtualstack.zarr.view import array_at, find_folders, in_the_way, is_inline, make_view
@@ -29,9 +35,10 @@ def write_view(
     store: OpenStore,
     head: Snapshot,
     made: Snapshot,
+    data: bytes,
     /,
 ) -> None:
-    """Write the zarr view of a snapshot that was committed after another one.
+    """Write the zarr view of a snapshot that was committed after another one, and the hint, which carries it.
 
     If the view shows the snapshot ``head``, only differences are written. At the end each writer checks whether a newer
     snapshot exists, and if so writes its view. So the last of several concurrent writers leaves the view of the newest
@@ -51,12 +58,12 @@ def write_view(
                 storage=objects.storage,
             )
             _put(objects, changes)
-            objects.target.put(HINT, hint(made.number))
+            objects.target.put(HINT, hint(made.number, data))
         else:
-            _write_all(store, _since(store, shown, made), made)
+            _write_all(store, _since(store, shown, made), made, data)
         while (number := newest(objects) or 0) > made.number:
-            shown, made = made.number, read_snapshot(objects, number)
-            _write_all(store, _since(store, shown, made), made)
+            shown, (made, data) = made.number, _read(objects, number)
+            _write_all(store, _since(store, shown, made), made, data)
     except VirtualStackError as error:
         warn(
             f"snapshot {made.number} of '{objects.url}' is committed, but its view for zarr could not be written: "
@@ -66,17 +73,29 @@ def write_view(
 
 
 def follow(store: OpenStore, /) -> None:
-    """Write the view of the newest snapshot if a killed writer left the view of an older one."""
-    number = newest(store.objects)
-    if number is not None and _shown(store.objects) != number:
-        made = read_snapshot(store.objects, number)
-        write_view(store, made, made)
+    """Write the view and the hint of the newest snapshot if a killed writer left those of an older one.
+
+    If that fails, the hint does not carry a snapshot: it may be deleted, and a reader that takes it from the hint would
+    not notice.
+    """
+    number, shown = newest(store.objects), _shown(store.objects)
+    if number is not None and shown != number:
+        if shown is not None:
+            store.objects.target.put(HINT, hint(shown))
+        made, data = _read(store.objects, number)
+        write_view(store, made, made, data)
+
+
+def _read(objects: ObjectStore, number: int) -> tuple[Snapshot, bytes]:
+    """Return a snapshot, and the bytes of its object."""
+    data = snapshot_bytes(objects, number)
+    return Snapshot.decode(data, number=number, url=objects.url + snapshot_key(number)), data
 
 
 def _shown(objects: ObjectStore) -> int | None:
     """Return the number of the snapshot that the view shows; ``None`` if it is not known."""
     try:
-        return int(orjson.loads(objects.get(HINT, most=MAX_DOCUMENT_BYTES))["attributes"]["virtualstack"]["snapshot"])
+        return int(orjson.loads(objects.get(HINT, most=MAX_HINT_BYTES))["attributes"]["virtualstack"]["snapshot"])
     except (SourceNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -104,7 +123,7 @@ def _keys(store: OpenStore, number: int) -> set[str]:
         return set()
 
 
-def _write_all(store: OpenStore, there: set[str], made: Snapshot) -> None:
+def _write_all(store: OpenStore, there: set[str], made: Snapshot, data: bytes) -> None:
     """Write a whole view, and delete the remains of other views; other files are not touched.
 
     Metadata of arrays whose chunks are written are deleted first, so that no reader decodes the chunks by old metadata.
@@ -117,7 +136,7 @@ def _write_all(store: OpenStore, there: set[str], made: Snapshot) -> None:
     gone = [*sorted(hidden), *in_the_way(there, keys)]
     before, behind = ([(key, None) for key in each] for each in (gone, sorted(there - keys - set(gone))))
     _put(objects, [*before, *found, *behind])
-    objects.target.put(HINT, hint(made.number))
+    objects.target.put(HINT, hint(made.number, data))
 
 
 _MAX_LOADED_BYTES = 1 << 32

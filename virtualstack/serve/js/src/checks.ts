@@ -83,12 +83,12 @@ export function adler32(bytes: Uint8Array): number {
 export const view = (x: Uint8Array): DataView => new DataView(x.buffer, x.byteOffset, x.byteLength);
 
 /** Return the bytes of padded base64. */
-export function fromBase64(value: string): Uint8Array {
+export function fromBase64(value: string, what: string): Uint8Array {
   let raw: string;
   try {
     raw = atob(value);
   } catch (cause) {
-    throw new ManifestError("the store is damaged: its heap is not base64", {}, { cause });
+    throw new ManifestError(`the store is damaged: ${what} is not base64`, {}, { cause });
   }
   return Uint8Array.from(raw, (x) => x.charCodeAt(0));
 }

@@ -2,7 +2,7 @@
 
 import { SourceNotFoundError, StorageError } from "./errors.js";
 import type { Client } from "./http.js";
-import { parseHint, snapshotNumber } from "./snapshot.js";
+import { HINT, parseHint, snapshotNumber } from "./snapshot.js";
 
 export interface Place {
   /** URL of the store, which ends in a slash. */
@@ -13,28 +13,35 @@ export interface Place {
 }
 
 const FOLDER = ".vstack/snapshots/";
-const MAX_HINT_BYTES = 2 ** 16;
+const MAX_HINT_BYTES = 2 ** 19;
 const MAX_LISTING_BYTES = 2 ** 24;
 
-/** Return the newest snapshot: by a listing, or else by the hint and requests for the next numbers. */
-export async function findNewest(place: Place, read: (n: number) => Promise<Uint8Array | null>): Promise<{ number: number; bytes: Uint8Array }> {
+export interface Newest {
+  number: number;
+  bytes: Uint8Array;
+  /** Key of the object that has the bytes, if it is not that of the snapshot. */
+  key?: string;
+}
+
+/** Return the newest snapshot: by a listing, or else by the hint, which may carry it, and requests for the next numbers. */
+export async function findNewest(place: Place, read: (n: number) => Promise<Uint8Array | null>): Promise<Newest> {
   const listed = await list(place, 1);
   if (listed) {
     if (listed.length === 0) throw missing(place);
     const bytes = await read(listed[0]);
     if (bytes) return { number: listed[0], bytes };
   }
-  const url = `${place.base.origin}${place.base.pathname}.vstack/zarr.json${place.base.search}`;
+  const url = `${place.base.origin}${place.base.pathname}${HINT}${place.base.search}`;
   const hint = await place.client.find(url, { limit: MAX_HINT_BYTES, mayChange: true });
   if (!hint) throw missing(place);
-  const first = parseHint(hint.bytes);
+  const { number: first, bytes: carried } = parseHint(hint.bytes);
   let number = first;
-  let [bytes, next] = await Promise.all([read(number), probe(place, read, number + 1)]);
+  let [bytes, next] = await Promise.all([carried ?? read(number), probe(place, read, number + 1)]);
   while (next) {
     [bytes, number] = [next, number + 1];
     next = await probe(place, read, number + 1);
   }
-  if (bytes) return { number, bytes };
+  if (bytes) return { number, bytes, key: bytes === carried ? HINT : undefined };
   throw new SourceNotFoundError(
     `'${place.base}' has neither snapshot ${first}, which its hint names, nor the next one: give the number of a snapshot`,
     { url: String(place.base), status: 404 },

@@ -84,22 +84,24 @@ export async function openVStack(url: string | URL, options: OpenOptions = {}): 
     (await client.find(objectUrl(base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES, mayChange: true }))?.bytes ?? null;
   let number: number;
   let bytes: Uint8Array | null;
+  let key: string | undefined;
   if (typeof options.snapshot === "number") {
     number = integer(options.snapshot, "the option 'snapshot'");
     bytes = await read(number);
     if (!bytes) throw new SourceNotFoundError(`'${base}' has no snapshot ${number}`, { url: String(base), status: 404 });
-  } else ({ number, bytes } = await findNewest(place, read));
+  } else ({ number, bytes, key } = await findNewest(place, read));
   if (typeof options.snapshot === "string") {
-    while ((await parseInfo(bytes, number)).message !== options.snapshot) {
+    while ((await parseInfo(bytes, number, key)).message !== options.snapshot) {
       do {
         number -= 1;
         if (number < 0) throw new SourceNotFoundError(`'${base}' has no snapshot with the message '${options.snapshot}'`, { url: String(base) });
         bytes = await read(number);
       } while (!bytes);
+      key = undefined;
     }
   }
   const load: ReadObject = async (key, range) => (await client.read(objectUrl(base, key), range ?? {})).bytes;
-  return new VStack(base, client, await parseSnapshot(bytes!, number, load), load, options);
+  return new VStack(base, client, await parseSnapshot(bytes!, number, load, key), load, options);
 }
 
 const objectUrl = (base: URL, key: string): string => `${base.origin}${base.pathname}${key}${base.search}`;

@@ -12,15 +12,18 @@ const MAX_PARTS = 100;
 const MAX_NODES = 100_000;
 const MAX_AXES = 64;
 
+export const HINT = ".vstack/zarr.json";
 export const snapshotKey = (n: number): string => `.vstack/snapshots/${String(LAST - n).padStart(12, "0")}.json.gz`;
 export const snapshotNumber = (digits: string): number => LAST - Number(digits);
 
-/** Return the number with which to begin, from `.vstack/zarr.json`. */
-export function parseHint(bytes: Uint8Array): number {
-  const document = parseJson(bytes, ".vstack/zarr.json");
-  const said = object(object(document["attributes"], "attributes of '.vstack/zarr.json'")["virtualstack"], "'virtualstack'");
+/** Return the number with which to begin, from `.vstack/zarr.json`, and the bytes of this snapshot if it carries them. */
+export function parseHint(bytes: Uint8Array): { number: number; bytes: Uint8Array | null } {
+  const document = parseJson(bytes, HINT);
+  const said = object(object(document["attributes"], `attributes of '${HINT}'`)["virtualstack"], "'virtualstack'");
   if (said["format"] !== 1) throw new ManifestError(`the store has format ${JSON.stringify(said["format"])}, and this program reads format 1`);
-  return integer(said["snapshot"], "the snapshot of '.vstack/zarr.json'", 0, LAST);
+  const number = integer(said["snapshot"], `the snapshot of '${HINT}'`, 0, LAST);
+  const what = `the document of '${HINT}'`;
+  return { number, bytes: said["document"] === undefined ? null : fromBase64(text(said["document"], what), what) };
 }
 
 export interface CodecJson {
@@ -135,8 +138,7 @@ export interface Snapshot {
 /** What a log shows of a snapshot. */
 export type SnapshotInfo = Pick<Snapshot, "number" | "time" | "message" | "changes">;
 
-export async function parseInfo(bytes: Uint8Array, wanted: number): Promise<SnapshotInfo & { document: Json }> {
-  const key = snapshotKey(wanted);
+export async function parseInfo(bytes: Uint8Array, wanted: number, key = snapshotKey(wanted)): Promise<SnapshotInfo & { document: Json }> {
   const document = await parseDocument(bytes, key);
   if (document["vstack_format"] !== 1) {
     throw new ManifestError(`'${key}' has format ${JSON.stringify(document["vstack_format"])}, and this program reads format 1`);
@@ -152,9 +154,10 @@ export async function parseInfo(bytes: Uint8Array, wanted: number): Promise<Snap
   };
 }
 
-export async function parseSnapshot(bytes: Uint8Array, wanted: number, load: ReadObject): Promise<Snapshot> {
-  const { document, ...info } = await parseInfo(bytes, wanted);
-  const heap = new Heap(fromBase64(text(document["heap"], "heap")));
+/** Return a snapshot from the bytes of an object; `key` is that of the object, if it is not that of the snapshot. */
+export async function parseSnapshot(bytes: Uint8Array, wanted: number, load: ReadObject, key?: string): Promise<Snapshot> {
+  const { document, ...info } = await parseInfo(bytes, wanted, key);
+  const heap = new Heap(fromBase64(text(document["heap"], "heap"), "its heap"));
   const groups = new Map<string, GroupEntry>();
   for (const [path, value] of Object.entries(object(document["groups"], "groups"))) groups.set(path, group(path, value, heap));
   const arrays = new Map<string, ArrayEntry>();
