@@ -39,6 +39,7 @@ BYTES = "bytes://"
 ARCHIVES = "zip://", "tar://"
 """Beginnings of chained URLs of members of archives, such as ``zip://a.nc::s3://bucket/x.zip``."""
 
+_NEAR = "file://", "memory://", BYTES
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 
 
@@ -230,8 +231,7 @@ def is_remote(url: str, /) -> bool:
     >>> is_remote("s3://bucket/a.nc"), is_remote("file:///data/a.nc")
     (True, False)
     """
-    near = "file://", "memory://", BYTES
-    return not (url.startswith(near) or outermost(url).startswith(near))
+    return not (url.startswith(_NEAR) or outermost(url).startswith(_NEAR))
 
 
 def outermost(url: str, /) -> str:

@@ -309,11 +309,13 @@ def is_alone(group: ManifestGroup, url: str, /) -> bool:
     is_web = url.startswith(("http://", "https://"))
     if is_remote(url) and not is_web:
         return False
-    manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())
-    return all(
-        isinstance(m, ChunkManifest) and all(x.url == url and not (is_web and x.size is None) for x in m.locations)
-        for m in manifests
-    )
+    for manifest in _manifests(group):
+        if not isinstance(manifest, ChunkManifest):
+            return False
+        for location in manifest.locations:
+            if location.url != url or (is_web and location.size is None):
+                return False
+    return True
 
 
 def check_references(group: ManifestGroup, storage: Storage, /) -> None:
@@ -325,8 +327,13 @@ def check_references(group: ManifestGroup, storage: Storage, /) -> None:
         The group refers to such a location.
     """
     if storage.permissions:
-        manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())
-        storage.check(sorted({x.url for m in manifests if isinstance(m, ChunkManifest) for x in m.locations}))
+        storage.check(sorted({x.url for m in _manifests(group) if isinstance(m, ChunkManifest) for x in m.locations}))
+
+
+def _manifests(group: ManifestGroup) -> Iterator[Manifest]:
+    for _, node in group.walk():
+        for array in node.arrays.values():
+            yield array.manifest
 
 
 def grant_references(group: ManifestGroup, /) -> None:

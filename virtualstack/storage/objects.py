@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from virtualstack.errors import SourceNotFoundError
-from virtualstack.location import Location
+from virtualstack.location import Location, is_remote
 from virtualstack.storage.named import in_both
 from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.registry import Storage
@@ -49,24 +49,25 @@ class ObjectStore:
         return type(self), (self.url, self.storage, self.allow)
 
     @cached_property
-    def _permission(self) -> Permission:
+    def permission(self) -> Permission:
+        """The permission of the store as it is opened, whatever its snapshots name."""
         return Permission.from_allow(self.url, self.allow)
 
     @cached_property
     def _checked(self) -> Storage:
         """Storage that reads objects as what references name: a web server may redirect them to public hosts only."""
-        return replace(self.storage, named=in_both(self.storage.named, self._permission.named))
+        return replace(self.storage, named=in_both(self.storage.named, self.permission.named))
 
     @cached_property
     def _readable(self) -> Target:
-        prefix, backend = self._checked.find(self.url)
+        prefix, backend = self._checked.find(self.url) if is_remote(self.url) else ("", None)
         if isinstance(backend, PublicWeb):
             return self.storage.with_given({**dict(self.storage.given), prefix: backend}).target(self.url)
         return self.target
 
     def get(self, key: str, /, *, most: int) -> bytes:
         """Read a whole object of at most ``most`` bytes with one request; it is `SourceNotFoundError` if it is gone."""
-        self._permission.check_object(self.url + key)
+        self.permission.check_object(self.url + key)
         try:
             return self._readable.get(key, most=most)
         except SourceNotFoundError as error:
@@ -74,13 +75,13 @@ class ObjectStore:
 
     def first(self, prefix: str, /) -> str | None:
         """Return the first key in a folder; see :meth:`Target.first`."""
-        self._permission.check_object(self.url + prefix)
+        self.permission.check_object(self.url + prefix)
         return self.target.first(prefix)
 
     def read_ranges(self, key: str, size: int, ranges: Sequence[ByteRange], /) -> list[Bytes]:
         """Read ranges of an object; the size of the object is checked against ``size`` without a further request."""
         url = self.url + key
-        self._permission.check_object(url)
+        self.permission.check_object(url)
         try:
             return self._checked.source(url, expected=Location(url, size)).read_ranges(ranges)
         except SourceNotFoundError as error:
@@ -95,5 +96,5 @@ class ObjectStore:
 
     def list(self, prefix: str, /) -> list[str]:
         """List the keys in a folder and below it, sorted."""
-        self._permission.check_object(self.url + prefix)
+        self.permission.check_object(self.url + prefix)
         return self.target.list(prefix)

@@ -200,15 +200,18 @@ command: virtualstack allow http://10.0.0.1/
 
     def for_prefixes(self, prefixes: Sequence[str], /) -> Self:
         """Return a permission for URLs with these beginnings only, which is small when it is pickled."""
-        begins = tuple(prefixes)
-        kept = (x for x in self.folders if x.startswith(begins) or any(begin.startswith(x) for begin in begins))
-        return replace(self, folders=frozenset(kept))
+        if not self.folders:
+            return self
+        begins = tuple(x for x in prefixes if _is_local(x) or _FILE.startswith(x))
+        above = {begin[: i + 1] for begin in begins for i, letter in enumerate(begin) if letter == "/"}
+        kept = self.folders & above | {x for x in self.folders if begins and x.startswith(begins)}
+        return replace(self, folders=kept)
 
     @property
     def named(self) -> tuple[str, ...]:
         """Places to which credentials of this account are sent: that of the references, and granted ones."""
-        places = (place(self.store), *self.allowed, *self.roots)
-        return tuple(sorted({_folder(x) for x in places if is_remote(x)}))
+        own = (place(self.store),) if is_remote(self.store) else ()
+        return tuple(sorted({_folder(x) for x in (*own, *filter(is_remote, (*self.allowed, *self.roots)))}))
 
     def check(self, urls: Sequence[str], /) -> None:
         """Raise an error for the first URL that is not allowed.
@@ -272,7 +275,7 @@ command: virtualstack allow http://10.0.0.1/
             The object is a link, or behind a link, out of that folder. The message names the value to pass as
             ``allow=``.
         """
-        if not _is_local(url):
+        if not _is_local(url) or _is_below(url, (self.store,)):
             return
         found = _real(url)
         if found == url or any(_is_in(found, _real(x)) for x in filter(_is_local, self._named())):
@@ -281,31 +284,36 @@ command: virtualstack allow http://10.0.0.1/
 
     def _are_allowed(self, urls: Sequence[str]) -> bool:
         """Return whether all URLs are allowed, judged by folders and hosts; False means that some may be forbidden."""
-        plain = tuple(_folder(x) for x in self._named() if not _is_local(x))
-        others = [url for url in urls if not url.startswith(plain)]
-        files = [url for url in others if url.startswith("file:///")]
-        roots = {_canonical("/".join(url.split("/", 3)[:3])) for url in others if not url.startswith("file:///")}
+        files = [url for url in urls if url.startswith("file:///")]
         return (
             are_plain(urls)
-            and all("://" in root and self._refusal_of_root(f"{root}/") is None for root in roots)
             and self._are_allowed_files(files)
+            and (len(files) == len(urls) or self._are_allowed_roots(urls))
         )
 
+    def _are_allowed_roots(self, urls: Sequence[str]) -> bool:
+        named = (*self._near(), *self.allowed, *self.roots)
+        plain = ("file:///", *(_folder(x) for x in named if not _is_local(x)))
+        roots = {_canonical("/".join(url.split("/", 3)[:3])) for url in urls if not url.startswith(plain)}
+        return all("://" in root and self._refusal_of_root(f"{root}/") is None for root in roots)
+
     def _are_allowed_files(self, urls: Sequence[str]) -> bool:
-        if not urls:
+        named = tuple(_folder(x) for x in (*self._near(), *self.allowed, *self.roots) if _is_local(x))
+        if not urls or "file:///" in named:
             return True
-        named = [x for x in self._named() if _is_local(x)]
-        if "file:///" in named:
-            return True
-        real = tuple(_folder(_real(x)) for x in named)
-        folders = {url.rpartition("/")[0] + "/" for url in urls}
-        others = folders - self.folders
+        folders = {url[: url.rfind("/") + 1] for url in urls}
+        others = [folder for folder in folders - self.folders if not _is_below(folder, named)]
         return (
-            all(folder.startswith((*map(_folder, named), *real)) for folder in others)
-            and all(_folder(_real(folder)).startswith(real) for folder in others)
+            (not others or self._are_really_in(others))
             and not any(map(self._is_hidden, urls))
             and not any(os.path.islink(url.removeprefix(_FILE)) for url in urls)  # noqa: PTH114 - no path for each
         )
+
+    def _are_really_in(self, folders: Sequence[str]) -> bool:
+        """Return whether folders are in named ones, by their paths or those of real folders, and after all links."""
+        named = [x for x in self._named() if _is_local(x)]
+        real = tuple(_folder(_real(x)) for x in named)
+        return all(x.startswith((*map(_folder, named), *real)) and _folder(_real(x)).startswith(real) for x in folders)
 
     def _refusal(self, url: str) -> _Refusal | None:
         url = _EMPTY.sub("/", url)  # keys in buckets may have empty segments
@@ -381,11 +389,13 @@ command: virtualstack allow http://10.0.0.1/
 
     def _own_folders(self) -> tuple[str, ...]:
         """Return the URL of the references, and the folders that hold them: as named, and behind a link."""
-        if not _is_local(self.store):
-            return (_parent(self.store),)
-        own = dict.fromkeys((self.store, _folder(_real(self.store))))
-        parents = (_parent(url) for url in own)
-        return (*own, *(x for x in parents if x != "file:///"))  # the whole disk is not the store's folder
+        near = self._near()
+        real = _folder(_real(self.store)) if _is_local(self.store) else self.store
+        return near if real == self.store else (*near, *_with_parent(real))
+
+    def _near(self) -> tuple[str, ...]:
+        """Return the URL of local references and the folder that holds them, or the folder of remote ones."""
+        return _with_parent(self.store) if _is_local(self.store) else (_parent(self.store),)
 
     def _error(self, url: str, refusal: _Refusal) -> ForbiddenLocationError:
         opened = "it" if self.is_document else "the store"
@@ -442,6 +452,25 @@ def _folder(url: str) -> str:
 def _parent(url: str) -> str:
     root, key = split_url(url)
     return root + "".join(key.rpartition("/")[0].rpartition("/")[:2])
+
+
+def _with_parent(url: str) -> tuple[str, ...]:
+    parent = _parent(url)
+    return (url,) if parent == "file:///" else (url, parent)  # the whole disk is not the store's folder
+
+
+def _is_below(url: str, folders: Sequence[str]) -> bool:
+    """Return whether a local URL is in one of some folders, and no part of its path below that folder is a link."""
+    above = next((x for x in folders if url.startswith(x)), None)
+    if above is None:
+        return False
+    path = above.removeprefix(_FILE)
+    for part in filter(None, url[len(above) :].split("/")):
+        path += part
+        if part == ".." or os.path.islink(path):  # noqa: PTH114 - no path for each
+            return False
+        path += "/"
+    return True
 
 
 def _is_in(url: str, prefix: str) -> bool:

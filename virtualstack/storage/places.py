@@ -114,10 +114,18 @@ def granted() -> Granted:
     return _merged(named, _recorded(path), _PROCESS.written.get(path, frozenset()))
 
 
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by its identity, however many lines it has
+class _Record:
+    lines: tuple[tuple[str, str, str], ...] = ()
+
+
+_NO_RECORD = _Record()
+
+
 @lru_cache(maxsize=4)
-def _merged(named: tuple[str, ...], lines: tuple[tuple[str, str, str], ...], process: frozenset[str]) -> Granted:
-    allowed = [place for _, how, place in lines if how == "allowed"]
-    written = process.union(place for _, how, place in lines if how == "written")
+def _merged(named: tuple[str, ...], record: _Record, process: frozenset[str]) -> Granted:
+    allowed = [place for _, how, place in record.lines if how == "allowed"]
+    written = process.union(place for _, how, place in record.lines if how == "written")
     return Granted(
         explicit=tuple(dict.fromkeys((*named, *allowed))),
         folders=frozenset(x.removesuffix("*") for x in written if x.endswith("/*")),
@@ -137,7 +145,7 @@ def listed() -> list[Grant]:
     return [
         *(Grant(place, "", ALLOW_VARIABLE) for place in _of_environment()),
         *(Grant(place_from_user(place), "", str(config_path())) for place in standing_places()),
-        *(Grant(place, date, words[how]) for date, how, place in _recorded(record_path())),
+        *(Grant(place, date, words[how]) for date, how, place in _recorded(record_path()).lines),
     ]
 
 
@@ -235,7 +243,7 @@ def remove(places: Collection[str], /) -> list[str]:
         The record cannot be written.
     """
     path = record_path()
-    gone = [place for place in places if any(place == x for *_, x in _recorded(path))]
+    gone = [place for place in places if any(place == x for *_, x in _recorded(path).lines)]
     if path is None or not gone:
         return []
     try:
@@ -258,7 +266,7 @@ def _append(how: str, places: Collection[str]) -> bool:
     path = record_path()
     if path is None:
         return False
-    have = {(x, place) for _, x, place in _recorded(path)}
+    have = {(x, place) for _, x, place in _recorded(path).lines}
     if all((how, place) in have for place in places):
         return True
     try:
@@ -301,15 +309,15 @@ def _read_all(descriptor: int) -> str:
     return b"".join(parts).decode("utf-8", "replace")
 
 
-def _recorded(path: Path | None) -> tuple[tuple[str, str, str], ...]:
-    """Return the lines of the record: date, how and place; none if it is absent, or if others may write to it."""
+def _recorded(path: Path | None) -> _Record:
+    """Return the record, whose lines are date, how and place; none if it is absent, or if others may write to it."""
     try:
         status = None if path is None else os.stat(path)  # noqa: PTH116 - as fast as it can be
     except (OSError, ValueError):
-        return ()
+        return _NO_RECORD
     if status is None or _fault(status) is not None:
-        return ()
-    return _lines(str(path), status.st_ino, status.st_size, status.st_mtime_ns)
+        return _NO_RECORD
+    return _read(str(path), status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def why_ignored() -> str | None:
@@ -333,11 +341,11 @@ def _fault(status: os.stat_result) -> str | None:
 
 
 @lru_cache(maxsize=4)
-def _lines(path: str, *_: int) -> tuple[tuple[str, str, str], ...]:
+def _read(path: str, *_: int) -> _Record:
     try:
-        return _parsed(Path(path).read_text(encoding="utf-8", errors="replace"))
+        return _Record(_parsed(Path(path).read_text(encoding="utf-8", errors="replace")))
     except OSError:
-        return ()
+        return _NO_RECORD
 
 
 def _parsed(text: str) -> tuple[tuple[str, str, str], ...]:
@@ -346,7 +354,8 @@ def _parsed(text: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def _of_environment() -> tuple[str, ...]:
-    return _split(os.environ.get(ALLOW_VARIABLE, ""), os.getcwd() if os.environ.get(ALLOW_VARIABLE) else "")
+    text = os.environ.get(ALLOW_VARIABLE)
+    return _split(text, os.getcwd()) if text else ()
 
 
 @lru_cache(maxsize=4)

@@ -238,7 +238,7 @@ class Storage:
         """
         if stale not in ("error", "warn", "ignore"):
             raise ValueError(f"stale must be 'error', 'warn' or 'ignore', not {stale!r}")
-        return replace(self, stale=stale)
+        return self if stale == self.stale else replace(self, stale=stale)
 
     def only(self, permission: Check, /, *, opened: str | None = None) -> Self:
         """Return the same storage, which refuses every URL that this or an earlier permission forbids.
@@ -342,7 +342,8 @@ class Storage:
 
     def target(self, url: str | os.PathLike[str], /) -> Target:
         """Return the target at a root URL or local directory; nothing is written or requested yet."""
-        (url,), self = replace(self, named=None).with_users([absolute_url(url)])  # references name no targets
+        every = self if self.named is None else replace(self, named=None)  # references name no targets
+        (url,), self = every.with_users([absolute_url(url)])
         prefix, backend = self.find(url)
         if is_default(backend):
             scheme = url.partition("://")[0]
@@ -402,7 +403,7 @@ class Storage:
 
     def entries(self) -> tuple[tuple[str, object], ...]:
         """Return all pairs of prefix and backend; the first that serves a URL is used. Standing options come last."""
-        return (*self.given, *self.carried, *_standing())
+        return (*self.given, *self.carried, *standing_options().items())
 
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults).
@@ -457,11 +458,6 @@ def _tried(look: Callable[[str], Location], url: str) -> Location | StorageError
     except StorageError as error:
         forget_frames(error)
         return error
-
-
-def _standing() -> tuple[tuple[str, object], ...]:
-    """Return the standing options of the user, longest prefix first."""
-    return _sorted({_prefix(key): options for key, options in standing_options().items()})
 
 
 def _sorted(entries: Mapping[str, object]) -> tuple[tuple[str, object], ...]:

@@ -13,6 +13,7 @@ from typing import cast
 import platformdirs
 
 from virtualstack.errors import StorageError
+from virtualstack.location import absolute_url
 
 __all__ = ["CONFIG_VARIABLE", "STORAGE_VARIABLE", "config_path", "standing_options", "standing_places"]
 
@@ -34,7 +35,7 @@ def config_path() -> Path:
 
 
 def standing_options() -> Mapping[str, Mapping[str, object]]:
-    """Return the options by URL prefix of the configuration file and of the environment.
+    """Return the options by absolute URL prefix of the configuration file and of the environment, longest prefix first.
 
     The file is read once in a process, and has one table for each prefix::
 
@@ -51,9 +52,14 @@ def standing_options() -> Mapping[str, Mapping[str, object]]:
     StorageError
         The file exists, and cannot be read, is not TOML or has other tables. Or the variable is not such an object.
     """
-    of_file = _read(os.environ.get(CONFIG_VARIABLE))[0]
-    text = os.environ.get(STORAGE_VARIABLE)
-    return {**of_file, **_of_environment(text)} if text else of_file
+    return _options(os.environ.get(CONFIG_VARIABLE), os.environ.get(STORAGE_VARIABLE))
+
+
+@cache
+def _options(config: str | None, text: str | None) -> Mapping[str, Mapping[str, object]]:
+    found = {**_read(config)[0], **(_of_environment(text) if text else {})}
+    options = {absolute_url(prefix): found[prefix] for prefix in found}
+    return dict(sorted(options.items(), key=lambda entry: (-len(entry[0]), entry[0])))
 
 
 def standing_places() -> tuple[str, ...]:
@@ -101,7 +107,6 @@ def _read(_: str | None) -> tuple[Mapping[str, Mapping[str, object]], tuple[str,
     return tables, tuple(os.path.expanduser(x) for x in places)
 
 
-@cache
 def _of_environment(text: str) -> Mapping[str, Mapping[str, object]]:
     try:
         found = json.loads(text)

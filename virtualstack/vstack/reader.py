@@ -96,11 +96,11 @@ class VStack:
         """
         allow = (*read_allowed_urls(self.allow), *options.allow)
         objects = ObjectStore(url.rstrip("/") + "/", storage, allow)
-        return snapshot_group(objects, open_snapshot(objects, self.at), allow, options, is_chosen=self.at is not None)
+        return snapshot_group(objects, open_snapshot(objects, self.at), options, is_chosen=self.at is not None)
 
 
 def snapshot_group(
-    objects: ObjectStore, snapshot: Snapshot, allow: Allow, options: ReadOptions, /, *, is_chosen: bool
+    objects: ObjectStore, snapshot: Snapshot, options: ReadOptions, /, *, is_chosen: bool
 ) -> ManifestGroup:
     """Return the group of a snapshot; of the store only the bundle of loaded variables is read.
 
@@ -110,8 +110,6 @@ def snapshot_group(
         Objects of the store.
     snapshot
         The snapshot.
-    allow
-        URLs or paths of files and folders from which chunks may be read, besides those that are always allowed.
     options
         Options of the reader, including the variables to drop.
     is_chosen
@@ -125,7 +123,7 @@ def snapshot_group(
     UnsupportedFeatureError
         The coordinates of the store are too large.
     """
-    permission = permission_for_snapshot(objects.url, snapshot, allow)
+    permission = _limited(objects.permission, snapshot)
     check_labels(snapshot, objects.url.rstrip("/"), options.drops)
     group = read_group(snapshot, open_archive(snapshot, objects, permission), is_chosen=is_chosen)
     return group if is_chosen else replace(group, version=(snapshot.number, snapshot.time))
@@ -261,8 +259,13 @@ def permission_for_snapshot(url: str, snapshot: Snapshot, allow: Allow) -> Permi
     ForbiddenLocationError
         The snapshot names a location that is not allowed.
     """
-    prefixes = Prefixes(store=url, table=snapshot.prefixes, moved=snapshot.moved)
+    return _limited(Permission.from_allow(url, allow), snapshot)
+
+
+def _limited(permission: Permission, snapshot: Snapshot) -> Permission:
+    """Return the permission of a store for the locations that a snapshot names, which are checked."""
+    prefixes = Prefixes(store=permission.store, table=snapshot.prefixes, moved=snapshot.moved)
     begins = [prefixes.root(begin) for begin in prefixes.begins()]
-    permission = Permission.from_allow(url, allow).for_prefixes(begins)
+    permission = permission.for_prefixes(begins)
     permission.check_prefixes(begins)
     return permission

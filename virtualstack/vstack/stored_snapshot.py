@@ -39,7 +39,7 @@ class _SnapshotReader:
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
-        return snapshot_group(objects, self.snapshot, options.allow, options, is_chosen=self.is_chosen)
+        return snapshot_group(objects, self.snapshot, options, is_chosen=self.is_chosen)
 
 
 @dataclass(frozen=True, repr=False)
