@@ -142,7 +142,9 @@ def place_rows(
         if part.urls is not urls:
             urls, codes = part.urls, np.full(len(part.urls) + 1, _UNKNOWN)
             codes[-1] = INLINE
-        for row in np.unique(part.rows[codes[part.rows] == _UNKNOWN]).tolist():
+        is_used = np.zeros(len(codes), np.bool_)
+        is_used[part.rows] = True
+        for row in np.flatnonzero(is_used & (codes == _UNKNOWN)).tolist():
             codes[row] = known.setdefault(urls[row], len(known) + FIRST)
         found = np.zeros(part.cells.size, ENTRY)
         found["location"], found["offset"], found["length"] = codes[part.rows], part.offsets, part.lengths

@@ -379,10 +379,10 @@ class LocalTarget:
             return None
         if not names:
             return None
-        least = folder / min(names)
-        if least.is_dir():  # its files may come after others, and it may be empty
+        least = min(names)
+        if os.path.isdir(f"{folder}/{least}"):  # its files may come after others, and it may be empty
             return next(iter(self.list(prefix)), None)
-        return least.relative_to(self._path("")).as_posix()
+        return f"{prefix.rstrip('/')}/{least}".lstrip("/")
 
     def folders(self, prefix: str = "", /) -> Sequence[str]:
         """List the names of the folders in the folder ``prefix``, sorted; empty if the folder does not exist."""

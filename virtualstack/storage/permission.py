@@ -287,7 +287,7 @@ command: virtualstack allow http://10.0.0.1/
         files = [url for url in urls if url.startswith("file:///")]
         return (
             are_plain(urls)
-            and self._are_allowed_files(files)
+            and (not files or self._are_allowed_files(files))
             and (len(files) == len(urls) or self._are_allowed_roots(urls))
         )
 
@@ -299,7 +299,7 @@ command: virtualstack allow http://10.0.0.1/
 
     def _are_allowed_files(self, urls: Sequence[str]) -> bool:
         named = tuple(_folder(x) for x in (*self._near(), *self.allowed, *self.roots) if _is_local(x))
-        if not urls or "file:///" in named:
+        if "file:///" in named:
             return True
         folders = {url[: url.rfind("/") + 1] for url in urls}
         others = [folder for folder in folders - self.folders if not _is_below(folder, named)]

@@ -273,6 +273,7 @@ def _one_text(attribute: AttributeMessage | None) -> bytes:
     return attribute.data[: attribute.datatype.size] if math.prod(attribute.space.shape) == 1 else b""
 
 
+@functools.lru_cache(maxsize=4096)
 def _integers(attribute: AttributeMessage | None) -> tuple[int, ...] | None:
     """Return whole numbers; no numbers for other values, and ``None`` if only the library can decode them."""
     if attribute is None or attribute.datatype.kind != "integer" or attribute.space.shape is None:

@@ -144,7 +144,9 @@ def _contiguous(
     if layout.address is None or not math.prod(shape):
         return _nothing(shape, fill)
     offset, length = layout.address + context.base, math.prod(shape) * variable.element.size
-    _check_inside(np.array([offset], object), np.array([length], object), variable.path, context)
+    size = context.location.size
+    if size is not None and offset > size - length:
+        raise _outside(variable.path, offset, length, context)
     segments = [FileSegment(context.location, offset, length)]
     return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
 
@@ -269,9 +271,12 @@ def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, conte
     if not is_outside.any():
         return
     outside = np.flatnonzero(is_outside)
-    at = int(offsets[outside[0]])
-    what = f"'{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the file ends at {size}"
-    raise _damaged(what, at, context)
+    raise _outside(path, int(offsets[outside[0]]), int(lengths[outside[0]]), context)
+
+
+def _outside(path: str, at: int, length: int, context: FileContext) -> MalformedFileError:
+    what = f"'{path}' has {length} bytes at offset {at}, but the file ends at {context.location.size}"
+    return _damaged(what, at, context)
 
 
 def _damaged(what: str, at: int, context: FileContext) -> MalformedFileError:

@@ -143,6 +143,8 @@ def extend_records(
     library
         HDF5 library's view of the file.
     """
+    if not lengths:
+        return array
     names = array.dimension_names or ()
     shape = tuple(max(n, lengths.get(name, n)) for n, name in zip(array.shape, names, strict=True))
     if shape == array.shape:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, parse_datatype
@@ -56,18 +57,26 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
     StructureError
         The attributes contradict the format, or two attributes have one name.
     """
-    stored = [(message.order, message.body) for message in messages if message.kind == _ATTRIBUTE]
-    check(not any(m.is_shared for m in messages if m.kind in (_ATTRIBUTE, _ATTRIBUTE_INFO)), "an attribute is shared")
+    stored, heaps = [], []
+    for kind, is_shared, body, order in messages:
+        if kind in (_ATTRIBUTE, _ATTRIBUTE_INFO):
+            check(not is_shared, "an attribute is shared")
+            if kind == _ATTRIBUTE:
+                stored.append((order, body))
+            else:
+                heaps.append(body)
     is_by_name = False
-    for message in messages:
-        if message.kind == _ATTRIBUTE_INFO:
-            dense = yield from _read_dense(message.body, superblock)
-            is_by_name = bool(dense) and not message.body[1] & 1
-            stored += dense
-    stored.sort(key=lambda pair: pair[0])
+    for body in heaps:
+        dense = yield from _read_dense(body, superblock)
+        is_by_name = bool(dense) and not body[1] & 1
+        stored += dense
+    stored.sort(key=itemgetter(0))
     attributes: list[AttributeMessage] = []
     for _, body in stored:
-        attributes.append((yield from _parse(body, superblock)))
+        if len(body) > _MAX_CACHED_BYTES or body[1:2] not in (b"\0", b"\2"):
+            attributes.append((yield from _parse(body, superblock)))
+        else:
+            attributes.append(_cached(body, superblock.widths.length))
     check(len({x.name for x in attributes}) == len(attributes), "two attributes of an object have one name")
     # without order of creation, a heap orders attributes by a hash of their names
     return sorted(attributes, key=lambda attribute: attribute.name) if is_by_name else attributes
@@ -75,10 +84,8 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
 
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, bytes]]]:
     """Read the attributes in a fractal heap (HDF5 spec IV.A.2.v)."""
-    check(
-        unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4,
-        f"version {body[0]} of the attribute info, flags {body[1]:#x}, is not known",
-    )
+    if unsigned(body, 0, 2) >= 0x400 or body[0]:
+        raise StructureError(f"version {body[0]} of the attribute info, flags {body[1]:#x}, is not known")
     found = yield from read_dense(body, 2 + (2 if body[1] & 1 else 0), superblock, kind=_BY_NAME, key=slice(8))
     check(not any(record[8] & 2 for record, _ in found), "an attribute is shared")
     return [(unsigned(record, 9, 4), stored) for record, stored in found]
@@ -97,18 +104,16 @@ class _Parts:
 
 def _parse(body: bytes, superblock: Superblock) -> Parse[AttributeMessage]:
     """Parse an attribute message (HDF5 spec IV.A.2.m)."""
-    if len(body) > _MAX_CACHED_BYTES or body[1:2] not in (b"\0", b"\2"):
-        parts = _split(body)
-        datatype = yield from read_datatype(parts.datatype, superblock, is_shared=parts.is_committed)
-        return _attribute(parts, datatype, superblock.widths)
-    return _cached(body, superblock.widths)
+    parts = _split(body)
+    datatype = yield from read_datatype(parts.datatype, superblock, is_shared=parts.is_committed)
+    return _attribute(parts, datatype, superblock.widths.length)
 
 
 @lru_cache(maxsize=4096)
-def _cached(body: bytes, widths: Widths) -> AttributeMessage:
+def _cached(body: bytes, width: int) -> AttributeMessage:
     """Parse an attribute with a datatype that is not committed; objects and files share many such attributes."""
     parts = _split(body)
-    return _attribute(parts, parse_datatype(parts.datatype)[0], widths)
+    return _attribute(parts, parse_datatype(parts.datatype)[0], width)
 
 
 def _split(body: bytes) -> _Parts:
@@ -132,8 +137,8 @@ def _split(body: bytes) -> _Parts:
     return _Parts(name, parts[1], parts[2], body[at:], version > 1 and bool(flags & 1))
 
 
-def _attribute(parts: _Parts, datatype: Datatype, widths: Widths) -> AttributeMessage:
-    space = parse_dataspace(parts.space, widths)
+def _attribute(parts: _Parts, datatype: Datatype, width: int) -> AttributeMessage:
+    space = parse_dataspace(parts.space, Widths(length=width))
     n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
     check(n_bytes <= len(parts.rest), "an attribute ends before its values do")
     return AttributeMessage(
@@ -184,8 +189,10 @@ def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer
     size = count * (8 + width)
     if len(data) < size:
         raise StructureError("elements of variable length are cut off")
-    nowhere = (0, superblock.widths.undefined)
-    found = list(struct.iter_unpack(_FORMATS[width], data[:size]))
-    if any(heap >= superblock.end and heap not in nowhere for _, heap, _ in found):
-        raise StructureError("an element of variable length lies past the end of the file")
-    return [Pointer(length, None if heap in nowhere else heap, number) for length, heap, number in found]
+    nowhere, found = (0, superblock.widths.undefined), []
+    for length, heap, number in struct.iter_unpack(_FORMATS[width], data[:size]):
+        is_nowhere = heap in nowhere
+        if heap >= superblock.end and not is_nowhere:
+            raise StructureError("an element of variable length lies past the end of the file")
+        found.append(Pointer(length, None if is_nowhere else heap, number))
+    return found

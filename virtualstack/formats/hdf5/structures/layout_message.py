@@ -193,7 +193,12 @@ class _Fields:
         return taken
 
     def number(self, width: int) -> int:
-        return int.from_bytes(self.take(width), "little")
+        at, self._at = self._at, self._at + width
+        if self._at > len(self._body):
+            raise StructureError(
+                f"the data layout message ends after {len(self._body)} bytes, in the middle of a field"
+            )
+        return int.from_bytes(self._body[at : self._at], "little")
 
     def length(self) -> int:
         return self.number(self._widths.length)

@@ -86,7 +86,8 @@ def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[lis
 def _parse_link(body: bytes, superblock: Superblock) -> Link:
     """Parse a link message (HDF5 spec IV.A.2.g)."""
     flags = unsigned(body, 1, 1)
-    check(body[0] == 1 and flags < 0x20, f"version {body[0]} of a link, flags {flags:#x}, is not known")
+    if body[0] != 1 or flags >= 0x20:
+        raise StructureError(f"version {body[0]} of a link, flags {flags:#x}, is not known")
     at = 2
     kind = order = 0
     if flags & 0x08:

@@ -28,6 +28,7 @@ _SHARED = 0x42  # shared, or may be
 _MAY_BE_SHARED = frozenset({0x01, 0x03, 0x04, 0x05, 0x0B, 0x0C})
 _OLD_PREFIX = struct.Struct("<HHB").unpack_from
 _NEW_PREFIX = struct.Struct("<BHB").unpack_from
+_ORDERED_PREFIX = struct.Struct("<BHBH").unpack_from
 _MAX_HEADER_BYTES = 1 << 26  # all blocks of a header together; a message has at most 64 KiB
 
 
@@ -60,7 +61,7 @@ def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
     StructureError
         The header contradicts the format.
     """
-    head = yield from read_span(address, _FIRST_READ_BYTES, is_clipped=True)
+    (head,) = yield (Span(address, _FIRST_READ_BYTES, is_clipped=True),)
     if head[:4] == b"OHDR":
         return (yield from _read_new(address, head, widths))
     check(head[:2] == b"\x01\x00", "there is no object header where one should be")
@@ -103,7 +104,8 @@ def _split_old(block: bytes, messages: list[Message], following: list[tuple[int,
         at += 8
         if at + size > end or size % 8:
             raise StructureError("a header message reaches past its block")
-        _check_flags(kind, flags)
+        if flags > 1:
+            _check_flags(kind, flags)
         check(kind != _REFERENCE_COUNT, "an object header of version 1 has a reference count, which only version 2 has")
         if kind == _CONTINUATION:
             following.append(_continuation(block[at : at + size], widths))
@@ -120,7 +122,8 @@ def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
     if len(head) < 16:
         raise StructureError("an object header ends before its fields do")
     flags = head[5]
-    check(head[4] == 2 and flags < 0x40, f"version {head[4]} of the object header, flags {flags:#x}, is not known")
+    if head[4] != 2 or flags >= 0x40:
+        raise StructureError(f"version {head[4]} of the object header, flags {flags:#x}, is not known")
     # four times if bit 5, phase change of attributes if bit 4, size of the first block in 2^(bits 0-1) bytes
     at = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
     width = 1 << (flags & 3)
@@ -137,10 +140,10 @@ def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
         following: list[tuple[int, int]] = []
         for block in blocks:
             _split_new(block, bool(flags & 4), messages, following, widths)
-        n_bytes += _check_blocks(following, seen)
-        check(n_bytes <= _MAX_HEADER_BYTES, "an object header is too long")
         if not following:
             break
+        n_bytes += _check_blocks(following, seen)
+        check(n_bytes <= _MAX_HEADER_BYTES, "an object header is too long")
         answers = yield [Span(where, length) for where, length in following]
         check(all(answer[:4] == b"OCHK" for answer in answers), "there is no 'OCHK' where one should be")
         blocks = [verified(answer)[4:] for answer in answers]
@@ -153,16 +156,16 @@ def _split_new(
     at, end = 0, len(block)
     prefix = 6 if has_order else 4
     while at + prefix <= end:  # fewer bytes are a gap
-        kind, size, flags = _NEW_PREFIX(block, at)
+        kind, size, flags, order = _ORDERED_PREFIX(block, at) if has_order else (*_NEW_PREFIX(block, at), 0)
         first = at + prefix
         at = first + size
         if at > end:
             raise StructureError("a header message reaches past its block")
-        _check_flags(kind, flags)
+        if flags > 1:
+            _check_flags(kind, flags)
         if kind == _CONTINUATION:
             following.append(_continuation(block[first:at], widths))
         elif kind:
-            order = int.from_bytes(block[first - 2 : first], "little") if has_order else 0
             messages.append(Message(kind, bool(flags & 2), block[first:at], order))
 
 
@@ -172,9 +175,7 @@ def _continuation(body: bytes, widths: Widths) -> tuple[int, int]:
 
 
 def _check_flags(kind: int, flags: int) -> None:
-    """Check the flags of a message as the HDF5 library does (H5O__chunk_deserialize)."""
-    if flags <= 1:
-        return
+    """Check the flags of a message as the HDF5 library does (H5O__chunk_deserialize); flags of 0 and 1 are right."""
     is_unknown = kind > _LAST_KNOWN
     if is_unknown and flags & _FAIL_IF_UNKNOWN:
         raise StructureError(f"message {kind:#x} is not known")
