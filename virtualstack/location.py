@@ -194,7 +194,7 @@ def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
     url = _absolute_url(text)
     if url is None and "\0" in text:
         raise StorageError(f"{text!r} has a NUL, which no path has: name another file")
-    return "file://" + Path(os.path.abspath(os.path.expanduser(text))).as_posix() if url is None else url
+    return _file_url(os.path.expanduser(text)) if url is None else url
 
 
 @lru_cache(maxsize=4096)
@@ -208,11 +208,11 @@ def _absolute_url(text: str) -> str | None:
     if match is None:
         return None
     scheme, rest = match.group(1).lower(), text[match.end() :]
-    return _local_url(rest) if scheme in ("file", "local") else f"{scheme}://{rest}"
+    return _file_url("/" + rest.lstrip("/")) if scheme in ("file", "local") else f"{scheme}://{rest}"
 
 
-def _local_url(rest: str) -> str:
-    return "file://" + Path(os.path.abspath("/" + rest.lstrip("/"))).as_posix()
+def _file_url(path: str) -> str:
+    return "file://" + os.path.abspath(path).replace(os.sep, "/")
 
 
 @lru_cache(maxsize=4096)

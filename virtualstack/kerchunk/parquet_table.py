@@ -302,22 +302,20 @@ def _columns(cells: NDArray[np.intp], table: pa.Table, where: str) -> References
     path, raw = (_one(table[name]) for name in ("path", "raw"))
     is_inline = pc.is_valid(raw).to_numpy(zero_copy_only=False)
     rows = np.where(is_inline, -1, pc.fill_null(path.indices, -1).to_numpy(zero_copy_only=False)).astype(np.int64)
-    offsets, lengths = (
-        pc.fill_null(table[name], 0).to_numpy().astype(np.int64, copy=True) for name in ("offset", "size")
-    )
+    offsets, lengths = (pc.fill_null(table[name], 0).to_numpy() for name in ("offset", "size"))
     if (lengths < 0).any():  # -1 means a whole file here, but not in parquet
         raise MalformedFileError(
             f"'{where}' has a reference of {int(lengths.min())} bytes; expected 0 or more. Write the references again"
         )
-    lengths[(offsets == 0) & (lengths == 0) & ~is_inline] = WHOLE  # fsspec: a path alone
+    is_whole = (offsets == 0) & (lengths == 0) & ~is_inline  # fsspec: a path alone
     values = [inline_bytes(value, where) for value in raw.dictionary.to_pylist()]
     shown = raw.indices.drop_null().to_numpy()
     check_size(int(np.array([len(value) for value in values], np.int64)[shown].sum()), where)
     return References(
-        cells=cells.astype(np.int64),
+        cells=cells.astype(np.int64, copy=False),
         rows=rows,
         offsets=offsets,
-        lengths=lengths,
+        lengths=np.where(is_whole, WHOLE, lengths),
         urls=tuple(path.dictionary.to_pylist()),
         inline=tuple([values[i] for i in shown.tolist()]),
     )

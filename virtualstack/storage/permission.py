@@ -351,8 +351,7 @@ command: virtualstack allow http://10.0.0.1/
         """Return whether a file is a private one, such as ``.ssh/id``, in a folder that nobody granted explicitly."""
         if "/." not in url or any(_is_in(url, x) for x in self.allowed):
             return False
-        own = self.store, _folder(_real(self.store))
-        if _is_local(self.store) and url.startswith(own):
+        if url.startswith(self.store) or (_is_local(self.store) and url.startswith(_folder(_real(self.store)))):
             return False
         folder, _, name = url.rpartition("/")
         if f"{folder}/" in self.folders:

@@ -181,7 +181,7 @@ class Storage:
 
         It is for what is written and read by name, and sources are read with the access of their own array too.
         """
-        found = [access for access in accesses if access is not None]
+        found = [access for access in accesses if access is not None and access.given]
         return replace(self, carried=Storage(self.carried).joined(found).given) if found else self
 
     def with_given(self, entries: Mapping[str, object], /) -> Self:
