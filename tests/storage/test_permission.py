@@ -515,3 +515,25 @@ def test_the_quick_look_allows_no_more_than_the_slow_one(disk, data):
     )
     if permission._are_allowed(urls):
         assert [permission._refusal(url) for url in urls] == [None] * len(urls)
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "kept"),
+    [
+        (["file:///a/b/"], {"file:///", "file:///a/", "file:///a/b/", "file:///a/b/c/"}),
+        (["file:///a/b/c/x", "s3://bucket/"], {"file:///", "file:///a/", "file:///a/b/", "file:///a/b/c/"}),
+        (["file:///a/bc"], {"file:///", "file:///a/", "file:///a/bcd/"}),
+        (["fi"], {"file:///", "file:///a/", "file:///a/b/", "file:///a/b/c/", "file:///a/bcd/"}),
+        (["s3://bucket/a/b/", "https://host/"], set()),
+    ],
+)
+def test_a_permission_for_prefixes_keeps_the_granted_folders_that_urls_with_them_may_be_in(prefixes, kept):
+    folders = frozenset({"file:///", "file:///a/", "file:///a/b/", "file:///a/b/c/", "file:///a/bcd/"})
+    assert Permission("file:///x.vstack/", folders=folders).for_prefixes(prefixes).folders == kept
+
+
+def test_an_object_of_a_store_is_not_reached_over_a_folder_above(disk):
+    permission = Permission.from_allow(disk / "in/x.vstack")
+    permission.check_object(f"file://{disk}/in/x.vstack/segments/a")
+    with pytest.raises(ForbiddenLocationError, match="is a link to"):
+        permission.check_object(f"file://{disk}/in/x.vstack/../../out/secret")

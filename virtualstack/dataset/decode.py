@@ -5,7 +5,7 @@ The encoding of the dataset holds other facts about its source, such as unlimite
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,13 +46,13 @@ _UNLIMITED = "unlimited_dims"
 _VERSION = "virtualstack_version"
 
 
-def notes_on(group: ManifestGroup, /) -> dict[str, Any]:
-    """Return the encoding of the dataset of a group."""
+def notes_on(group: ManifestGroup, refusals: Sequence[Refusal], /) -> dict[str, Any]:
+    """Return the encoding of the dataset of a group, with the refusals of its reader and of opening."""
     encoding: dict[str, Any] = {_UNLIMITED: set(group.unlimited)}
     if group.url is not None:
         encoding["source"] = group.url
-    if group.refusals:
-        encoding[_REFUSALS] = group.refusals
+    if refusals:
+        encoding[_REFUSALS] = tuple(refusals)
     if group.version is not None:
         encoding[_VERSION] = group.version
     if group.groups:
@@ -231,7 +231,7 @@ def to_dataset(
     attributes = dict(group.attributes)
     if isinstance(attributes.get("coordinates"), str) and set(attributes["coordinates"].split()) <= variables.keys():
         coordinates |= set(attributes.pop("coordinates").split())
-    return _assemble(variables, coordinates, attributes, notes_on(replace(group, refusals=tuple(refusals))))
+    return _assemble(variables, coordinates, attributes, notes_on(group, refusals))
 
 
 def _assemble(

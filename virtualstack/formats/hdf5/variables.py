@@ -69,7 +69,8 @@ def declared_fill(variable: HDF5Variable, dtype: np.dtype[Any], library: Library
     if element.subshape or element.kind == "paths":
         return Fill.zero(dtype)
     if element.stored is not None and len(raw) == element.size:
-        return Fill(dtype, decode_element(raw, element).tobytes())
+        is_value = not element.codecs and element.stored == dtype
+        return Fill(dtype, raw if is_value else decode_element(raw, element).tobytes())
     if element.kind == "text" and variable.read_texts is not None:
         try:
             return Fill.from_value(variable.read_texts(raw, _MAX_TEXT_BYTES)[0], dtype)
