@@ -10,7 +10,7 @@ from typing import Any
 
 from virtualstack.cli.options import AddCommand, add_allow
 from virtualstack.cli.output import say
-from virtualstack.errors import CombineError, MissingDependencyError
+from virtualstack.errors import MissingDependencyError, VirtualStackError
 from virtualstack.location import absolute_url
 
 __all__ = ["add_commands"]
@@ -112,7 +112,7 @@ def _named(texts: list[str]) -> dict[str, str]:
             name, cube = PurePosixPath(text.rstrip("/")).name.partition(".")[0], text
         name = "".join(x if x.isalnum() or x in "._-" else "-" for x in name).strip("-") or "cube"
         if name in cubes:
-            raise CombineError(
+            raise VirtualStackError(
                 f"'{cubes[name]}' and '{cube}' would both have the name '{name}'. Name one: other-name={cube}"
             )
         cubes[name] = cube
@@ -143,12 +143,20 @@ def _serve(options: argparse.Namespace) -> int:
         "refresh": options.refresh,
         "build": _joining(options),
     }
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    for name, cube in cubes.items():
-        say("note", f"http://{host}:{options.port}/{name}/ serves {absolute_url(cube)}")
-    if not is_local and not options.token:
-        say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
-    workers.run(served, host=options.host, port=options.port, workers=options.workers)
+
+    def announce() -> None:
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        for name, cube in cubes.items():
+            say("note", f"http://{host}:{options.port}/{name}/ serves {absolute_url(cube)}")
+        if not is_local and not options.token:
+            say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
+
+    try:
+        workers.run(served, host=options.host, port=options.port, workers=options.workers, announce=announce)
+    except ValueError as error:
+        if isinstance(error, VirtualStackError):
+            raise
+        raise VirtualStackError(str(error)) from error
     return 0
 
 

@@ -188,7 +188,9 @@ def app(
         *BrowserServer(made, timeout=timeout).routes,
         Mount("/", server),
     ]
-    return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    application = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    application.state.cubes = made
+    return application
 
 
 def _checked(name: str) -> str:

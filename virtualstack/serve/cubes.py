@@ -142,6 +142,10 @@ class Cube:
             self._checking = asyncio.get_running_loop().create_task(self._look())
         return await asyncio.shield(self._checking)
 
+    def open_now(self) -> None:
+        """Open the newest version, and keep it: to see before serving that it can be opened; see `open`."""
+        self._newest = self.open()
+
     async def _look(self) -> Content:
         loop = asyncio.get_running_loop()
         begin = time.monotonic()
