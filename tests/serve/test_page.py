@@ -279,13 +279,34 @@ def test_quick_look(browser, served, name):
     assert browser.text("[data-scale=low]") == "270"
 
 
-def test_quick_look_at_a_line_and_at_a_failing_source(browser, served):
-    """A variable of one dimension is a line; a source that cannot be reached is an error in words."""
+def test_quick_look_at_a_line(browser, served):
+    """A variable of one dimension is a line."""
     url, _, values = served
     browser.open(f"{url}/#cube=cube&panel=look&variable=x")
     browser.run("await page.getByText('Values as a table').click()")
     series = browser.run("return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))")
     assert [float(x) for x in series] == [-1.0, *values["cube"]["x"].values[1:]]
+
+
+def test_quick_look_at_a_failing_source(chromium, served):
+    """The page says what the server says, and which source it is."""
+    url, _, _ = served
+    chromium.open(f"{url}/#cube=states&panel=look&variable=wind")
+    chromium.run("await page.getByRole('alert').waitFor()")
+    assert "s3://bucket/archive/part" in chromium.text("[role=alert]")
+
+
+def test_a_cube_that_cannot_be_opened(chromium, served, tmp_path):
+    """The page says why, and other cubes can be chosen."""
+    _, store, _ = served
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text('{"version": 1, "refs": {".zgroup": "{"}}')
+    with serving({"damaged": damaged, "cube": store}) as url:
+        chromium.open(url)
+        chromium.run("await page.getByRole('alert').waitFor()")
+        assert "damaged.json" in chromium.text("[role=alert]")
+        chromium.run("await page.getByLabel('Cube').selectOption('cube')")
+        assert chromium.stat("variables") == "3"
 
 
 def test_every_panel_by_keyboard_at_400_pixels(browser, served):

@@ -34,9 +34,21 @@ const NUMBERS = /^(u?int(8|16|32|64)|float(16|32|64))$/;
 
 type Stored = zarr.Array<zarr.DataType, zarr.FetchStore>;
 
+/** A store that says what the server says of an error, and not only its status. */
+function storeAt(cubeUrl: string): zarr.FetchStore {
+  return new zarr.FetchStore(cubeUrl, {
+    async fetch(request) {
+      const answer = await fetch(request);
+      if (answer.ok || answer.status === 404) return answer;
+      const body = await answer.json().catch(() => ({}));
+      throw new Error(body.message ?? `The server answered with status ${answer.status}.`);
+    },
+  });
+}
+
 /** Open a variable of the cube at a URL. */
 export async function open(cubeUrl: string, path: string): Promise<Live> {
-  const array = (await zarr.open.v3(zarr.root(new zarr.FetchStore(cubeUrl)).resolve(path), { kind: "array" })) as Stored;
+  const array = (await zarr.open.v3(zarr.root(storeAt(cubeUrl)).resolve(path), { kind: "array" })) as Stored;
   if (!NUMBERS.test(array.dtype)) throw new Error(`Values of type ${array.dtype} cannot be drawn.`);
   const packing = readPacking(array.attrs, array.dtype);
   const dims = array.dimensionNames ?? array.shape.map((_, i) => `dimension ${i}`);
@@ -95,7 +107,7 @@ const MILLISECONDS: Record<string, number> = { d: 864e5, h: 36e5, mi: 6e4, s: 1e
 
 /** Labels of a dimension, if it has a coordinate: numbers with units, or dates. */
 export async function labels(cubeUrl: string, path: string): Promise<{ values: Float64Array; text: (i: number) => string } | null> {
-  const store = zarr.root(new zarr.FetchStore(cubeUrl)).resolve(path);
+  const store = zarr.root(storeAt(cubeUrl)).resolve(path);
   const array = (await zarr.open.v3(store, { kind: "array" })) as Stored;
   if (!NUMBERS.test(array.dtype) || array.shape.length !== 1 || array.shape[0] > MAX_LABELS) return null;
   const { data } = await zarr.get(array);
