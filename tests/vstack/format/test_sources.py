@@ -160,3 +160,20 @@ def test_a_prefix_that_is_not_there_is_an_error():
     for numbers in ((), (1,), (-1,)):
         with pytest.raises(MalformedFileError, match="has a source with prefix"):
             prefixes.location(SourceRow(0, "a.nc", 5, None, None), numbers)
+
+
+@pytest.mark.parametrize(
+    ("known", "url", "expected"),
+    [
+        (["s3://b/a/c/2001/", "s3://b/a/d/2001/"], "s3://b/a/c/2002/x.nc", "s3://b/a/c/"),
+        (["s3://b/c/2001/", "s3://other/a/"], "s3://b/a/2002/x.nc", "s3://b/a/2002/"),  # no folder in common
+        (["s3://b/a/", "s3://b/a/2001/"], "s3://b/a/2001/x.nc", "s3://b/a/2001/"),
+        (["s3://b/a/"], "s3://b/a/2001/x.nc", "s3://b/a/"),
+        (["s3://other/a/"], "s3://b/a/x.nc", "s3://b/a/"),
+    ],
+)
+def test_an_archive_that_grows_by_folders_needs_a_single_prefix(known, url, expected):
+    """The folder that a new one has in common with the first known one; the longest known one that has the source."""
+    chosen, rows = Prefixes(store="s3://store/x.vstack/", table=tuple(known)).rows([Location(url)], relative=False)
+    assert chosen == (expected,)
+    assert expected + rows[0].suffix == url
