@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from virtualstack.codecs.codec import Codec
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests import (
@@ -293,3 +294,19 @@ def test_holes_count_by_their_kind():
     missing = ChunkManifest.empty((3,), FILL, code=ABSENT).summary()
     assert (missing.n_empty, missing.n_absent) == (0, 3)
     assert "3 absent" in repr(ChunkManifest.empty((3,), FILL, code=ABSENT))
+
+
+@pytest.mark.parametrize(
+    ("raws", "codecs", "fits"),
+    [
+        ([b"abcd", b"efgh"], (), True),
+        ([b"abcd", b"efg"], (), False),
+        ([b"abcde", b"efgh"], (), False),
+        ([b"ab", b"e"], (Codec.from_config("numcodecs.zlib", level=1),), True),
+    ],
+)
+def test_inline_chunks_without_codecs_have_the_bytes_of_their_values(raws, codecs, fits):
+    """Each of them: one that has not makes the manifest unfit."""
+    encoding = ChunkEncoding.c_order("u1", (4,), codecs)
+    manifest = ChunkManifest.from_bytes(raws, shape=(2,), encoding=encoding, fill=Fill.from_value(0, "u1"))
+    assert manifest.inline_fits() is fits

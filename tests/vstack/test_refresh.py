@@ -660,6 +660,30 @@ def test_loaded_values_of_another_size_are_left(tmp_path):
     assert "'s', whose values are in the store itself, has the sizes {'time': 2, 'n': 3} in the file now" in reason
 
 
+def test_a_file_with_groups_is_scanned_once(tmp_path, monkeypatch):
+    """Only a file without the groups of the store is scanned as a dataset, too."""
+    chunks = {group: {"t": {"chunksizes": (1,)}} for group in ("/a", "/b")}
+
+    def write(first):
+        made = xr.Dataset({"t": ("time", np.arange(3.0) + first)}, {"time": [0, 1, 2]})
+        (tmp_path / "a.nc").unlink(missing_ok=True)
+        xr.DataTree.from_dict({"/a": made, "/b": made}).to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding=chunks)
+
+    write(0)
+    vs.open_virtual_datatree(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "x.vstack")
+    write(1)
+    scans = []
+
+    def counted(urls, **options):
+        scans.append(list(urls))
+        return vs.scan(urls, **options)
+
+    monkeypatch.setattr("virtualstack.vstack.refresh.scan", counted)
+    assert opened(tmp_path).refresh().is_complete
+    assert len(scans) == 1
+    assert xr.open_datatree(tmp_path / "x.vstack", engine="virtualstack")["b/t"].values.tolist() == [1, 2, 3]
+
+
 def test_a_variable_that_is_in_two_groups_now_is_left(tmp_path):
     """The store has it without its group: only one group with it tells where it is from."""
 
