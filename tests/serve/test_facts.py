@@ -202,3 +202,10 @@ def test_a_zarr_store_in_a_folder(tmp_path):
     with serving({"rain": tmp_path / "rain.zarr"}) as client:
         assert get(client, "/rain/rain/zarr.json")["shape"] == [2]
         assert get(client, "/-/facts/rain/counts")["items"][0]["n_referenced"] == 1
+
+
+def test_text_is_called_text(tmp_path):
+    """The name of the class of numpy says nothing to people."""
+    xr.Dataset({"name": ("x", ["a", "bc"])}).virtual.to_vstack(tmp_path / "names.vstack")
+    with serving({"names": tmp_path / "names.vstack"}) as client:
+        assert get(client, "/-/facts/names/variables")["items"][0]["dtype"] == "text"

@@ -153,7 +153,7 @@ class CubeFacts:
             "path": path,
             "dims": list(array.dimension_names or ["?"] * array.ndim),
             "shape": list(array.shape),
-            "dtype": str(array.dtype),
+            "dtype": "text" if array.dtype.kind == "T" else str(array.dtype),
             "chunks": [_chunk(axis) for axis in array.grid.axes],
             "grid": list(array.grid.shape),
             "nbytes": array.nbytes,

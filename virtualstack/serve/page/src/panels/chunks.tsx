@@ -123,7 +123,7 @@ function Canvas(props: { map: ChunkMap; colouring: Colouring; box: Box | null; s
         onPointerMove={onMove} onPointerDown={onMove} onKeyDown={onKeyDown}
       />
       {across && (
-        <figcaption style={{ width: `${drawn}px` }}>
+        <figcaption style={{ width: `${Math.max(drawn, Math.min(width, 280))}px` }}>
           <span>0</span><span>{across} →{down && `  ${down} ↓`}</span><span>{count(map.shape[map.column_axis!] - 1)}</span>
         </figcaption>
       )}
