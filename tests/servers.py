@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from mimetypes import guess_type
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -257,6 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         if self.server.owner.cors == "always" or (self.server.owner.cors and status < 400):
             headers |= {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "Content-Range, ETag"}
+            headers["Content-Type"] = guess_type(self.path.partition("?")[0])[0] or "application/octet-stream"
         for name, value in headers.items():
             self.send_header(name, value)
         if chunked:

@@ -4,9 +4,7 @@ import base64
 import json
 import re
 import shutil
-import socket
 import subprocess
-import time
 import warnings
 from pathlib import Path
 
@@ -19,6 +17,7 @@ import virtualstack as vs
 from tests.data.make_mixed import Recipe, write
 from tests.data.stores import concatenated
 from tests.serve.javascript import ROOT, JavaScriptError, put_together, through_zarrita, url_of
+from tests.serve.running import serving_by_nginx
 from tests.servers import RangeServer
 from tests.vstack.archive import change_snapshot, newest_snapshot
 from virtualstack.vstack.format.history import hint
@@ -54,31 +53,8 @@ def reader(request):
 @pytest.fixture(scope="session")
 def nginx(unlike, tmp_path_factory):
     """An nginx that serves the cube, with CORS."""
-    program = shutil.which("nginx")
-    if program is None:
-        pytest.skip("there is no nginx")
-    folder = tmp_path_factory.mktemp("nginx")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (folder / "nginx.conf").write_text(f"""
-        pid {folder}/nginx.pid; error_log {folder}/error.log; daemon off; master_process off; user root;
-        events {{ worker_connections 64; }}
-        http {{ client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
-            uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; access_log off;
-            server {{ listen 127.0.0.1:{port}; root {unlike[0].parent};
-            add_header Access-Control-Allow-Origin *;
-            add_header Access-Control-Expose-Headers "Content-Range, ETag"; }} }}
-    """)
-    process = subprocess.Popen([program, "-c", folder / "nginx.conf", "-p", folder])
-    for _ in range(100):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{port}/"
-    process.terminate()
-    process.wait()
+    with serving_by_nginx(unlike[0].parent, tmp_path_factory.mktemp("nginx")) as url:
+        yield url
 
 
 def assert_same_cube(found, wanted):

@@ -40,7 +40,11 @@ const withoutEvaluation = {
   },
 };
 
+// The reader of vstacks is beside the page, and has packages of its own.
+const alias = Object.fromEntries(["zarrita", "xz-decompress"].map((name) => [name, join(here, "node_modules", name)]));
+
 const common = {
+  alias,
   plugins: [withoutEvaluation],
   absWorkingDir: here,
   bundle: true,
@@ -63,7 +67,7 @@ const page = await build({
   define: { LIVE: "true" },
 });
 await build({ ...common, entryPoints: { report: "src/main.tsx" }, format: "iife", define: { LIVE: "false" } });
-for (const name of ["index.html", "report.html"]) await cp(join(here, "src", name), join(folder, name));
+for (const name of ["index.html", "page.html", "report.html"]) await cp(join(here, "src", name), join(folder, name));
 
 const packages = new Set();
 for (const input of Object.keys(page.metafile.inputs)) {

@@ -142,6 +142,11 @@ export class Chunks {
   }
 
   /** Return what the frame of a bundled array holds. */
+  /** Return the bytes that the chunk of an array in the bundle has when it is no longer compressed. */
+  async bundledBytes(array: ArrayEntry): Promise<number> {
+    return (await this.frame(array)).length;
+  }
+
   private async frame(array: ArrayEntry): Promise<Uint8Array> {
     const [offset, length] = array.bundled!;
     this.bundle ??= this.readBundle();

@@ -50,10 +50,21 @@ export interface ArrayInfo {
   attributes: Record<string, unknown>;
   /** Numbers of cells along each axis. */
   grid: readonly number[];
-  /** How many different encodings and fill values its cells have. */
-  nEncodings: number;
+  /** Least and greatest length of cells along each axis; the last cell of a regular grid may be shorter. */
+  chunks: readonly (readonly [number, number])[];
+  /** How its chunks are stored; `code` of {@link ChunkStates} counts them. */
+  encodings: readonly StoredForm[];
   /** Whether the values are in the bundle of the snapshot. */
   bundled: boolean;
+}
+
+/** Data type, shape and codecs of stored chunks. */
+export interface StoredForm {
+  /** Data type as in numpy's `.npy` format; that of fields as JSON. */
+  dtype: string;
+  shape: readonly number[];
+  /** In the order of encoding. */
+  codecs: readonly { name: string; configuration: Record<string, unknown> }[];
 }
 
 /** States of all cells of an array, in C order of its grid. */
@@ -165,7 +176,8 @@ export class VStack {
       dimensionNames: x.dimensionNames,
       attributes: x.attributes,
       grid: x.axes.map((axis) => axis.n),
-      nEncodings: x.encodings.length,
+      chunks: x.axes.map((axis) => axis.lengths()),
+      encodings: x.encodings.map(({ shape, stored: { dtype, codecs } }) => ({ dtype: typeof dtype === "string" ? dtype : JSON.stringify(dtype), shape, codecs })),
       bundled: x.bundled !== null,
     }));
   }
@@ -184,7 +196,7 @@ export class VStack {
     return { shape, values: (await this.chunks.read(array, cell)).slice() };
   }
 
-  /** Return the state and the source of each cell. This reads all rows of the array, and no chunk. */
+  /** Return the state and the source of each cell. This reads all rows of the array or the bundle, and no chunk of a source. */
   async chunkStates(path: string): Promise<ChunkStates> {
     const array = this.array(path);
     const grid = array.axes.map((x) => x.n);
@@ -193,8 +205,10 @@ export class VStack {
     const edges = array.axes.map((x) => Array.from({ length: x.n + 1 }, (_, i) => x.begin(i)));
     const found = { grid, edges, state: new Uint8Array(n), source: new Int32Array(n).fill(-1), code: new Int32Array(n), length: new Float64Array(n) };
     const sources: Source[] = [];
-    if (array.bundled) found.state.fill(4);
-    else await this.paint(array, grid, found, sources);
+    if (array.bundled) {
+      found.state.fill(4);
+      found.length.fill(await this.chunks.bundledBytes(array));
+    } else await this.paint(array, grid, found, sources);
     return { ...found, sources };
   }
 

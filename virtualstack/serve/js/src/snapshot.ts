@@ -39,6 +39,8 @@ export interface Encoding {
   strides: number[];
   /** Configuration of the codec `virtualstack.cf`, which is not among the codecs: cells are unpacked after they are cut out. */
   packing: Json | null;
+  /** Data type and codecs as the store has them, with `virtualstack.cf`. */
+  stored: { dtype: unknown; codecs: CodecJson[] };
 }
 
 export interface ArrayEntry {
@@ -70,6 +72,17 @@ export class Axis {
   /** Length of all chunks, if it is the same; the last chunk may reach beyond the array. */
   get regular(): number | null {
     return typeof this.edges === "number" ? this.edges : null;
+  }
+
+  /** Return the least and the greatest length of a cell. */
+  lengths(): [number, number] {
+    if (typeof this.edges === "number") return [this.edges, this.edges];
+    let [low, high] = this.n ? [Infinity, 0] : [0, 0];
+    for (let i = 0; i < this.n; i++) {
+      const length = this.end(i) - this.begin(i);
+      [low, high] = [Math.min(low, length), Math.max(high, length)];
+    }
+    return [low, high];
   }
 
   begin(cell: number): number {
@@ -237,9 +250,10 @@ function array(path: string, value: unknown, heap: Heap, load: ReadObject): Arra
     };
     if (!isAlike(encoding.dtype, dtype)) throw new ManifestError(`the store is damaged: an encoding of ${what} has another dtype`);
     const [first, ...others] = encoding.codecs;
-    if (first?.name !== "virtualstack.cf") return { ...encoding, packing: null };
+    const stored = { dtype: encoding.dtype.description, codecs: encoding.codecs };
+    if (first?.name !== "virtualstack.cf") return { ...encoding, packing: null, stored };
     const packing = first.configuration;
-    return { ...encoding, packing, dtype: parseDtype(packing["data_type"]), codecs: others };
+    return { ...encoding, packing, stored, dtype: parseDtype(packing["data_type"]), codecs: others };
   });
   const fillValues = list(found["fill_values"], `fill_values of ${what}`, (x) => heap.range(x, `a fill value of ${what}`));
   if (fillValues.length === 0 || (dtype.kind !== "string" && fillValues.some((x) => x.length !== dtype.itemsize))) {

@@ -97,7 +97,7 @@ function CubeView({ facts, made, live, cubes, cube, place, choose }: CubeViewPro
       isWanted = false;
     };
   }, []);
-  const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots"));
+  const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots") && !(name === "timeline" && facts.lacks?.has("timeline")));
   const panel = panels.some(([name]) => name === place.panel) ? place.panel : "variables";
   const variable = variables.find((x) => x.path === place.variable) ?? typical(variables);
   const shown: Shown = { facts, cube: id, variables, variable, choose };

@@ -1,5 +1,7 @@
 /** Facts about cubes, wherever they come from. */
 
+import type { AsyncReadable } from "zarrita";
+
 export interface CubeName {
   name: string;
   kind: string;
@@ -151,7 +153,11 @@ export type Options = Record<string, string | number>;
 
 /** Where the page gets its facts from. `cube` is the name of a cube, or `NAME@SNAPSHOT`. */
 export interface Facts {
+  /** Kinds of facts that it does not find. */
+  readonly lacks?: ReadonlySet<keyof Kinds>;
   cubes(): Promise<CubeName[]>;
+  /** Where zarrita reads values; without it, at the URL of the cube on the server of the page. */
+  store?(cube: string): Promise<AsyncReadable>;
   find<K extends keyof Kinds>(cube: string, kind: K, options?: Options): Promise<Kinds[K]>;
 }
 

@@ -32,7 +32,7 @@ export interface Live {
 
 const NUMBERS = /^(u?int(8|16|32|64)|float(16|32|64))$/;
 
-type Stored = zarr.Array<zarr.DataType, zarr.FetchStore>;
+type Stored = zarr.Array<zarr.DataType, zarr.AsyncReadable>;
 
 /** A store that says what the server says of an error, and not only its status. */
 function storeAt(cubeUrl: string): zarr.FetchStore {
@@ -46,9 +46,14 @@ function storeAt(cubeUrl: string): zarr.FetchStore {
   });
 }
 
-/** Open a variable of the cube at a URL. */
-export async function open(cubeUrl: string, path: string): Promise<Live> {
-  const array = (await zarr.open.v3(zarr.root(storeAt(cubeUrl)).resolve(path), { kind: "array" })) as Stored;
+async function openArray(cube: string | zarr.AsyncReadable, path: string): Promise<Stored> {
+  const root: zarr.Location<zarr.AsyncReadable> = zarr.root(typeof cube === "string" ? storeAt(cube) : cube);
+  return (await zarr.open.v3(root.resolve(path), { kind: "array" })) as Stored;
+}
+
+/** Open a variable of a cube: at a URL, or in a store. */
+export async function open(cube: string | zarr.AsyncReadable, path: string): Promise<Live> {
+  const array = await openArray(cube, path);
   if (!NUMBERS.test(array.dtype)) throw new Error(`Values of type ${array.dtype} cannot be drawn.`);
   const packing = readPacking(array.attrs, array.dtype);
   const dims = array.dimensionNames ?? array.shape.map((_, i) => `dimension ${i}`);
@@ -106,9 +111,8 @@ const UNITS = /^\s*(days?|hours?|hr|h|minutes?|min|seconds?|sec|s|milliseconds?|
 const MILLISECONDS: Record<string, number> = { d: 864e5, h: 36e5, mi: 6e4, s: 1e3, ms: 1 };
 
 /** Labels of a dimension, if it has a coordinate: numbers with units, or dates. */
-export async function labels(cubeUrl: string, path: string): Promise<{ values: Float64Array; text: (i: number) => string } | null> {
-  const store = zarr.root(storeAt(cubeUrl)).resolve(path);
-  const array = (await zarr.open.v3(store, { kind: "array" })) as Stored;
+export async function labels(cube: string | zarr.AsyncReadable, path: string): Promise<{ values: Float64Array; text: (i: number) => string } | null> {
+  const array = await openArray(cube, path);
   if (!NUMBERS.test(array.dtype) || array.shape.length !== 1 || array.shape[0] > MAX_LABELS) return null;
   const { data } = await zarr.get(array);
   const values = decode(data as ArrayLike<number | bigint>, readPacking(array.attrs, array.dtype), 64);

@@ -1,18 +1,27 @@
 import { render } from "preact";
 import { App } from "./app";
-import { EmbeddedFacts, ServerFacts } from "./facts";
+import { EmbeddedFacts, type Facts, ServerFacts } from "./facts";
 
 declare const LIVE: boolean;
 
+const place = document.getElementById("page")!;
 const embedded = document.getElementById("facts");
 const report = embedded ? JSON.parse(embedded.textContent!) : null;
-const facts = report ? new EmbeddedFacts(report) : new ServerFacts(new URL("./", location.href).href);
 
-render(
-  <App
-    facts={facts}
-    made={report?.made ?? null}
-    live={LIVE ? () => import("./live") : null}
-  />,
-  document.getElementById("page")!,
+/** Return where the facts come from: the report itself, a vstack that `page.html` names, or a server. */
+async function findFacts(): Promise<Facts> {
+  if (report) return new EmbeddedFacts(report);
+  const base = location.href.replace(/[?#].*$/s, "");
+  if (LIVE && place.dataset.store !== undefined) {
+    const store = new URLSearchParams(location.search).get("store") || place.dataset.store;
+    if (!store) throw new Error("Name a vstack in the address of this page: page.html?store=URL");
+    const { StoreFacts } = await import("./store");
+    return new StoreFacts(new URL(store, base).href);
+  }
+  return new ServerFacts(new URL("./", base).href);
+}
+
+findFacts().then(
+  (facts) => render(<App facts={facts} made={report?.made ?? null} live={LIVE ? () => import("./live") : null} />, place),
+  (error) => render(<p class="failure" role="alert">{error instanceof Error ? error.message : String(error)}</p>, place),
 );

@@ -24,12 +24,13 @@ export function LookPanel(props: Shown & { live: NonNullable<LoadLive> }) {
   const opened = useLoaded(async (): Promise<Opened> => {
     const live = await props.live();
     const url = new URL(`./${encodeURIComponent(props.cube).replace("%40", "@")}`, location.href.split("#")[0]).href;
-    const array = await live.open(url, variable.path);
+    const cube = (await props.facts.store?.(props.cube)) ?? url;
+    const array = await live.open(cube, variable.path);
     const group = variable.path.includes("/") ? variable.path.slice(0, variable.path.lastIndexOf("/") + 1) : "";
     const find = (dim: string) => [group + dim, dim].find((path) => props.variables.some((x) => x.path === path && x.is_coordinate));
     const labels = array.dims.map(async (dim) => {
       const path = find(dim);
-      return path ? live.labels(url, path).catch(() => null) : null;
+      return path ? live.labels(cube, path).catch(() => null) : null;
     });
     return { array, labels: await Promise.all(labels) };
   }, []);

@@ -6,6 +6,7 @@ import type { Overview } from "../facts";
 
 export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean }) {
   const { overview, variable, isReport } = props;
+  const isStatic = props.facts.store !== undefined;
   const base = new URL(`./${encodeURIComponent(props.cube).replace("%40", "@")}`, location.href.split("#")[0]).href;
   const path = variable?.path ?? "VARIABLE";
   const [group, name] = [path.slice(0, Math.max(path.lastIndexOf("/"), 0)), path.slice(path.lastIndexOf("/") + 1)];
@@ -13,7 +14,7 @@ export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean
   return (
     <>
       <h2>Open this</h2>
-      {!isReport && (
+      {!isReport && !isStatic && (
         <>
           <p>The cube is a zarr group at <span class="url" data-url="zarr3">{base}</span>, and in zarr 2 at <span class="url">{base.replace(/\/([^/]*)$/, "/zarr2/$1")}</span>.</p>
           <div class="controls"><VariableChoice {...props} /></div>
@@ -24,11 +25,19 @@ export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean
           <p class="quiet small">If the server asks for a token, programs send <code>Authorization: Bearer TOKEN</code>, or have it as the password in the URL: <code>http://user:TOKEN@HOST/</code>.</p>
         </>
       )}
+      {isStatic && <div class="controls"><VariableChoice {...props} /></div>}
       {overview.url && overview.kind !== "memory" && (
         <Snippet
           title="Python, with virtualstack"
           code={`import xarray as xr\n\nds = xr.open_dataset("${overview.url}", engine="virtualstack"${inGroup}${overview.kind === "vstack" && overview.is_fixed ? `, at=${overview.version}` : ""})\nds["${name}"]`}
-          note={isReport ? "This report holds facts, and no values." : "Reads the sources without this server."}
+          note={isReport ? "This report holds facts, and no values." : isStatic ? "Reads the store, and the files that it refers to." : "Reads the sources without this server."}
+        />
+      )}
+      {isStatic && (
+        <Snippet
+          title="JavaScript"
+          code={`import { get, open, root } from "zarrita";\nimport { openVStack } from "vstack-reader";\n\nconst cube = await openVStack("${overview.url}"${overview.is_fixed ? `, { snapshot: ${overview.version} }` : ""});\nconst array = await open(root(cube.store).resolve("/${path}"), { kind: "array" });\nconst values = await get(array);`}
+          note="vstack-reader is part of the sources of virtualstack."
         />
       )}
     </>

@@ -37,7 +37,7 @@ function Entry(props: Shown & { overview: Overview; isReport: boolean; of: Snaps
       <ul class="changes">{of.changes.map((x, i) => <li key={i}>{x}</li>)}</ul>
       {of.n_changes > of.changes.length && <p class="quiet small">{count(of.n_changes - of.changes.length)} changes more</p>}
       <p class="actions">
-        {before && (
+        {before && !props.facts.lacks?.has("diff") && (
           <button type="button" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>Compare with snapshot {before.number}</button>
         )}
         {!props.isReport && !isShown && (
