@@ -39,7 +39,7 @@ BYTES = "bytes://"
 ARCHIVES = "zip://", "tar://"
 """Beginnings of chained URLs of members of archives, such as ``zip://a.nc::s3://bucket/x.zip``."""
 
-_NEAR = "file://", "memory://", BYTES
+_WITHOUT_SERVER = "file://", "memory://", BYTES
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 
 
@@ -231,7 +231,7 @@ def is_remote(url: str, /) -> bool:
     >>> is_remote("s3://bucket/a.nc"), is_remote("file:///data/a.nc")
     (True, False)
     """
-    return not (url.startswith(_NEAR) or outermost(url).startswith(_NEAR))
+    return not (url.startswith(_WITHOUT_SERVER) or outermost(url).startswith(_WITHOUT_SERVER))
 
 
 def outermost(url: str, /) -> str:

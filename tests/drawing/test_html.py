@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from virtualstack.drawing.html import Markup, folded, page_of, property_table, table, text, url_list
+from virtualstack.drawing.html import Markup, folded, make_page, property_table, table, text, url_list
 
 
 class _Balance(HTMLParser):
@@ -56,7 +56,9 @@ def test_tables_are_bounded():
 
 def test_parts_of_a_page():
     """A page has its title, and parts that are HTML already."""
-    html = check(page_of("<x>", property_table({"a&b": Markup("<i>c</i>")}), folded("d", "<p>e</p>", is_open=True), ""))
+    html = check(
+        make_page("<x>", property_table({"a&b": Markup("<i>c</i>")}), folded("d", "<p>e</p>", is_open=True), "")
+    )
     assert "<strong>&lt;x&gt;</strong>" in html
     assert "a&amp;b" in html
     assert "<i>c</i>" in html

@@ -19,7 +19,7 @@ import virtualstack as vs
 from tests.serve.running import serving
 from tests.serve.unlike import cube, joined, write_files
 from tests.servers import RangeServer
-from virtualstack.serve.reads import BusyError, Memory, Reads
+from virtualstack.serve.reads import Memory, QueueFullError, Reads
 
 N = 64
 
@@ -253,11 +253,11 @@ def test_too_many_chunks_that_wait():
                 try:
                     read = in_thread(pool, lambda: free.wait() and b"")
                     return await reads.get(key, read, cube=cube, nbytes=1, timeout=0.05)
-                except (TimeoutError, BusyError) as error:
+                except (TimeoutError, QueueFullError) as error:
                     return type(error).__name__
 
             found = await asyncio.gather(*(ask(i, "a") for i in range(4)), ask(9, "b"))
-            assert sorted(found) == ["BusyError"] * 2 + ["TimeoutError"] * 3
+            assert sorted(found) == ["QueueFullError"] * 2 + ["TimeoutError"] * 3
             free.set()
             while reads._readings:
                 await asyncio.sleep(0.01)

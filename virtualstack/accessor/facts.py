@@ -165,7 +165,7 @@ class AccessorFacts:
         return map_chunks(array, name=path, dims=map(str, self._groups()[group][name].dims), **options)
 
     def _repr_html_(self) -> str:
-        from virtualstack.drawing.html import MAX_LISTED, folded, page_of, table
+        from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
         from virtualstack.drawing.svg import svg_chunk_map
         from virtualstack.manifests import ChunkManifest
         from virtualstack.manifests.display import chunk_text, codec_text, stored_text
@@ -185,7 +185,7 @@ class AccessorFacts:
             path = max(drawn, key=lambda x: x[0])[1]
             picture = svg_chunk_map(self._map_chunks(path, arrays[path], max_boxes=_MAX_BOXES))
             parts.append(folded(f"chunks of {path}", picture))
-        return page_of(repr(self).strip("<>"), *(parts if arrays else ()))
+        return make_page(repr(self).strip("<>"), *(parts if arrays else ()))
 
     def report(self) -> pd.DataFrame:
         """Return a table with one row for each variable, and one for each object that was left out or noted.

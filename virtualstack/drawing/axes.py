@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.drawing.facts import ChunkMap, Timeline
-from virtualstack.drawing.svg import COLORS, PALETTE, WORDS, ColorBy, classes_of, era_segments, summary_of_map
+from virtualstack.drawing.svg import COLORS, PALETTE, WORDS, ColorBy, classify, era_segments, summary_of_map
 from virtualstack.errors import MissingDependencyError
 from virtualstack.printable import counted
 
@@ -58,7 +58,7 @@ def plot_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state", ax: Axes | None
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
-    names, opacity = classes_of(found, by)
+    names, opacity = classify(found, by)
     image = np.zeros((*names.shape, 4))
     for name in np.unique(names).tolist():
         image[names == name] = to_rgba(name)

@@ -12,8 +12,8 @@ __all__ = [
     "STATES",
     "ChunkMap",
     "SourceFacts",
-    "SourcePage",
-    "StoredChunks",
+    "SourceFactsPage",
+    "StoredKind",
     "Timeline",
     "TimelineDuplicate",
     "TimelineEra",
@@ -29,7 +29,7 @@ The chunk was never written; it is lost; its bytes are in the manifest; its byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredChunks:
+class StoredKind:
     """Chunks that are stored alike: the same dtype, chunk shape and codecs.
 
     Parameters
@@ -126,7 +126,7 @@ class ChunkMap:
     sources: tuple[str, ...]
     source_prefix: str
     n_sources: int
-    encodings: tuple[StoredChunks, ...]
+    encodings: tuple[StoredKind, ...]
     n_encodings: int
 
     def to_json(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class SourceFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePage:
+class SourceFactsPage:
     """A part of the list of sources of a cube.
 
     Parameters

@@ -7,14 +7,14 @@ from html import escape
 
 from virtualstack.printable import printable
 
-__all__ = ["MAX_LISTED", "Markup", "folded", "page_of", "property_table", "table", "text", "url_list"]
+__all__ = ["MAX_LISTED", "Markup", "folded", "make_page", "property_table", "table", "text", "url_list"]
 
 MAX_LISTED = 200
 """Rows of a table or items of a list that are in the HTML; the others are counted."""
 
 _MAX_CHARACTERS = 500
 _SHORT_CHARACTERS = 30  # a date, which must not be broken at its hyphens
-_FEW = 3
+_SHOWN_ITEMS = 3
 _CELL = "text-align:left;padding:1px 8px;vertical-align:top"
 _TABLE = "border-collapse:collapse;font-size:90%"
 
@@ -85,14 +85,14 @@ def folded(summary: str, body: str, /, *, is_open: bool = False) -> str:
 def url_list(urls: Sequence[str], /, *, total: int | None = None) -> Markup:
     """Return URLs: up to three as they are, and more folded behind their number."""
     n = len(urls) if total is None else total
-    if n <= _FEW:
+    if n <= _SHOWN_ITEMS:
         return Markup("<br>".join(map(text, urls)) or "none")
     items = "".join(f"<li>{text(url)}</li>" for url in urls[:MAX_LISTED])
     more = f"<li>… and {n - MAX_LISTED:,} more</li>" if n > MAX_LISTED else ""
     return Markup(folded(f"{n:,}: {urls[0]} … {urls[-1]}", f"<ul>{items}{more}</ul>"))
 
 
-def page_of(title: str, *parts: str) -> str:
+def make_page(title: str, *parts: str) -> str:
     """Return the HTML of an object for a notebook: its title in bold, and parts that are HTML."""
     inside = "".join(f'<div style="margin:4px 0">{part}</div>' for part in parts if part)
     return f'<div style="overflow-x:auto"><div><strong>{text(title)}</strong></div>{inside}</div>'

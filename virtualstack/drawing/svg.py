@@ -17,7 +17,7 @@ __all__ = [
     "PALETTE",
     "WORDS",
     "ColorBy",
-    "classes_of",
+    "classify",
     "era_segments",
     "summary_of_map",
     "svg_chunk_map",
@@ -73,7 +73,7 @@ def svg_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state") -> str:
         return _svg(_MAX_WIDTH, 16, summary, _label(0, 12, summary))
     width = min(_MAX_WIDTH, 24 * n_columns)
     height = max(min(_MAX_HEIGHT, 24 * n_rows), 12)
-    color, opacity = classes_of(found, by)
+    color, opacity = classify(found, by)
     paths = "".join(
         f'<path fill="{name}" fill-opacity="{share}" d="{path}"/>' for name, share, path in _paths(color, opacity)
     )
@@ -100,7 +100,7 @@ def summary_of_map(found: ChunkMap, /) -> str:
     return f"chunk map of {_short(found.name)}: {grid} chunks ({states or 'none'})"
 
 
-def classes_of(found: ChunkMap, by: ColorBy, /) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
+def classify(found: ChunkMap, by: ColorBy, /) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
     """Return the colour and the opacity of each box.
 
     The opacity is the share of chunks that are not EMPTY, in steps of a quarter.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import cast
 
-from virtualstack.drawing.html import page_of, table
+from virtualstack.drawing.html import make_page, table
 from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,
@@ -207,7 +207,7 @@ class FormatList(tuple[Format, ...]):
         return printable("\n".join(lines))
 
     def _repr_html_(self) -> str:
-        return page_of("readers", table(["name", "format", "suffixes", "extra"], self._rows()))
+        return make_page("readers", table(["name", "format", "suffixes", "extra"], self._rows()))
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
         suffixes = (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec, shortened
-from virtualstack.drawing.facts import ChunkMap, SourceFacts, SourcePage, StoredChunks, common_prefix
+from virtualstack.drawing.facts import ChunkMap, SourceFacts, SourceFactsPage, StoredKind, common_prefix
 from virtualstack.location import Location
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, blocks
@@ -222,14 +222,14 @@ def _elements(array: ManifestArray, axis: int | None, edges: NDArray[np.int64]) 
     return np.append(lines.starts(edges[:-1]), lines.length)
 
 
-def _stored(encoding: ChunkEncoding, n_chunks: int, nbytes: int) -> StoredChunks:
+def _stored(encoding: ChunkEncoding, n_chunks: int, nbytes: int) -> StoredKind:
     codecs = encoding.decoding().codecs
     settings = (
         codec.name + (f"({', '.join(f'{k}={v}' for k, v in options.items())})" if options else "")
         for codec in codecs
         for options in [codec.options()]
     )
-    return StoredChunks(
+    return StoredKind(
         dtype=stored_dtype(encoding).str,
         chunk_shape=encoding.shape,
         codecs=codec_names(codecs),
@@ -348,7 +348,7 @@ class SourceTable:
     nbytes: NDArray[np.int64]
     variables: tuple[tuple[str, ...], ...]
 
-    def page(self, offset: int = 0, limit: int = 100) -> SourcePage:
+    def page(self, offset: int = 0, limit: int = 100) -> SourceFactsPage:
         """Return a part of the table as plain data: at most ``limit`` sources, beginning with number ``offset``.
 
         Raises
@@ -359,7 +359,7 @@ class SourceTable:
         if offset < 0 or limit < 0:
             raise ValueError(f"offset={offset} and limit={limit} must not be negative")
         rows = range(min(offset, len(self.locations)), min(offset + limit, len(self.locations)))
-        return SourcePage(
+        return SourceFactsPage(
             total=len(self.locations),
             offset=offset,
             sources=tuple(

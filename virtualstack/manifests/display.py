@@ -10,7 +10,7 @@ import numpy as np
 from virtualstack.codecs.cast import CAST
 from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec, shortened
-from virtualstack.drawing.html import folded, page_of, property_table, table, text, url_list
+from virtualstack.drawing.html import folded, make_page, property_table, table, text, url_list
 from virtualstack.manifests.encoding import stored_dtype
 from virtualstack.manifests.grid import ChunkGrid
 from virtualstack.manifests.manifest import Manifest
@@ -182,7 +182,7 @@ def group_html(group: _ShownGroup, title: str, /) -> str:
         attributes = list(group.attributes.items())
         body = table(["attribute", "value"], attributes[:_MAX_ARRAYS], total=len(attributes))
         parts.append(folded(counted(len(attributes), "attribute"), body))
-    return page_of(title, *parts)
+    return make_page(title, *parts)
 
 
 _MAX_ARRAYS = 200

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack.dataset.opening import OnError, Opening, account_for, are_parts_of_one, open_groups
-from virtualstack.drawing.html import MAX_LISTED, folded, page_of, table
+from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.display import group_html
@@ -192,7 +192,7 @@ class ScanResult(Sequence[ManifestGroup]):
         columns = ["url", "arrays", "groups", "refusals and remarks"]
         failures = [(url, type(error).__name__, str(error)) for url, error in self.errors[:MAX_LISTED]]
         failed = table(["url", "error", "message"], failures, total=len(self.errors))
-        return page_of(
+        return make_page(
             repr(self),
             folded(f"failed: {len(self.errors):,}", failed, is_open=len(self.errors) <= 3) if self.errors else "",
             folded(f"sources: {len(self.groups):,}", table(columns, rows, total=len(self.groups))),

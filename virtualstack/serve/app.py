@@ -28,7 +28,7 @@ except ImportError as error:
 from virtualstack.reading import check_absent
 from virtualstack.serve.answers import problem
 from virtualstack.serve.browser import BrowserServer
-from virtualstack.serve.content import Form
+from virtualstack.serve.content import ServedForm
 from virtualstack.serve.cubes import CubeLike, make_cube
 from virtualstack.serve.reads import Memory, Reads
 from virtualstack.serve.server import CubeServer
@@ -144,7 +144,7 @@ def app(
     check_absent(absent)
     if codecs not in ("common", "any"):
         raise ValueError(f"codecs={codecs!r} must be 'common' or 'any'")
-    form = Form(chunks=dict(chunks or {}), any_codec=codecs == "any", absent=absent)
+    form = ServedForm(chunks=dict(chunks or {}), any_codec=codecs == "any", absent=absent)
     made = {
         _checked(name): make_cube(
             name,

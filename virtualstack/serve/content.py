@@ -17,7 +17,7 @@ from virtualstack.storage import Bytes, Storage
 from virtualstack.zarr.documents import finite_attributes
 from virtualstack.zarr.portable import PortableArray, StoredRange, ZarrFormat, group_documents
 
-__all__ = ["Chunk", "Content", "Form"]
+__all__ = ["Chunk", "Content", "ServedForm"]
 
 _DOCUMENTS: Mapping[ZarrFormat, tuple[str, ...]] = {
     3: ("zarr.json",),
@@ -35,7 +35,7 @@ _MAX_REFERENCE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class ServedForm:
     """How arrays are served; see :func:`virtualstack.serve.app`."""
 
     chunks: Mapping[str, int] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Content:
         If true, the version was named in the URL, so that its keys never change.
     """
 
-    def __init__(self, group: ManifestGroup, storage: Storage, form: Form, *, tag: str, is_fixed: bool) -> None:
+    def __init__(self, group: ManifestGroup, storage: Storage, form: ServedForm, *, tag: str, is_fixed: bool) -> None:
         self.group = group
         self.storage = storage
         self.form = form

@@ -22,7 +22,7 @@ from virtualstack.icechunk.reader import Icechunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
-from virtualstack.serve.content import Content, Form
+from virtualstack.serve.content import Content, ServedForm
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.storage.listing import is_pattern
 from virtualstack.vstack import Repository
@@ -81,7 +81,7 @@ class Cube:
     name: str
     url: str | None
     kind: str
-    form: Form
+    form: ServedForm
     open_newest: Callable[[], _Opened]
     stamp: Callable[[], str] | None = None
     open_at: Callable[[str], _Opened] | None = None
@@ -178,7 +178,7 @@ def make_cube(
     source: CubeLike,
     /,
     *,
-    form: Form,
+    form: ServedForm,
     storage: StorageLike,
     allow: Allow,
     options: Mapping[str, Any],

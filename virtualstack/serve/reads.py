@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from virtualstack.storage import Bytes
 
-__all__ = ["BusyError", "Lease", "Memory", "Reads"]
+__all__ = ["Lease", "Memory", "QueueFullError", "Reads"]
 
 
-class BusyError(Exception):
+class QueueFullError(Exception):
     """Too many chunks are waiting to be read."""
 
 
@@ -137,7 +137,7 @@ class Reads:
         ------
         TimeoutError
             The bytes did not come in time.
-        BusyError
+        QueueFullError
             Too many chunks of the cube wait.
         """
         if (data := self._cache.get(key)) is not None:
@@ -147,7 +147,7 @@ class Reads:
         reading = self._readings.get(key)
         if reading is None:
             if self._n_waiting.get(cube, 0) >= self.max_waiting:
-                raise BusyError(cube)
+                raise QueueFullError(cube)
             self._n_waiting[cube] = self._n_waiting.get(cube, 0) + 1
             task = asyncio.get_running_loop().create_task(self._read(key, read, cube, nbytes))
             task.add_done_callback(_take_note)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from virtualstack.errors import VirtualStackError
 from virtualstack.printable import printable
-from virtualstack.serve.content import Content, Form
+from virtualstack.serve.content import Content, ServedForm
 from virtualstack.serve.cubes import Cube, CubeLike, make_cube
 from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
 from virtualstack.storage import Allow, StorageLike
@@ -88,7 +88,14 @@ def report(
     """
     options = dict(build or {})
     made = make_cube(
-        name or _name(cube), cube, form=Form(), storage=storage, allow=allow, options=options, refresh=0, n_threads=1
+        name or _name(cube),
+        cube,
+        form=ServedForm(),
+        storage=storage,
+        allow=allow,
+        options=options,
+        refresh=0,
+        n_threads=1,
     )
     try:
         _write(Path(path), _page(made, None if at is None else str(at)))

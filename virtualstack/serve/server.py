@@ -16,7 +16,7 @@ from virtualstack.serve.answers import ChunkAnswer, document, listing, make_hash
 from virtualstack.serve.content import Chunk, Content
 from virtualstack.serve.cubes import Cube
 from virtualstack.serve.http import RangeError, error_body, find_status, is_same, read_range
-from virtualstack.serve.reads import BusyError, Lease, Reads
+from virtualstack.serve.reads import Lease, QueueFullError, Reads
 from virtualstack.storage import Bytes
 from virtualstack.zarr.portable import PortableArray, ZarrFormat
 
@@ -84,7 +84,7 @@ class CubeServer:
         except (VirtualStackError, TimeoutError) as error:
             body = error_body(error, timeout=self._timeout, cube=name, key=key)
             return Response(body, find_status(error), {"Cache-Control": "no-store"}, "application/json")
-        except BusyError:
+        except QueueFullError:
             message = f"too many chunks of '{name}' are waiting for their sources; try again later"
             return problem(503, message, {"Retry-After": "5"})
 
@@ -156,7 +156,7 @@ class CubeServer:
         loop, absent = asyncio.get_running_loop(), content.form.absent
         if chunk.stored is None and (cells := chunk.array.cut_cells(chunk.cell)):
             return await self._get(
-                cube, identity, partial(self._assemble, cube, content, chunk, cells), chunk.array.nbytes_of(cells)
+                cube, identity, partial(self._assemble, cube, content, chunk, cells), chunk.array.count_bytes(cells)
             )
         # A chunk that is made takes the memory of its stored bytes and of its values.
         nbytes = 2 * chunk.array.chunk_nbytes if chunk.stored is None or stop is None else stop - begin

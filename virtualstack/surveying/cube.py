@@ -18,7 +18,7 @@ from virtualstack.manifests.chunk_map import Numbering, number_blocks, stored_al
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.surveying.archive import common_dimension
 from virtualstack.surveying.coordinate import TEXT, CoordinateLine, label, read_line
-from virtualstack.surveying.facts import Facts, Key, codecs_of, describe_changes, dtypes_of, find_periods
+from virtualstack.surveying.facts import Facts, Key, codec_names, describe_changes, find_periods, stored_dtypes
 from virtualstack.surveying.sequence import find_gaps, why_no_gaps
 from virtualstack.surveying.timeline import MAX_ITEMS, PlaceAxis, shorten
 
@@ -293,9 +293,9 @@ class _StoredVariable:
         """Yield the properties of the chunks at some elements: key, values, and the number of the value of each."""
         form = self.form[self.lines.find(elements)]
         readers: dict[str, Callable[[set[ChunkEncoding]], Hashable]] = {
-            "dtype": dtypes_of,
+            "dtype": stored_dtypes,
             "chunks": lambda found: min(x.shape for x in found),
-            "codecs": codecs_of,
+            "codecs": codec_names,
         }
         for name, read in readers.items():
             numbers: dict[Hashable, int] = {}

@@ -23,12 +23,12 @@ __all__ = [
     "Facts",
     "Key",
     "Periods",
-    "codecs_of",
+    "codec_names",
     "collect_facts",
     "describe_changes",
     "describe_fact",
-    "dtypes_of",
     "find_periods",
+    "stored_dtypes",
 ]
 
 type Key = tuple[str, str]
@@ -163,17 +163,17 @@ def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | N
     fills = [(key, cf[key]) for key in _FILLS if key in cf]
     yield (variable, "fill"), tuple((key, _number(x)) for key, x in (*fills, ("unwritten", manifest.fill.value)))
     if encodings:
-        yield (variable, "dtype"), dtypes_of(encodings)
-        yield (variable, "codecs"), codecs_of(encodings)
+        yield (variable, "dtype"), stored_dtypes(encodings)
+        yield (variable, "codecs"), codec_names(encodings)
         yield (variable, "chunks"), _chunks(array, encodings[0], dim)
 
 
-def dtypes_of(encodings: Iterable[ChunkEncoding], /) -> Hashable:
+def stored_dtypes(encodings: Iterable[ChunkEncoding], /) -> Hashable:
     """Return the value of the property "dtype" of chunks with these encodings."""
     return tuple(sorted({stored_dtype(x).str for x in encodings}))
 
 
-def codecs_of(encodings: Iterable[ChunkEncoding], /) -> Hashable:
+def codec_names(encodings: Iterable[ChunkEncoding], /) -> Hashable:
     """Return the value of the property "codecs" of chunks with these encodings."""
     return tuple(sorted({_codecs(x.codecs, stored_dtype(x).itemsize) for x in encodings}, key=str))
 

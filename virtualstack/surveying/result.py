@@ -10,7 +10,7 @@ import pandas as pd
 
 from virtualstack.drawing import Timeline
 from virtualstack.drawing.axes import plot_timeline
-from virtualstack.drawing.html import MAX_LISTED, folded, page_of, table
+from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.drawing.svg import svg_timeline
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Survey:
         ):
             if len(rows):
                 parts.append(folded(f"{title}: {len(rows):,}", _html(rows, shown)))
-        return page_of(next(self._lines(0)), *parts)
+        return make_page(next(self._lines(0)), *parts)
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the timeline of the files: eras in colours, gaps in red.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from virtualstack.drawing.html import page_of, table
+from virtualstack.drawing.html import make_page, table
 from virtualstack.formats.base import permitted
 from virtualstack.location import absolute_url, outermost
 from virtualstack.printable import counted
@@ -70,7 +70,7 @@ class Verification:
 
     def _repr_html_(self) -> str:
         rows = [(x.variable, x.url, x.reason) for x in self.differences]
-        return page_of(str(self), table(["variable", "url", "difference"], rows) if rows else "")
+        return make_page(str(self), table(["variable", "url", "difference"], rows) if rows else "")
 
 
 def verify_against_files(

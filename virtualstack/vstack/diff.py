@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.combine.region import Box, bounding, clipped, grown, merged
-from virtualstack.drawing.html import Markup, page_of, table, text
+from virtualstack.drawing.html import Markup, make_page, table, text
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ChunkAxis, same_value
 from virtualstack.manifests.serialised.headers import ArrayHeader
@@ -121,7 +121,7 @@ class Diff:
             *((old, f"is now {new}") for old, new in self.relocated),
         ]
         title = f"snapshots {self.before} to {self.after} of '{self.url}'"
-        return page_of(title, table(["path", "change"], rows) if rows else "no difference")
+        return make_page(title, table(["path", "change"], rows) if rows else "no difference")
 
 
 def diff(before: Snapshot, after: Snapshot, archives: tuple[Archive, Archive], /) -> Diff:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from virtualstack.drawing.html import MAX_LISTED, folded, page_of, table, text
+from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table, text
 from virtualstack.drawing.svg import ColorBy, svg_chunk_map, svg_timeline
 from virtualstack.errors import VirtualStackError
 from virtualstack.manifests import ManifestArray, ManifestGroup, map_chunks
@@ -35,12 +35,12 @@ def snapshot_html(title: str, snapshot: Snapshot, store: OpenStore, /) -> str:
     listed = table(["variable", "dtype", "dimensions", "chunks"], rows, total=len(snapshot.arrays))
     n_chunks = sum(math.prod(node.header.grid.shape) for node in snapshot.arrays.values())
     if n_chunks > _MAX_DRAWN_CHUNKS:
-        return page_of(title, listed, text(f"{n_chunks:,} chunks, which plot() draws"))
+        return make_page(title, listed, text(f"{n_chunks:,} chunks, which plot() draws"))
     try:
         pictures = _pictures(store.group(snapshot), store.objects.storage.only(store.permission))
     except VirtualStackError as error:
         pictures = [text(f"not drawn: {error}")]
-    return page_of(title, listed, *pictures)
+    return make_page(title, listed, *pictures)
 
 
 def _pictures(group: ManifestGroup, storage: Storage) -> list[str]:

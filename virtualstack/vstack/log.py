@@ -9,7 +9,7 @@ from typing import overload
 
 import numpy as np
 
-from virtualstack.drawing.html import MAX_LISTED, Markup, folded, page_of, table, text
+from virtualstack.drawing.html import MAX_LISTED, Markup, folded, make_page, table, text
 from virtualstack.errors import StorageError
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import ObjectStore
@@ -67,7 +67,7 @@ class Log(Sequence[LogEntry]):
             for entry in self.entries[:MAX_LISTED]
         )
         title = f"{counted(len(self), 'snapshot')} of '{self.url}'"
-        return page_of(title, table(["snapshot", "time", "message", "changes"], rows, total=len(self)))
+        return make_page(title, table(["snapshot", "time", "message", "changes"], rows, total=len(self)))
 
 
 def _changes_html(entry: LogEntry) -> Markup:

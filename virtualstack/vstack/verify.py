@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from virtualstack.drawing.html import folded, page_of, table, text
+from virtualstack.drawing.html import folded, make_page, table, text
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
@@ -209,7 +209,7 @@ class StoreVerification:
         listed = folded(f"sources: {len(problems):,}", table(["url", "status", "reason"], problems))
         chunks = folded(f"chunks: {len(odd):,}", table(["variable", "cell", "url", "status", "reason"], odd))
         first, *more = self._summary()
-        return page_of(first, *map(text, more), listed if problems else "", chunks if odd else "")
+        return make_page(first, *map(text, more), listed if problems else "", chunks if odd else "")
 
 
 def _time(seconds: float | None) -> pd.Timestamp | None:

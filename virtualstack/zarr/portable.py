@@ -259,9 +259,9 @@ class PortableArray:
         if not is_cut or self.plain is not None or self.array.dtype.kind == "T":
             return []
         cells = list(product(*met)) if math.prod(map(len, met)) <= _MAX_CELLS else []
-        return cells if self.nbytes_of(cells) <= _MAX_CELL_BYTES else []
+        return cells if self.count_bytes(cells) <= _MAX_CELL_BYTES else []
 
-    def nbytes_of(self, cells: Sequence[tuple[int, ...]], /) -> int:
+    def count_bytes(self, cells: Sequence[tuple[int, ...]], /) -> int:
         """Return the bytes of memory that cells of the array and a chunk of them take."""
         axes = self.array.grid.axes
         sizes = (math.prod(_length(axis.span(i)) for i, axis in zip(cell, axes, strict=True)) for cell in cells)
