@@ -50,7 +50,7 @@ class Memory:
         return nbytes
 
     def give(self, nbytes: int) -> None:
-        """Give bytes back."""
+        """Return bytes, so that others can take them."""
         self.used -= nbytes
         self._wake()
 
@@ -72,7 +72,7 @@ class Lease:
     n_users: int
 
     def release(self) -> None:
-        """Say that a client has sent the bytes, or has gone."""
+        """Record that a client has sent the bytes, or has gone."""
         self.n_users -= 1
         if self.n_users == 0:
             self.memory.give(self.nbytes)
