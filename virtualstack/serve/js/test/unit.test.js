@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { deflateSync, gzipSync } from "node:zlib";
 
 import { adler32, crc32, crc32c } from "../dist/checks.js";
+import { decodeChunk } from "../dist/codecs/pipeline.js";
 import { bzip2, lz4Block, lzf } from "../dist/codecs/streams.js";
 import { inflate, parseDocument } from "../dist/documents.js";
 import { Client } from "../dist/http.js";
@@ -101,4 +102,18 @@ test("a public server does not lead to a private one", async () => {
   }, "https://store.example.com");
   await assert.rejects(client.read("https://a.example.com/x", {}), { name: "ForbiddenLocationError" });
   assert.equal((await client.read("https://b.example.com/x", {})).bytes.length, 6);
+});
+
+test("frames of Zstandard that do not say their size are bounded by their blocks", async () => {
+  const header = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58];
+  const block = (last, kind, n, content) => [((last | (kind << 1) | (n << 3)) >>> 0) & 255, (n >> 5) & 255, n >> 13, ...content];
+  const u1 = parseDtype("|u1");
+  const encoding = { dtype: u1, shape: [23], codecs: [{ name: "zstd", configuration: {} }], strides: [1], packing: null };
+  const frame = new Uint8Array([...header, ...block(0, 0, 3, [1, 2, 3]), ...block(1, 1, 20, [7])]);
+  assert.deepEqual([...(await decodeChunk(frame, encoding, u1))], [1, 2, 3, ...Array(20).fill(7)]);
+  const repeated = Array.from({ length: 4000 }, () => block(0, 1, 2 ** 17, [0])).flat();
+  const bomb = new Uint8Array([...header, ...repeated, ...block(1, 1, 1, [0])]);
+  await assert.rejects(decodeChunk(bomb, encoding, u1), { name: "ChunkDecodeError", message: /blocks of the frame/ });
+  const skipped = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0];
+  await assert.rejects(decodeChunk(new Uint8Array([...skipped, ...bomb]), encoding, u1), { name: "ChunkDecodeError" });
 });

@@ -183,7 +183,7 @@ async function decodeBytes(bytes: Uint8Array, { name, configuration: options }: 
     case "virtualstack.lz4":
       return lz4Blocks(bytes, limit);
     case "virtualstack.bitshuffle":
-      return bitshuffle(bytes, options, size, limit, (x) => registered("zstd", {}, x));
+      return bitshuffle(bytes, options, size, limit, (x) => zstd("zstd", {}, x, limit));
     case "blosc":
     case "numcodecs.blosc": {
       const [declared, compressed] = bloscSizes(bytes, "the chunk");
@@ -191,11 +191,8 @@ async function decodeBytes(bytes: Uint8Array, { name, configuration: options }: 
       return declared === 0 ? new Uint8Array(0) : registered(name, options, bytes);
     }
     case "zstd":
-    case "numcodecs.zstd": {
-      const declared = zstdSize(bytes);
-      if (declared !== null && declared > limit) throw new RangeError(`the frame declares ${declared} bytes`);
-      return registered(name, options, bytes);
-    }
+    case "numcodecs.zstd":
+      return zstd(name, options, bytes, limit);
     case "lz4":
     case "numcodecs.lz4":
       if (bytes.length < 4 || view(bytes).getUint32(0, true) > limit) throw new RangeError("the header declares too many bytes");
@@ -216,6 +213,44 @@ async function registered(name: string, configuration: Json, bytes: Uint8Array):
   const codec = entry.fromConfig({ id: name, ...configuration }, { dataType: "uint8", shape: [bytes.length], codecs: [], fillValue: 0 });
   if (codec.kind !== undefined && codec.kind !== "bytes_to_bytes") throw new UnsupportedFeatureError(`the codec '${name}' in this place`);
   return (await codec.decode(bytes)) as Uint8Array;
+}
+
+/** Decode Zstandard. A frame need not declare its size; then that of its blocks must not be much too large. */
+async function zstd(name: string, configuration: Json, bytes: Uint8Array, limit: number): Promise<Uint8Array> {
+  const declared = zstdSize(bytes);
+  if (declared !== null && declared > limit) throw new RangeError(`the frame declares ${declared} bytes`);
+  if (declared === null && zstdBound(bytes) > limit + ZSTD_SLACK_BYTES) throw new RangeError(`blocks of the frame may have more than ${limit + ZSTD_SLACK_BYTES} bytes`);
+  return registered(name, configuration, bytes);
+}
+
+/** Bytes by which blocks of Zstandard may seem longer than the values: a compressed block does not say its size. */
+const ZSTD_SLACK_BYTES = 2 ** 26;
+const ZSTD_BLOCK_BYTES = 2 ** 17;
+
+/** Return how many bytes the blocks of all frames have at most (RFC 8878, 3.1.1). */
+function zstdBound(bytes: Uint8Array): number {
+  const data = view(bytes);
+  let bound = 0;
+  for (let at = 0; at + 6 <= bytes.length; ) {
+    const magic = data.getUint32(at, true);
+    if (magic >>> 4 === 0x184d2a5) {
+      at += 8 + (at + 8 <= bytes.length ? data.getUint32(at + 4, true) : 0); // a frame to skip
+      continue;
+    }
+    if (magic !== 0xfd2fb528) return bound; // the decoder says what is wrong
+    const descriptor = bytes[at + 4];
+    const single = (descriptor >> 5) & 1;
+    at += 5 + (single ? 0 : 1) + [0, 1, 2, 4][descriptor & 3] + [single, 2, 4, 8][descriptor >> 6];
+    for (let isLast = false; !isLast && at + 3 <= bytes.length; ) {
+      const header = bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16);
+      const [kind, length] = [(header >> 1) & 3, header >> 3];
+      isLast = (header & 1) === 1;
+      bound += kind === 2 ? ZSTD_BLOCK_BYTES : length;
+      at += 3 + (kind === 1 ? 1 : length);
+    }
+    at += (descriptor >> 2) & 1 ? 4 : 0;
+  }
+  return bound;
 }
 
 /** Return the size that a frame of Zstandard declares, or null. */
