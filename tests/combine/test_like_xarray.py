@@ -160,6 +160,19 @@ def two_files(folder, first, second):
     return written(folder, datasets)
 
 
+@pytest.mark.parametrize("loadable", [["t"], ["t", "h"]])
+def test_a_missing_value_is_the_same_as_a_missing_value_only(loadable, tmp_path):
+    heights = [1.0, np.nan, 3.0], [1.0, np.nan, 3.0], [1.0, 2.0, 3.0], [np.nan, np.nan, 3.0]
+    paths = written(
+        tmp_path, [xr.Dataset({"a": ("t", [1.0]), "h": ("x", h)}, {"t": [i]}) for i, h in enumerate(heights)]
+    )
+    options = {"loadable_variables": loadable, "combine_options": {"compat": "equals"}}
+    found = vs.open_virtual_mfdataset(paths[:2], **options)
+    np.testing.assert_array_equal(found.virtual.open().h, heights[0])
+    for pair in ([0, 2], [2, 0], [0, 3], [3, 0]):
+        refuse("'h' does not have the dimension .* differs between", [paths[i] for i in pair], **options)
+
+
 @pytest.mark.parametrize("unpack", [False, True, "differing"])
 def test_dates_of_two_calendars_are_refused_with_a_remedy_that_works(unpack, tmp_path):
     paths = two_files(tmp_path, {}, {})

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
@@ -36,6 +36,8 @@ def boxes_and_cells(draw):
 
 
 @settings(max_examples=examples(300))
+@example(([((0, 1),), ((5, 4),), ((6, 1),)], 1, [(n,) for n in range(12)]))
+@example(([((5, 4),), ((6, 1),), ((20, 1),)], 1, [(n,) for n in range(22)]))
 @given(boxes_and_cells())
 def test_the_latest_placement_shows_a_cell(drawn):
     boxes, ndim, cells = drawn

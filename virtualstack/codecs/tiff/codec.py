@@ -327,8 +327,6 @@ def _jpeg_colors(settings: Settings, samples: int, *, is_jfif: bool) -> tuple[in
                 out_color = _RGB
             case 2:
                 color, out_color = None if is_jfif else _RGB, _RGB
-            case 5:
-                out_color = 4
-            case other if other > 3:
+            case other:
                 out_color = _NAMED.get(other)
     return (color, out_color) if settings.planar == 1 else (None, 1)
