@@ -1,0 +1,51 @@
+"""Masks of elements that no file has, after labels are looked up and parts are joined."""
+
+import numpy as np
+
+from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, absent_moved
+
+
+def shown(absent, dims, shape, name="v"):
+    """Return the mask in full, as a list."""
+    mask = absent.mask(name, dims)
+    return None if mask is None else np.broadcast_to(mask, shape).tolist()
+
+
+def moved(rest, **positions):
+    return absent_moved(rest, {dim: np.array(at, np.int64) for dim, at in positions.items()})
+
+
+def test_labels_without_an_element_are_absent():
+    found = moved(None, x=[0, 1, -1], y=[-1, 0])
+    assert shown(found, ("t", "x"), (2, 3)) == 2 * [[False, False, True]]
+    assert shown(found, ("x",), (3,)) == [False, False, True]
+    assert shown(found, ("y", "x"), (2, 3)) == [[True, True, True], [False, False, True]]
+    assert shown(found, ("t",), (2,)) is None
+    assert moved(None, x=[1, 0]) is None
+
+
+def test_absent_elements_move_with_their_labels():
+    """Also if each label has an element; labels that come in addition are absent."""
+    once = moved(None, x=[0, 1, -1])
+    assert shown(moved(once, x=[2, 1, 0]), ("x",), (3,)) == [True, False, False]
+    assert shown(moved(once, x=[2, -1, 0, 1]), ("x",), (4,)) == [True, True, False, False]
+    assert shown(moved(EVERYTHING, x=[1, 0]), ("x",), (2,)) == [True, True]
+    assert shown(moved(once, y=[1, -1]), ("y", "x"), (2, 3)) == [[False, False, True], [True, True, True]]
+
+
+def test_variables_may_have_absent_elements_of_their_own():
+    some = moved(None, x=[0, -1])
+    found = absent_by_name(some, {"a": EVERYTHING, "b": None})
+    assert shown(found, ("x",), (2,), "a") == [True, True]
+    assert shown(found, ("x",), (2,), "b") is None
+    assert shown(found, ("x",), (2,), "c") == [False, True]
+    assert absent_by_name(some, {}) is some
+
+
+def test_joined_parts_have_their_absent_elements_side_by_side():
+    """A variable without the dimension is absent only where it is in all parts."""
+    one, two = moved(None, x=[0, -1]), moved(None, x=[-1, -1])
+    found = absent_joined([one, None, two], "t", [1, 2, 1])
+    assert shown(found, ("t", "x"), (4, 2)) == [[False, True], [False, False], [False, False], [True, True]]
+    assert shown(found, ("x",), (2,)) is None
+    assert shown(absent_joined([one, two], "t", [1, 1]), ("x",), (2,)) == [False, True]
