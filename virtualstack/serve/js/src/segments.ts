@@ -12,9 +12,10 @@ const PAGE_ROWS = 32768;
 const SHARD_PAGES = 64;
 const SOURCES_IN_PAGE = 4096;
 const PART_BYTES = 2 ** 40;
-/** Shards of at most this size are read whole: one request instead of two or more. */
+/** Shards of at most this size are read whole for one chunk: one request instead of two. */
 export const MAX_WHOLE_SHARD_BYTES = 2 ** 21;
-const MAX_REQUEST_BYTES = 2 ** 20;
+/** What requests for many pages have at most, so that a page on the screen can be drawn in between. */
+const MAX_REQUEST_BYTES = 10 ** 6;
 const CACHED_BYTES = 2 ** 27;
 
 export const ABSENT = -1;
@@ -86,10 +87,10 @@ export class Segments {
   }
 
   private async shardRange(segment: Segment, shard: number, begin: number, end: number): Promise<Rows[]> {
-    if (shardSize(segment, shard) <= MAX_WHOLE_SHARD_BYTES || end - begin === 1) {
+    if (shardSize(segment, shard) <= MAX_REQUEST_BYTES || end - begin === 1) {
       return Promise.all(Array.from({ length: end - begin }, (_, i) => this.page(segment, (begin + i) * PAGE_ROWS)));
     }
-    const index = await this.index(segment, shard);
+    const index = await this.index(segment, shard, false);
     const n = shardPages(segment);
     const places = Array.from({ length: end - begin }, (_, i) => place(segment, shard, index, (begin + i) % n));
     const jobs: Promise<Rows>[] = [];
@@ -133,7 +134,7 @@ export class Segments {
   }
 
   /** Return the index of a shard: offset and length of each page. */
-  private index(segment: Segment, shard: number): Promise<DataView> {
+  private index(segment: Segment, shard: number, isWhole = shardSize(segment, shard) <= MAX_WHOLE_SHARD_BYTES): Promise<DataView> {
     const length = 16 + 16 * shardPages(segment) + 4;
     const size = shardSize(segment, shard);
     const key = shardKey(segment, shard);
@@ -142,8 +143,7 @@ export class Segments {
       async () => {
         if (length > size) throw new ManifestError(`'${key}' is too short for its index`);
         if (shardPages(segment) === 1 && size > pageLimit(segment) + 36) throw new ManifestError(`'${key}' is too long for one page`);
-        const small = size <= MAX_WHOLE_SHARD_BYTES;
-        const bytes = small
+        const bytes = isWhole
           ? (await this.whole(segment, shard)).subarray(size - length)
           : await this.load(key, { offset: size - length, length });
         const digits = Array.from(bytes.subarray(0, 12), (x) => x.toString(16).padStart(2, "0")).join("");
