@@ -1,8 +1,11 @@
 """Masks of elements that no file has, after labels are looked up and parts are joined."""
 
 import numpy as np
+import pytest
+import xarray as xr
 
-from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, absent_moved
+from tests.data.arrays import referenced_array
+from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, absent_moved, missing_variable
 
 
 def shown(absent, dims, shape, name="v"):
@@ -49,3 +52,14 @@ def test_joined_parts_have_their_absent_elements_side_by_side():
     assert shown(found, ("t", "x"), (4, 2)) == [[False, True], [False, False], [False, False], [True, True]]
     assert shown(found, ("x",), (2,)) is None
     assert shown(absent_joined([one, two], "t", [1, 1]), ("x",), (2,)) == [False, True]
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_a_variable_that_is_missing_has_one_chunk_where_chunks_differ(n):
+    """Otherwise it has chunks of the usual length."""
+    even = referenced_array((6,), (2,))
+    uneven = np.concatenate([referenced_array((3,), (3,)), referenced_array((2,), (2,)), referenced_array((4,), (4,))])
+    for array, n_chunks in ((even, -(-n // 2)), (uneven, min(n, 1))):
+        found = missing_variable("v", xr.Variable("x", array), {"x": n}, None)
+        assert found.shape == (n,)
+        assert found._data.grid.shape == (n_chunks,)

@@ -216,7 +216,7 @@ def _decode_blocks(work: memoryview, out: memoryview, n_bytes: int, undo: _Undo)
     at = _HEADER.size
     for start in range(0, len(out), max(n_bytes, 1)):
         end = at + 4 + int.from_bytes(work[at : at + 4], "big")
-        if len(work) < at + 4 or len(work) < end:
+        if len(work) < end:
             raise CodecError("a block reaches past the end of the chunk, which is cut short or damaged")
         undo(work, at, end, out[start : start + n_bytes])
         at = end
