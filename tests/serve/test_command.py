@@ -60,6 +60,8 @@ def test_cubes_are_served(rain, workers):
         (["rain.vstack", "rain.vstack"], "would both have the name 'rain'"),
         (["metrics=rain.vstack"], "cannot be the name of a cube"),
         (["rain.vstack", "--memory", "much"], "memory"),
+        (["rain.vstack", "--memory", "0"], "at least 1 MiB"),
+        (["rain.vstack", "--token", ""], "token"),
         (["day*.txt"], "day*.txt"),
     ],
 )
@@ -70,7 +72,10 @@ def test_mistakes(rain, arguments, says, capsys, monkeypatch):
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["rain.vstack", "--chunk", "time"], ["rain.vstack", "--chunk", "time=0"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [["rain.vstack", "--chunk", "time"], ["rain.vstack", "--chunk", "time=0"], ["rain.vstack", "--workers", "0"], []],
+)
 def test_wrong_usage(rain, arguments):
     """It has the exit status of all commands for it."""
     assert main(["serve", *arguments]) == 2

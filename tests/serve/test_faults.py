@@ -126,6 +126,22 @@ def test_clients_that_hang_up(rain):
         assert _count_open_files() < n_files + 100  # tests before this one may have left some
 
 
+def test_a_client_that_takes_nothing(tmp_path):
+    """It holds memory for no longer than the timeout, also if it asks twice before it reads."""
+    xr.Dataset({"a": ("x", np.zeros(1 << 20))}).virtual.to_vstack(tmp_path / "a.vstack")
+    with serving({"a": tmp_path / "a.vstack"}, timeout=1, cache=0) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(f"GET /a/a/c/0 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode() * 3)
+            time.sleep(0.3)
+            assert b"virtualstack_memory_bytes 0.0" not in get(f"{url}/metrics")[1]
+            end = time.monotonic() + 15
+            while b"virtualstack_memory_bytes 0.0" not in get(f"{url}/metrics")[1]:
+                assert time.monotonic() < end
+                time.sleep(0.1)
+
+
 def test_a_chunk_is_read_once_for_all(rain):
     """Forty clients ask at once; the source sees one request."""
     path, values = rain
@@ -220,7 +236,7 @@ def test_who_waits_in_vain_holds_no_memory(when):
                 return b"x" * 10
 
             async def ask():
-                return await reads.get("key", in_thread(pool, read), cube="a", nbytes=10, timeout=10)
+                return await reads.get("key", in_thread(pool, read), nbytes=10, timeout=10)
 
             asking = [asyncio.create_task(ask()) for _ in range(3)]
             await asyncio.sleep(0.05)
@@ -249,20 +265,45 @@ def test_too_many_chunks_that_wait():
         reads, free = Reads(Memory(100), 0, max_waiting=2), threading.Event()
         with concurrent.futures.ThreadPoolExecutor() as pool:
 
-            async def ask(key, cube):
+            async def ask(key):
                 try:
                     read = in_thread(pool, lambda: free.wait() and b"")
-                    return await reads.get(key, read, cube=cube, nbytes=1, timeout=0.05)
+                    return await reads.get(key, read, nbytes=1, timeout=0.05)
                 except (TimeoutError, QueueFullError) as error:
                     return type(error).__name__
 
-            found = await asyncio.gather(*(ask(i, "a") for i in range(4)), ask(9, "b"))
-            assert sorted(found) == ["QueueFullError"] * 2 + ["TimeoutError"] * 3
+            found = await asyncio.gather(*map(ask, range(4)))
+            assert sorted(found) == ["QueueFullError"] * 2 + ["TimeoutError"] * 2
             free.set()
             while reads._readings:
                 await asyncio.sleep(0.01)
-            (await reads.get(5, in_thread(pool, lambda: b"y"), cube="a", nbytes=1, timeout=1)).release()
+            (await reads.get(5, in_thread(pool, lambda: b"y"), nbytes=1, timeout=1)).release()
             assert reads.memory.used == 0
+
+    run(check())
+
+
+def test_parts_of_a_chunk_wait_for_nobody():
+    """A chunk that has taken its memory reads its parts, although others wait for memory."""
+
+    async def check():
+        reads = Reads(Memory(10), 0)
+
+        async def read_part():
+            return b"x" * 5
+
+        async def read_whole():
+            await asyncio.sleep(0.02)  # meanwhile the other chunk begins to wait
+            part = await reads.get("part", read_part, nbytes=0, timeout=1)
+            part.release()
+            return b"y" * 10
+
+        async def use(key):
+            lease = await reads.get(key, read_whole, nbytes=10, timeout=1)
+            lease.release()
+
+        await asyncio.gather(use("a"), use("b"))
+        assert reads.memory.used == 0
 
     run(check())
 
@@ -280,7 +321,7 @@ def test_errors_are_not_kept():
             return answer
 
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            options = {"cube": "a", "nbytes": 9, "timeout": 5}
+            options = {"nbytes": 9, "timeout": 5}
             with pytest.raises(OSError, match="x"):
                 await reads.get("key", in_thread(pool, read), **options)
             for _ in range(2):

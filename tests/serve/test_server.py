@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from dataclasses import replace
 
 import numcodecs
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 
 import virtualstack as vs
 from tests.serve.unlike import cube, joined, write_files
+from virtualstack.serve.http import error_body
 
 TIMES = 6
 
@@ -134,12 +136,12 @@ def test_a_store_that_grows(rain):
         )
         newest = client.get("/rain/rain/zarr.json")
         assert newest.json()["shape"][0] == TIMES + 1
-        assert newest.headers["cache-control"] == "no-cache"
+        assert newest.headers["cache-control"] == "public, no-cache"
         old = client.get("/rain@0/rain/zarr.json")
         assert old.json()["shape"][0] == TIMES
         assert "immutable" in old.headers["cache-control"]
         assert "immutable" in client.get("/rain@0/rain/c/2/0/0").headers["cache-control"]
-        for at in ("7", "-1", "x", ""):
+        for at in ("7", "-1", "x", "", "00"):
             missing = client.get(f"/rain@{at}/zarr.json")
             assert (missing.status_code, missing.json()["cube"]) == (404, "rain")
 
@@ -192,6 +194,43 @@ def test_keys_that_do_not_exist(rain, path, status):
     with served({"rain": rain}) as client:
         found = client.get(path)
         assert (found.status_code, set(found.json())) == (status, {"error", "message"})
+
+
+def test_references_that_are_gone_are_no_fill_values(rain):
+    """Clients take status 404 of a chunk as the fill value, so chunks have it only if they were never written."""
+    with served({"rain": rain}, refresh=0) as client:
+        assert client.get("/rain/rain/c/0/0/0").status_code == 200
+        shutil.rmtree(rain)
+        assert client.get("/rain/rain/c/0/0/0").status_code == 502
+        assert client.get("/rain@7/rain/c/0/0/0").status_code == 502
+        assert client.get("/rain@7/zarr.json").status_code == 404
+
+
+def test_a_store_that_is_written_anew(rain):
+    """It has the same number of its snapshot as before."""
+    with served({"rain": rain}, refresh=0) as client:
+        assert client.get("/rain/rain/zarr.json").json()["shape"][0] == TIMES
+        shutil.rmtree(rain)
+        xr.Dataset({"rain": ("time", [1.0])}).virtual.to_vstack(rain)
+        assert client.get("/rain/rain/zarr.json").json()["shape"] == [1]
+
+
+def test_a_repository_at_a_snapshot(rain):
+    """The snapshot that it was opened at is served."""
+    later = xr.Dataset({"rain": (("time", "y", "x"), np.ones((1, 4, 5)))}, {"time": [9]})
+    vs.Repository.open(rain).append(later, "time")
+    for at, n in ((0, TIMES), (-1, TIMES + 1)):
+        with served({"rain": vs.Repository.open(rain, at=at)}) as client:
+            assert client.get("/rain/rain/zarr.json").json()["shape"][0] == n
+
+
+def test_errors_show_no_secrets():
+    """Neither logins nor signatures of URLs."""
+    error = vs.errors.StorageError("'https://me:word@h/a.nc?sig=1f' failed", url="https://me:word@h/a.nc?sig=1f")
+    body = error_body(error, timeout=1, cube="a")
+    assert json.loads(body)["url"] == "https://h/a.nc?..."
+    assert b"word" not in body
+    assert b"1f" not in body
 
 
 def test_nothing_can_be_written(rain):
@@ -302,6 +341,13 @@ class TestWhoMayRead:
             assert client.get("/rain/zarr.json", params={"token": "other"}).status_code == 401
             assert client.get("/", params={"token": "sesame"}).url == "http://localhost/"
             assert client.get("/rain/zarr.json").status_code == 200  # by the cookie
+            for key in ("/rain/zarr.json", "/rain@0/rain/c/0/0/0"):
+                assert client.get(key).headers["cache-control"].startswith("private, ")
+
+    @pytest.mark.parametrize("token", ["", "é"])
+    def test_tokens_that_nobody_can_send(self, rain, token):
+        with pytest.raises(ValueError, match="token"):
+            vs.serve.app({"rain": rain}, token=token)
 
     @pytest.mark.parametrize(
         ("origins", "origin", "may"),

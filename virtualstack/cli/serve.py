@@ -28,10 +28,17 @@ def add_commands(add: AddCommand, /) -> None:
         help="path or URL of references or of a file; a pattern such as 'data/*.nc' is joined to one cube",
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
+    serve.add_argument(
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        dest="hosts",
+        help="host name that requests may use; may be repeated (default: this machine; with --host, any)",
+    )
     serve.add_argument("--port", type=int, default=8000, help="port (default: 8000)")
     serve.add_argument(
         "--token",
-        default=os.environ.get("VIRTUALSTACK_TOKEN"),
+        default=os.environ.get("VIRTUALSTACK_TOKEN") or None,
         help="secret that clients must send (default: VIRTUALSTACK_TOKEN; otherwise everyone may read)",
     )
     serve.add_argument(
@@ -65,7 +72,7 @@ def add_commands(add: AddCommand, /) -> None:
     serve.add_argument("--memory", default="1 GiB", help="memory for chunks that are read or sent (default: 1 GiB)")
     serve.add_argument("--cache", default="256 MiB", help="memory for chunks that are kept (default: 256 MiB)")
     serve.add_argument("--threads", type=int, default=32, help="chunks of a cube to read at a time (default: 32)")
-    serve.add_argument("--workers", type=int, default=1, help="processes that answer requests (default: 1)")
+    serve.add_argument("--workers", type=_count, default=1, help="processes that answer requests (default: 1)")
     serve.add_argument("--timeout", type=float, default=60, help="seconds to wait for a source (default: 60)")
     serve.add_argument("--refresh", type=float, default=1, help="seconds between looks at a store (default: 1)")
     _add_joining(serve)
@@ -94,6 +101,12 @@ def _joining(options: argparse.Namespace) -> dict[str, Any]:
     if options.concat_dim:
         build |= {"combine": "nested", "concat_dim": options.concat_dim}
     return build
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of processes")
+    return int(text)
 
 
 def _chunk(text: str) -> tuple[str, int]:
@@ -131,7 +144,7 @@ def _serve(options: argparse.Namespace) -> int:
         "allow": options.allow,
         "token": options.token,
         "origins": options.origins or (["*"] if options.token else None),
-        "hosts": None if is_local else ["*"],
+        "hosts": options.hosts or (None if is_local else ["*"]),
         "chunks": dict(options.chunk),
         "codecs": options.codecs,
         "absent": options.absent,

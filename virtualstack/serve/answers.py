@@ -40,18 +40,19 @@ _REASONS = {400: "BadRequest", 401: "Unauthorized", 404: "NotFound", 405: "Metho
 
 def document(data: bytes, cache_control: str, headers: Headers, /, media_type: str = "application/json") -> Response:
     """Return the answer with a whole document: compressed if the client takes it, or a range of it."""
-    etag = f'"{make_hash(data)}"'
+    plain = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
+    body, encoding = compress(data, None if "range" in headers else choose_encoding(headers.get("accept-encoding")))
+    etag = plain if encoding is None else f'{plain[:-1]}-{encoding}"'
     common = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding", "Accept-Ranges": "bytes"}
     if is_same(headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=common)
     try:
-        part = read_range(headers.get("range"), len(data))
+        part = read_range(headers.get("range") if headers.get("if-range", etag) == etag else None, len(data))
     except RangeError:
         return Response(status_code=416, headers={**common, "Content-Range": f"bytes */{len(data)}"})
     if part is not None:
         span = {"Content-Range": f"bytes {part[0]}-{part[1] - 1}/{len(data)}"}
         return Response(data[slice(*part)], 206, {**common, **span}, media_type)
-    body, encoding = compress(data, choose_encoding(headers.get("accept-encoding")))
     return Response(body, 200, common | ({"Content-Encoding": encoding} if encoding else {}), media_type)
 
 
@@ -65,6 +66,8 @@ def listing(title: str, names: Sequence[str], headers: Headers, /) -> Response:
     page = f"<!doctype html><html lang=en><title>{title}</title><h1>{title}</h1><ul>\n{links}\n</ul></html>"
     return Response(page, 200, common, "text/html")
 
+
+_COPIED_BYTES = 64 << 10
 
 type Read = Callable[[int, int], Awaitable[Lease]]
 
@@ -107,29 +110,44 @@ class ChunkAnswer:
         """Send the answer. A source that fails halfway, or a client that stops, ends the connection."""
         begin, stop = self._span
         try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self._headers})
-            await self._send(send, self._lease, begin, stop, is_last=self._more is None)
+            async with asyncio.timeout(self._timeout):  # an earlier answer on this connection may still be unsent
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self._headers})
+            await self._send(send, self._lease, begin, stop)
+            if self._more is None:
+                await self._end(send)
+                return
+        except TimeoutError:  # the ASGI server closes the connection, as the answer is not whole
+            return
         finally:
             self._lease.release()
-        if self._more is None:
-            return
         request = Request(scope, receive)
         async for lease in self._more:
             try:
-                await self._send(send, lease, 0, len(lease.data), is_last=False)
+                await self._send(send, lease, 0, len(lease.data))
+            except TimeoutError:
+                return
             finally:
                 lease.release()
             if await request.is_disconnected():
                 return
-        await send({"type": "http.response.body", "body": b""})
+        await self._end(send)
 
-    async def _send(self, send: Send, lease: Lease, begin: int, stop: int, *, is_last: bool) -> None:
+    async def _send(self, send: Send, lease: Lease, begin: int, stop: int) -> None:
+        """Send bytes. The last of them are a copy: the connection may hold them when the chunk has been released."""
         data = memoryview(lease.data)
-        for at in range(begin, stop, _PIECE_BYTES) or (begin,):
-            end = min(at + _PIECE_BYTES, stop)
-            async with asyncio.timeout(self._timeout):
-                body: Any = data[at:end]
-                await send({"type": "http.response.body", "body": body, "more_body": not is_last or end < stop})
+        last = max(begin, stop - _COPIED_BYTES)
+        for at in range(begin, last, _PIECE_BYTES):
+            await self._send_piece(send, data[at : min(at + _PIECE_BYTES, last)])
+        await self._send_piece(send, bytes(data[last:stop]))
+
+    async def _send_piece(self, send: Send, piece: Any) -> None:
+        async with asyncio.timeout(self._timeout):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def _end(self, send: Send) -> None:
+        """Wait until the client has taken most of the bytes, and end the answer."""
+        async with asyncio.timeout(self._timeout):
+            await send({"type": "http.response.body", "body": b""})
 
 
 async def read_parts(read: Read, begin: int, stop: int, step: int, /) -> AsyncIterator[Lease]:

@@ -43,6 +43,7 @@ _EXPOSED = "ETag", "Content-Range", "Accept-Ranges", "Content-Length", "Content-
 _NAME = re.compile(r"\w[\w.-]*")
 _RESERVED = "metrics", "zarr2"
 _COOKIE = "virtualstack-token"
+_MIN_MEMORY_BYTES = 1 << 20
 
 
 def app(
@@ -105,9 +106,10 @@ def app(
     redirect
         If true, clients are sent to the source (status 307) for chunks that are whole objects on a public web server.
     memory
-        Largest size of the chunks that are read or sent at a time, in bytes or as text.
+        Largest size of the chunks that are read or sent at a time, in bytes or as text. The cubes share it evenly, so
+        that one whose source stalls takes nothing from others.
     cache
-        Largest size of the chunks that are kept.
+        Largest size of the chunks that are kept, shared in the same way.
     threads
         Number of chunks of a cube that are read at a time.
     timeout
@@ -158,9 +160,17 @@ def app(
         )
         for name, cube in cubes.items()
     }
-    reads = Reads(Memory(byte_count(memory, option="memory")), byte_count(cache, option="cache"))
-    metrics = Metrics(reads)
-    server = CubeServer(made, reads, timeout=timeout, redirects=redirect)
+    if token is not None and not (token and token.isascii()):
+        raise ValueError("a token is ASCII text, and not empty: leave it out to let everyone read")
+    shares = {
+        name: byte_count(x, option=name) // max(len(made), 1) for name, x in (("memory", memory), ("cache", cache))
+    }
+    if shares["memory"] < _MIN_MEMORY_BYTES:
+        raise ValueError(f"memory={memory!r} is too little: each cube needs at least 1 MiB")
+    reads = {name: Reads(Memory(shares["memory"]), shares["cache"]) for name in made}
+    metrics = Metrics(list(reads.values()))
+    cached_by = "private" if token else "public"
+    server = CubeServer(made, reads, timeout=timeout, redirects=redirect, scope=cached_by)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -218,7 +228,12 @@ class _TokenMiddleware:
         if self._is_token(request.query_params.get("token")):  # a link for a browser, which then has a cookie
             answer = RedirectResponse(request.url.remove_query_params("token"), 303, {"Cache-Control": "no-store"})
             answer.set_cookie(
-                _COOKIE, self._token, httponly=True, samesite="strict", path=scope.get("root_path") or "/"
+                _COOKIE,
+                self._token,
+                httponly=True,
+                secure=request.url.scheme == "https",
+                samesite="strict",
+                path=scope.get("root_path") or "/",
             )
         elif not self._is_token(_sent_token(request)):
             answer = problem(

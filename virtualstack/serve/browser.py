@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
-from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,6 +38,9 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 
+_OPTIONS = "variable", "offset", "limit", "before", "after"
+"""Options that facts have; others make no new answer."""
+
 type _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -64,7 +66,6 @@ class BrowserServer:
     def __init__(self, cubes: Mapping[str, Cube], /, *, timeout: float) -> None:
         self._cubes = cubes
         self._timeout = timeout
-        self._versions: WeakKeyDictionary[Content, _Version] = WeakKeyDictionary()
 
     @property
     def routes(self) -> list[Route]:
@@ -108,7 +109,7 @@ class BrowserServer:
         return document(dump_facts({"cubes": found}), "no-cache", request.headers)
 
     async def facts(self, request: Request) -> Response:
-        """Answer with facts about a cube, which are computed in the threads that open it."""
+        """Answer with facts about a cube, which are computed in threads of their own."""
         name, at, snapshot = request.path_params["cube"].partition("@")
         kind, options = request.path_params["kind"], dict(request.query_params)
         cube = self._cubes.get(name)
@@ -128,18 +129,18 @@ class BrowserServer:
         return document(data, "no-cache", request.headers)
 
     async def _find(self, cube: Cube, content: Content, kind: str, options: Mapping[str, str]) -> bytes | None:
-        version = self._versions.get(content)
+        version: _Version | None = content.answers
         if version is None:
             made = CubeFacts(cube.name, cube.kind, cube.url, content, cube.open_repository)
-            version = self._versions[content] = _Version(made)
+            version = content.answers = _Version(made)
         find = partial(_find, version.facts, kind, options)
         loop = asyncio.get_running_loop()
         if kind == "snapshots":  # a snapshot that is named does not change, and the list of all does
-            return await loop.run_in_executor(cube.opener, find)
-        key = kind, tuple(sorted(options.items()))
+            return await loop.run_in_executor(cube.describer, find)
+        key = kind, tuple(sorted((name, x) for name, x in options.items() if name in _OPTIONS))
         answer = version.answers.get(key)
         if answer is None or (answer.done() and _failed(answer)):
-            answer = version.answers[key] = loop.run_in_executor(cube.opener, find)
+            answer = version.answers[key] = loop.run_in_executor(cube.describer, find)
             answer.add_done_callback(_failed)
         version.answers.move_to_end(key)
         while len(version.answers) > _MAX_KEPT:

@@ -77,7 +77,8 @@ class Chunk:
             return None
         at = self.stored.location
         is_whole = self.stored.offset == 0 and self.stored.length == at.size
-        return at.url if is_whole and at.url.startswith(("http://", "https://")) else None
+        is_public = at.url.startswith(("http://", "https://")) and "?" not in at.url and "@" not in at.url
+        return at.url if is_whole and is_public else None
 
     @property
     def version(self) -> str | None:
@@ -128,7 +129,9 @@ class Content:
         self.tag = tag
         self.is_fixed = is_fixed
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._free_bytes = _MAX_REFERENCE_BYTES
+        self.answers: Any = None  # facts about this version, which the page has asked for
         self._arrays: dict[tuple[str, ZarrFormat], PortableArray | str] = {}
         self._documents: dict[str, bytes | None] = {}
 
@@ -258,12 +261,14 @@ class Content:
 
     def _with_references(self, array: PortableArray) -> PortableArray:
         nbytes = math.prod(array.array.grid.shape) * ENTRY.itemsize
-        with self._lock:
-            if nbytes > self._free_bytes:
-                return array
-            self._free_bytes -= nbytes
-        found = self._arrays[array.path, array.zarr_format] = array.with_references()
-        return found
+        if nbytes > self._free_bytes:
+            return array
+        with self._reading:  # of one array at a time
+            found = self._arrays[array.path, array.zarr_format]
+            if isinstance(found, PortableArray) and not found.is_in_memory and nbytes <= self._free_bytes:
+                found = self._arrays[array.path, array.zarr_format] = found.with_references()
+                self._free_bytes -= nbytes
+        return array if isinstance(found, str) else found
 
     def names(self, path: str, zarr_format: ZarrFormat, /) -> list[str] | None:
         """Return the names in a folder; those of folders end in ``/``. ``None`` if there is no such folder.

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import xarray as xr
@@ -23,10 +23,11 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.serve.content import Content, ServedForm
-from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
+from virtualstack.storage import Allow, Listed, ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import is_pattern
 from virtualstack.vstack import Repository
 from virtualstack.vstack.format.history import newest
+from virtualstack.vstack.format.names import snapshot_key
 from virtualstack.vstack.reader import VStack
 
 __all__ = ["Cube", "CubeLike", "make_cube"]
@@ -89,16 +90,18 @@ class Cube:
     refresh: float = 1.0
     n_threads: int = 32
     executor: ThreadPoolExecutor = field(init=False)
+    describer: ThreadPoolExecutor = field(init=False)
     opener: ThreadPoolExecutor = field(init=False)
     _newest: Content | None = None
     _checked: float = 0.0
     _checking: asyncio.Task[Content] | None = None
-    _snapshots: OrderedDict[str, Content] = field(default_factory=OrderedDict)
+    _snapshots: OrderedDict[str, asyncio.Future[Content]] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         # Opening has a thread of its own: chunks of a source that stalls may take all others.
         self.executor = ThreadPoolExecutor(self.n_threads, f"serve-{self.name}")
         self.opener = ThreadPoolExecutor(2, f"open-{self.name}")
+        self.describer = ThreadPoolExecutor(2, f"describe-{self.name}")
 
     @property
     def fresh(self) -> Content | None:
@@ -158,19 +161,19 @@ class Cube:
         return self.stamp is not None and self.stamp() != tag
 
     async def _snapshot(self, at: str) -> Content:
-        if at in self._snapshots:
-            self._snapshots.move_to_end(at)
-            return self._snapshots[at]
-        content = await asyncio.get_running_loop().run_in_executor(self.opener, self.open, at)
-        self._snapshots[at] = content
+        opening = self._snapshots.get(at)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+            opening = self._snapshots[at] = asyncio.get_running_loop().run_in_executor(self.opener, self.open, at)
+        self._snapshots.move_to_end(at)
         while len(self._snapshots) > _MAX_VERSIONS:
             self._snapshots.popitem(last=False)
-        return content
+        return await asyncio.shield(opening)
 
     def close(self) -> None:
         """Stop the threads; those that wait for a source end with their request."""
         self.executor.shutdown(wait=False, cancel_futures=True)
         self.opener.shutdown(wait=False, cancel_futures=True)
+        self.describer.shutdown(wait=False, cancel_futures=True)
 
 
 def make_cube(
@@ -197,7 +200,9 @@ def make_cube(
     settings: dict[str, Any] = {"name": name, "form": form, "refresh": refresh, "n_threads": n_threads}
     reached = Storage.from_option(storage)
     if isinstance(source, Repository):
-        reached, allow, source = source.objects.storage, source.allow, source.url
+        allow = Listed(*read_allowed_urls(source.allow), *read_allowed_urls(allow))
+        chosen = source.snapshot.number if source.is_chosen else None
+        return _stored_cube(source.url, source.objects.storage, allow, settings, chosen)
     if isinstance(source, ManifestGroup | xr.Dataset | xr.DataTree):
         group = source if isinstance(source, ManifestGroup) else source.virtual.to_group()
         opened = _Opened(group=group, storage=reached, tag=os.urandom(8).hex())
@@ -213,7 +218,9 @@ def make_cube(
     return _stored_cube(absolute_url(source), reached, allow, settings)
 
 
-def _stored_cube(url: str, storage: Storage, allow: Allow, settings: Mapping[str, Any]) -> Cube:
+def _stored_cube(
+    url: str, storage: Storage, allow: Allow, settings: Mapping[str, Any], chosen: int | None = None
+) -> Cube:
     reader = find_reader(url, storage)
     options = ReadOptions.from_options(allow=allow)
 
@@ -224,25 +231,30 @@ def _stored_cube(url: str, storage: Storage, allow: Allow, settings: Mapping[str
     if isinstance(reader, VStack):
         objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
 
-        def number() -> str:
-            return str(newest(objects))
+        def stamp() -> str:
+            number = newest(objects)
+            if number is None:
+                return ""
+            found = storage.look_up([objects.url + snapshot_key(number)])[0]  # another store may have the same number
+            if isinstance(found, Exception):
+                raise found
+            return f"{number}-{found.size}-{found.etag}-{found.last_modified}"
 
         def at(text: str) -> _Opened:
-            if not (text.isascii() and text.isdigit() and len(text) < 13):
+            if not (text.isascii() and text.isdigit() and len(text) < 13 and str(int(text)) == text):
                 raise SourceNotFoundError(f"'{url}' has no snapshot '{text}': snapshots have numbers", url=url)
             return read(VStack(at=int(text)), text)
 
         def open_newest() -> _Opened:
-            opened = read(reader, "")
-            version = opened.group.version
-            return replace(opened, tag=str(version[0] if version else newest(objects)))
+            tag = stamp()  # before reading: a change in between is seen at the next look
+            return read(reader if chosen is None else VStack(at=chosen), tag)
 
         def repository() -> Repository:
             return Repository.open(url, allow=allow, storage=storage)
 
         how: dict[str, Any] = {
             "open_newest": open_newest,
-            "stamp": number,
+            "stamp": stamp if chosen is None else None,
             "open_at": at,
             "open_repository": repository,
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -13,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from virtualstack.drawing.facts import common_prefix
 from virtualstack.errors import SourceNotFoundError, VirtualStackError, WriterError
 from virtualstack.manifests import ManifestArray, count_sources, map_chunks
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content
+from virtualstack.serve.http import hide_secrets
 from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack import Repository
 from virtualstack.zarr.metadata.attributes import json_attributes
@@ -38,9 +39,6 @@ _MAX_COUNTED = 50
 _MAX_LIMIT = 1000
 _MAX_SNAPSHOTS = 200
 _MAX_LINES = 500
-
-_SECRETS = re.compile(r"(?<=://)[^/@]*@|(?<=\?).+")
-"""Login and query of a URL; a query may hold a signature."""
 
 
 class CubeFacts:
@@ -171,15 +169,17 @@ class CubeFacts:
         try:
             found = map_chunks(array, name=path, max_boxes=1)
         except VirtualStackError as error:
-            return {"path": path, "error": printable(str(error))}
+            return {"path": path, "error": hide_secrets(printable(str(error)))}
         names = "n_chunks", "n_empty", "n_absent", "n_inline", "n_referenced", "nbytes", "n_sources", "n_encodings"
         encodings = [asdict(x) for x in found.encodings[:10]]
         return {"path": path, **{name: getattr(found, name) for name in names}, "encodings": encodings}
 
     def _map(self, path: str, array: ManifestArray) -> dict[str, Any]:
         found = map_chunks(array, name=path, max_boxes=self._max_boxes).to_json()
-        found["source_prefix"] = shown_url(found["source_prefix"])
-        found["sources"] = [shown_url(x) for x in found["sources"]]
+        prefix = found["source_prefix"]
+        found["sources"] = [shown_url(prefix + x) for x in found["sources"]]  # a secret may begin in the prefix
+        found["source_prefix"] = common_prefix(found["sources"]) if "?" not in prefix else ""
+        found["sources"] = [x.removeprefix(found["source_prefix"]) for x in found["sources"]]
         return found
 
     @cached_property
@@ -219,7 +219,7 @@ class CubeFacts:
             found = self._open_repository().diff(before, after)
         except SourceNotFoundError:
             return None
-        lines = repr(found).splitlines()[1:]
+        lines = hide_secrets(repr(found)).splitlines()[1:]
         return {
             "before": before,
             "after": after,
@@ -239,7 +239,7 @@ def shown_url(url: str, /) -> str:
     >>> shown_url("https://user:word@host/day.nc?signature=1f2e")
     'https://host/day.nc?...'
     """
-    return printable(_SECRETS.sub(lambda found: "" if found[0].endswith("@") else "...", url))
+    return printable(hide_secrets(url))
 
 
 def _page(items: Iterator[dict[str, Any]], offset: int, total: int) -> dict[str, Any]:

@@ -14,11 +14,22 @@ import numcodecs
 from virtualstack.errors import ForbiddenLocationError, GroupNotFoundError, SourceNotFoundError, VirtualStackError
 from virtualstack.printable import printable
 
-__all__ = ["RangeError", "choose_encoding", "compress", "error_body", "find_status", "is_same", "read_range"]
+__all__ = [
+    "RangeError",
+    "choose_encoding",
+    "compress",
+    "error_body",
+    "find_status",
+    "hide_secrets",
+    "is_same",
+    "read_range",
+]
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _WEIGHT = re.compile(r"\s*([\w*]+)\s*(?:;\s*q=([\d.]+))?\s*")
 _MIN_COMPRESSED_BYTES = 512
+_DOCUMENTS = "", "zarr.json", ".zgroup", ".zattrs", ".zarray", ".zmetadata"
+_SECRETS = re.compile(r"(\w://)([^/@\s'\"?]*@)?([^\s'\"?]*)(\?[^\s'\"]*)?")
 
 
 class RangeError(ValueError):
@@ -81,11 +92,14 @@ def compress(data: bytes, encoding: str | None, /) -> tuple[bytes, str | None]:
     return (gzip.compress(data, 6, mtime=0) if encoding == "gzip" else numcodecs.Zstd(level=6).encode(data)), encoding
 
 
-def find_status(error: Exception, /) -> HTTPStatus:
-    """Return the status for an error: 403 for places that are not allowed, 404, 504 for timeouts, else 502."""
+def find_status(error: Exception, key: str = "", /) -> HTTPStatus:
+    """Return the status for an error: 403 for places that are not allowed, 404, 504 for timeouts, else 502.
+
+    Clients take status 404 of a chunk as the fill value. So it is only for keys of folders and metadata.
+    """
     if isinstance(error, TimeoutError):
         return HTTPStatus.GATEWAY_TIMEOUT
-    is_chunk = getattr(error, "cell", None) is not None
+    is_chunk = key.rpartition("/")[2] not in _DOCUMENTS
     if isinstance(error, ForbiddenLocationError):
         return HTTPStatus.FORBIDDEN
     if isinstance(error, SourceNotFoundError | GroupNotFoundError) and not is_chunk:
@@ -99,4 +113,14 @@ def error_body(error: Exception, /, *, timeout: float, **more: Any) -> bytes:
     is_ours = isinstance(error, VirtualStackError)
     message = printable(str(error)) if is_ours else f"the source did not answer within {timeout:g} s"
     body = {"error": type(error).__name__, "message": message, **fields, **more}
-    return json.dumps({key: value for key, value in body.items() if value is not None}).encode()
+    shown = {key: hide_secrets(x) if isinstance(x, str) else x for key, x in body.items() if x is not None}
+    return json.dumps(shown).encode()
+
+
+def hide_secrets(text: str, /) -> str:
+    """Return text in which URLs have no login and no query, as a query may hold a signature.
+
+    >>> hide_secrets("'https://user:word@host/day.nc?signature=1f2e' cannot be read")
+    "'https://host/day.nc?...' cannot be read"
+    """
+    return _SECRETS.sub(lambda found: f"{found[1]}{found[3]}" + ("?..." if found[4] else ""), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -26,10 +26,10 @@ class Metrics:
     Parameters
     ----------
     reads
-        Chunks that are being read, and the cache.
+        Chunks of each cube that are being read, and their caches.
     """
 
-    def __init__(self, reads: Reads, /) -> None:
+    def __init__(self, reads: Sequence[Reads], /) -> None:
         self._registry = CollectorRegistry()
         self._kept: dict[tuple[str, int], tuple[Counter, Counter, Histogram]] = {}
         names = ("cube", "status")
@@ -41,10 +41,22 @@ class Metrics:
             "virtualstack_request_seconds", "Time to the end of the answer in s", ("cube",), registry=self._registry
         )
         for name, what, value in (
-            ("virtualstack_chunks_read_total", "Chunks that were read from sources", lambda: reads.n_reads),
-            ("virtualstack_chunks_shared_total", "Chunks that were in the cache or being read", lambda: reads.n_hits),
-            ("virtualstack_cache_bytes", "Bytes of chunks in the cache", lambda: reads.cached),
-            ("virtualstack_memory_bytes", "Bytes of chunks that are read or sent now", lambda: reads.memory.used),
+            (
+                "virtualstack_chunks_read_total",
+                "Chunks that were read from sources",
+                lambda: sum(x.n_reads for x in reads),
+            ),
+            (
+                "virtualstack_chunks_shared_total",
+                "Chunks that were in the cache or being read",
+                lambda: sum(x.n_hits for x in reads),
+            ),
+            ("virtualstack_cache_bytes", "Bytes of chunks in the cache", lambda: sum(x.cached for x in reads)),
+            (
+                "virtualstack_memory_bytes",
+                "Bytes of chunks that are read or sent now",
+                lambda: sum(x.memory.used for x in reads),
+            ),
         ):
             Gauge(name, what, registry=self._registry).set_function(value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Memory:
     async def take(self, nbytes: int) -> int:
         """Wait until bytes are free, take them, and return how many were taken."""
         nbytes = min(nbytes, self.limit)
+        if nbytes == 0:  # parts of a chunk that has taken its memory
+            return 0
         if not self._waiting and self.used + nbytes <= self.limit:
             self.used += nbytes
             return nbytes
@@ -44,7 +47,8 @@ class Memory:
             if turn.done() and not turn.cancelled():
                 self.give(nbytes)
             else:
-                self._waiting.remove((nbytes, turn))
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove((nbytes, turn))
                 self._wake()
             raise
         return nbytes
@@ -95,7 +99,7 @@ class Reads:
     cache_bytes
         Limit of the cache in bytes.
     max_waiting
-        Largest number of chunks of one cube that are read or wait to be read at a time.
+        Largest number of chunks that are read or wait to be read at a time.
     """
 
     memory: Memory
@@ -106,7 +110,6 @@ class Reads:
     cached: int = 0
     _cache: OrderedDict[Hashable, Bytes] = field(default_factory=OrderedDict)
     _readings: dict[Hashable, _Reading] = field(default_factory=dict)
-    _n_waiting: dict[Hashable, int] = field(default_factory=dict)
 
     async def get(
         self,
@@ -114,9 +117,9 @@ class Reads:
         read: Callable[[], Awaitable[Bytes]],
         /,
         *,
-        cube: str,
         nbytes: int,
         timeout: float,
+        keeps: bool = True,
     ) -> Lease:
         """Return the bytes of a chunk; the caller must release the lease.
 
@@ -126,19 +129,19 @@ class Reads:
             Identity of the bytes.
         read
             Function that reads them, called once for all clients that wait.
-        cube
-            Name of the cube, whose chunks share the limit of waiting chunks.
         nbytes
             Bytes of memory that reading and sending take.
         timeout
             Seconds to wait. The chunk is read on, for those who ask again.
+        keeps
+            If true, the bytes are kept in the cache.
 
         Raises
         ------
         TimeoutError
             The bytes did not come in time.
         QueueFullError
-            Too many chunks of the cube wait.
+            Too many chunks wait.
         """
         if (data := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
@@ -146,10 +149,9 @@ class Reads:
             return Lease(data, 0, self.memory, 1)
         reading = self._readings.get(key)
         if reading is None:
-            if self._n_waiting.get(cube, 0) >= self.max_waiting:
-                raise QueueFullError(cube)
-            self._n_waiting[cube] = self._n_waiting.get(cube, 0) + 1
-            task = asyncio.get_running_loop().create_task(self._read(key, read, cube, nbytes))
+            if len(self._readings) >= self.max_waiting and nbytes:
+                raise QueueFullError
+            task = asyncio.get_running_loop().create_task(self._read(key, read, nbytes, keeps))
             task.add_done_callback(_take_note)
             reading = self._readings[key] = _Reading(task)
         else:
@@ -164,7 +166,7 @@ class Reads:
                 reading.n_waiting -= 1
             raise
 
-    async def _read(self, key: Hashable, read: Callable[[], Awaitable[Bytes]], cube: str, nbytes: int) -> Lease:
+    async def _read(self, key: Hashable, read: Callable[[], Awaitable[Bytes]], nbytes: int, keeps: bool) -> Lease:
         taken = 0
         try:
             taken = await self.memory.take(nbytes)
@@ -174,9 +176,12 @@ class Reads:
             self.memory.give(taken)
             raise
         finally:
-            self._n_waiting[cube] -= 1
             reading = self._readings.pop(key)
-        self._keep(key, data)
+        if taken > len(data):  # decoding took more
+            self.memory.give(taken - len(data))
+            taken = len(data)
+        if keeps:
+            self._keep(key, data)
         if reading.n_waiting == 0:  # all clients have gone
             self.memory.give(taken)
         return Lease(data, taken, self.memory, reading.n_waiting)

@@ -31,7 +31,7 @@ _PART_BYTES = 4 << 20
 _ZARR2 = "zarr2/"
 """Begin of the paths at which cubes are zarr 2: programs warn about folders with the metadata of both versions."""
 
-_IMMUTABLE = "public, max-age=31536000, immutable"
+_IMMUTABLE = "max-age=31536000, immutable"
 _NEWEST = "no-cache"
 
 
@@ -43,16 +43,21 @@ class CubeServer:
     cubes
         Cubes by name.
     reads
-        Chunks that are being read, and the cache.
+        Chunks of each cube that are being read, and their cache: a cube that stalls takes no memory of others.
     timeout
         Seconds that a request waits for a source or a client.
     redirects
         If true, chunks that are whole objects on a public web server are not read, but named to the client.
+    scope
+        ``"public"``, or ``"private"`` if caches that others share must not keep answers.
     """
 
-    def __init__(self, cubes: Mapping[str, Cube], reads: Reads, /, *, timeout: float, redirects: bool) -> None:
+    def __init__(
+        self, cubes: Mapping[str, Cube], reads: Mapping[str, Reads], /, *, timeout: float, redirects: bool, scope: str
+    ) -> None:
         self._cubes = cubes
         self._reads = reads
+        self._scope = scope
         self._timeout = timeout
         self._redirects = redirects
 
@@ -83,10 +88,13 @@ class CubeServer:
             return await self._answer(cube, content, key, zarr_format, request)
         except (VirtualStackError, TimeoutError) as error:
             body = error_body(error, timeout=self._timeout, cube=name, key=key)
-            return Response(body, find_status(error), {"Cache-Control": "no-store"}, "application/json")
+            return Response(body, find_status(error, key), {"Cache-Control": "no-store"}, "application/json")
         except QueueFullError:
             message = f"too many chunks of '{name}' are waiting for their sources; try again later"
             return problem(503, message, {"Retry-After": "5"})
+
+    def _cache_control(self, content: Content) -> str:
+        return f"{self._scope}, {_IMMUTABLE if content.is_fixed else _NEWEST}"
 
     async def _answer(
         self, cube: Cube, content: Content, key: str, zarr_format: ZarrFormat, request: Request
@@ -94,9 +102,12 @@ class CubeServer:
         found = content.chunk_key(key, zarr_format)
         if found is not None:
             return await self._chunk(cube, content, *found, request)
-        data = await asyncio.to_thread(content.document, key, zarr_format)
+        loop = asyncio.get_running_loop()
+        data = await asyncio.wait_for(
+            loop.run_in_executor(cube.opener, content.document, key, zarr_format), self._timeout
+        )
         if data is not None:
-            return document(data, _IMMUTABLE if content.is_fixed else _NEWEST, request.headers)
+            return document(data, self._cache_control(content), request.headers)
         if not key or key.endswith("/"):
             names = content.names(key.rstrip("/"), zarr_format)
             if names is not None:
@@ -113,11 +124,13 @@ class CubeServer:
             chunk = await asyncio.wait_for(look, self._timeout)
         if chunk is None:
             return problem(404, f"chunk {cell} of variable '{array.path}' was never written: it has the fill value")
-        identity = chunk.version or make_hash(cube.name, content.tag, array.path, array.plain is None, cell)
+        identity = chunk.version or make_hash(
+            cube.name, content.tag, array.path, array.plain is None, array.uniform.chunks, cell
+        )
         headers = {
             "ETag": f'"{identity}"',
             "Accept-Ranges": "bytes",
-            "Cache-Control": _IMMUTABLE if content.is_fixed else _NEWEST,
+            "Cache-Control": self._cache_control(content),
             "Content-Type": "application/octet-stream",
         }
         if is_same(request.headers.get("if-none-match"), headers["ETag"]):
@@ -143,15 +156,24 @@ class CubeServer:
             return _released(whole, Response(status_code=status, headers=headers))
         if chunk.stored is None:
             return ChunkAnswer(status, headers, whole or await read(0, None), begin, stop, timeout=self._timeout)
-        most = min(_STREAMED_BYTES, self._reads.memory.limit // 8)
+        most = min(_STREAMED_BYTES, self._reads[cube.name].memory.limit // 8)
         if stop - begin <= most:
             return ChunkAnswer(status, headers, await read(begin, stop), 0, stop - begin, timeout=self._timeout)
-        parts = read_parts(read, begin, stop, min(_PART_BYTES, most))
+        parts = read_parts(partial(read, keeps=False), begin, stop, min(_PART_BYTES, most))
         first = await anext(parts)
         return ChunkAnswer(status, headers, first, 0, len(first.data), timeout=self._timeout, more=parts)
 
     async def _read(
-        self, cube: Cube, content: Content, chunk: Chunk, identity: str, begin: int, stop: int | None
+        self,
+        cube: Cube,
+        content: Content,
+        chunk: Chunk,
+        identity: str,
+        begin: int,
+        stop: int | None,
+        /,
+        *,
+        keeps: bool = True,
     ) -> Lease:
         loop, absent = asyncio.get_running_loop(), content.form.absent
         if chunk.stored is None and (cells := chunk.array.cut_cells(chunk.cell)):
@@ -161,10 +183,13 @@ class CubeServer:
         # A chunk that is made takes the memory of its stored bytes and of its values.
         nbytes = 2 * chunk.array.chunk_nbytes if chunk.stored is None or stop is None else stop - begin
         read = partial(chunk.read, content.storage, absent, begin, stop)
-        return await self._get(cube, (identity, begin, stop), lambda: loop.run_in_executor(cube.executor, read), nbytes)
+        key = identity, begin, stop
+        return await self._get(cube, key, lambda: loop.run_in_executor(cube.executor, read), nbytes, keeps)
 
-    async def _get(self, cube: Cube, key: Hashable, read: Callable[[], Awaitable[Bytes]], nbytes: int) -> Lease:
-        return await self._reads.get((cube.name, key), read, cube=cube.name, nbytes=nbytes, timeout=self._timeout)
+    async def _get(
+        self, cube: Cube, key: Hashable, read: Callable[[], Awaitable[Bytes]], nbytes: int, keeps: bool = True
+    ) -> Lease:
+        return await self._reads[cube.name].get(key, read, nbytes=nbytes, timeout=self._timeout, keeps=keeps)
 
     async def _assemble(self, cube: Cube, content: Content, chunk: Chunk, cells: Sequence[tuple[int, ...]]) -> Bytes:
         """Make a chunk from cells of the array that other chunks share, so that each cell is read once for all."""
