@@ -197,7 +197,7 @@ class TimelineEra:
     series
         Name of the series, which has its own line in a picture; empty if there is only one.
     number
-        Number of the era in its series, from 0.
+        Number of the era in its series, from 1.
     first, last
         Least and greatest coordinate value, as text.
     begin, end

@@ -57,8 +57,8 @@ def svg_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state") -> str:
     """Return a chunk map as SVG.
 
     Boxes with lost chunks are red in part, whatever the colours mean: a quarter of the box for each quarter of its
-    chunks. A paler colour means that some chunks of a box
-    were never written. Neighbours of one colour are one shape, so that a map has at most some 100 kB.
+    chunks that is begun. A paler colour means that some chunks of a box were never written. Neighbours of one colour
+    are one shape, so that a map has at most some 100 kB.
 
     Parameters
     ----------

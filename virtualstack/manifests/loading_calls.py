@@ -8,7 +8,7 @@ from types import FrameType
 __all__ = ["is_loaded_by_user"]
 
 _METHODS = frozenset({"load", "compute", "load_async"})
-_STEPS = _METHODS | {"is_chunked_array", "to_duck_array", "async_to_duck_array", "<listcomp>", "<dictcomp>"}
+_STEPS = _METHODS | {"is_chunked_array", "to_duck_array", "async_to_duck_array"}
 
 
 def is_loaded_by_user() -> bool:
