@@ -31,7 +31,11 @@ export function attribute(value: unknown, heap: Heap, depth = 0): unknown {
   if (kind === "float") return { nan: NaN, inf: Infinity, "-inf": -Infinity }[text(content, "a float")] ?? NaN;
   if (kind === "strings") {
     const [shape, items] = list(content, "texts", (x) => x, 2);
-    return nested(list(items, "texts", text), list(shape, "a shape", (x) => integer(x, "a length")));
+    const lengths = list(shape, "a shape", (x) => integer(x, "a length"));
+    if (product(lengths.map((x) => Math.max(x, 1))) > Math.max(list(items, "texts", text).length, 2 ** 16)) {
+      throw new ManifestError("the store is damaged: texts of an attribute have another number than their shape says");
+    }
+    return nested(list(items, "texts", text), lengths);
   }
   if (kind === "array" || kind === "scalar") {
     const [dtype, shape, range] = list(content, "an array", (x) => x, 3);
@@ -52,7 +56,7 @@ export function attributes(value: unknown, heap: Heap, depth = 0): Json {
 
 function array(dtype: DType, shape: number[], bytes: Uint8Array): unknown {
   const n = product(shape);
-  if (dtype.itemsize * n !== bytes.length || (dtype.itemsize === 0 && product(shape.map((x) => Math.max(x, 1))) > 2 ** 16)) {
+  if (dtype.itemsize * n !== bytes.length || (bytes.length === 0 && product(shape.map((x) => Math.max(x, 1))) > 2 ** 16)) {
     throw new ManifestError("the store is damaged: an array of an attribute has another size than its bytes");
   }
   return nested(elements(dtype, bytes, n), shape);

@@ -39,7 +39,7 @@ export function parseDtype(description: unknown, depth = 0): DType {
     const dtype = parseDtype(item[1], depth + 1);
     if (dtype.kind === "string") throw wrong(description);
     const elements = product(shape.map((n) => Math.max(n, 1)));
-    if (dtype.itemsize === 0 && elements > 2 ** 16) throw wrong(description);
+    if (dtype.itemsize * product(shape) === 0 && elements > 2 ** 16) throw wrong(description);
     if (name !== "") fields.push({ name, offset, dtype, shape });
     offset += dtype.itemsize * product(shape);
   }

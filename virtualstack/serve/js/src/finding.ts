@@ -1,6 +1,6 @@
 /** Which snapshot is the newest. */
 
-import { SourceNotFoundError, StorageError } from "./errors.js";
+import { ManifestError, SourceNotFoundError, StorageError } from "./errors.js";
 import type { Client } from "./http.js";
 import { HINT, parseHint, snapshotNumber } from "./snapshot.js";
 
@@ -15,6 +15,7 @@ export interface Place {
 const FOLDER = ".vstack/snapshots/";
 const MAX_HINT_BYTES = 2 ** 19;
 const MAX_LISTING_BYTES = 2 ** 24;
+const MAX_PROBED = 1000;
 
 export interface Newest {
   number: number;
@@ -37,7 +38,8 @@ export async function findNewest(place: Place, read: (n: number) => Promise<Uint
   const { number: first, bytes: carried } = parseHint(hint.bytes);
   let number = first;
   let [bytes, next] = await Promise.all([carried ?? read(number), probe(place, read, number + 1)]);
-  while (next) {
+  for (let n = 0; next; n += 1) {
+    if (n === MAX_PROBED) throw new ManifestError(`'${place.base}' has more than ${MAX_PROBED} snapshots after the one that its hint names: its server may answer every request`);
     [bytes, number] = [next, number + 1];
     next = await probe(place, read, number + 1);
   }

@@ -88,6 +88,7 @@ function publicUrl(location: string): string {
 
 function relativeUrl(location: string, store: URL): string {
   const up = location.startsWith("../");
+  if (up && store.pathname === "/") throw new ForbiddenLocationError(`'${location}' is above the root of the server`, { url: location });
   const path = location.slice(up ? 3 : 2);
   for (const form of [path, percentDecode(path)]) {
     const parts = form.split(/[/\\?#]/);

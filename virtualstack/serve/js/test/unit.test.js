@@ -38,6 +38,9 @@ test("locations that are relative lie below the store or its folder", () => {
   assert.equal(urlOf("../a b%/ü#.nc", store), "https://h/d/a%20b%25/%C3%BC%23.nc?key=1");
   assert.equal(urlOf("s3://b/a b", store), "https://b.s3.amazonaws.com/a%20b");
   assert.equal(urlOf("https://other.example/a?b=c", store), "https://other.example/a?b=c");
+  for (const root of ["https://a.example/", "http://h:80/"]) {
+    assert.throws(() => urlOf("../.evil.example/x", new URL(root)), { name: "ForbiddenLocationError" });
+  }
   for (const wrong of ["../../a", ".././a", "..//a", "../a\u0000", "../%2e%2e/a", "../a%2f%2e%2e%5ca", "ftp://h/a", "a.nc", "data:,a"]) {
     assert.throws(() => urlOf(wrong, store), { name: "ForbiddenLocationError" }, wrong);
   }

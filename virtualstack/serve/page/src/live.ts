@@ -93,7 +93,7 @@ function readPacking(attributes: Attributes, dtype: string): Packing {
 function decode(stored: ArrayLike<number | bigint>, packing: Packing, bits: number): Float64Array {
   const values = new Float64Array(stored.length);
   // A float32 `_FillValue` is written with more digits in the attributes than a float32 has.
-  const missing = new Set(packing.missing.flatMap((x) => [x, Math.fround(x)]));
+  const missing = new Set(packing.missing.flatMap((x) => (stored instanceof Float32Array ? [x, Math.fround(x)] : [x])));
   for (let i = 0; i < stored.length; i += 1) {
     let x = Number(stored[i]);
     if (missing.has(x)) x = NaN;

@@ -57,6 +57,7 @@ export async function decodeChunk(stored: Uint8Array, encoding: Encoding, target
     codec = explicit ? first : "bytes";
     if (isText) {
       if (!explicit || first === "bytes") throw new UnsupportedFeatureError("text of any length without the codec vlen-utf8");
+      if (arraySteps.length) throw new UnsupportedFeatureError(`text of any length behind the codec ${arraySteps[0][0]}`);
       return texts(bytes, product(encoding.shape));
     }
     if (bytes.length !== size) throw new ChunkDecodeError(`the chunk decodes to ${bytes.length} bytes instead of ${size}`);

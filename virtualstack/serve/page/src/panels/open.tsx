@@ -4,11 +4,16 @@ import { useState } from "preact/hooks";
 import { VariableChoice, type Shown } from "../common";
 import type { Overview } from "../facts";
 
+const SAFE = /^[\p{L}\p{N}_./ -]+$/u;
+const SAFE_URL = /^[\p{L}\p{N}_./:@%?&=+,~ -]+$/u;
+
 export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean }) {
   const { overview, variable, isReport } = props;
   const isStatic = props.facts.store !== undefined;
   const base = new URL(`./${encodeURIComponent(props.cube).replace("%40", "@")}`, location.href.split("#")[0]).href;
-  const path = variable?.path ?? "VARIABLE";
+  // Names come from the files of others, and code is copied: no name may end a text of the code.
+  const path = variable && SAFE.test(variable.path) ? variable.path : "VARIABLE";
+  const url = overview.url && SAFE_URL.test(overview.url) ? overview.url : "URL";
   const [group, name] = [path.slice(0, Math.max(path.lastIndexOf("/"), 0)), path.slice(path.lastIndexOf("/") + 1)];
   const inGroup = group ? `, group="${group}"` : "";
   return (
@@ -29,14 +34,14 @@ export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean
       {overview.url && overview.kind !== "memory" && (
         <Snippet
           title="Python, with virtualstack"
-          code={`import xarray as xr\n\nds = xr.open_dataset("${overview.url}", engine="virtualstack"${inGroup}${overview.kind === "vstack" && overview.is_fixed ? `, at=${overview.version}` : ""})\nds["${name}"]`}
+          code={`import xarray as xr\n\nds = xr.open_dataset("${url}", engine="virtualstack"${inGroup}${overview.kind === "vstack" && overview.is_fixed ? `, at=${overview.version}` : ""})\nds["${name}"]`}
           note={isReport ? "This report holds facts, and no values." : isStatic ? "Reads the store, and the files that it refers to." : "Reads the sources without this server."}
         />
       )}
       {isStatic && (
         <Snippet
           title="JavaScript"
-          code={`import { get, open, root } from "zarrita";\nimport { openVStack } from "vstack-reader";\n\nconst cube = await openVStack("${overview.url}"${overview.is_fixed ? `, { snapshot: ${overview.version} }` : ""});\nconst array = await open(root(cube.store).resolve("/${path}"), { kind: "array" });\nconst values = await get(array);`}
+          code={`import { get, open, root } from "zarrita";\nimport { openVStack } from "vstack-reader";\n\nconst cube = await openVStack("${url}"${overview.is_fixed ? `, { snapshot: ${overview.version} }` : ""});\nconst array = await open(root(cube.store).resolve("/${path}"), { kind: "array" });\nconst values = await get(array);`}
           note="vstack-reader is part of the sources of virtualstack."
         />
       )}
