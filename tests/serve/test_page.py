@@ -422,5 +422,6 @@ def test_a_report(browser, served, tmp_path):
     browser.run("await page.getByRole('button', { name: 'Compare with snapshot 0' }).click()")
     assert "overwritten: x 0:1" in browser.text("[data-diff='1']")
     browser.tab("Sources")
+    browser.run("await page.locator('.sources tbody tr').nth(3).waitFor()")
     assert browser.run("return page.locator('.sources tbody tr').count()") == 4
     assert all(x.startswith("file:") for x in browser.seen()["urls"])
