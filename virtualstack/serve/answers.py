@@ -18,15 +18,10 @@ from starlette.types import Receive, Scope, Send
 from virtualstack.serve.http import RangeError, choose_encoding, compress, is_same, read_range
 from virtualstack.serve.reads import Lease
 
-__all__ = ["ChunkAnswer", "document", "listing", "make_hash", "problem", "read_parts"]
+__all__ = ["ChunkAnswer", "document", "listing", "problem", "read_parts"]
 
 _PIECE_BYTES = 1 << 20
 """Bytes that are given to the ASGI server at a time, so that a client that takes none holds up no more."""
-
-
-def make_hash(*parts: object) -> str:
-    """Return a short hash of parts by their representation."""
-    return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
 
 
 def problem(status: int, message: str, headers: Mapping[str, str] | None = None, /) -> Response:

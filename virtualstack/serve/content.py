@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ENTRY, ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.reading import OnAbsent
+from virtualstack.serve.http import make_hash
 from virtualstack.storage import Bytes, Storage
 from virtualstack.zarr.documents import finite_attributes
+from virtualstack.zarr.metadata.chunk_keys import parse_cell
 from virtualstack.zarr.portable import PortableArray, StoredRange, ZarrFormat, group_documents
 
 __all__ = ["Chunk", "Content", "ServedForm"]
@@ -27,8 +28,6 @@ _DOCUMENTS: Mapping[ZarrFormat, tuple[str, ...]] = {
 
 _MAX_LISTED = 10_000
 """Largest number of names in a listing of one folder."""
-
-_MAX_DIGITS = 19
 
 _MAX_REFERENCE_BYTES = 64 << 20
 """Bytes of references that a version keeps in memory; others are read for each chunk."""
@@ -86,8 +85,7 @@ class Chunk:
         if self.stored is None or self.stored.location is None:
             return None
         at = self.stored.location
-        what = (at.url, at.size, at.etag, at.last_modified, self.stored.offset, self.stored.length)
-        return hashlib.blake2b(repr(what).encode(), digest_size=12).hexdigest()
+        return make_hash(at.url, at.size, at.etag, at.last_modified, self.stored.offset, self.stored.length)
 
     def read(self, storage: Storage, absent: OnAbsent, begin: int = 0, stop: int | None = None, /) -> Bytes:
         """Read the bytes of the chunk, or from ``begin`` to ``stop``.
@@ -133,7 +131,7 @@ class Content:
         self._free_bytes = _MAX_REFERENCE_BYTES
         self.answers: Any = None  # facts about this version, which the page has asked for
         self._arrays: dict[tuple[str, ZarrFormat], PortableArray | str] = {}
-        self._documents: dict[str, bytes | None] = {}
+        self._documents: dict[str, bytes] = {}
 
     def array(self, path: str, array: ManifestArray, zarr_format: ZarrFormat, /) -> PortableArray | str:
         """Return an array in one version of zarr, or the reason why this version cannot have it."""
@@ -232,9 +230,9 @@ class Content:
         if not isinstance(node, ManifestArray) or not rest:
             return None
         if zarr_format == 3:
-            cell = _numbers(rest[1:]) if rest[0] == "c" else None
+            cell = parse_cell(rest[1:]) if rest[0] == "c" else None
         else:
-            cell = _numbers(rest[0].split(".")) if len(rest) == 1 else None
+            cell = parse_cell(rest[0].split(".")) if len(rest) == 1 else None
             if node.ndim == 0 and cell == (0,):
                 cell = ()
         if cell is None or len(cell) != node.ndim:
@@ -293,7 +291,7 @@ class Content:
             return None if rest else [".zarray", ".zattrs"]
         if not rest:
             return ["zarr.json", "c/" if node.ndim else "c"]
-        cell = _numbers(rest[1:])
+        cell = parse_cell(rest[1:])
         if rest[0] != "c" or cell is None or len(cell) >= node.ndim:
             return None
         if any(i >= n for i, n in zip(cell, array.grid_shape, strict=False)):
@@ -311,11 +309,3 @@ def _finite(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _dump(document: Mapping[str, Any]) -> bytes:
     return json.dumps(_finite(document), separators=(",", ":")).encode()
-
-
-def _numbers(parts: Sequence[str]) -> tuple[int, ...] | None:
-    """Read the numbers of a chunk key; ``None`` if they are not numbers as zarr writes them."""
-    if not all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
-        return None
-    numbers = tuple(map(int, parts))
-    return numbers if [*map(str, numbers)] == [*parts] else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ __all__ = [
     "find_status",
     "hide_secrets",
     "is_same",
+    "make_hash",
     "read_range",
 ]
 
@@ -90,6 +92,11 @@ def compress(data: bytes, encoding: str | None, /) -> tuple[bytes, str | None]:
     if encoding is None or len(data) < _MIN_COMPRESSED_BYTES:
         return data, None
     return (gzip.compress(data, 6, mtime=0) if encoding == "gzip" else numcodecs.Zstd(level=6).encode(data)), encoding
+
+
+def make_hash(*parts: object) -> str:
+    """Return a short hash of parts by their representation."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
 
 
 def find_status(error: Exception, key: str = "", /) -> HTTPStatus:

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from virtualstack.errors import VirtualStackError
-from virtualstack.serve.answers import ChunkAnswer, document, listing, make_hash, problem, read_parts
+from virtualstack.serve.answers import ChunkAnswer, document, listing, problem, read_parts
 from virtualstack.serve.content import Chunk, Content
 from virtualstack.serve.cubes import Cube
-from virtualstack.serve.http import RangeError, error_body, find_status, is_same, read_range
+from virtualstack.serve.http import RangeError, error_body, find_status, is_same, make_hash, read_range
 from virtualstack.serve.reads import Lease, QueueFullError, Reads
 from virtualstack.storage import Bytes
 from virtualstack.zarr.portable import PortableArray, ZarrFormat

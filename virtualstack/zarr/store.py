@@ -29,6 +29,7 @@ from virtualstack.zarr.documents import (
     serve,
     why_refused,
 )
+from virtualstack.zarr.metadata.chunk_keys import parse_cell
 from virtualstack.zarr.uniform import UniformArray
 
 __all__ = ["ManifestStore"]
@@ -229,7 +230,7 @@ class ManifestStore(Store):
         """Return the chunk of a key, or ``None`` if it does not exist."""
         if isinstance(node, ManifestGroup) or rest[:1] != ["c"] or len(rest) != node.ndim + 1:
             return None
-        cell = _numbers(rest[1:])
+        cell = parse_cell(rest[1:])
         if cell is None:
             return None
         served = self._serve(path, node)
@@ -330,7 +331,7 @@ class ManifestStore(Store):
         present = self._serve(path, node).present
         if not rest:
             return ["zarr.json", "c"] if present.any() else ["zarr.json"]
-        cell = _numbers(rest[1:])
+        cell = parse_cell(rest[1:])
         if rest[0] != "c" or cell is None or len(cell) >= present.ndim:
             return []
         if any(i >= n for i, n in zip(cell, present.shape, strict=False)):
@@ -353,15 +354,6 @@ class ManifestStore(Store):
 
 
 _MAX_SOURCES = 1024
-_MAX_DIGITS = 19  # of a number of chunks that can be counted
-
-
-def _numbers(parts: Sequence[str]) -> tuple[int, ...] | None:
-    """Read the numbers of a chunk key; ``None`` if they are not numbers as zarr writes them."""
-    if not all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
-        return None
-    numbers = tuple(map(int, parts))
-    return numbers if [*map(str, numbers)] == [*parts] else None
 
 
 @in_forked_children
