@@ -21,7 +21,9 @@ from typing import Any
 from virtualstack.cli.command import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CHANGES = ROOT / "docs" / "changes"
+"""Fragments of the changelog, which are no pages."""
+PAGES = [ROOT / "README.md", *sorted(x for x in (ROOT / "docs").rglob("*.md") if x.parent != CHANGES)]
 
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
