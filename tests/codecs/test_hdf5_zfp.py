@@ -77,3 +77,21 @@ def test_a_chunk_has_as_many_bytes_as_its_header_says(size):
             zfp({"header": words})(bytes(100), size, 100)
     with pytest.raises(CodecError, match="the zfp header"):
         zfp({"header": words})(bytes(100), None, 59)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["i4", "i8", "f4", "f8"])
+def test_the_library_reads_no_further_than_zeros(shape, dtype, monkeypatch):
+    """After a chunk of too few bytes there are as many as the longest stream has, and not many more."""
+    rng = np.random.default_rng(0)
+    longest = 0
+    for mode, level in ((MODE.REVERSIBLE, 0), (MODE.FIXED_PRECISION, 64)):
+        values = np.frombuffer(rng.bytes(math.prod(shape) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+        values = np.nan_to_num(values, posinf=0, neginf=0) if values.dtype.kind == "f" else values
+        raw = bytes(imagecodecs.zfp_encode(values, level=level, mode=mode, header=True))
+        longest, words = max(longest, len(raw)), words_of(raw)
+    given = []
+    monkeypatch.setattr(imagecodecs, "zfp_decode", lambda stream, out: given.append(len(stream)))
+    n_blocks = math.prod(-(-n // 4) for n in shape)
+    zfp({"header": words})(bytes(-(-n_blocks // 8)), values.nbytes, values.nbytes)  # a bit for each block
+    assert longest + 64 <= given[0] <= 1.1 * n_blocks * (4 ** len(shape) * values.itemsize + 24) + 100
