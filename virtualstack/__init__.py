@@ -13,7 +13,7 @@ if Path(*getattr(sys, "argv", [])[:1]).stem != "virtualstack":
     importlib.import_module("virtualstack.accessor")
 
 if TYPE_CHECKING:
-    from virtualstack import errors, readers, serve
+    from virtualstack import errors, readers, sample, serve
     from virtualstack.api import (
         combine_datasets,
         open_virtual_dataset,
@@ -56,6 +56,7 @@ __all__ = [
     "open_virtual_mfdataset",
     "open_virtual_mfdatatree",
     "readers",
+    "sample",
     "scan",
     "serve",
     "survey",
@@ -85,7 +86,7 @@ _MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("errors", "readers", "serve"):
+    if name in ("errors", "readers", "sample", "serve"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

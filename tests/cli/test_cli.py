@@ -504,21 +504,6 @@ def test_the_sample_is_built_and_compared(tmp_path, capsys):
     assert "verified: 8 variables equal in 3 files" in out
 
 
-def test_a_sample_without_its_package_names_the_extra(monkeypatch):
-    """And ends with the pip command."""
-    monkeypatch.setitem(sys.modules, "iris_sample_data", None)
-    with pytest.raises(MissingDependencyError, match=r"^'sample:nemo' needs .* 'virtualstack\[sample\]'$"):
-        sample_files("sample:nemo")
-
-
-def test_a_package_without_the_files_is_an_error(monkeypatch):
-    """Another version of it may have them elsewhere."""
-    pytest.importorskip("iris_sample_data", reason="needs iris-sample-data, the extra 'sample'")
-    monkeypatch.setattr(build, "SAMPLES", {"nemo": "NEMO/none.nc"})
-    with pytest.raises(SourceNotFoundError, match=r"iris-sample-data has no 'NEMO/none\.nc'; install another version"):
-        sample_files("sample:nemo")
-
-
 def test_a_path_is_no_sample():
     """It is left to others."""
     assert sample_files("a.nc") is None

@@ -14,7 +14,7 @@ from virtualstack.accessor import VirtualAccessor, VirtualTreeAccessor
 from virtualstack.engine import VirtualStackBackendEntrypoint
 
 # Errors are not here: users catch them, and docs/reference/errors.md shows how.
-MODULES = ["", "readers", "testing.readers", "testing.sources", "testing.strategies"]
+MODULES = ["", "readers", "sample", "testing.readers", "testing.sources", "testing.strategies"]
 CLASSES = {"vds.virtual": VirtualAccessor, "tree.virtual": VirtualTreeAccessor, "engine": VirtualStackBackendEntrypoint}
 
 

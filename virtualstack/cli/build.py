@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,6 @@ from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
 from virtualstack.errors import (
     CombineError,
-    MissingDependencyError,
     ReaderError,
     SourceNotFoundError,
     UnsupportedFeatureError,
@@ -42,15 +39,13 @@ from virtualstack.errors import (
 from virtualstack.location import absolute_url
 from virtualstack.printable import first_names
 from virtualstack.readers import ReadOptions
+from virtualstack.sample import nemo
 from virtualstack.scanning import ScanResult, scan
 from virtualstack.storage import Storage
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
 
-__all__ = ["SAMPLES", "add_commands", "sample_files"]
-
-SAMPLES: Mapping[str, str] = {"nemo": "NEMO/nemo_1m_*_grid-T.nc"}
-"""Names of samples, and the files of the package iris-sample-data that each one means."""
+__all__ = ["add_commands", "sample_files"]
 
 _PREFIX = "sample:"
 
@@ -68,26 +63,15 @@ def sample_files(text: str, /) -> tuple[str, ...] | None:
     if not text.startswith(_PREFIX):
         return None
     name = text.removeprefix(_PREFIX)
-    if name not in SAMPLES:
-        raise SourceNotFoundError(f"there is no sample '{name}'; the samples are {sorted(SAMPLES)}", url=text)
-    try:
-        package = importlib.import_module("iris_sample_data")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(f"'{text}'", extra="sample", url=text) from error
-    paths = sorted(Path(package.path).glob(SAMPLES[name]))
-    if not paths:
-        raise SourceNotFoundError(
-            f"'{text}': the installed package iris-sample-data has no '{SAMPLES[name]}'; install another version of it",
-            url=text,
-        )
-    return tuple(map(str, paths))
+    if name != "nemo":
+        raise SourceNotFoundError(f"there is no sample '{name}'; the samples are ['nemo']", url=text)
+    return tuple(nemo())
 
 
 def add_commands(add: AddCommand, /) -> None:
     """Add the command ``build``."""
     build = add("build", _build, help="create references to files, joined into one cube", parents=[scanning()])
-    samples = ", ".join(f"sample:{name}" for name in SAMPLES)
-    build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples})")
+    build.add_argument("files", nargs="+", metavar="FILE", help="path, glob, URL, or sample (sample:nemo)")
     build.add_argument("-o", "--output", required=True, type=output, help="cube.vstack, refs.parq or refs.json")
     build.add_argument(
         "--concat-dim",

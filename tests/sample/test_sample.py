@@ -1,0 +1,182 @@
+"""Files of ``vs.sample``: the formats' own libraries read what the docstrings say."""
+
+import itertools
+import sys
+import time
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack import sample
+from virtualstack.errors import MissingDependencyError, SourceNotFoundError
+
+WRITTEN = [name for name in sample.__all__ if name != "nemo"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The paths of the files of each sample."""
+    folder = tmp_path_factory.mktemp("samples")
+    for module in ("eccodes", "tifffile", "rasterio"):
+        pytest.importorskip(module)
+    return {name: getattr(sample, name)(folder / name) for name in WRITTEN}
+
+
+def values(name, path):
+    """Read the variables of a file, group by group, with the library of its format."""
+    if name == "forecasts":
+        return {
+            x: array.values
+            for x, array in xr.open_dataset(path, engine="cfgrib", backend_kwargs={"indexpath": ""}).items()
+        }
+    if name == "scenes":
+        import rasterio
+
+        with rasterio.open(path) as file:
+            return {"band": file.read(1)}
+    with netCDF4.Dataset(path) as file:
+        group = file["science"] if "science" in file.groups else file
+        return {x: np.ma.filled(variable[:].astype("f8"), np.nan) for x, variable in group.variables.items()}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_paths_of_the_files_are_returned_in_order(name, made):
+    """Together the files have less than 2 MB."""
+    paths = made[name]
+    assert paths == sorted(str(path) for path in Path(paths[0]).parent.iterdir())
+    assert sum(Path(path).stat().st_size for path in paths) < 2_000_000
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_sample_is_the_same_every_time(name, made, tmp_path):
+    """Byte for byte, in a folder that is made or was there, and made in a moment."""
+    start = time.perf_counter()
+    again = getattr(sample, name)(str(tmp_path / "new" / "folder"))
+    assert time.perf_counter() - start < 5, "0.3 s on a machine that does nothing else"
+    assert [Path(x).read_bytes() for x in again] == [Path(x).read_bytes() for x in made[name]]
+    getattr(sample, name)(tmp_path / "new" / "folder")
+    assert [Path(x).read_bytes() for x in again] == [Path(x).read_bytes() for x in made[name]]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_virtualstack_reads_what_the_library_reads(name, made):
+    """Every variable of every file."""
+    group = "science" if name == "plain_hdf5" else None
+    for path in made[name]:
+        found = vs.open_virtual_dataset(path, group=group).virtual.open(decode_times=False)
+        for variable, expected in values(name, path).items():
+            ours = found["band_data"][0] if name == "scenes" else found[variable]
+            np.testing.assert_allclose(ours.values, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["hourly", "model", "monthly"])
+def test_netcdf_files_are_those_of_the_netcdf_library(name, made):
+    """Dimensions have names and coordinates; variables have standard names that CF knows, and units."""
+    with netCDF4.Dataset(made[name][0]) as file:
+        assert file.data_model == "NETCDF4"
+        assert file.Conventions.startswith("CF-1.")
+        assert file.dimensions.keys() <= file.variables.keys()
+        assert file.dimensions["time"].isunlimited() == (name != "monthly")
+        for variable in file.variables.values():
+            assert variable.units
+            assert variable.standard_name
+            assert isinstance(variable.units, str)
+
+
+@pytest.mark.parametrize("name", ["model", "monthly"])
+def test_temperatures_are_those_of_the_earth(name, made):
+    """It is warm at the equator and cold at the poles, and neighbours are alike."""
+    for path in made[name]:
+        t = values(name, path)["tas" if name == "model" else "t2m"]
+        assert 210 < t.min() < t.max() < 325
+        assert np.abs(np.diff(t, axis=-1)).max() < 12
+
+
+def test_hours_are_missing_and_came_twice(made):
+    """As the docstring says."""
+    hours = sorted(float(values("hourly", path)["time"][0]) for path in made["hourly"])
+    assert sorted({*range(48)} - {*hours}) == [9, 10, 11, 31]
+    assert [a for a, b in itertools.pairwise(hours) if a == b] == [5, 30]
+    first, second = (path for path in made["hourly"] if "01T05" in path)
+    assert np.abs(values("hourly", second)["tb"] - values("hourly", first)["tb"] - 2.5).max() < 0.02
+
+
+def test_each_month_is_packed_in_its_own_way(made):
+    """Files of the old climate data store are so."""
+    packing = set()
+    for path in made["monthly"]:
+        with netCDF4.Dataset(path) as file:
+            packing.add((float(file["t2m"].scale_factor), float(file["t2m"].add_offset), file["t2m"].dtype.str))
+    assert len(packing) == 12
+    assert {dtype for *_, dtype in packing} == {"<i2"}
+
+
+def test_forecasts_are_runs_steps_and_members(made):
+    """Members differ more from each other at later steps."""
+    cube = vs.open_virtual_mfdataset(made["forecasts"])
+    assert dict(cube["t"].sizes) == {
+        "number": 3, "time": 4, "step": 4, "isobaricInhPa": 2, "latitude": 37, "longitude": 72,
+    }  # fmt: skip
+    spread = cube.virtual.open()["t"].std("number").mean(["time", "latitude", "longitude"])
+    assert (spread.diff("step") > 0).all()
+
+
+def test_scenes_are_tiled_with_overviews_and_coordinates(made):
+    """GDAL finds all of it."""
+    import rasterio
+
+    for path in made["scenes"]:
+        with rasterio.open(path) as file:
+            assert file.crs.to_epsg() == 32632
+            assert file.nodata == 0
+            assert file.block_shapes == [(128, 128)]
+            assert file.overviews(1) == [2, 4]
+            assert file.transform.a == -file.transform.e == 10
+            assert file.profile["compress"] == "deflate"
+            assert file.tags(ns="IMAGE_STRUCTURE")["PREDICTOR"] == "2"
+
+
+def test_plain_hdf5_has_no_dimension_scales(made):
+    """So its dimensions have no names."""
+    found = vs.open_virtual_dataset(made["plain_hdf5"][0], group="science")
+    assert set(found.dims) == {"phony_dim_0", "phony_dim_1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"), [("forecasts", "eccodes", "grib"), ("scenes", "tifffile", "tiff")]
+)
+def test_a_sample_without_its_library_names_the_extra(name, module, extra, monkeypatch, tmp_path):
+    """And writes nothing."""
+    monkeypatch.setitem(sys.modules, module, None)
+    if name == "forecasts":
+        monkeypatch.setattr("virtualstack.sample.grib.import_eccodes", lambda: __import__(module))
+    with pytest.raises(MissingDependencyError, match=rf"^writing \w+ needs .* 'virtualstack\[{extra}\]'$"):
+        getattr(sample, name)(tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+
+
+def test_nemo_is_in_its_package(monkeypatch):
+    """Three months; without the package, or with another version of it, the error says what to install."""
+    pytest.importorskip("iris_sample_data", reason="needs iris-sample-data, the extra 'sample'")
+    assert [Path(path).name for path in sample.nemo()] == [
+        "nemo_1m_20150101-20150201_grid-T.nc",
+        "nemo_1m_20150201-20150301_grid-T.nc",
+        "nemo_1m_20150301-20150401_grid-T.nc",
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr("virtualstack.sample.installed._NEMO", "NEMO/none.nc")
+        with pytest.raises(SourceNotFoundError, match=r"iris-sample-data has no 'NEMO/none\.nc'; install another"):
+            sample.nemo()
+    monkeypatch.setitem(sys.modules, "iris_sample_data", None)
+    with pytest.raises(MissingDependencyError, match=r"^the sample 'nemo' needs .* 'virtualstack\[sample\]'$"):
+        sample.nemo()
+
+
+def test_a_sample_that_does_not_exist_is_named():
+    """With those that exist."""
+    with pytest.raises(AttributeError, match=r"has no attribute 'moon'; the samples are .*'hourly', 'model'"):
+        _ = sample.moon
