@@ -2,7 +2,7 @@
 
 - ``python`` blocks run one after the other in one namespace; a block that begins with ``>>>`` is a doctest.
 - ``sh`` blocks are lines of ``virtualstack ...``, run by its ``main``.
-- Other blocks (``text``, ``bash`` ...) are not run.
+- Other blocks (``text``, ``bash`` ...) are not run. The site's build runs ``{code-cell}`` blocks of notebooks.
 - ``<!-- needs: module -->`` skips the page where the module is not installed.
 - ``<!-- fixture: name -->`` gives the page a pytest fixture by that name.
 - A ``<!-- setup`` comment is Python that runs first and that readers do not see.
@@ -70,7 +70,7 @@ def blocks(text: str) -> Iterator[Block]:
     """Give the fenced blocks of a page, its hidden setup first."""
     for match in re.finditer(r"^<!-- setup\n(.*?)^-->$", text, re.MULTILINE | re.DOTALL):
         yield Block("python", match.group(1), text.count("\n", 0, match.start(1)) + 1)
-    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(r"^```(\S*).*?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         yield Block(match.group(1), match.group(2), text.count("\n", 0, match.start(2)) + 1)
 
 

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-import virtualstack
 from tests.docs.page import PAGES, ROOT, Block, blocks, directives
 from virtualstack import errors
 from virtualstack.cli.command import make_parser
@@ -26,41 +25,25 @@ def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch, request):
         block.run(namespace, path)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_has_no_broken_links(path):
-    """Relative ones point to files that are there; no machine or host of ours is named."""
-    text = path.read_text()
-    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)[^)]*\)", text):
-        assert (path.parent / target).resolve().exists(), target
-    assert not re.search(r"(?<!\w)/(home|root|work|Users|tmp)/", text)
-
-
-def anchors(page):
-    """Return the anchors of the headings of a page, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return {re.sub(r"[^\w\- ]", "", x.lower()).replace(" ", "-") for x in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+def test_the_readme_has_no_broken_links():
+    """Relative ones point to files that are there. The strict build of the site checks those of docs/."""
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)[^)]*\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_to_a_heading_find_it(path):
-    """On the same page or on another one."""
-    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", path.read_text()):
-        assert anchor in anchors(path.parent / target if target else path), (target, anchor)
+def test_a_page_names_no_machine_of_ours(path):
+    """Nor a folder that only we have."""
+    assert not re.search(r"(?<!\w)/(home|root|work|Users|tmp)/", path.read_text())
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_says_what_its_blocks_are(path):
     """A fence without a language would silently not run."""
-    fences = re.findall(r"^```(\w*)$", path.read_text(), re.MULTILINE)
-    assert set(fences[::2]) <= {"python", "sh", "bash", "js", "text", "toml"}
+    fences = re.findall(r"^```(\S*)", path.read_text(), re.MULTILINE)
+    directives = {"{code-cell}"} if path.parent.name == "notebooks" else {"{eval-rst}"}
+    assert set(fences[::2]) <= {"python", "sh", "bash", "js", "text", "toml"} | directives
     assert set(fences[1::2]) <= {""}
-
-
-def test_every_page_is_reached_from_the_index():
-    """By its link there."""
-    index = (DOCS / "index.md").read_text()
-    pages = {str(path.relative_to(DOCS)) for path in PAGES if DOCS in path.parents} - {"index.md"}
-    assert pages == set(re.findall(r"\]\(([^)]+\.md)\)", index))
 
 
 def test_a_wrong_block_fails(tmp_path):
@@ -82,19 +65,6 @@ def test_blocks_share_a_namespace(tmp_path):
     for block in blocks(text):
         block.run(namespace, tmp_path)
     assert namespace["z"] == 3
-
-
-def test_the_reference_lists_every_public_name_and_parameter():
-    """Each name of ``virtualstack.__all__`` has its heading in the page."""
-    text = (DOCS / "reference" / "api.md").read_text()
-    headings = set(re.findall(r"^## `(\w+)", text, re.MULTILINE))
-    assert headings == set(virtualstack.__all__) | {"virtual", "engine"}
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        name = re.match(r"`(\w+)", section).group(1)
-        function = getattr(virtualstack, name, None)
-        if callable(function) and not isinstance(function, type):
-            names = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
-            assert all(re.search(rf"\b{parameter}\b", section) for parameter in names), (name, names)
 
 
 def test_the_reference_shows_the_tree_of_errors():
