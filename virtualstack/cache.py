@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 from weakref import WeakSet
 
-from virtualstack.forks import in_forked_children
+from virtualstack.system import in_forked_children
 
 __all__ = ["ByteCache", "each"]
 

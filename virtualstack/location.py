@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import StorageError
+from virtualstack.system import path_in_url, url_path
 
 __all__ = [
     "ARCHIVES",
@@ -212,7 +213,7 @@ def _absolute_url(text: str) -> str | None:
 
 
 def _file_url(path: str) -> str:
-    return "file://" + os.path.abspath(path).replace(os.sep, "/")
+    return "file://" + url_path(os.path.abspath(path))
 
 
 @lru_cache(maxsize=4096)
@@ -222,7 +223,7 @@ def local_path(url: str, /) -> Path | None:
     >>> local_path("file:///data/a b.nc").as_posix()
     '/data/a b.nc'
     """
-    return Path(url[len("file://") :]) if url.startswith("file://") else None
+    return Path(path_in_url(url[len("file://") :])) if url.startswith("file://") else None
 
 
 def is_remote(url: str, /) -> bool:

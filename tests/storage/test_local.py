@@ -184,8 +184,7 @@ def test_the_root_is_a_folder_too(tmp_path):
 
 def test_short_preads_are_continued(path, monkeypatch):
     """Linux gives at most 2 GiB at a time, network file systems less."""
-    pread = os.pread
-    monkeypatch.setattr(os, "pread", lambda number, length, offset: pread(number, min(length, 100), offset))
+    monkeypatch.setattr(local, "pread", lambda number, length, offset: os.pread(number, min(length, 100), offset))
     assert open_source(path).read(10, 1234) == DATA[10:1244]
 
 

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import os
 import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from typing import Any
 
 from virtualstack.child.serve import WALL_TO_CPU, receive, send
 from virtualstack.errors import ReaderError, VirtualStackError
-from virtualstack.forks import in_forked_children
+from virtualstack.system import OWN_GROUP, TIME_LIMIT_STATUSES, can_wait, in_forked_children
 
 __all__ = ["ChildDiedError", "InChild", "run_in_child"]
 
@@ -235,7 +234,7 @@ class _Child:
                 stdin=theirs,
                 stdout=answers,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                process_group=0 if os.name == "posix" else None,  # Ctrl-C in a terminal must not reach the child
+                **OWN_GROUP,
             )
         except OSError as error:
             os.close(self._requests)
@@ -244,9 +243,7 @@ class _Child:
         finally:
             os.close(theirs)
             os.close(answers)
-        if hasattr(select, "poll"):  # Windows has no time limits
-            os.set_blocking(self._requests, False)
-            os.set_blocking(self._answers, False)
+        can_wait(self._requests, self._answers)
         _children.add(self)
         try:
             receive(self._answers, seconds=_wait_seconds(_MAX_SECONDS))
@@ -323,7 +320,7 @@ class _Child:
         except subprocess.TimeoutExpired:
             status = 1
         self.end()
-        if status in _LATE:
+        if status in TIME_LIMIT_STATUSES:
             return ChildDiedError(f"did not finish within {seconds:g} seconds of computing")
         if status < 0:
             name = {int(x): x.name for x in signal.Signals}.get(-status, f"signal {-status}")
@@ -345,7 +342,6 @@ def _paths() -> list[str]:
     return paths if here in paths else [*paths, here]
 
 
-_LATE = {-getattr(signal, name) for name in ("SIGPROF", "SIGALRM") if hasattr(signal, name)}
 _children: set[_Child] = set()
 
 

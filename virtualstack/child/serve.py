@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
-import math
 import os
 import pickle
-import select
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+from virtualstack.system import end_process_after, limit_memory, pause_time_limit, wait_for_pipe
 
 __all__ = ["WALL_TO_CPU", "receive", "send", "serve"]
 
@@ -55,7 +54,7 @@ def send(descriptor: int, message: object, /, *, seconds: float = 0) -> None:
             try:
                 view = view[os.write(descriptor, view) :]
             except BlockingIOError:
-                _wait(descriptor, "POLLOUT", seconds)
+                wait_for_pipe(descriptor, "POLLOUT", seconds)
 
 
 def receive(descriptor: int, /, *, seconds: float = 0) -> Any:
@@ -85,23 +84,13 @@ def _read(descriptor: int, length: int, seconds: float) -> bytes:
         try:
             part = os.read(descriptor, min(length, 1 << 20))
         except BlockingIOError:
-            _wait(descriptor, "POLLIN", seconds)
+            wait_for_pipe(descriptor, "POLLIN", seconds)
             continue
         if not part:
             raise EOFError("the other side of the pipe has ended")
         parts.append(part)
         length -= len(part)
     return b"".join(parts)
-
-
-def _wait(descriptor: int, event: Literal["POLLIN", "POLLOUT"], seconds: float) -> None:
-    """Wait until a pipe can be read or written; while this process is stopped, at most a second of the time passes."""
-    poll = select.poll()
-    poll.register(descriptor, getattr(select, event))
-    for _ in range(math.ceil(seconds)):
-        if poll.poll(1000):
-            return
-    raise TimeoutError
 
 
 def serve() -> None:
@@ -116,7 +105,7 @@ def serve() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)  # becomes stderr if stderr is closed and the pipes are not
     _requests, _answers = os.dup(0), os.dup(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _bound_memory()
+    limit_memory(_MAX_MEMORY_BYTES)
     for descriptor in (0, 1, 2):  # libraries print to these; the parent reports errors
         os.dup2(nothing, descriptor)
     kept: dict[int, Any] = {}
@@ -131,7 +120,7 @@ def serve() -> None:
 def _answer(message: tuple[Any, ...], kept: dict[int, Any]) -> None:
     what, seconds, *rest = message
     try:
-        with _limited(seconds):
+        with end_process_after(seconds, elapsed=WALL_TO_CPU * seconds):
             answer = "returned", _do(what, rest, kept)
     except (EOFError, BrokenPipeError):
         raise
@@ -206,7 +195,7 @@ class _ParentsFile(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         length = max(0, min(len(view), self._size - self._position))
         if length:
-            with _waiting():
+            with pause_time_limit():
                 send(_answers, ("read", (self._position, length)))
                 data = receive(_requests)
             if data is None:
@@ -214,44 +203,3 @@ class _ParentsFile(io.RawIOBase):
             view[:length] = data
             self._position += length
         return length
-
-
-def _bound_memory() -> None:
-    """Limit the memory of the process to what a file needs, and prevent a core dump after a crash."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # other systems have other limits
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - pathlib takes 10 ms to import
-            most = int(file.read().split()[0]) * resource.getpagesize() + _MAX_MEMORY_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-# The timers end the process by a signal without a handler, even while a library holds Python's lock.
-
-
-@contextlib.contextmanager
-def _limited(seconds: float) -> Any:
-    if not hasattr(signal, "setitimer"):  # Windows
-        yield
-        return
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    signal.setitimer(signal.ITIMER_REAL, WALL_TO_CPU * seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-@contextlib.contextmanager
-def _waiting() -> Any:
-    """Stop the clock while the parent fetches bytes."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3))

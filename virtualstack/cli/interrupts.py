@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from virtualstack.system import ring_after
+
 __all__ = ["INTERRUPTED", "run_interruptible", "take", "was_interrupted"]
 
 INTERRUPTED = 130
@@ -69,11 +71,10 @@ def take(status: int | None = INTERRUPTED, /) -> None:
     """Record the exit status of a command that ends. The interrupt is not raised again after this."""
     _STATE.status = INTERRUPTED if status is None else status
     if _STATE.came:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        ring_after(0)
 
 
 def _watch() -> None:
-    signal.signal(signal.SIGALRM, _raise_lost)
     signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _show_unraisable
     # The function registered first is called last. After it, Python restores the default action, which kills.
@@ -84,7 +85,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if _STATE.status is not None:  # the exit may wait for threads that wait for servers
         _leave(_STATE.status)
     _STATE.came = True
-    signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+    ring_after(_PAUSE, _raise_lost)
     raise KeyboardInterrupt
 
 
@@ -92,7 +93,7 @@ def _raise_lost(number: int, frame: FrameType | None) -> None:
     """Raise the interrupt again, unless it is already being handled by ``finally`` and ``with``."""
     if _STATE.status is not None:
         return
-    signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+    ring_after(_PAUSE, _raise_lost)
     error = sys.exception()
     while error is not None:
         if isinstance(error, KeyboardInterrupt):

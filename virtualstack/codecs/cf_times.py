@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xarray.coding.times import decode_cf_datetime, decode_cf_timedelta
 
 from virtualstack.codecs.bounded import CodecError
-from virtualstack.forks import in_forked_children
+from virtualstack.system import in_forked_children
 
 __all__ = [
     "CODING_ERRORS",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from virtualstack.manifests import FIRST, INLINE
 from virtualstack.reading.plan import Plan
 from virtualstack.storage import Bytes, DirectSource, Source, Storage
 from virtualstack.storage.threads import thread_pool
+from virtualstack.system import n_cpus
 
 __all__ = ["StoredBytes", "batches", "decode_pool", "fetch", "io_pool", "n_decoders", "named", "read_ahead_pool"]
 
@@ -24,7 +24,7 @@ _IO_THREADS = 64
 
 def n_decoders() -> int:
     """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return n_cpus()
 
 
 def decode_pool() -> ThreadPoolExecutor:

@@ -28,6 +28,7 @@ from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.reading.nameless import in_files
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.storage import Storage
+from virtualstack.system import hold_interrupts
 
 __all__ = [
     "DEFAULT_RETRIES",
@@ -156,12 +157,8 @@ class _Process(SpawnProcess):
     """Process that ignores Ctrl-C while it starts; otherwise each process would print a traceback."""
 
     def start(self) -> None:
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits the mask of its parent
+        with hold_interrupts():
             super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 class KillablePool(ProcessPoolExecutor):

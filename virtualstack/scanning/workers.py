@@ -16,6 +16,7 @@ from typing import Any, Literal
 from virtualstack.errors import ReaderError
 from virtualstack.location import is_remote
 from virtualstack.scanning.job import DaemonThreads, Job, KillablePool, Outcome, run, unpack_outcomes
+from virtualstack.system import n_cpus
 
 __all__ = ["ExecutorLike", "Schedule", "Workers", "find_workers"]
 
@@ -153,9 +154,7 @@ def _task_length(n: int, n_tasks: int) -> int:
 
 
 def _n_cpus() -> int:
-    # CPUs that this process may use; Windows waits for at most 61 processes.
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(count, 61)
+    return min(n_cpus(), 61)  # Windows waits for at most 61 processes
 
 
 def _check_pickles(job: Job) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from virtualstack.storage.source import Bytes
+from virtualstack.system import LOCK_FLAGS, lock, sync_folder
 
 __all__ = ["LOCK_FILE", "TEMPORARY_PREFIX", "link_if_absent", "sync_folders", "temporary_file"]
 
@@ -51,15 +51,15 @@ def link_if_absent(temporary: Path, path: Path, /) -> bool:
 
 def _claim(temporary: Path, path: Path) -> bool:
     """Rename a file unless the target exists. Writers wait for each other at a lock that dies with its process."""
-    lock = os.open(path.with_name(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path.with_name(LOCK_FILE), LOCK_FLAGS, 0o666)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock(descriptor)
         if path.exists():
             return False
         temporary.replace(path)
         return True
     finally:
-        os.close(lock)
+        os.close(descriptor)
 
 
 def sync_folders(folders: Collection[Path], root: Path, /) -> None:
@@ -75,11 +75,7 @@ def sync_folders(folders: Collection[Path], root: Path, /) -> None:
     above = {parent for folder in folders for parent in folder.parents if root.parent in (parent, *parent.parents)}
     for folder in sorted({*folders, *above}, reverse=True):  # inner folders come first
         try:
-            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(number)
-            finally:
-                os.close(number)
+            sync_folder(folder)
         except OSError as error:
             if error.errno in _LOSSES:
                 raise

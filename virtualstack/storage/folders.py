@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from virtualstack.errors import StorageError
+from virtualstack.location import absolute_url
 
 __all__ = ["MAGIC", "files_below", "find_local", "is_there", "list_folder", "path_expression"]
 
@@ -101,7 +102,7 @@ class _Visits:
             raise StorageError(
                 f"links lead to the folder '{path[:200]}' on more than {_MAX_VISITS} paths. Remove the links, or "
                 "give the folders themselves",
-                url=f"file://{path}",
+                url=absolute_url(path),
             )
         return which
 
@@ -209,5 +210,5 @@ def _asked[T](ask: Callable[[], T], path: str) -> T | None:
         raise StorageError(
             f"'{path[:200]}' cannot be listed, so the files that match the pattern are not known: {reason}. Give a "
             "pattern without it, or a list of files",
-            url=f"file://{path}",
+            url=absolute_url(path),
         ) from error

@@ -95,7 +95,7 @@ def found_url(path: str | os.PathLike[str], /) -> str:
     if local is None or "%" not in url or not _is_url(path) or os.path.exists(local):
         return url
     plain = absolute_url(unquote(url))
-    return plain if os.path.exists(plain.removeprefix("file://")) else url
+    return plain if os.path.exists(local_path(plain) or "") else url
 
 
 def _is_url(path: str | os.PathLike[str]) -> bool:

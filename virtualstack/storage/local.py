@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
-from virtualstack.forks import in_forked_children
-from virtualstack.location import Fingerprint, Location, local_path
+from virtualstack.location import Fingerprint, Location, absolute_url, local_path
 from virtualstack.storage.atomic import LOCK_FILE, TEMPORARY_PREFIX, link_if_absent, sync_folders, temporary_file
 from virtualstack.storage.folders import files_below, list_folder
 from virtualstack.storage.source import (
@@ -33,6 +32,7 @@ from virtualstack.storage.source import (
     read_digest,
 )
 from virtualstack.storage.target import check_key, check_most
+from virtualstack.system import READ_FLAGS, in_forked_children, path_in_url, pread, read_into
 
 __all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local", "read_local", "with_fingerprint"]
 
@@ -42,7 +42,7 @@ _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^
 class _Descriptor:
     """An open file, which is closed when nothing refers to it any more.
 
-    `os.pread` does not move a file position, so threads and forked processes may share the descriptor.
+    `pread` does not move a file position, so threads and forked processes may share the descriptor.
     """
 
     __slots__ = ("__weakref__", "number", "status")
@@ -50,7 +50,7 @@ class _Descriptor:
     def __init__(self, path: Path, url: str) -> None:
         with _StorageErrors(url, "read"):
             _check_regular(path.stat(), url)  # before opening: opening a FIFO would wait for its writer
-            self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.number = os.open(path, READ_FLAGS)
             # This closes the file without Python code: in `__del__`, Ctrl-C would be lost.
             close = functools.partial(next, map(os.close, (self.number,)))
             _CLOSING[self.number] = weakref.ref(self, close)
@@ -117,7 +117,7 @@ class LocalSource:
         done = 0
         with _StorageErrors(self.location.url, "read"):
             while done < length:  # Linux reads 2 GiB less a page at a time
-                n = os.preadv(file.number, [target[done:]], offset + done)
+                n = read_into(file.number, target[done:], offset + done)
                 if not n:
                     check_lengths([length], [target[:done]], url=self.location.url)
                 done += n
@@ -130,7 +130,7 @@ class LocalSource:
         file = self._descriptor()
         with _StorageErrors(self.location.url, "read"):
             offsets, lengths = table[:, 0].tolist(), table[:, 1].tolist()
-            got: list[Bytes] = list(map(os.pread, repeat(file.number), lengths, offsets))
+            got: list[Bytes] = list(map(pread, repeat(file.number), lengths, offsets))
             if list(map(len, got)) != lengths:
                 got = [_pread(file.number, offset, length) for offset, length in table.tolist()]
                 check_lengths(lengths, got, url=self.location.url)
@@ -194,7 +194,7 @@ def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> 
         if not (stat.S_ISREG(status.st_mode) and offset >= 0 and 0 <= length <= status.st_size - offset):
             _check_regular(status, url)
             check_ranges([(offset, length)], url=url, size=status.st_size)  # raises an error with the reason
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        number = os.open(path, READ_FLAGS)
         try:
             data = _pread(number, offset, length)
         finally:
@@ -247,12 +247,12 @@ def _location(url: str, status: os.stat_result) -> Location:
 
 
 def _pread(number: int, offset: int, length: int) -> bytes:
-    data = os.pread(number, length, offset)
+    data = pread(number, length, offset)
     if len(data) == length or not data:
         return data
     parts = [data]  # Linux returns at most 2 GiB at once, network file systems sometimes less
     done = len(data)
-    while done < length and (data := os.pread(number, length - done, offset + done)):
+    while done < length and (data := pread(number, length - done, offset + done)):
         parts.append(data)
         done += len(data)
     return b"".join(parts)
@@ -284,7 +284,7 @@ class _StorageErrors:
             return
         url = self._url
         if self._verb == "write" and isinstance(error, FileExistsError | NotADirectoryError):
-            parents = (f"file://{x}" for x in Path(url.removeprefix("file://")).parents if x.is_file())
+            parents = (absolute_url(x) for x in (local_path(url) or Path()).parents if x.is_file())
             raise StorageError(
                 f"'{url}' cannot be written: '{next(parents, url)}' is a file, not a folder. Remove it, or "
                 "write to another location",
@@ -475,7 +475,7 @@ class LocalTarget:
         """
         path = self._path(key)
         root, folder = os.path.realpath(self._path("")), os.path.realpath(path.parent)
-        if folder != root and not folder.startswith(f"{root.rstrip('/')}/"):
+        if folder != root and not folder.startswith(f"{root.rstrip(os.sep)}{os.sep}"):
             raise ForbiddenLocationError(
                 f"'{self._url(key)}' is behind a link to '{folder}', outside of '{self.url}', and nothing is written "
                 "or deleted there. If it should be, move the folder itself to the place of the link",
@@ -487,7 +487,7 @@ class LocalTarget:
         return self.url + check_key(key, url=self.url)
 
     def _path(self, key: str) -> Path:
-        return Path((self._url(key) if key else self.url)[len("file://") :])
+        return Path(path_in_url((self._url(key) if key else self.url)[len("file://") :]))
 
 
 def _raise_unless_gone(error: OSError) -> None:

@@ -29,7 +29,6 @@ import obstore
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from virtualstack.errors import StorageError
-from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
 from virtualstack.storage.identities import aws, azure
 from virtualstack.storage.identities.earthdata import is_archive
@@ -47,6 +46,7 @@ from virtualstack.storage.slow_servers import Busy, Patience, find_region
 from virtualstack.storage.source import RequestRefusedError
 from virtualstack.storage.stores import make_store
 from virtualstack.storage.target import UnlistableError
+from virtualstack.system import was_imported_before_fork
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

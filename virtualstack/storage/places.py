@@ -22,11 +22,7 @@ from virtualstack.location import absolute_url
 from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.standing import config_path, standing_places
 from virtualstack.storage.threads import concurrently
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from virtualstack.system import LOCK_FLAGS, is_foreign, is_writable_by_others, lock
 
 __all__ = ["ALLOW_VARIABLE", "RECORD_VARIABLE", "Grant", "Granted", "grant", "grant_sources", "granted", "listed",
            "place_from_user", "record_path", "remove", "why_ignored"]  # fmt: skip
@@ -289,11 +285,10 @@ def _append(how: str, places: Collection[str]) -> bool:
 def _locked(path: Path) -> Iterator[int]:
     """Open the record for appending, alone among all processes."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, LOCK_FLAGS | os.O_APPEND, 0o600)
         try:
             with contextlib.suppress(OSError):  # some network file systems have no locks
-                if fcntl is not None:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                lock(descriptor)
             if path.stat().st_ino == os.fstat(descriptor).st_ino:  # otherwise it was replaced meanwhile
                 yield descriptor
                 return
@@ -333,9 +328,9 @@ def why_ignored() -> str | None:
 def _fault(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "it is not a file. Delete it"
-    if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
+    if is_foreign(status):
         return "it belongs to another account. Delete it, or name another file in " + RECORD_VARIABLE
-    if hasattr(os, "geteuid") and status.st_mode & 0o022:
+    if is_writable_by_others(status):
         return "other accounts may write to it. Check its content, and remove that right with 'chmod go-w'"
     return None
 

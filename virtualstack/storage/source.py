@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceChangedError, StorageError
 from virtualstack.location import Location, MemberChecksums, local_path
+from virtualstack.system import READ_FLAGS, pread
 from virtualstack.warning import warn
 
 __all__ = [
@@ -69,10 +70,10 @@ def _digest(url: str, size: int, last_modified: float | None) -> str:
     middle, end = (size - _BLOCK_BYTES) // 2, size - _BLOCK_BYTES
     ranges = [(0, size)] if size <= 3 * _BLOCK_BYTES else [(x, _BLOCK_BYTES) for x in (0, middle, end)]
     try:
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        number = os.open(path, READ_FLAGS)
         try:
             for begin, length in ranges:
-                digest.update(os.pread(number, length, begin))
+                digest.update(pread(number, length, begin))
         finally:
             os.close(number)
     except OSError as error:

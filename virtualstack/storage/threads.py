@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.forks import in_forked_children
 from virtualstack.location import Location, is_remote
+from virtualstack.system import in_forked_children
 
 __all__ = ["LimitedLookup", "concurrently", "forget_frames", "is_ending", "thread_pool", "wait_for"]
 

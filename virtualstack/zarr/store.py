@@ -16,11 +16,11 @@ from zarr.core.buffer import Buffer, BufferPrototype
 
 from virtualstack.cache import ByteCache
 from virtualstack.errors import StorageError
-from virtualstack.forks import in_forked_children
 from virtualstack.location import Access, Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, ManifestNode, PlainArray
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
+from virtualstack.system import in_forked_children
 from virtualstack.zarr.documents import (
     ServedArray,
     attributes_document,

@@ -20,11 +20,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import StorageError
 from virtualstack.storage import Bytes, Source
 from virtualstack.storage.coalesce import gather, read_blocks
-
-try:
-    import fcntl
-except ModuleNotFoundError:  # not on Windows, where other programs cannot read an open file
-    fcntl = None  # type: ignore[assignment]
+from virtualstack.system import READ_FLAGS, lock_for_reading
 
 __all__ = [
     "ByteReader",
@@ -47,14 +43,12 @@ def is_locked(path: Path, /) -> bool:
     The metadata of such a file may be incomplete. As in the library, ``HDF5_USE_FILE_LOCKING=FALSE`` disables this
     check. File systems without locks report no lock.
     """
-    if fcntl is None or os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
+    if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
         return False
     with contextlib.suppress(OSError):
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, READ_FLAGS)
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return not lock_for_reading(file)
         finally:
             os.close(file)
     return False

@@ -14,7 +14,7 @@ from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.parsed_view import DatasetFinder
 from virtualstack.formats.hdf5.structures.requests import LostValuesError
-from virtualstack.location import join_url, local_path, split_url
+from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source
 
@@ -177,7 +177,7 @@ def _urls(name: str, url: str) -> Iterator[str]:
         return
     main = local_path(url)
     if main is not None:
-        yield from (f"file://{os.path.abspath(path)}" for path in _candidates(name, main))
+        yield from (absolute_url(os.path.abspath(path)) for path in _candidates(name, main))
         return
     if not name or name.startswith("/") or ".." in name.split("/") or any(mark in name for mark in ":\\?#"):
         raise LostValuesError(

@@ -17,7 +17,6 @@ import http.cookiejar
 import json
 import math
 import netrc
-import os
 import threading
 import time
 import urllib.error
@@ -31,6 +30,7 @@ from urllib.parse import urljoin, urlsplit
 
 from virtualstack.errors import StorageError
 from virtualstack.storage.source import RequestRefusedError
+from virtualstack.system import IS_WINDOWS
 
 __all__ = [
     "DEFAULT_LOGIN_HOST",
@@ -130,7 +130,7 @@ def logins(options: Mapping[str, Any], environ: Mapping[str, str], /) -> tuple[L
     user, password = environ.get("EARTHDATA_USERNAME"), environ.get("EARTHDATA_PASSWORD")
     if user and password:
         found.append(Login(f"the Earthdata user '{user}' in EARTHDATA_USERNAME", user=user, password=password))
-    path = Path(environ.get("NETRC") or ("~/_netrc" if os.name == "nt" else "~/.netrc")).expanduser()
+    path = Path(environ.get("NETRC") or ("~/_netrc" if IS_WINDOWS else "~/.netrc")).expanduser()
     if (entry := _netrc_entry(path, login_host(environ))) is not None:
         found.append(Login(f"the Earthdata user '{entry[0]}' in '{path}'", user=entry[0], password=entry[1]))
     return tuple(found)

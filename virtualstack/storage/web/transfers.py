@@ -22,10 +22,10 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from virtualstack.errors import StorageError
-from virtualstack.forks import in_forked_children
 from virtualstack.loading import pycurl_beside_eccodes
 from virtualstack.storage.hosts import find_host, split_authority
 from virtualstack.storage.threads import thread_pool
+from virtualstack.system import in_forked_children
 
 pycurl_beside_eccodes()
 import pycurl  # noqa: E402
