@@ -3,7 +3,6 @@
 import ast
 import re
 import shlex
-from argparse import Namespace
 
 import h5py
 import netCDF4
@@ -15,7 +14,7 @@ import virtualstack as vs
 from tests.data.netcdf4 import netcdf4_file
 from tests.joins import MINIMAL
 from virtualstack.cli.command import main
-from virtualstack.cli.options import with_options
+from virtualstack.cli.remedies import in_command_words
 from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, WriterError
 
 
@@ -475,5 +474,5 @@ def test_an_argument_that_the_command_has_not_is_said_to_be_of_python(tmp_path, 
     """The message says so, where only functions of Python have an argument."""
     assert main(["inspect", str(tmp_path / "there is no preprocess=1.nc")]) == 1
     assert "no option" not in capsys.readouterr().err
-    said = with_options("leave one out with preprocess=, such as x", Namespace())
+    said = in_command_words("leave one out with preprocess=, such as x", None)
     assert said.endswith("(this command has no option for preprocess, which exists only in Python)")

@@ -19,8 +19,8 @@ import xarray as xr
 from tests.data.netcdf4 import netcdf4_file
 from tests.joins import MINIMAL
 from virtualstack import __version__
-from virtualstack.cli import build, inspect, readers
-from virtualstack.cli.build import sample_files
+from virtualstack.cli import building, inspect
+from virtualstack.cli.building import sample_files
 from virtualstack.cli.command import main
 from virtualstack.errors import MissingDependencyError, SourceNotFoundError
 from virtualstack.verify import verify_against_files
@@ -83,7 +83,7 @@ def test_verify_fails_where_a_value_differs(files, tmp_path, capsys, monkeypatch
     def verify_wrong(cube, *args, **options):
         return verify_against_files(cube.assign(t=cube["t"].where(cube["t"] != 9, 0)), *args, **options)
 
-    monkeypatch.setattr(build, "verify_against_files", verify_wrong)
+    monkeypatch.setattr(building, "verify_against_files", verify_wrong)
     assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 1
     seen = capsys.readouterr()
     assert seen.out.endswith("verified: 2 variables equal in 3 files, 1 differ\n")
@@ -481,6 +481,7 @@ def test_a_terminal_gets_a_progress_bar(files, tmp_path, capsys, monkeypatch):
     """On stderr; an error stands on its own line."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("NO_COLOR", "1")
     assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
     seen = capsys.readouterr()
     assert "scan" not in seen.out
@@ -728,7 +729,8 @@ def test_readers_lists_formats_and_what_they_need(capsys):
 
 def test_readers_says_what_is_not_installed(monkeypatch, capsys):
     """The extra stands beside it."""
-    monkeypatch.setattr(readers, "load_reader", Mock(side_effect=MissingDependencyError("reading HDF5", extra="hdf5")))
+    missing = Mock(side_effect=MissingDependencyError("reading HDF5", extra="hdf5"))
+    monkeypatch.setattr("virtualstack.formats.registry.load_reader", missing)
     main(["readers"])
     assert re.search(r"^hdf5 .* no$", capsys.readouterr().out, re.MULTILINE)
 
@@ -745,15 +747,21 @@ def test_the_version_is_that_of_the_package(capsys):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "the following arguments are required: COMMAND"),
-        (["biuld"], "invalid choice: 'biuld'"),
-        (["build", "-o", "refs.json"], "the following arguments are required: FILE"),
-        (["build", "a.nc"], "the following arguments are required: -o/--output"),
+        (["biuld"], "no such command 'biuld'. Did you mean 'build'? See 'virtualstack --help'"),
+        (["build", "-o", "refs.json"], "missing argument 'FILE...'. See 'virtualstack build --help'"),
+        (["build", "a.nc"], "missing option '-o' / '--output'"),
+        (
+            ["build", "a.nc", "-o", "refs.json", "--overwrit"],
+            "no such option '--overwrit'. Did you mean '--overwrite'?",
+        ),
         (
             ["build", "a.nc", "-o", "refs.zarr"],
             "'refs.zarr' has none of the suffixes .vstack, .icechunk, .json, .json.gz, .json.zst, .parq, .parquet",
         ),
-        (["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"], "invalid choice: 'drop'"),
+        (
+            ["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"],
+            "'drop' is not one of 'inline', 'raise', 'skip'",
+        ),
         (["build", "a.nc", "-o", "refs.json", "--rewrite", "much"], "rewrite='much'"),
     ],
 )
@@ -780,7 +788,7 @@ def test_debug_shows_the_traceback(arguments, tmp_path, capsys):
 
 def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
     """Without a traceback, unless it is asked for."""
-    monkeypatch.setattr(build, "scan", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(building, "scan", Mock(side_effect=KeyboardInterrupt))
     assert main(["build", files[0], "-o", "refs.json"]) == 130
     assert error_of(capsys) == "interrupted"
     with pytest.raises(KeyboardInterrupt):
@@ -846,6 +854,6 @@ def test_a_closed_stream_is_one_line_on_stderr_or_nothing(files):
 
 
 def test_an_error_of_the_system_elsewhere_is_not_taken_for_one_of_stdout(monkeypatch):
-    monkeypatch.setattr(readers, "_readers", Mock(side_effect=OSError("elsewhere")))
+    monkeypatch.setattr("virtualstack.readers.list_readers", Mock(side_effect=OSError("elsewhere")))
     with pytest.raises(OSError, match="elsewhere"):
         main(["readers"])

@@ -122,7 +122,7 @@ def test_a_store_that_is_not_there_is_an_error(command, tmp_path, capsys):
         (["verify", "a.vstack", "--at", "then"], "'then' is not a time such as"),
         (["expire", "a.vstack", "--older-than", "30y"], "'30y' is not a duration such as"),
         (["expire", "a.vstack", "--older-than", "long"], "'long' is not a time such as"),
-        (["relocate", "a.vstack", "data"], "the following arguments are required: NEW"),
+        (["relocate", "a.vstack", "data"], "missing argument 'NEW'"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments, reason, capsys):

@@ -7,7 +7,8 @@ import pytest
 
 from tests.docs.page import PAGES, ROOT, Block, blocks, directives
 from virtualstack import errors
-from virtualstack.cli.command import make_parser
+from virtualstack.cli.commands import MESSAGES
+from virtualstack.cli.group import cli
 
 DOCS = ROOT / "docs"
 
@@ -76,9 +77,9 @@ def test_the_reference_shows_the_tree_of_errors():
 def test_the_reference_lists_every_command_and_option():
     """Each one that the parser knows, and its exit statuses."""
     text = (DOCS / "reference" / "cli.md").read_text()
-    (commands,) = (x for x in make_parser()._actions if x.choices)
-    for name, command in commands.choices.items():
+    for name, command in cli.commands.items():
         (section,) = re.findall(rf"^## `virtualstack {name}.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-        options = {x for action in command._actions for x in action.option_strings} - {"-h", "--help", "--debug"}
+        options = {x for each in command.params if getattr(each, "section", "") != MESSAGES for x in each.opts}
+        options = {x for x in options if x.startswith("-")}
         rows = "".join(line.split("|")[1] for line in section.splitlines() if line.startswith("|"))
         assert options == set(re.findall(r"`(--?[a-z-]+)`", rows)), name

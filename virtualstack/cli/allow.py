@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
+import click
 
-from virtualstack.cli.options import AddCommand
-from virtualstack.cli.output import say, show, table
-from virtualstack.errors import StorageError
-from virtualstack.storage.places import (
-    ALLOW_VARIABLE,
-    grant,
-    listed,
-    place_from_user,
-    record_path,
-    remove,
-    why_ignored,
+from virtualstack.cli import options
+from virtualstack.cli.commands import command, option
+from virtualstack.cli.output import report, say, table
+
+__all__ = ["allow"]
+
+
+@command(
+    "allow",
+    examples=["virtualstack allow", "virtualstack allow s3://bucket/", "virtualstack allow --remove s3://bucket/"],
 )
+@click.argument("places", metavar="[PLACE...]", nargs=-1, help="Folder, file, bucket or host, with all below it.")
+@option("--remove", metavar="PLACE", multiple=True, help="Remove a place from the record. Repeatable.")
+@options.as_json
+def allow(places: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
+    """Show or grant the places that references and stores may refer to."""
+    from virtualstack.errors import StorageError
+    from virtualstack.storage import places as record
 
-__all__ = ["add_commands"]
-
-
-def add_commands(add: AddCommand, /) -> None:
-    """Add the command ``allow``."""
-    command = add("allow", _allow, help="show or grant the places that references and stores may refer to")
-    command.add_argument("places", metavar="PLACE", nargs="*", help="folder, file, bucket or host, with all below it")
-    command.add_argument(
-        "--remove", metavar="PLACE", action="append", default=[], help="remove a place from the record; repeatable"
-    )
-
-
-def _allow(options: argparse.Namespace) -> int:
-    path, ignored = record_path(), why_ignored()
-    if ignored is not None and (options.places or options.remove):
+    path, ignored = record.record_path(), record.why_ignored()
+    if ignored is not None and (places or remove):
         raise StorageError(ignored)
     if ignored is not None:
         say("warning", ignored)
-    missing = [place for place in options.remove if not remove(list({place, place_from_user(place)}))]
+    missing = [place for place in remove if not record.remove(list({place, record.place_from_user(place)}))]
     if missing:
         raise StorageError(f"'{missing[0]}' is not in the record '{path}'. 'virtualstack allow' shows its places")
-    places = [place_from_user(place) for place in options.places]
-    if places and not grant(places):
+    granted = [record.place_from_user(place) for place in places]
+    if granted and not record.grant(granted):
         raise StorageError(
-            f"the record '{path}' cannot be written. Set {ALLOW_VARIABLE} instead, for example to '{places[0]}'"
+            f"the record '{path}' cannot be written. Set {record.ALLOW_VARIABLE} instead, for example to '{granted[0]}'"
         )
-    if not places and not options.remove:
-        rows = [tuple(grant) for grant in listed()]
+    if (places or remove) and not as_json:
+        return
+    columns = ("place", "date", "from")
+    rows = [tuple(grant) for grant in record.listed()]
+
+    def text() -> str:
         lines = [f"record of places: {path}{'' if rows else ' (nothing is granted)'}"]
-        show("\n".join(lines + (table([("place", "date", "from"), *rows], right=()) if rows else [])))
-    return 0
+        return "\n".join(lines + (table([columns, *rows], right=()) if rows else []))
+
+    report(
+        lambda: {"record": str(path), "places": [dict(zip(columns, row, strict=True)) for row in rows]},
+        text,
+        as_json=as_json,
+    )

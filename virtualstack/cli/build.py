@@ -2,372 +2,97 @@
 
 from __future__ import annotations
 
-import argparse
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import xarray as xr
+import click
 
-from virtualstack.api import combine_datasets
-from virtualstack.cli.options import (
-    AddCommand,
-    add_allow,
-    add_drop_variable,
-    add_inline_limit,
-    add_reader,
-    add_rewrite,
-    output,
-    scanning,
-    tolerance,
-    with_options,
+from virtualstack.cli import options
+from virtualstack.cli.commands import command, option
+
+__all__ = ["build"]
+
+
+@command(
+    "build",
+    examples=[
+        "virtualstack build 'data/*.nc' -o cube.vstack --verify",
+        "virtualstack build 's3://bucket/2020/**/*.nc' -o refs.parq --concat-dim time",
+        "virtualstack build jan.nc feb.nc -o cube.vstack --unpack differing",
+        "virtualstack build mar.nc -o cube.vstack --append time",
+    ],
 )
-from virtualstack.cli.output import say, show, wants_progress
-from virtualstack.conversion import ICECHUNK, STORE
-from virtualstack.dataset import get_child_groups, get_refusals
-from virtualstack.errors import (
-    CombineError,
-    ReaderError,
-    SourceNotFoundError,
-    UnsupportedFeatureError,
-    VirtualStackError,
-    WriterError,
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Path, pattern, URL, or sample:nemo.")
+@option(
+    "-o",
+    "--output",
+    metavar="OUTPUT",
+    required=True,
+    type=options.TARGET,
+    help="cube.vstack, cube.icechunk, refs.parq or refs.json: the suffix decides the form.",
 )
-from virtualstack.location import absolute_url
-from virtualstack.printable import first_names
-from virtualstack.readers import ReadOptions
-from virtualstack.sample import nemo
-from virtualstack.scanning import ScanResult, scan
-from virtualstack.storage import Storage
-from virtualstack.storage.listing import find_urls
-from virtualstack.verify import require_library, verify_against_files
+@option("--overwrite", is_flag=True, help="Replace an existing output.")
+@option(
+    "--append",
+    "append_dim",
+    metavar="DIM",
+    help="Append to an existing output after its last label along a dimension.",
+)
+@option("--verify", is_flag=True, help="Compare every value with the source files.")
+@options.rewrite
+@options.allow
+@option(
+    "--concat-dim",
+    metavar="DIM",
+    section="Joining the files",
+    help="Dimension to join along [default: the unlimited dimension; GRIB: all fields are one index].",
+)
+@option(
+    "--in-order",
+    is_flag=True,
+    section="Joining the files",
+    help="Join files in the given order, whatever their labels [default: labels determine the order].",
+)
+@option(
+    "--join",
+    type=click.Choice(["exact", "outer", "inner", "left", "right"]),
+    default="exact",
+    section="Joining the files",
+    help="Which coordinates along other dimensions to keep where they differ [default: exact, an error].",
+)
+@options.tolerance
+@option(
+    "--unpack",
+    type=click.Choice(["all", "differing"]),
+    section="Joining the files",
+    help="Decode missing values, scale, offset and times in the chunks: of all variables, or where files differ.",
+)
+@options.reader
+@options.group
+@options.drop_variables
+@option(
+    "--unsupported",
+    type=click.Choice(["inline", "raise", "skip"]),
+    default="inline",
+    section=options.READING,
+    help="What to do with a variable that cannot be referenced [default: inline its values if they are small].",
+)
+@options.inline_limit
+@option(
+    "--on-error",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    section=options.READING,
+    help="What to do with a file that cannot be opened; skip leaves it out with a warning [default: raise].",
+)
+@options.executor
+@options.cache
+def build(**given: Any) -> int:
+    """Join files to one cube, and write references to them.
 
-__all__ = ["add_commands", "sample_files"]
-
-_PREFIX = "sample:"
-
-
-def sample_files(text: str, /) -> tuple[str, ...] | None:
-    """Return the local paths of ``sample:<name>``, sorted by name, or ``None`` if the text names no sample.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The sample does not exist. The message lists the samples.
-    MissingDependencyError
-        The package with the files is not installed.
+    The cube is opened from the references, and shown. Labels such as times decide the order of the files.
     """
-    if not text.startswith(_PREFIX):
-        return None
-    name = text.removeprefix(_PREFIX)
-    if name != "nemo":
-        raise SourceNotFoundError(f"there is no sample '{name}'; the samples are ['nemo']", url=text)
-    return tuple(nemo())
+    from virtualstack.cli.building import Build, run
 
-
-def add_commands(add: AddCommand, /) -> None:
-    """Add the command ``build``."""
-    build = add("build", _build, help="create references to files, joined into one cube", parents=[scanning()])
-    build.add_argument("files", nargs="+", metavar="FILE", help="path, glob, URL, or sample (sample:nemo)")
-    build.add_argument("-o", "--output", required=True, type=output, help="cube.vstack, refs.parq or refs.json")
-    build.add_argument(
-        "--concat-dim",
-        metavar="DIM",
-        help="dimension to join along (default: the unlimited dimension; GRIB: all fields are one index)",
-    )
-    build.add_argument(
-        "--in-order",
-        action="store_true",
-        help="join files in the given order, whatever their labels (default: labels determine the order)",
-    )
-    existing = build.add_mutually_exclusive_group()
-    existing.add_argument("--overwrite", action="store_true", help="replace an existing output")
-    existing.add_argument(
-        "--append", metavar="DIM", help="append to an existing output after its last label along a dimension"
-    )
-    build.add_argument("--verify", action="store_true", help="compare every value with the source files")
-    add_reader(build)
-    build.add_argument("--group", metavar="PATH", help="group in the files (default: the root)")
-    add_drop_variable(build)
-    build.add_argument(
-        "--unsupported",
-        choices=["inline", "raise", "skip"],
-        default="inline",
-        help="what to do with a variable that cannot be referenced (default: inline its values if they are small)",
-    )
-    add_inline_limit(build)
-    build.add_argument(
-        "--unpack",
-        choices=["all", "differing"],
-        help="decode missing values, scale, offset and times in the chunks: of all variables, or where files differ",
-    )
-    build.add_argument(
-        "--join",
-        choices=["exact", "outer", "inner", "left", "right"],
-        default="exact",
-        help="which coordinates along other dimensions to keep where they differ (default: exact, an error)",
-    )
-    build.add_argument(
-        "--tolerance",
-        metavar="DISTANCE",
-        type=tolerance,
-        help="how far these coordinates may differ and still be equal: a number, or for times such as 1min",
-    )
-    build.add_argument(
-        "--on-error",
-        choices=["raise", "skip"],
-        default="raise",
-        help="what to do with a file that cannot be opened; skip leaves it out with a warning (default: raise)",
-    )
-    add_rewrite(build)
-    add_allow(build)
-
-
-def _build(options: argparse.Namespace) -> int:
-    if options.verify and options.join != "exact":
-        raise CombineError(
-            f"--verify compares with unchanged files, so it cannot be used with --join {options.join}. Leave one "
-            "of them out"
-        )
-    urls = _expand(options.files)
-    _check_output(urls, options)
-    if options.verify:
-        for url in urls:
-            require_library(url)  # raise before anything is written
-    scanned = _scan(urls, options)
-    datasets = _open_all(scanned, options)
-    urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
-    if options.verify and scanned.are_parts_of_one:
-        raise UnsupportedFeatureError(
-            f"--verify can compare with netCDF and HDF5 files only, not with '{urls[0]}'. Leave --verify out",
-            url=urls[0],
-        )
-    dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(datasets) > 1 else None)
-    left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
-    if left_out:
-        where = options.group or "/"
-        say("note", f"groups {left_out} below '{where}' are left out; choose one with --group")
-    with _said_by_xarray(CombineError, "the files cannot be joined"):
-        joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
-    allow = sorted({*options.allow, *(f"{url.rpartition('/')[0]}/" for url in urls)})
-    mode = {"append_dim": options.append} if options.append else {"mode": "w" if options.overwrite else "w-"}
-    if options.output.rstrip("/").endswith(STORE):
-        joined.virtual.to_vstack(options.output, **mode, allow=allow)
-    elif options.output.rstrip("/").endswith(ICECHUNK):
-        joined.virtual.to_icechunk(options.output, rewrite=options.rewrite, **mode)
-    else:
-        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, append_dim=options.append, allow=allow)
-    with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
-        cube = xr.open_dataset(options.output, engine="virtualstack", allow=allow)
-    with cube:
-        show(cube)
-        sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
-        show(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
-        if not options.verify:
-            return 0
-        refused = (x for dataset in datasets for x in get_refusals(dataset) if x.kind == "refused")
-        ignore = {*options.drop_variable, *(x.path.rsplit("/", 1)[-1] for x in refused)}
-        found = verify_against_files(
-            cube,
-            urls if options.in_order else _in_order(urls, datasets, joined, dim),
-            dim=dim,
-            group=options.group,
-            ignore=ignore,
-            allow=options.allow,
-            progress=wants_progress(),
-        )
-    show(f"verified: {found}")
-    for difference in found.differences:
-        say("error", str(difference))
-    return 1 if found.differences else 0
-
-
-def _scan(urls: Sequence[str], options: argparse.Namespace) -> ScanResult:
-    """Scan the files. With ``--on-error skip``, files that cannot be read are left out."""
-    found = scan(
-        urls,
-        reader=options.reader,
-        executor=options.executor,
-        on_error=options.on_error,
-        cache=options.cache,
-        progress=wants_progress(),
-        options=ReadOptions.from_options(
-            group=options.group,
-            is_tree=False,
-            is_part=options.concat_dim is None and not options.in_order,
-            drop_variables=options.drop_variable,
-            unsupported=options.unsupported,
-            inline_limit=options.inline_limit,
-            allow=options.allow,
-        ),
-    )
-    if not found:
-        raise found.errors[0][1]
-    for url, error in found.errors:
-        say("warning", with_options(f"left out '{url}': {error}", options))
-    return found
-
-
-def _open_all(found: ScanResult, options: argparse.Namespace) -> list[xr.Dataset]:
-    """Open the scanned files as one dataset each, or as one of all if they are parts of one index."""
-    datasets = found.datasets(
-        unpack=options.unpack == "all",
-        unsupported="skip" if options.unsupported == "skip" else "raise",  # the scan has inlined values
-        on_error=options.on_error,
-    )
-    for dataset in datasets:
-        if not dataset.variables:
-            url = dataset.encoding.get("source", found.urls[0])
-            raise ReaderError(
-                f"there are no variables to reference in '{options.group or '/'}' of '{url}'; 'virtualstack inspect' "
-                "shows all groups; choose another one with --group",
-                url=url,
-            )
-    return datasets
-
-
-def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
-    """Refuse an output that is also an input, and an existing output without an option to replace or extend it."""
-    output = absolute_url(options.output)
-    if output in urls:
-        raise WriterError(
-            f"'{options.output}' is the output and one of the files to be joined. Leave it out of the files, or name "
-            "another output; --append DIM adds the other files to it",
-            feature="output",
-        )
-    if options.append:
-        if options.verify:
-            raise CombineError(
-                "--verify compares all of the output with the files, so it cannot be used with --append. Leave "
-                "one of them out"
-            )
-        return
-    if options.overwrite or not _is_there(output.rstrip("/")):
-        return
-    raise WriterError(
-        f"'{options.output}' already exists. Replace it with --overwrite, add to it with --append DIM, or name "
-        "another output",
-        feature="output",
-    )
-
-
-def _is_there(url: str) -> bool:
-    storage = Storage.from_option()
-    try:
-        if ".json" not in url.rpartition("/")[2]:  # a folder
-            return storage.target(f"{url}/").first() is not None
-        storage.source(url)
-    except SourceNotFoundError:
-        return False
-    return True
-
-
-def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: argparse.Namespace) -> xr.Dataset:
-    """Join files as `open_virtual_mfdataset` does: by labels, or with ``--in-order`` in the order of the files."""
-    for url, dataset in zip(urls, datasets, strict=True):
-        if dim not in dataset.sizes and not (dim in dataset.coords and dataset[dim].ndim == 0):
-            raise CombineError(
-                f"'{url}' has no dimension '{dim}' to join along; it has {sorted(map(str, dataset.sizes))}",
-                property="dimension",
-                left=dim,
-                left_url=url,
-            )
-        if dim not in dataset.coords and not options.in_order and len(datasets) > 1:
-            raise CombineError(
-                f"'{url}' has no labels along '{dim}' that determine its position. Join the files in the order given "
-                "with --in-order",
-                property="labels",
-                left=dim,
-                left_url=url,
-            )
-    is_in_order = options.in_order or len(datasets) == 1
-    if not is_in_order:
-        _check_labels(datasets, urls, dim)
-    is_scalar = all(dim not in dataset.dims for dataset in datasets)
-    return combine_datasets(
-        datasets,
-        combine="nested" if is_in_order else "by_coords",
-        concat_dim=dim if is_in_order else None,
-        join=options.join,
-        tolerance=options.tolerance,
-        unpack="differing" if options.unpack == "differing" else False,
-        new_dim={dim: lambda dataset: dataset[dim].values[()]} if is_scalar and not is_in_order else None,
-    )
-
-
-def _check_labels(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str) -> None:
-    """Refuse files that begin at the same label, unless they differ in other labels or in variables."""
-    kinds: dict[Any, str] = {}
-    for url, dataset in zip(urls, datasets, strict=True):
-        if not dataset[dim].size:
-            continue
-        label = np.atleast_1d(dataset[dim].values)[0]
-        others = (tuple(index) for name, index in dataset.indexes.items() if name != dim)
-        other = kinds.setdefault((label, frozenset(dataset.data_vars), *others), url)
-        if other != url:
-            raise CombineError(
-                f"'{other}' and '{url}' both begin at {label} along '{dim}'. Leave one of them out, or join the files "
-                "in the order given with --in-order",
-                property="labels",
-                left=label,
-                right=label,
-                left_url=other,
-                right_url=url,
-            )
-
-
-def _in_order(
-    urls: Sequence[str], datasets: Sequence[xr.Dataset], joined: xr.Dataset, dim: str | None
-) -> Sequence[str]:
-    """Return the files in their order along the dimension."""
-    if dim is None or dim not in joined.indexes or len(urls) != len(datasets):
-        return urls
-    labels = joined.indexes[dim]
-    firsts = [np.atleast_1d(dataset[dim].values)[0] for dataset in datasets]
-    place = dict(zip(urls, labels.get_indexer(pd.Index(firsts)).tolist(), strict=True))
-    return sorted(urls, key=place.__getitem__)
-
-
-@contextmanager
-def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
-    """Raise xarray's errors about data (unknown calendars, conflicting lengths) as an error of virtualstack."""
-    try:
-        yield
-    except ValueError as error:
-        if isinstance(error, VirtualStackError):
-            raise
-        raise kind(f"{what}: {error}") from error
-
-
-def _expand(files: Iterable[str]) -> list[str]:
-    """Return absolute URLs: the files of samples, the matches of patterns, and all other items unchanged."""
-    urls: list[str] = []
-    for text in files:
-        paths = sample_files(text)
-        urls += find_urls([text]) if paths is None else map(absolute_url, paths)
-    twice = [url for url, n in Counter(urls).items() if n > 1]
-    if twice:
-        raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times. Give each file once")
-    return urls
-
-
-def _common_unlimited(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:
-    unlimited = set.intersection(*({*map(str, x.encoding.get("unlimited_dims", ()))} for x in datasets))
-    shared = set.intersection(*({*map(str, x.dims)} for x in datasets))
-    candidates = sorted(unlimited & shared)
-    if len(candidates) == 1:
-        return candidates[0]
-    if not shared:
-        raise CombineError(
-            f"the {len(urls)} files have no common dimension to join them along. Give files of one kind",
-            property="dimension",
-        )
-    what = f"{len(candidates)} unlimited dimensions {candidates}" if candidates else "no unlimited dimension"
-    raise CombineError(
-        f"the {len(urls)} files have {what} in common. Choose the one to join along: --concat-dim with one of "
-        f"{first_names(candidates or sorted(shared))}",
-        property="dimension",
-    )
+    if given["overwrite"] and given["append_dim"]:
+        raise click.UsageError("--overwrite and --append cannot be used together; leave one out")
+    return run(Build(**given))

@@ -1,26 +1,23 @@
-"""The command line: its options, its exit status, and errors as one line."""
+"""Run the command line: its exit status, and errors as a few lines."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from virtualstack import __version__, accessor  # noqa: F401 - registers vds.virtual
-from virtualstack.cli import allow, build, config, convert, inspect, interrupts, readers, serve, store, survey
-from virtualstack.cli.options import with_options
-from virtualstack.cli.output import OutputError, say, show, show_warning
+import click
+
+from virtualstack.cli import interrupts
+from virtualstack.cli.completion import COMPLETE_VARIABLE
+from virtualstack.cli.group import cli
+from virtualstack.cli.output import SETTINGS, OutputError, say
+from virtualstack.cli.remedies import in_command_words
 from virtualstack.errors import VirtualStackError
 
-__all__ = ["main", "make_parser"]
-
-_FAMILIES = tuple(
-    family.add_commands for family in (build, convert, inspect, survey, store, serve, readers, config, allow)
-)
-"""Commands in the order in which the help lists them."""
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None, /) -> int:
@@ -34,13 +31,14 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
     arguments
         Arguments after the name of the command; ``sys.argv`` by default.
     """
+    SETTINGS.reset()
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - print() would take stdout instead
     if sys.stdout is None:
         say("error", "stdout is closed, and nothing can be shown")
         return 1
     try:
-        return _run(arguments)
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
     except OutputError as error:
         # Python would report the error again when it closes a stream that is not empty.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -50,54 +48,39 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
         return 1
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    try:
-        options = make_parser().parse_args(arguments)
-    except SystemExit as stop:  # argparse has printed the help, the version or an error
-        show("", end="")
-        return int(stop.code or 0)
+def _run(arguments: list[str]) -> int:
+    if COMPLETE_VARIABLE in os.environ:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "virtualstack", COMPLETE_VARIABLE, os.environ[COMPLETE_VARIABLE])
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: show_warning(with_options(str(message), options))
-            status: int = options.run(options)
-            return status
+            warnings.showwarning = lambda message, *_, **__: say("warning", _worded(message))
+            with cli.make_context("virtualstack", arguments) as context:
+                return cli.invoke(context) or 0
+    except click.exceptions.Exit as stop:  # the help, the version
+        return stop.exit_code
+    except click.UsageError as error:
+        say("error", _usage(error))
+        return 2
     except (VirtualStackError, KeyboardInterrupt) as error:
-        if options.debug:
+        if SETTINGS.debug:
             raise
         if isinstance(error, KeyboardInterrupt) or interrupts.was_interrupted():
             interrupts.take()
             say("error", "interrupted")
             return interrupts.INTERRUPTED
-        say("error", with_options(str(error), options))
+        say("error", _worded(error))
         return 1
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser for the arguments of all commands."""
-    traceback = "show the traceback of an error"
-    common = argparse.ArgumentParser(
-        add_help=False
-    )  # for --debug after the command; without it the first --debug holds
-    common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=traceback)
-    parser = argparse.ArgumentParser(
-        prog="virtualstack", description="Archive files as one virtual cube, with no byte copied."
-    )
-    parser.add_argument("--debug", action="store_true", help=traceback)
-    parser.add_argument("--version", action="version", version=f"virtualstack {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+def _worded(message: object) -> str:
+    return in_command_words(str(message), SETTINGS.command)
 
-    def add(
-        name: str,
-        run: Callable[[argparse.Namespace], int],
-        /,
-        *,
-        help: str,
-        parents: Sequence[argparse.ArgumentParser] = (),
-    ) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, parents=[common, *parents], help=help)
-        command.set_defaults(run=run)
-        return command
 
-    for add_commands in _FAMILIES:
-        add_commands(add)
-    return parser
+def _usage(error: click.UsageError) -> str:
+    """Return what is wrong, and where the right usage is shown."""
+    message = error.format_message().rstrip(".")
+    path = "virtualstack" if error.ctx is None else error.ctx.command_path
+    ending = "" if message.endswith(("?", ")")) else "."
+    return f"{message[:1].lower()}{message[1:]}{ending} See '{path} --help'"

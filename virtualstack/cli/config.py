@@ -2,45 +2,59 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 from collections.abc import Mapping
 from typing import cast
 
-from virtualstack.cli.options import AddCommand
-from virtualstack.cli.output import show, table
-from virtualstack.location import absolute_url, outermost
-from virtualstack.storage.registry import OBJECT_STORES, WEB, Storage
-from virtualstack.storage.standing import CONFIG_VARIABLE, STORAGE_VARIABLE, config_path, standing_options
+import click
 
-__all__ = ["add_commands"]
+from virtualstack.cli import options
+from virtualstack.cli.commands import command
+from virtualstack.cli.output import report, table
 
-
-def add_commands(add: AddCommand, /) -> None:
-    """Add the command ``config``."""
-    command = add("config", _config, help="show standing storage options, and the credentials that are tried at a URL")
-    command.add_argument("urls", metavar="URL", nargs="*", help="bucket, web server or file; no request is made")
+__all__ = ["config"]
 
 
-def _config(options: argparse.Namespace) -> int:
+@command("config", examples=["virtualstack config", "virtualstack config s3://bucket/archive/"])
+@click.argument("urls", metavar="[URL...]", nargs=-1, help="Bucket, web server or file; no request is made.")
+@options.as_json
+def config(urls: tuple[str, ...], as_json: bool) -> None:
+    """Show what is set once, and the credentials that are tried at a URL.
+
+    Values of options are not shown, as they may be secrets.
+    """
+    from virtualstack.location import absolute_url, outermost
+    from virtualstack.storage.standing import CONFIG_VARIABLE, STORAGE_VARIABLE, config_path, standing_options
+
     path = config_path()
-    state = "" if path.is_file() else f" (does not exist; {CONFIG_VARIABLE} names another file)"
-    state_of_variable = "is set" if os.environ.get(STORAGE_VARIABLE) else "is not set"
-    lines = [f"configuration file: {path}{state}", f"environment variable: {STORAGE_VARIABLE} {state_of_variable}"]
-    rows = [(prefix, " ".join(sorted(found))) for prefix, found in sorted(standing_options().items())]
-    if rows:  # names of options only: values may be secrets
-        lines += table([("URL prefix", "options (values are not shown)"), *rows], right=())
-    for url in options.urls:
-        names = _credentials(outermost(absolute_url(url)))
-        lines.append(f"credentials for {url}{', in the order in which they are tried:' if names else ': none'}")
-        lines += [f"  {name}" for name in names]
-    show("\n".join(lines))
-    return 0
+    facts = {
+        "file": str(path),
+        "exists": path.is_file(),
+        "variable_is_set": bool(os.environ.get(STORAGE_VARIABLE)),
+        "storage": {prefix: sorted(found) for prefix, found in sorted(standing_options().items())},
+        "credentials": {url: list(_credentials(outermost(absolute_url(url)))) for url in urls},
+    }
+
+    def text() -> str:
+        state = "" if facts["exists"] else f" (does not exist; {CONFIG_VARIABLE} names another file)"
+        state_of_variable = "is set" if facts["variable_is_set"] else "is not set"
+        lines = [f"configuration file: {path}{state}", f"environment variable: {STORAGE_VARIABLE} {state_of_variable}"]
+        rows = [(prefix, " ".join(found)) for prefix, found in cast(dict[str, list[str]], facts["storage"]).items()]
+        if rows:
+            lines += table([("URL prefix", "options (values are not shown)"), *rows], right=())
+        for url, names in cast(dict[str, list[str]], facts["credentials"]).items():
+            lines.append(f"credentials for {url}{', in the order in which they are tried:' if names else ': none'}")
+            lines += [f"  {name}" for name in names]
+        return "\n".join(lines)
+
+    report(lambda: facts, text, as_json=as_json)
 
 
 def _credentials(url: str) -> tuple[str, ...]:
     """Return the names of the credentials that are tried at a URL, in order; local files need none."""
+    from virtualstack.storage.registry import OBJECT_STORES, WEB, Storage
+
     prefix, backend = Storage.from_option().find(url)
     if url.partition("://")[0] not in (*OBJECT_STORES, *WEB) or not isinstance(backend, Mapping | None):
         return ()

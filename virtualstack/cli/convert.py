@@ -2,88 +2,103 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Any, Literal
 
-from virtualstack.cli.options import (
-    AddCommand,
-    add_allow,
-    add_at,
-    add_drop_variable,
-    add_inline_limit,
-    add_reader,
-    add_remote_protocol,
-    add_rewrite,
-    choose_reader,
-    output,
+import click
+
+from virtualstack.cli import options
+from virtualstack.cli.commands import command, option
+from virtualstack.cli.output import report, say
+
+__all__ = ["convert"]
+
+
+@command(
+    "convert",
+    examples=[
+        "virtualstack convert refs.json cube.vstack",
+        "virtualstack convert cube.vstack refs.parq --at 0",
+        "virtualstack convert cube.vstack cube.icechunk",
+    ],
 )
-from virtualstack.cli.output import say, show
-from virtualstack.conversion import convert
-from virtualstack.errors import ReaderError
-from virtualstack.readers import VStack
+@click.argument("source", metavar="SOURCE", help="References of any form, a store or a file: path or URL.")
+@click.argument(
+    "target",
+    metavar="TARGET",
+    type=options.TARGET,
+    help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides the form.",
+)
+@option("--relative", is_flag=True, help="Write locations of sources relative to the target.")
+@option(
+    "--absent",
+    type=click.Choice(["raise", "fill"]),
+    default="raise",
+    help="What to do with ABSENT chunks if the target cannot express them: an error, or the fill value "
+    "[default: raise].",
+)
+@options.rewrite
+@options.allow
+@options.message
+@options.at
+@options.reader
+@options.remote_protocol
+@options.drop_variables
+@option(
+    "--unsupported",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    section=options.READING,
+    help="What to do with a variable that cannot be referenced [default: raise].",
+)
+@options.inline_limit
+@options.as_json
+def convert(
+    source: str,
+    target: str,
+    at: Any,
+    reader: str | None,
+    remote_protocol: str | None,
+    relative: bool,
+    absent: Literal["raise", "fill"],
+    rewrite: str | None,
+    allow: tuple[str, ...],
+    message: str | None,
+    drop_variables: tuple[str, ...],
+    unsupported: Literal["raise", "skip"],
+    inline_limit: int,
+    as_json: bool,
+) -> None:
+    """Write references in another form, such as kerchunk's or Icechunk's."""
+    from virtualstack import conversion
+    from virtualstack.errors import ReaderError
+    from virtualstack.readers import VStack
 
-__all__ = ["add_commands"]
-
-
-def add_commands(add: AddCommand, /) -> None:
-    """Add the command ``convert``."""
-    command = add("convert", _convert, help="write references in another form, such as kerchunk's or Icechunk's")
-    command.add_argument("source", metavar="SOURCE", help="references of any form, a store or a file; path or URL")
-    command.add_argument(
-        "target",
-        metavar="TARGET",
-        type=output,
-        help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides",
-    )
-    add_reader(command)
-    add_remote_protocol(command)
-    add_at(command)
-    add_allow(command)
-    command.add_argument("--relative", action="store_true", help="write locations of sources relative to the target")
-    command.add_argument(
-        "--unsupported",
-        choices=["raise", "skip"],
-        default="raise",
-        help="what to do with a variable that cannot be referenced (default: raise)",
-    )
-    add_drop_variable(command)
-    add_inline_limit(command)
-    add_rewrite(command)
-    command.add_argument(
-        "--absent",
-        choices=["raise", "fill"],
-        default="raise",
-        help=(
-            "what to do with ABSENT chunks if the target cannot express them: an error, or the fill value "
-            "(default: raise)"
-        ),
-    )
-    command.add_argument("-m", "--message", metavar="TEXT", help="message of the new snapshot of a store or repository")
-
-
-def _convert(options: argparse.Namespace) -> int:
-    reader = choose_reader(options)
-    if options.at is not None:
-        if reader not in (None, VStack.name):
+    chosen = options.choose_reader(reader, remote_protocol)
+    if at is not None:
+        if chosen not in (None, VStack.name):
             raise ReaderError(
-                f"--at is an option of vstacks, not of --reader {getattr(reader, 'name', reader)}. Leave one out"
+                f"--at is an option of vstacks, not of --reader {getattr(chosen, 'name', chosen)}. Leave one out"
             )
-        reader = VStack(at=options.at)
-    group = convert(
-        options.source,
-        options.target,
-        reader=reader,
-        unsupported=options.unsupported,
-        drop_variables=options.drop_variable,
-        inline_limit=options.inline_limit,
-        relative=options.relative,
-        rewrite=options.rewrite,
-        absent=options.absent,
-        message=options.message,
-        allow=options.allow,
+        chosen = VStack(at=at)
+    group = conversion.convert(
+        source,
+        target,
+        reader=chosen,
+        unsupported=unsupported,
+        drop_variables=drop_variables,
+        inline_limit=inline_limit,
+        relative=relative,
+        rewrite=rewrite,
+        absent=absent,
+        message=message,
+        allow=allow,
     )
     nodes = [node for _, node in group.walk()]
     for refusal in (x for node in nodes for x in node.refusals if x.kind == "noted"):
         say("note", f"'{refusal.path}': {refusal.reason}")
     n = sum(len(node.arrays) for node in nodes)
-    show(f"{options.target}: {n} variable{'s' * (n != 1)} of {options.source}")
-    return 0
+    report(
+        lambda: {"source": source, "target": target, "variables": n},
+        lambda: f"{target}: {n} variable{'s' * (n != 1)} of {source}",
+        as_json=as_json,
+    )

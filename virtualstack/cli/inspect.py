@@ -2,51 +2,54 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import click
 
-from virtualstack.cli.options import AddCommand, add_allow, add_reader, add_remote_protocol, choose_reader
+from virtualstack.cli import options
+from virtualstack.cli.commands import command
 from virtualstack.cli.output import show, table
-from virtualstack.dataset.opening import select_group
-from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
-from virtualstack.readers import ReadOptions
-from virtualstack.scanning import scan
 
-__all__ = ["add_commands"]
+if TYPE_CHECKING:
+    from virtualstack.manifests import ManifestArray, ManifestGroup
+
+__all__ = ["inspect"]
 
 _COLUMNS = "variable", "dims", "dtype", "chunk", "codecs", "refs", "INLINE", "EMPTY", "ABSENT", "bytes", "at", "source"
 _RIGHT = {"refs", "INLINE", "EMPTY", "ABSENT", "bytes"}
 
 
-def add_commands(add: AddCommand, /) -> None:
-    """Add the command ``inspect``."""
-    inspect = add("inspect", _inspect, help="show variables, chunks, and where the bytes are")
-    inspect.add_argument("file", metavar="FILE", help="path or URL of a file, or of references")
-    inspect.add_argument("--group", metavar="PATH", help="only this group and those in it")
-    add_reader(inspect)
-    add_remote_protocol(inspect)
-    add_allow(inspect)
+@command("inspect", examples=["virtualstack inspect day.nc", "virtualstack inspect cube.vstack --group science"])
+@click.argument("file", metavar="FILE", help="Path or URL of a file, or of references.")
+@options.allow
+@options.group
+@options.reader
+@options.remote_protocol
+def inspect(
+    file: str, group: str | None, reader: str | None, remote_protocol: str | None, allow: tuple[str, ...]
+) -> None:
+    """Show variables, chunks, and where the bytes are."""
+    from virtualstack.dataset.opening import select_group
+    from virtualstack.readers import ReadOptions
+    from virtualstack.scanning import scan
 
-
-def _inspect(options: argparse.Namespace) -> int:
-    read = ReadOptions.from_options(group=options.group, allow=options.allow)
-    (root,) = scan([options.file], reader=choose_reader(options), options=read)
-    start = select_group(root, options.group)
+    read = ReadOptions.from_options(group=group, allow=allow)
+    (root,) = scan([file], reader=options.choose_reader(reader, remote_protocol), options=read)
+    start = select_group(root, group)
     sources: dict[str, int | None] = {}
     rows: list[tuple[str, ...]] = [_COLUMNS]
-    for path, group in start.walk("/" + options.group.strip("/") if options.group else ""):
-        rows += [_row(f"{path}/{name}" if path else name, array, sources) for name, array in group.arrays.items()]
+    for path, node in start.walk("/" + group.strip("/") if group else ""):
+        rows += [_row(f"{path}/{name}" if path else name, array, sources) for name, array in node.arrays.items()]
     show("\n".join(table(rows, right=_RIGHT)))
     _print_sources(sources)
     _print_refusals(start)
-    return 0
 
 
 def _row(name: str, array: ManifestArray, sources: dict[str, int | None]) -> tuple[str, ...]:
     """Return the row of one array in the table, and add its sources to the sources of other arrays."""
+    from virtualstack.manifests import FIRST
+
     manifest = array.in_memory().compact()
     count = manifest.summary()
     dims = array.dimension_names or tuple("?" * array.ndim)
@@ -71,8 +74,8 @@ def _row(name: str, array: ManifestArray, sources: dict[str, int | None]) -> tup
 def _axis(axis: Any) -> str:
     if axis.is_regular:
         return str(axis.chunk)
-    lengths = np.unique(axis.lengths())
-    return f"{lengths[0]}..{lengths[-1]}"
+    lengths = axis.lengths()
+    return f"{lengths.min()}..{lengths.max()}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -1,113 +1,247 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
-import argparse
-import ast
 import re
-import shlex
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import Protocol
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import click
 
-from virtualstack.conversion import SUFFIXES
-from virtualstack.errors import ReaderError
-from virtualstack.readers import Kerchunk, Reader
-from virtualstack.zarr.rewrite.rewrite import Budget
+from virtualstack.cli.commands import option
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from virtualstack.readers import Reader
 
 __all__ = [
-    "AddCommand",
-    "add_allow",
-    "add_at",
-    "add_drop_variable",
-    "add_inline_limit",
-    "add_reader",
-    "add_remote_protocol",
-    "add_rewrite",
+    "AGE",
+    "DURATION",
+    "POSITIVE",
+    "SAMPLE",
+    "SNAPSHOT",
+    "TARGET",
+    "allow",
+    "as_json",
+    "at",
+    "cache",
     "choose_reader",
-    "output",
-    "scanning",
-    "snapshot",
-    "time",
+    "concat_dim",
+    "drop_variables",
+    "executor",
+    "group",
+    "inline_limit",
+    "message",
+    "reader",
+    "remote_protocol",
+    "rewrite",
     "tolerance",
-    "with_options",
 ]
 
-# An argument of a Python function in a message, with its value. Text in quotes, such as the name of a file, is
-# skipped.
-_ARGUMENT = re.compile(
-    r"""(?<![^\s(])(?:'[^']*'|(?P<name>[a-z_]+)=(?P<value>'[^']*'|"[^"]*"|\[[^]]*\]|pd\.Timedelta\('[^']*'\)|True|\d[\d.e+-]*\d|\d)?"""
-    r"""|(?P<bare>drop_variables|concat_dim|append_dim|inline_limit|on_error)\b)"""
+type Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+# -- types of values ------------------------------------------------------------------------------------------
+
+
+class Value(click.ParamType[Any]):
+    """A type of values that a function reads from text.
+
+    Parameters
+    ----------
+    read
+        Function that returns the value of a text, or raises ValueError with the reason.
+    """
+
+    def __init__(self, read: Callable[[str], Any], /) -> None:
+        self.name = read.__name__.strip("_")
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value of a text; the default is a value already."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,11}", text):
+        raise ValueError(f"'{text}' is not a whole number from 1")
+    return int(text)
+
+
+def _sample(text: str) -> int | float:
+    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]+)?)%", text)
+    if found is None:
+        return _count(text)
+    if not 0 < float(found[1]) <= 100:
+        raise ValueError(f"'{text}' is not a count of chunks, or a percentage up to 100%")
+    return float(found[1]) / 100
+
+
+def _duration(text: str) -> timedelta:
+    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text if text != "0" else "0s")
+    if found is None:
+        raise ValueError(f"'{text}' is not a duration such as 30m, 12h, 30d or 8w")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def _time(text: str) -> datetime:
+    """Return a time, in UTC if it has no time zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"'{text}' is not a time such as 2026-01-31 or 2026-01-31T12:00Z") from error
+    return found.replace(tzinfo=found.tzinfo or UTC)
+
+
+def _age(text: str) -> timedelta | datetime:
+    return _duration(text) if re.fullmatch(r"[0-9]+[a-z]", text) else _time(text)
+
+
+def _snapshot(text: str) -> int | datetime:
+    return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else _time(text)
+
+
+def _target(text: str) -> str:
+    from virtualstack.conversion import SUFFIXES
+
+    if not text.rstrip("/").endswith(SUFFIXES):
+        raise ValueError(f"'{text}' has none of the suffixes {', '.join(SUFFIXES)}")
+    return text
+
+
+def _budget(text: str) -> str:
+    from virtualstack.zarr.rewrite.rewrite import Budget
+
+    Budget.from_option(text)
+    return text
+
+
+def _distance(text: str) -> float | pd.Timedelta:
+    try:
+        return float(text)
+    except ValueError:
+        import pandas as pd
+
+        return pd.Timedelta(text)
+
+
+POSITIVE = Value(_count)
+"""A whole number from 1."""
+
+SAMPLE = Value(_sample)
+"""A number of chunks, or a percentage, as a float."""
+
+DURATION = Value(_duration)
+"""A duration such as ``30m``."""
+
+AGE = Value(_age)
+"""A duration, or a time."""
+
+SNAPSHOT = Value(_snapshot)
+"""The number of a snapshot, or a time at which it was the newest."""
+
+TARGET = Value(_target)
+"""A target for references, whose suffix decides the form."""
+
+
+# -- options --------------------------------------------------------------------------------------------------
+
+READING = "Reading the files"
+
+as_json = option("--json", "as_json", is_flag=True, help="Print the result as JSON; see the page of its schemas.")
+
+allow = option(
+    "--allow",
+    metavar="PLACE",
+    multiple=True,
+    help="Folder, file or host that references or a store may refer to. Repeatable.",
 )
-_OPTIONS = {
-    ("drop_variables", None): "--drop-variable",
-    ("append_dim", None): "--append",
-    ("mode", "'w'"): "--overwrite",
-    ("combine", "'nested'"): "--in-order",
-    ("unpack", "True"): "--unpack all",
-}
-"""Options whose names differ from the argument names in Python."""
+
+reader = option(
+    "--reader",
+    metavar="NAME",
+    section=READING,
+    help="Name of a reader; see 'virtualstack readers' [default: detected].",
+)
+
+remote_protocol = option(
+    "--remote-protocol",
+    metavar="PROTOCOL",
+    section=READING,
+    help="Protocol of locations that have none in kerchunk references, such as s3.",
+)
+
+group = option("--group", metavar="PATH", section=READING, help="Group in the files [default: the root].")
+
+drop_variables = option(
+    "--drop-variable",
+    "drop_variables",
+    metavar="NAME",
+    multiple=True,
+    section=READING,
+    help="Variable to leave out. Repeatable.",
+)
+
+inline_limit = option(
+    "--inline-limit",
+    metavar="BYTES",
+    type=int,
+    default=1 << 20,
+    section=READING,
+    help="Largest size of a variable without byte ranges whose values are put into the references [default: 1 MiB].",
+)
+
+rewrite = option(
+    "--rewrite",
+    metavar="BUDGET",
+    type=Value(_budget),
+    help="Re-encode what kerchunk cannot store, and put it into the references: 1% of a variable, or 64MiB.",
+)
+
+concat_dim = option("--concat-dim", metavar="DIM", help="Dimension to join the files along.")
+
+tolerance = option(
+    "--tolerance",
+    metavar="DISTANCE",
+    section="Joining the files",
+    type=Value(_distance),
+    help="How far coordinates may differ and still be equal: a number, or for times such as 1min.",
+)
+
+message = option("-m", "--message", metavar="TEXT", help="Message of the new snapshot, for the log.")
+
+at = option(
+    "--at",
+    metavar="SNAPSHOT",
+    type=SNAPSHOT,
+    help="Number of a snapshot of a vstack, or a time when it was the newest [default: the newest now].",
+)
+
+cache = option(
+    "--cache",
+    metavar="DIR",
+    section=READING,
+    help="Folder that keeps results; the next call reads only files that changed.",
+)
+
+executor = option(
+    "--executor",
+    type=click.Choice(["threads", "processes"]),
+    section=READING,
+    help="What reads the files [default: threads for remote files and with --cache, else one after another].",
+)
 
 
-class AddCommand(Protocol):
-    """Function that adds a command to the command line, and returns the parser for its options."""
-
-    def __call__(
-        self,
-        name: str,
-        run: Callable[[argparse.Namespace], int],
-        /,
-        *,
-        help: str,
-        parents: Sequence[argparse.ArgumentParser] = (),
-    ) -> argparse.ArgumentParser:
-        """Add a command, and return the parser for its options.
-
-        Parameters
-        ----------
-        name, help
-            Name and description of the command, for users.
-        run
-            Function that runs the command and returns the exit status.
-        parents
-            Parsers with options that the command shares with others.
-        """
-        ...
-
-
-def scanning() -> argparse.ArgumentParser:
-    """Return the options of commands that read the metadata of many files."""
-    options = argparse.ArgumentParser(add_help=False)
-    options.add_argument(
-        "--cache", metavar="DIR", help="folder that keeps results; the next call reads only files that changed"
-    )
-    options.add_argument(
-        "--executor",
-        choices=["threads", "processes"],
-        help=(
-            "executor that reads the files (default: threads for remote files and with --cache, else one after another)"
-        ),
-    )
-    return options
-
-
-def add_reader(command: argparse.ArgumentParser, /) -> None:
-    """Add the option for the reader."""
-    command.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: detected)")
-
-
-def add_remote_protocol(command: argparse.ArgumentParser, /) -> None:
-    """Add the option for references whose locations have no protocol; see `choose_reader`."""
-    command.add_argument(
-        "--remote-protocol",
-        metavar="PROTOCOL",
-        help="protocol of locations that have none in kerchunk references, such as s3",
-    )
-
-
-def choose_reader(options: argparse.Namespace, /) -> str | Reader | None:
+def choose_reader(reader: str | None, remote_protocol: str | None, /) -> str | Reader | None:
     """Return the reader that ``--reader`` and ``--remote-protocol`` name.
 
     Raises
@@ -115,132 +249,14 @@ def choose_reader(options: argparse.Namespace, /) -> str | Reader | None:
     ReaderError
         ``--remote-protocol`` is not a protocol, or stands with another reader than kerchunk's.
     """
-    reader: str | None = options.reader
-    if options.remote_protocol is None:
+    from virtualstack.errors import ReaderError
+    from virtualstack.readers import Kerchunk
+
+    if remote_protocol is None:
         return reader
     if reader not in (None, Kerchunk.name):
         raise ReaderError(f"--remote-protocol is for kerchunk references, not for --reader {reader}; leave one out")
     try:
-        return Kerchunk(remote_protocol=options.remote_protocol)
+        return Kerchunk(remote_protocol=remote_protocol)
     except ValueError as error:
         raise ReaderError(str(error)) from error
-
-
-def add_allow(command: argparse.ArgumentParser, /) -> None:
-    """Add the option for URLs that sources may refer to."""
-    command.add_argument(
-        "--allow",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="folder, file or host that references or a store may refer to; repeatable",
-    )
-
-
-def add_rewrite(command: argparse.ArgumentParser, /) -> None:
-    """Add the option for re-encoding chunks."""
-    command.add_argument(
-        "--rewrite",
-        metavar="BUDGET",
-        type=_budget,
-        help="re-encode what kerchunk cannot store, and put it into the references: 1%% of a variable, or 64MiB",
-    )
-
-
-def add_drop_variable(command: argparse.ArgumentParser, /) -> None:
-    """Add the option for leaving variables out."""
-    command.add_argument(
-        "--drop-variable", metavar="NAME", action="append", default=[], help="variable to leave out; may be repeated"
-    )
-
-
-def add_inline_limit(command: argparse.ArgumentParser, /) -> None:
-    """Add the option for the largest size of inlined values."""
-    command.add_argument(
-        "--inline-limit",
-        metavar="BYTES",
-        type=int,
-        default=1 << 20,
-        help=(
-            "largest size of a variable without byte ranges whose values are put into the references (default: 1 MiB)"
-        ),
-    )
-
-
-def tolerance(text: str, /) -> float | pd.Timedelta:
-    """Return the number or time span (such as ``1min``) of an argument, for :mod:`argparse`."""
-    try:
-        return float(text)
-    except ValueError:
-        return pd.Timedelta(text)
-
-
-def with_options(message: str, options: argparse.Namespace, /) -> str:
-    """Return a message in which options of the command replace arguments of Python functions.
-
-    Examples
-    --------
-    >>> with_options("leave it out with drop_variables=['x']", argparse.Namespace(drop_variable=[]))
-    'leave it out with --drop-variable x'
-    >>> with_options("use drop_variables=['x']", argparse.Namespace(command="inspect"))
-    "use drop_variables=['x'] (this command has no option for drop_variables, which exists only in Python)"
-    """
-    others: list[str] = []
-
-    def option(match: re.Match[str]) -> str:
-        name, value = match["name"] or match["bare"], match["value"]
-        if name is None:
-            return match[0]
-        flag = _OPTIONS.get((name, value)) or _OPTIONS.get((name, None)) or f"--{name.replace('_', '-')}"
-        if not hasattr(options, flag.split()[0].strip("-").replace("-", "_")):
-            others.append(name)
-            return match[0]
-        if value is None or (name, value) in _OPTIONS:
-            return flag
-        given = ast.literal_eval(value.removeprefix("pd.Timedelta(").removesuffix(")"))
-        return " ".join(f"{flag} {shlex.quote(str(x))}" for x in (given if isinstance(given, list) else [given]))
-
-    said = _ARGUMENT.sub(option, message)
-    if not others:
-        return said
-    named = ", ".join(dict.fromkeys(others))
-    return f"{said} (this command has no option for {named}, which exists only in Python)"
-
-
-def _budget(text: str) -> str:
-    try:
-        Budget.from_option(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def output(text: str, /) -> str:
-    """Check the suffix of a target for references, and return it, for :mod:`argparse`."""
-    if not text.rstrip("/").endswith(SUFFIXES):
-        raise argparse.ArgumentTypeError(f"'{text}' has none of the suffixes {', '.join(SUFFIXES)}")
-    return text
-
-
-def add_at(command: argparse.ArgumentParser, /) -> None:
-    """Add the option for a snapshot of a vstack."""
-    command.add_argument(
-        "--at",
-        metavar="SNAPSHOT",
-        type=snapshot,
-        help="number of a snapshot of a vstack, or a time when it was the newest (default: the newest now)",
-    )
-
-
-def snapshot(text: str, /) -> int | datetime:
-    """Return the number of a snapshot, or a time at which it was the newest, for :mod:`argparse`."""
-    return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else time(text)
-
-
-def time(text: str, /) -> datetime:
-    """Return the time of an argument, in UTC if it has no time zone, for :mod:`argparse`."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a time such as 2026-01-31 or 2026-01-31T12:00Z") from error
-    return found.replace(tzinfo=found.tzinfo or UTC)

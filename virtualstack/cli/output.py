@@ -1,20 +1,66 @@
-"""Output for users: text and tables on stdout; errors, warnings and progress on stderr."""
+"""Output for users: text, tables and JSON on stdout; errors, warnings, notes and progress on stderr."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
 
 from virtualstack.printable import printable
 
-__all__ = ["OutputError", "say", "show", "show_warning", "table", "wants_progress"]
+if TYPE_CHECKING:
+    import click
 
-_BAR_CHARACTERS = 30  # length of a bar
+__all__ = [
+    "SETTINGS",
+    "OutputError",
+    "Settings",
+    "detail",
+    "heading",
+    "report",
+    "say",
+    "show",
+    "table",
+    "wants_progress",
+    "write",
+]
+
+_STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1m", "heading": "\x1b[1m"}
+_RESET = "\x1b[0m"
 
 
 class OutputError(Exception):
     """Error of writing to stdout."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """How the running command shows things.
+
+    Parameters
+    ----------
+    debug
+        If true, errors are raised with their traceback.
+    level
+        -1 for errors and results only, 0 also for notes and progress, 1 also for each step.
+    command
+        The command that runs.
+    """
+
+    debug: bool = False
+    level: int = 0
+    command: click.Command | None = None
+
+    def reset(self) -> None:
+        """Set all of them to their defaults."""
+        self.debug, self.level, self.command = False, 0, None
+
+
+SETTINGS = Settings()
+"""Settings of the process: messages also come from threads, which do not see the context of click."""
 
 
 def table(rows: Sequence[tuple[str, ...]], *, right: Iterable[str]) -> list[str]:
@@ -31,25 +77,60 @@ def table(rows: Sequence[tuple[str, ...]], *, right: Iterable[str]) -> list[str]
 
 
 def wants_progress() -> bool:
-    """Return whether a progress bar is drawn: only if stderr is a terminal."""
-    return sys.stderr.isatty()
+    """Return whether a progress bar is drawn: only if stderr is a terminal, and not with ``--quiet``."""
+    return SETTINGS.level >= 0 and sys.stderr.isatty()
 
 
 def show(text: object, *, end: str = "\n") -> None:
     """Print to stdout, and flush it."""
-    line = printable(f"{text}{end}")  # this may read data, and may raise other errors
+    write(printable(f"{text}{end}"))  # the text may read data, and may raise other errors
+
+
+def write(line: str) -> None:
+    """Print text of this package to stdout as it is, with its style."""
     try:
         print(line, end="", flush=True)
     except OSError as error:
         raise OutputError(f"stdout cannot be written: {error}") from error
 
 
+def report(facts: Callable[[], Any], text: Callable[[], object], /, *, as_json: bool) -> None:
+    """Print what a command found: as one JSON document, or as text.
+
+    Parameters
+    ----------
+    facts
+        Function that returns the facts: dicts, lists, text, numbers, booleans and ``None``.
+    text
+        Function that returns the text for people.
+    as_json
+        If true, JSON is printed.
+    """
+    show(json.dumps(facts(), indent=2, ensure_ascii=False) if as_json else text())
+
+
 def say(kind: str, text: str) -> None:
-    """Print one line to stderr, over the rest of a progress bar."""
+    """Print one line to stderr, over the rest of a progress bar. ``--quiet`` leaves all but errors out."""
+    if kind != "error" and SETTINGS.level < 0:
+        return
     clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-    print(f"{clear}virtualstack: {kind}: {printable(' '.join(text.split()))}", file=sys.stderr)
+    print(f"{clear}virtualstack: {_styled(kind, sys.stderr)}: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
-def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning to stderr, instead of :func:`warnings.showwarning`."""
-    say("warning", str(message))
+def detail(text: str) -> None:
+    """Print a note about a step, if ``--verbose`` asks for it."""
+    if SETTINGS.level > 0:
+        say("note", text)
+
+
+def heading(text: str, /) -> str:
+    """Return a heading for stdout, in bold letters on terminals."""
+    return _styled("heading", sys.stdout, text)
+
+
+def _styled(kind: str, stream: TextIO, text: str | None = None) -> str:
+    """Return a text in the style of its kind, on terminals that show colours; ``NO_COLOR`` turns them off."""
+    text = kind if text is None else text
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return text
+    return f"{_STYLES[kind]}{text}{_RESET}"

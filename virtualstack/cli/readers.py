@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import TYPE_CHECKING, Any
 
-from virtualstack.cli.options import AddCommand
-from virtualstack.cli.output import show, table
-from virtualstack.errors import MissingDependencyError, ReaderError
-from virtualstack.formats.registry import load_reader
-from virtualstack.readers import Format, list_readers
+from virtualstack.cli import options
+from virtualstack.cli.commands import command
+from virtualstack.cli.output import report, table
 
-__all__ = ["add_commands"]
+if TYPE_CHECKING:
+    from virtualstack.readers import Format
 
-
-def add_commands(add: AddCommand, /) -> None:
-    """Add the command ``readers``."""
-    add("readers", _readers, help="list formats, and what each one needs")
+__all__ = ["readers"]
 
 
-def _readers(options: argparse.Namespace) -> int:
-    rows = [("name", "format", "suffixes", "pip extra", "installed")]
-    rows += [(x.name, x.title, " ".join(x.suffixes), x.extra or "-", _installed(x)) for x in list_readers()]
-    show("\n".join(table(rows, right=())))
-    return 0
+@command("readers", examples=["virtualstack readers", "virtualstack readers --json"])
+@options.as_json
+def readers(as_json: bool) -> None:
+    """List the formats that can be read, and what each one needs."""
+    from virtualstack.readers import list_readers
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": x.name,
+            "format": x.title,
+            "suffixes": list(x.suffixes),
+            "extra": x.extra or None,
+            "installed": _installed(x),
+        }
+        for x in list_readers()
+    ]
+    lines = [("name", "format", "suffixes", "pip extra", "installed")]
+    lines += [(x["name"], x["format"], " ".join(x["suffixes"]), x["extra"] or "-", x["installed"]) for x in rows]
+    report(lambda: {"readers": rows}, lambda: "\n".join(table(lines, right=())), as_json=as_json)
 
 
 def _installed(row: Format) -> str:
+    from virtualstack.errors import MissingDependencyError, ReaderError
+    from virtualstack.formats.registry import load_reader
+
     if row.target is None:
         return "not read yet"
     try:

@@ -2,179 +2,194 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import os
-from pathlib import PurePosixPath
 from typing import Any
 
-from virtualstack.cli.options import AddCommand, add_allow
+import click
+
+from virtualstack.cli import options
+from virtualstack.cli.commands import command, option
 from virtualstack.cli.output import say
 from virtualstack.errors import MissingDependencyError, VirtualStackError
-from virtualstack.location import absolute_url
 
-__all__ = ["add_commands"]
+__all__ = ["report", "serve"]
 
 _LOOPBACK = "127.0.0.1", "::1", "localhost"
 
-
-def add_commands(add: AddCommand, /) -> None:
-    """Add the command ``serve``."""
-    serve = add("serve", _serve, help="serve cubes over HTTP as zarr 2 and zarr 3")
-    serve.add_argument(
-        "cubes",
-        nargs="+",
-        metavar="[NAME=]CUBE",
-        help="path or URL of references or of a file; a pattern such as 'data/*.nc' is joined to one cube",
-    )
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
-    serve.add_argument(
-        "--allowed-host",
-        metavar="NAME",
-        action="append",
-        dest="hosts",
-        help="host name that requests may use; may be repeated (default: this machine; with --host, any)",
-    )
-    serve.add_argument("--port", type=int, default=8000, help="port (default: 8000)")
-    serve.add_argument(
-        "--token",
-        default=os.environ.get("VIRTUALSTACK_TOKEN") or None,
-        help="secret that clients must send (default: VIRTUALSTACK_TOKEN; otherwise everyone may read)",
-    )
-    serve.add_argument(
-        "--origin",
-        metavar="ORIGIN",
-        action="append",
-        dest="origins",
-        help="origin of web pages that may read, such as https://example.org, or '*' (default: this machine)",
-    )
-    serve.add_argument(
-        "--chunk",
-        metavar="DIM=LENGTH",
-        action="append",
-        default=[],
-        type=_chunk,
-        help="length of chunks along a dimension, for variables that are decoded",
-    )
-    serve.add_argument(
-        "--codecs",
-        choices=["common", "any"],
-        default="common",
-        help="send stored chunks if all zarr clients know the codecs, or if only zarr-python does (default: common)",
-    )
-    serve.add_argument(
-        "--absent",
-        choices=["fill", "raise"],
-        default="fill",
-        help="chunks without a source: the fill value, or an error (default: fill)",
-    )
-    serve.add_argument("--redirect", action="store_true", help="send clients to public objects that are whole chunks")
-    serve.add_argument("--memory", default="1 GiB", help="memory for chunks that are read or sent (default: 1 GiB)")
-    serve.add_argument("--cache", default="256 MiB", help="memory for chunks that are kept (default: 256 MiB)")
-    serve.add_argument("--threads", type=int, default=32, help="chunks of a cube to read at a time (default: 32)")
-    serve.add_argument("--workers", type=_count, default=1, help="processes that answer requests (default: 1)")
-    serve.add_argument("--timeout", type=float, default=60, help="seconds to wait for a source (default: 60)")
-    serve.add_argument("--refresh", type=float, default=1, help="seconds between looks at a store (default: 1)")
-    _add_joining(serve)
-    add_allow(serve)
-    report = add("report", _report, help="write a page about a cube, as one HTML file")
-    report.add_argument(
-        "cube", metavar="CUBE", help="path or URL of references or of a file; a pattern is joined to one cube"
-    )
-    report.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="file to write; one that exists is replaced"
-    )
-    report.add_argument("--name", help="name of the cube in the report (default: that of its file)")
-    report.add_argument("--at", metavar="SNAPSHOT", help="number or id of a snapshot (default: the newest)")
-    _add_joining(report)
-    add_allow(report)
-
-
-def _add_joining(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--concat-dim", metavar="DIM", help="dimension to join files of a pattern along")
-    command.add_argument("--unpack", choices=["all", "differing"], help="decode packed numbers of joined files")
-
-
-def _joining(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of joining files of a pattern."""
-    build = {"unpack": options.unpack == "all" or options.unpack or False}
-    if options.concat_dim:
-        build |= {"combine": "nested", "concat_dim": options.concat_dim}
-    return build
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of processes")
-    return int(text)
+_concat_dim = option("--concat-dim", metavar="DIM", help="Dimension to join files of a pattern along.")
+_unpack = option(
+    "--unpack", type=click.Choice(["all", "differing"]), help="Decode packed numbers of files of a pattern."
+)
 
 
 def _chunk(text: str) -> tuple[str, int]:
     name, _, length = text.partition("=")
     if not name or not length.isdigit() or int(length) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a dimension and a length, such as time=24")
+        raise ValueError(f"'{text}' is not a dimension and a length, such as time=24")
     return name, int(length)
 
 
-def _named(texts: list[str]) -> dict[str, str]:
+@command(
+    "serve",
+    examples=[
+        "virtualstack serve cube.vstack",
+        "virtualstack serve 'rain=data/*.nc' --port 9000",
+        "virtualstack serve cube.vstack --host 0.0.0.0 --token secret",
+    ],
+)
+@click.argument(
+    "cubes",
+    nargs=-1,
+    required=True,
+    metavar="[NAME=]CUBE...",
+    help="Path or URL of references or of a file; a pattern such as 'data/*.nc' is joined to one cube.",
+)
+@option("--host", default="127.0.0.1", help="Address to listen at [default: 127.0.0.1].")
+@option("--port", type=int, default=8000, help="Port [default: 8000].")
+@option(
+    "--allowed-host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="Host name that requests may use [default: this machine; with --host, any]. Repeatable.",
+)
+@option(
+    "--token",
+    envvar="VIRTUALSTACK_TOKEN",
+    help="Secret that clients must send [default: VIRTUALSTACK_TOKEN; otherwise everyone may read].",
+)
+@option(
+    "--origin",
+    "origins",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Origin of web pages that may read, such as https://example.org, or '*' [default: this machine]. Repeatable.",
+)
+@option(
+    "--chunk",
+    "chunks",
+    metavar="DIM=LENGTH",
+    multiple=True,
+    type=options.Value(_chunk),
+    help="Length of chunks along a dimension, for variables that are decoded. Repeatable.",
+)
+@option(
+    "--codecs",
+    type=click.Choice(["common", "any"]),
+    default="common",
+    help="Send stored chunks if all zarr clients know the codecs, or if only zarr-python does [default: common].",
+)
+@option(
+    "--absent",
+    type=click.Choice(["fill", "raise"]),
+    default="fill",
+    help="Chunks without a source: the fill value, or an error [default: fill].",
+)
+@option("--redirect", is_flag=True, help="Send clients to public objects that are whole chunks.")
+@option("--memory", default="1 GiB", help="Memory for chunks that are read or sent [default: 1 GiB].")
+@option("--cache", default="256 MiB", help="Memory for chunks that are kept [default: 256 MiB].")
+@option("--threads", type=int, default=32, help="Chunks of a cube to read at a time [default: 32].")
+@option("--workers", type=options.POSITIVE, default=1, help="Processes that answer requests [default: 1].")
+@option("--timeout", type=float, default=60.0, help="Seconds to wait for a source [default: 60].")
+@option("--refresh", type=float, default=1.0, help="Seconds between looks at a store [default: 1].")
+@_concat_dim
+@_unpack
+@options.allow
+def serve(
+    cubes: tuple[str, ...],
+    host: str,
+    port: int,
+    workers: int,
+    token: str | None,
+    origins: tuple[str, ...],
+    hosts: tuple[str, ...],
+    chunks: tuple[tuple[str, int], ...],
+    concat_dim: str | None,
+    unpack: str | None,
+    **others: Any,
+) -> None:
+    """Serve cubes over HTTP as zarr 2 and zarr 3, with a page that shows them."""
+    from virtualstack.location import absolute_url
+
+    try:
+        processes = importlib.import_module("virtualstack.serve.workers")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("serving cubes", extra="serve") from error
+    named = _named(cubes)
+    is_local = host in _LOOPBACK
+    served = {
+        **others,
+        "cubes": named,
+        "token": token,
+        "origins": origins or (["*"] if token else None),
+        "hosts": hosts or (None if is_local else ["*"]),
+        "chunks": dict(chunks),
+        "build": _joining(concat_dim, unpack),
+    }
+
+    def announce() -> None:
+        address = f"[{host}]" if ":" in host else host
+        for name, cube in named.items():
+            say("note", f"http://{address}:{port}/{name}/ serves {absolute_url(cube)}")
+        if not is_local and not token:
+            say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
+
+    try:
+        processes.run(served, host=host, port=port, workers=workers, announce=announce)
+    except ValueError as error:
+        if isinstance(error, VirtualStackError):
+            raise
+        raise VirtualStackError(str(error)) from error
+
+
+@command(
+    "report",
+    examples=["virtualstack report cube.vstack -o cube.html", "virtualstack report 'data/*.nc' -o data.html"],
+)
+@click.argument("cube", metavar="CUBE", help="Path or URL of references or of a file; a pattern is joined to one cube.")
+@option("-o", "--output", required=True, metavar="FILE", help="File to write; one that exists is replaced.")
+@option("--name", metavar="NAME", help="Name of the cube in the report [default: that of its file].")
+@option("--at", metavar="SNAPSHOT", help="Number or id of a snapshot [default: the newest].")
+@_concat_dim
+@_unpack
+@options.allow
+def report(
+    cube: str,
+    output: str,
+    name: str | None,
+    at: str | None,
+    concat_dim: str | None,
+    unpack: str | None,
+    allow: tuple[str, ...],
+) -> None:
+    """Write a page about a cube, as one HTML file."""
+    settings = {"name": name, "at": at, "allow": allow, "build": _joining(concat_dim, unpack)}
+    importlib.import_module("virtualstack.serve").report(cube, output, **settings)
+    say("note", f"'{output}' is written: open it in a browser")
+
+
+def _joining(concat_dim: str | None, unpack: str | None) -> dict[str, Any]:
+    """Return the options of joining files of a pattern."""
+    build: dict[str, Any] = {"unpack": unpack == "all" or unpack or False}
+    if concat_dim:
+        build |= {"combine": "nested", "concat_dim": concat_dim}
+    return build
+
+
+def _named(texts: tuple[str, ...]) -> dict[str, str]:
     """Return cubes by name: the name in front of ``=``, or that of the file without its suffix."""
+    from virtualstack.serve.cubes import name_from_url, name_in_url
+
     cubes: dict[str, str] = {}
     for text in texts:
         name, equals, cube = text.partition("=")
         if not equals or "/" in name or "?" in name:
-            name, cube = PurePosixPath(text.rstrip("/")).name.partition(".")[0], text
-        name = "".join(x if x.isalnum() or x in "._-" else "-" for x in name).strip("-") or "cube"
+            name, cube = name_from_url(text), text
+        else:
+            name = name_in_url(name)
         if name in cubes:
             raise VirtualStackError(
                 f"'{cubes[name]}' and '{cube}' would both have the name '{name}'. Name one: other-name={cube}"
             )
         cubes[name] = cube
     return cubes
-
-
-def _serve(options: argparse.Namespace) -> int:
-    try:
-        workers = importlib.import_module("virtualstack.serve.workers")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("serving cubes", extra="serve") from error
-    cubes = _named(options.cubes)
-    is_local = options.host in _LOOPBACK
-    served = {
-        "cubes": cubes,
-        "allow": options.allow,
-        "token": options.token,
-        "origins": options.origins or (["*"] if options.token else None),
-        "hosts": options.hosts or (None if is_local else ["*"]),
-        "chunks": dict(options.chunk),
-        "codecs": options.codecs,
-        "absent": options.absent,
-        "redirect": options.redirect,
-        "memory": options.memory,
-        "cache": options.cache,
-        "threads": options.threads,
-        "timeout": options.timeout,
-        "refresh": options.refresh,
-        "build": _joining(options),
-    }
-
-    def announce() -> None:
-        host = f"[{options.host}]" if ":" in options.host else options.host
-        for name, cube in cubes.items():
-            say("note", f"http://{host}:{options.port}/{name}/ serves {absolute_url(cube)}")
-        if not is_local and not options.token:
-            say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
-
-    try:
-        workers.run(served, host=options.host, port=options.port, workers=options.workers, announce=announce)
-    except ValueError as error:
-        if isinstance(error, VirtualStackError):
-            raise
-        raise VirtualStackError(str(error)) from error
-    return 0
-
-
-def _report(options: argparse.Namespace) -> int:
-    settings = {"name": options.name, "at": options.at, "allow": options.allow, "build": _joining(options)}
-    importlib.import_module("virtualstack.serve").report(options.cube, options.output, **settings)
-    say("note", f"'{options.output}' is written: open it in a browser")
-    return 0

@@ -2,170 +2,157 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
-from virtualstack.cli.options import AddCommand, add_allow, add_at, add_reader, snapshot, time
+import click
+
+from virtualstack.cli import options
+from virtualstack.cli.commands import Command, command, option
 from virtualstack.cli.output import show, wants_progress
-from virtualstack.vstack import Repository
 
-__all__ = ["add_commands"]
+if TYPE_CHECKING:
+    from virtualstack.vstack import Repository
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def add_commands(add: AddCommand, /) -> None:
-    """Add the commands ``log``, ``diff``, ``verify``, ``refresh``, ``relocate``, ``expire`` and ``compact``."""
-
-    def add_store(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
-        command = add(name, run, help=help)
-        command.add_argument("store", metavar="STORE", help="vstack; path or URL")
-        add_allow(command)
-        return command
-
-    command = add_store("log", _log, "list the snapshots of a vstack, newest first")
-    command.add_argument("-n", "--limit", metavar="N", type=_count, default=50, help="how many (default: 50)")
-    command = add_store("diff", _diff, "show what two snapshots of a vstack differ in")
-    which = "number of a snapshot (-1: the newest), or a time when it was the newest"
-    command.add_argument("before", metavar="BEFORE", type=snapshot, help=which)
-    command.add_argument("after", metavar="AFTER", type=snapshot, nargs="?", default=-1, help="default: the newest")
-    command = add_store("verify", _verify, "show which sources of a vstack have changed or are missing")
-    add_at(command)
-    command.add_argument(
-        "--sample",
-        metavar="N",
-        type=_sample,
-        default=0,
-        help="number of chunks, or percentage (1%%), to compare with what the format's library reads",
-    )
-    command = add_store("refresh", _refresh, "scan changed sources of a vstack again")
-    command.add_argument(
-        "--missing",
-        choices=["keep", "mask"],
-        default="keep",
-        help="what to do with chunks of missing sources (default: keep; mask makes them missing values)",
-    )
-    command.add_argument("--unpack", action="store_true", help="if the store was built with --unpack all")
-    command.add_argument("--executor", choices=["threads", "processes"], help="executor that reads the files")
-    add_reader(command)
-    _add_message(command)
-    command = add_store("relocate", _relocate, "change the folders in which sources of a vstack are")
-    command.add_argument("old", metavar="OLD", help="old folder; path or URL")
-    command.add_argument("new", metavar="NEW", help="new folder; path or URL")
-    _add_message(command)
-    command = add_store(
-        "expire", _expire, "delete old snapshots of a vstack, and all objects that no remaining snapshot uses"
-    )
-    command.add_argument("--keep", metavar="N", type=_count, help="number of newest snapshots to keep")
-    command.add_argument(
-        "--older-than",
-        metavar="AGE",
-        type=_age,
-        help="keep snapshots that were the newest since then: an age such as 30d, or a time",
-    )
-    command.add_argument(
-        "--grace",
-        metavar="AGE",
-        type=_duration,
-        default=timedelta(days=1),
-        help="longest time that readers and writers need; younger objects are kept (default: 1d)",
-    )
-    command.add_argument("--dry-run", action="store_true", help="delete nothing; show what would be deleted")
-    command = add_store("compact", _compact, "rewrite the references of a vstack in one place")
-    command.add_argument("variables", metavar="VARIABLE", nargs="*", help="name or path (default: all)")
-    _add_message(command)
+__all__ = ["compact", "diff", "expire", "log", "refresh", "relocate", "verify"]
 
 
-def _add_message(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-m", "--message", metavar="TEXT", help="message of the new snapshot")
+def store_command(name: str, /, *, examples: list[str], **settings: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Return a decorator that makes a command on a vstack, which is its first argument."""
+
+    def decorate(function: Callable[..., Any]) -> Command:
+        store = click.argument("store", metavar="STORE", help="vstack: path or URL.")
+        return command(name, examples=examples, **settings)(store(options.allow(function)))
+
+    return decorate
 
 
-# -- arguments ------------------------------------------------------------------------------------------------
+def open_store(store: str, allow: tuple[str, ...], at: Any = None, /) -> Repository:
+    """Return the repository of a command."""
+    from virtualstack.vstack import Repository
+
+    return Repository.open(store, at=at, allow=allow)
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,11}", text):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
-    return int(text)
+@store_command("log", examples=["virtualstack log cube.vstack", "virtualstack log cube.vstack --limit 1"])
+@option("-n", "--limit", metavar="N", type=options.POSITIVE, default=50, help="How many [default: 50].")
+def log(store: str, allow: tuple[str, ...], limit: int) -> None:
+    """List the snapshots of a vstack, newest first."""
+    show("\n".join(open_store(store, allow).log(limit).lines()))
 
 
-def _sample(text: str) -> int | float:
-    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]+)?)%", text)
-    if found is None:
-        return _count(text)
-    if not 0 < float(found[1]) <= 100:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a count of chunks, or a percentage up to 100%")
-    return float(found[1]) / 100
+@store_command(
+    "diff",
+    examples=["virtualstack diff cube.vstack 0", "virtualstack diff cube.vstack 2026-01-31 -1"],
+    context_settings={"ignore_unknown_options": True},  # -1 is a snapshot
+)
+@click.argument(
+    "before",
+    metavar="BEFORE",
+    type=options.SNAPSHOT,
+    help="Number of a snapshot (-1: the newest), or a time when it was the newest.",
+)
+@click.argument("after", metavar="[AFTER]", type=options.SNAPSHOT, default=-1, help="The same [default: the newest].")
+def diff(store: str, allow: tuple[str, ...], before: Any, after: Any) -> None:
+    """Show what two snapshots of a vstack differ in."""
+    show(open_store(store, allow).diff(before, after))
 
 
-def _duration(text: str) -> timedelta:
-    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text if text != "0" else "0s")
-    if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a duration such as 30m, 12h, 30d or 8w")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
-
-
-def _age(text: str) -> timedelta | datetime:
-    if re.fullmatch(r"[0-9]+[a-z]", text):
-        return _duration(text)
-    return time(text)
-
-
-# -- commands -------------------------------------------------------------------------------------------------
-
-
-def _opened(options: argparse.Namespace) -> Repository:
-    return Repository.open(options.store, at=getattr(options, "at", None), allow=options.allow)
-
-
-def _log(options: argparse.Namespace) -> int:
-    show("\n".join(_opened(options).log(options.limit).lines()))
-    return 0
-
-
-def _diff(options: argparse.Namespace) -> int:
-    show(_opened(options).diff(options.before, options.after))
-    return 0
-
-
-def _verify(options: argparse.Namespace) -> int:
-    found = _opened(options).verify(sample=options.sample, progress=wants_progress())
+@store_command("verify", examples=["virtualstack verify cube.vstack", "virtualstack verify cube.vstack --sample 1%"])
+@options.at
+@option(
+    "--sample",
+    metavar="N",
+    type=options.SAMPLE,
+    default=0,
+    help="Number of chunks, or percentage (1%), to compare with what the format's library reads.",
+)
+def verify(store: str, allow: tuple[str, ...], at: Any, sample: int | float) -> int:
+    """Show which sources of a vstack have changed or are missing."""
+    found = open_store(store, allow, at).verify(sample=sample, progress=wants_progress())
     show(found)
     return 0 if found.is_good else 1
 
 
-def _refresh(options: argparse.Namespace) -> int:
-    done = _opened(options).refresh(
-        missing=options.missing,
-        reader=options.reader,
-        executor=options.executor,
-        unpack=options.unpack,
-        message=options.message,
+@store_command(
+    "refresh", examples=["virtualstack refresh cube.vstack", "virtualstack refresh cube.vstack --missing mask"]
+)
+@option(
+    "--missing",
+    type=click.Choice(["keep", "mask"]),
+    default="keep",
+    help="What to do with chunks of missing sources [default: keep; mask makes them missing values].",
+)
+@option("--unpack", type=click.Choice(["all"]), help="If the store was built with --unpack all.")
+@options.message
+@options.reader
+@options.executor
+def refresh(
+    store: str,
+    allow: tuple[str, ...],
+    missing: Literal["keep", "mask"],
+    unpack: str | None,
+    message: str | None,
+    reader: str | None,
+    executor: Any,
+) -> int:
+    """Scan changed sources of a vstack again, and replace their chunks."""
+    done = open_store(store, allow).refresh(
+        missing=missing, reader=reader, executor=executor, unpack=unpack is not None, message=message
     )
     show(done)
     return 0 if done.is_complete else 1
 
 
-def _relocate(options: argparse.Namespace) -> int:
-    made = _opened(options).relocate({options.old: options.new}, message=options.message)
-    return _show_snapshot(options, made)
+@store_command("relocate", examples=["virtualstack relocate cube.vstack /old/folder s3://bucket/folder/"])
+@click.argument("old", metavar="OLD", help="Old folder: path or URL.")
+@click.argument("new", metavar="NEW", help="New folder: path or URL.")
+@options.message
+def relocate(store: str, allow: tuple[str, ...], old: str, new: str, message: str | None) -> None:
+    """Change the folders in which sources of a vstack are."""
+    made = open_store(store, allow).relocate({old: new}, message=message)
+    show_snapshot(store, made)
 
 
-def _expire(options: argparse.Namespace) -> int:
-    done = _opened(options).expire(
-        keep=options.keep, older_than=options.older_than, grace=options.grace, dry_run=options.dry_run
-    )
-    show(done)
-    return 0
+@store_command(
+    "expire",
+    examples=[
+        "virtualstack expire cube.vstack --keep 10 --dry-run",
+        "virtualstack expire cube.vstack --older-than 30d",
+    ],
+)
+@option("--keep", metavar="N", type=options.POSITIVE, help="Number of newest snapshots to keep.")
+@option(
+    "--older-than",
+    metavar="AGE",
+    type=options.AGE,
+    help="Keep snapshots that were the newest since then: an age such as 30d, or a time.",
+)
+@option(
+    "--grace",
+    metavar="AGE",
+    type=options.DURATION,
+    default=timedelta(days=1),
+    help="Longest time that readers and writers need; younger objects are kept [default: 1d].",
+)
+@option("--dry-run", is_flag=True, help="Delete nothing, and show what would be deleted.")
+def expire(
+    store: str, allow: tuple[str, ...], keep: int | None, older_than: Any, grace: timedelta, dry_run: bool
+) -> None:
+    """Delete old snapshots of a vstack, and all objects that no remaining snapshot uses."""
+    show(open_store(store, allow).expire(keep=keep, older_than=older_than, grace=grace, dry_run=dry_run))
 
 
-def _compact(options: argparse.Namespace) -> int:
-    made = _opened(options).compact(options.variables or None, message=options.message)
-    return _show_snapshot(options, made)
+@store_command("compact", examples=["virtualstack compact cube.vstack", "virtualstack compact cube.vstack temperature"])
+@click.argument("variables", metavar="[VARIABLE...]", nargs=-1, help="Name or path [default: all].")
+@options.message
+def compact(store: str, allow: tuple[str, ...], variables: tuple[str, ...], message: str | None) -> None:
+    """Rewrite the references of a vstack in one place."""
+    made = open_store(store, allow).compact(variables or None, message=message)
+    show_snapshot(store, made)
 
 
-def _show_snapshot(options: argparse.Namespace, made: Repository) -> int:
-    show(f"{options.store}: snapshot {made.snapshot.number}")
-    return 0
+def show_snapshot(store: str, made: Repository, /) -> None:
+    """Show the number of a new snapshot."""
+    show(f"{store}: snapshot {made.snapshot.number}")

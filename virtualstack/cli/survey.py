@@ -2,54 +2,85 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
-from virtualstack.cli.options import AddCommand, add_allow, add_reader, scanning
+import click
+
+from virtualstack.cli import options
+from virtualstack.cli.commands import command, option
 from virtualstack.cli.output import show, wants_progress
 from virtualstack.errors import StorageError
-from virtualstack.surveying import survey
 
-__all__ = ["add_commands"]
-
-
-def add_commands(add: AddCommand, /) -> None:
-    """Add the command ``survey``."""
-    command = add("survey", _survey, help="show what many files share, and what stands out", parents=[scanning()])
-    command.add_argument(
-        "files", nargs="+", metavar="FILE", help="path, glob or URL; @LIST for a file of such lines, @- for stdin"
-    )
-    command.add_argument(
-        "--dim", metavar="DIM", help="dimension along which files follow each other (default: detected)"
-    )
-    add_reader(command)
-    add_allow(command)
-    command.add_argument("--all", action="store_true", help="show every line, not only the first ones of each part")
-    command.add_argument("--table", metavar="FILE", help="write one line a file to a table, as CSV")
+__all__ = ["read_list", "survey"]
 
 
-def _survey(options: argparse.Namespace) -> int:
-    found = survey(
-        [file for text in options.files for file in _listed(text)],
-        reader=options.reader,
-        executor=options.executor,
-        cache=options.cache,
+@command(
+    "survey",
+    examples=[
+        "virtualstack survey 'data/*.nc'",
+        "virtualstack survey @files.txt --table files.csv",
+    ],
+)
+@click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    help="Path, pattern or URL; @LIST for a file of such lines, @- for stdin.",
+)
+@option("--dim", metavar="DIM", help="Dimension along which files follow each other [default: detected].")
+@option("--all", "show_all", is_flag=True, help="Show every line, not only the first ones of each part.")
+@option("--table", metavar="FILE", help="Write one line for each file to a table, as CSV.")
+@options.allow
+@options.reader
+@options.executor
+@options.cache
+def survey(
+    files: tuple[str, ...],
+    dim: str | None,
+    show_all: bool,
+    table: str | None,
+    allow: tuple[str, ...],
+    reader: str | None,
+    executor: Any,
+    cache: str | None,
+) -> int:
+    """Show what many files share, and which of them stand out."""
+    from virtualstack import surveying
+
+    found = surveying.survey(
+        [file for text in files for file in read_list(text)],
+        reader=reader,
+        executor=executor,
+        cache=cache,
         progress=wants_progress(),
-        dim=options.dim,
-        allow=options.allow,
+        dim=dim,
+        allow=allow,
     )
-    show(found.text() if options.all else found)
-    if options.table:
+    show(found.text() if show_all else found)
+    if table:
         try:
-            found.table.to_csv(options.table, index=False)
+            found.table.to_csv(table, index=False)
         except OSError as error:
-            raise StorageError(f"'{options.table}' cannot be written: {error}", url=options.table) from error
+            raise StorageError(f"'{table}' cannot be written: {error}", url=table) from error
     return 1 if len(found.failures) else 0
 
 
-def _listed(text: str) -> list[str]:
-    """Return the lines of a list that are not empty, or the argument itself if it is not a list."""
+def read_list(text: str, /) -> list[str]:
+    """Return the lines of a list that are not empty, or the argument itself if it is not a list.
+
+    Parameters
+    ----------
+    text
+        ``@LIST`` for a file, ``@-`` for stdin, or anything else.
+
+    Raises
+    ------
+    StorageError
+        The list cannot be read.
+    """
     if not text.startswith("@"):
         return [text]
     if text == "@-" and sys.stdin is None:

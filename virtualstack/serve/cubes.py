@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 import xarray as xr
@@ -30,7 +31,7 @@ from virtualstack.vstack.format.history import newest
 from virtualstack.vstack.format.names import snapshot_key
 from virtualstack.vstack.reader import VStack
 
-__all__ = ["Cube", "CubeLike", "make_cube"]
+__all__ = ["Cube", "CubeLike", "make_cube", "name_from_url", "name_in_url"]
 
 type CubeLike = str | os.PathLike[str] | xr.Dataset | xr.DataTree | ManifestGroup | Repository | list[Any]
 """What :func:`virtualstack.serve.app` takes as a cube."""
@@ -40,6 +41,24 @@ _METADATA = ".zmetadata", "zarr.json", ".zgroup"
 
 _MAX_VERSIONS = 8
 """Number of old snapshots of a cube that are kept open."""
+
+
+def name_in_url(text: str, /) -> str:
+    """Return a name of a cube that needs no quotes in a URL.
+
+    >>> name_in_url("rain & snow")
+    'rain---snow'
+    """
+    return "".join(x if x.isalnum() or x in "._-" else "-" for x in text).strip("-") or "cube"
+
+
+def name_from_url(url: str, /) -> str:
+    """Return the name of a cube for the URL or path of its file: that of the file without its suffixes.
+
+    >>> name_from_url("s3://bucket/rain.icechunk/")
+    'rain'
+    """
+    return name_in_url(PurePosixPath(url.rstrip("/")).name.partition(".")[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

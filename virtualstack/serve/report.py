@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from virtualstack.errors import VirtualStackError
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content, ServedForm
-from virtualstack.serve.cubes import Cube, CubeLike, make_cube
+from virtualstack.serve.cubes import Cube, CubeLike, make_cube, name_from_url
 from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
 from virtualstack.storage import Allow, StorageLike
 
@@ -105,7 +105,7 @@ def report(
 
 def _name(cube: CubeLike) -> str:
     url = cube if isinstance(cube, str | os.PathLike) else getattr(cube, "url", None)
-    return PurePosixPath(os.fspath(url).rstrip("/")).name.partition(".")[0] or "cube" if url else "cube"
+    return name_from_url(os.fspath(url)) if url else "cube"
 
 
 def _page(cube: Cube, at: str | None) -> str:
