@@ -79,8 +79,9 @@ def _worded(message: object) -> str:
 
 
 def _usage(error: click.UsageError) -> str:
-    """Return what is wrong, and where the right usage is shown."""
-    message = error.format_message().rstrip(".")
+    """Return what is wrong, the closest right name, and where the right usage is shown."""
+    closest = getattr(error, "possibilities", None)
+    message = (error.message if closest else error.format_message()).rstrip(".")
+    meant = f". Did you mean '{closest[0]}'?" if closest else "."
     path = "virtualstack" if error.ctx is None else error.ctx.command_path
-    ending = "" if message.endswith(("?", ")")) else "."
-    return f"{message[:1].lower()}{message[1:]}{ending} See '{path} --help'"
+    return f"{message[:1].lower()}{message[1:]}{meant} See '{path} --help'"
