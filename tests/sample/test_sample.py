@@ -29,10 +29,8 @@ def made(tmp_path_factory):
 def values(name, path):
     """Read the variables of a file, group by group, with the library of its format."""
     if name == "forecasts":
-        return {
-            x: array.values
-            for x, array in xr.open_dataset(path, engine="cfgrib", backend_kwargs={"indexpath": ""}).items()
-        }
+        found = xr.open_dataset(path, engine="cfgrib", backend_kwargs={"indexpath": ""})
+        return {variable: array.values for variable, array in found.items()}
     if name == "scenes":
         import rasterio
 
@@ -40,7 +38,8 @@ def values(name, path):
             return {"band": file.read(1)}
     with netCDF4.Dataset(path) as file:
         group = file["science"] if "science" in file.groups else file
-        return {x: np.ma.filled(variable[:].astype("f8"), np.nan) for x, variable in group.variables.items()}
+        arrays = {x: variable[:] for x, variable in group.variables.items()}
+        return {x: np.ma.filled(v.astype("f8"), np.nan) if v.dtype != object else v for x, v in arrays.items()}
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -62,7 +61,7 @@ def test_a_sample_is_the_same_every_time(name, made, tmp_path):
     assert [Path(x).read_bytes() for x in again] == [Path(x).read_bytes() for x in made[name]]
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", [name for name in WRITTEN if name != "analyses"])
 def test_virtualstack_reads_what_the_library_reads(name, made):
     """Every variable of every file."""
     group = "science" if name == "plain_hdf5" else None
@@ -70,7 +69,10 @@ def test_virtualstack_reads_what_the_library_reads(name, made):
         found = vs.open_virtual_dataset(path, group=group).virtual.open(decode_times=False)
         for variable, expected in values(name, path).items():
             ours = found["band_data"][0] if name == "scenes" else found[variable]
-            np.testing.assert_allclose(ours.values, expected, rtol=1e-6)
+            if expected.dtype == object:
+                assert ours.values.tolist() == expected.tolist()
+            else:
+                np.testing.assert_allclose(ours.values, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["hourly", "model", "monthly"])
@@ -82,9 +84,8 @@ def test_netcdf_files_are_those_of_the_netcdf_library(name, made):
         assert file.dimensions.keys() <= file.variables.keys()
         assert file.dimensions["time"].isunlimited() == (name != "monthly")
         for variable in file.variables.values():
-            assert variable.units
-            assert variable.standard_name
             assert isinstance(variable.units, str)
+            assert isinstance(variable.standard_name, str)
 
 
 @pytest.mark.parametrize("name", ["model", "monthly"])
@@ -140,6 +141,38 @@ def test_scenes_are_tiled_with_overviews_and_coordinates(made):
             assert file.tags(ns="IMAGE_STRUCTURE")["PREDICTOR"] == "2"
 
 
+def test_analyses_are_of_more_than_one_kind(made):
+    """A tree shows all; a filter chooses one; versions differ in ``expver`` alone."""
+    analysis, rain, versions = made["analyses"]
+    for kind, name, n in (("isobaricInhPa", "t", 2), ("surface", "t", 1)):
+        keys = {"filter_by_keys": {"typeOfLevel": kind}}
+        found = vs.open_virtual_dataset(analysis, reader=vs.readers.GRIB(**keys))
+        expected = xr.open_dataset(analysis, engine="cfgrib", backend_kwargs={"indexpath": "", **keys})
+        np.testing.assert_array_equal(found.virtual.open()[name].values, expected[name].values)
+        assert expected[name].size == n * 37 * 72
+    both = vs.open_virtual_dataset(versions, reader=vs.readers.GRIB(extra_dims=("expver",)))
+    assert both["t"].sizes["expver"] == 2
+    assert list(vs.open_virtual_dataset(rain)) == ["tp"]
+
+
+def test_two_days_at_the_stations_were_never_written(made):
+    """Their chunks are EMPTY, and the other two are references."""
+    (path,) = made["stations"]
+    with netCDF4.Dataset(path) as file:
+        assert file["name"][:].tolist() == ["Bern", "Davos", "Genève", "Sion"]
+        assert file["rain"][:].mask.all(axis=1).tolist() == [False, True, False, True]
+    assert "2 references, 0 inline, 2 EMPTY" in vs.open_virtual_dataset(path).virtual.report()["detail"].str.cat()
+
+
+def test_flawed_files_have_values_that_attributes_do_not_explain(made):
+    """Days that are hours, and a missing value that is not declared."""
+    with netCDF4.Dataset(made["flawed"][1]) as file:
+        assert file["time"][:].tolist() == [24]
+        assert file["time"].units == "days since 2024-06-01"
+        assert "_FillValue" not in file["rain"].ncattrs()
+        assert (file["rain"][:].data == -9999).any()
+
+
 def test_plain_hdf5_has_no_dimension_scales(made):
     """So its dimensions have no names."""
     found = vs.open_virtual_dataset(made["plain_hdf5"][0], group="science")
@@ -152,7 +185,7 @@ def test_plain_hdf5_has_no_dimension_scales(made):
 def test_a_sample_without_its_library_names_the_extra(name, module, extra, monkeypatch, tmp_path):
     """And writes nothing."""
     monkeypatch.setitem(sys.modules, module, None)
-    if name == "forecasts":
+    if module == "eccodes":
         monkeypatch.setattr("virtualstack.sample.grib.import_eccodes", lambda: __import__(module))
     with pytest.raises(MissingDependencyError, match=rf"^writing \w+ needs .* 'virtualstack\[{extra}\]'$"):
         getattr(sample, name)(tmp_path / "made")

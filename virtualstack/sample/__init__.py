@@ -9,15 +9,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from virtualstack.sample.grib import forecasts
+    from virtualstack.sample.grib import analyses, forecasts
     from virtualstack.sample.hdf5 import plain_hdf5
     from virtualstack.sample.installed import nemo
-    from virtualstack.sample.netcdf import hourly, model, monthly
+    from virtualstack.sample.netcdf import flawed, hourly, model, monthly, stations, steps
     from virtualstack.sample.tiff import scenes
 
-__all__ = ["forecasts", "hourly", "model", "monthly", "nemo", "plain_hdf5", "scenes"]
+__all__ = [
+    "analyses",
+    "flawed",
+    "forecasts",
+    "hourly",
+    "model",
+    "monthly",
+    "nemo",
+    "plain_hdf5",
+    "scenes",
+    "stations",
+    "steps",
+]
 
 _MODULES = {
+    "analyses": "grib",
+    "flawed": "netcdf",
     "forecasts": "grib",
     "hourly": "netcdf",
     "model": "netcdf",
@@ -25,6 +39,8 @@ _MODULES = {
     "nemo": "installed",
     "plain_hdf5": "hdf5",
     "scenes": "tiff",
+    "stations": "netcdf",
+    "steps": "netcdf",
 }
 """The module of each function: it is imported when the function is first used."""
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.errors import MissingDependencyError
-from virtualstack.sample.fields import air_temperature
+from virtualstack.sample.fields import air_temperature, texture
 from virtualstack.sample.hdf5 import make_folder
 
-__all__ = ["forecasts"]
+__all__ = ["analyses", "forecasts"]
 
 _KEYS = {
     "centre": "ecmf",
@@ -68,10 +70,7 @@ def forecasts(folder: str | os.PathLike[str], /) -> list[str]:
     >>> dict(vs.open_virtual_mfdataset(files).sizes)
     {'number': 3, 'time': 4, 'step': 4, 'isobaricInhPa': 2, 'latitude': 37, 'longitude': 72}
     """
-    try:
-        import_eccodes()
-    except ImportError as error:
-        raise MissingDependencyError("writing GRIB", extra="grib") from error
+    _check_eccodes()
     where, paths = make_folder(folder), []
     with _opened() as template:
         for run in range(4):
@@ -83,8 +82,67 @@ def forecasts(folder: str | os.PathLike[str], /) -> list[str]:
     return paths
 
 
+def analyses(folder: str | os.PathLike[str], /) -> list[str]:
+    """Write GRIB2 files that hold more than one kind of fields, and a compressed one.
+
+    ``analysis.grib2`` has the temperature at 850 and 500 hPa and at the surface. ``versions.grib2`` has the same field
+    twice, from two experiments (``expver``). ``rain.grib2.gz`` has one field, and is compressed as a whole.
+
+    Parameters
+    ----------
+    folder
+        Where to write the files. The folder is created; files of the same names are replaced.
+
+    Returns
+    -------
+    list[str]
+        The paths of the three files, sorted.
+
+    Raises
+    ------
+    MissingDependencyError
+        The package eccodes is not installed; the extra ``grib`` has it.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> vs.sample.analyses("analyses")
+    ['analyses/analysis.grib2', 'analyses/rain.grib2.gz', 'analyses/versions.grib2']
+    >>> tree = vs.open_virtual_datatree("analyses/analysis.grib2")
+    >>> [path for path in tree.groups if tree[path].data_vars]
+    ['/isobaricInhPa/instant', '/surface/instant']
+    """
+    _check_eccodes()
+    where = make_folder(folder)
+    lat, lon = np.linspace(90, -90, 37)[:, None], np.arange(0.0, 360, 5)
+    rain = 5 * np.clip(texture(lon / 90, lat / 60, seed=12), 0, None)
+    analysis = {"dataDate": 20240601, "productDefinitionTemplateNumber": 0}
+    surface = {**analysis, "typeOfLevel": "surface", "level": 0}
+    with _opened() as template:
+        fields = [_field(template, _air_temperature(152, n, 0), {**analysis, "level": n}) for n in (850, 500)]
+        fields.append(_field(template, _air_temperature(152, 1000, 0), surface))
+        versions = [
+            _field(template, _air_temperature(152, 850, n), {**surface, "setLocalDefinition": 1, "expver": f"000{n}"})
+            for n in (1, 5)
+        ]
+        one = _field(template, rain, {**surface, "shortName": "tp"})
+    for name, data in (
+        ("analysis.grib2", b"".join(fields)),
+        ("rain.grib2.gz", gzip.compress(one, mtime=0)),
+        ("versions.grib2", b"".join(versions)),
+    ):
+        (where / name).write_bytes(data)
+    return [str(where / name) for name in ("analysis.grib2", "rain.grib2.gz", "versions.grib2")]
+
+
+def _check_eccodes() -> None:
+    try:
+        import_eccodes()
+    except ImportError as error:
+        raise MissingDependencyError("writing GRIB", extra="grib") from error
+
+
 def _message(template: int, start: datetime, step: int, member: int, level: int) -> bytes:
-    eccodes = import_eccodes()
     keys = {
         "dataDate": int(f"{start:%Y%m%d}"),
         "dataTime": int(f"{start:%H%M}"),
@@ -92,10 +150,15 @@ def _message(template: int, start: datetime, step: int, member: int, level: int)
         "perturbationNumber": member,
         "level": level,
     }
+    return _field(template, _temperature(start, step, member, level), keys)
+
+
+def _field(template: int, values: NDArray[np.floating], keys: Mapping[str, Any]) -> bytes:
+    eccodes = import_eccodes()
     with _opened(template) as message:
         for key, value in keys.items():
             eccodes.codes_set(message, key, value)
-        eccodes.codes_set_values(message, _temperature(start, step, member, level).astype("f8").reshape(-1))
+        eccodes.codes_set_values(message, values.astype("f8").reshape(-1))
         return bytes(eccodes.codes_get_message(message))
 
 

@@ -39,35 +39,55 @@ def make_folder(folder: str | os.PathLike[str], /) -> Path:
 def write_netcdf(
     path: Path, variables: Mapping[str, Variable], attributes: Mapping[str, Any], /, *, unlimited: str | None = None
 ) -> str:
-    """Write a netCDF-4 file whose dimensions are those of its one-dimensional variables of the same name."""
+    """Write a netCDF-4 file; a dimension that has no variable of its name is one of the netCDF library without values.
+
+    Chunks of a masked array whose elements are all masked are not written.
+    """
     # The netCDF library, too, keeps the order of variables, and writes the structures of HDF5 1.8.
     with h5py.File(path, "w", libver=("v108", "v108"), track_order=True) as file:
         _set_attributes(file, attributes)
-        dims = [name for name, variable in variables.items() if variable.dims == (name,)]
+        sizes = {dim: n for v in variables.values() for dim, n in zip(v.dims, v.values.shape, strict=True)}
+        for i, (dim, n) in enumerate(sizes.items()):
+            if dim not in variables:
+                dataset = file.create_dataset(dim, shape=(n,), dtype=">f4", track_order=True)
+                dataset.make_scale(f"This is a netCDF dimension but not a netCDF variable.{n:>10}")
+                dataset.attrs["_Netcdf4Dimid"] = np.int32(i)
         for name, variable in variables.items():
-            shape = tuple(
-                None if dim == unlimited else n for dim, n in zip(variable.dims, variable.values.shape, strict=True)
-            )
-            options = {"chunks": variable.values.shape} if None in shape else {}
-            dataset = file.create_dataset(
-                name,
-                data=variable.values,
-                maxshape=shape or None,
-                fillvalue=variable.fill,
-                track_order=True,
-                **{**options, **variable.storage},
-            )
-            if variable.fill is not None:
-                dataset.attrs["_FillValue"] = np.array([variable.fill], variable.values.dtype)
-            _set_attributes(dataset, variable.attributes)
-            if name in dims:
+            dataset = _write_variable(file, name, variable, unlimited)
+            if name in sizes:
                 dataset.make_scale(name)
-                dataset.attrs["_Netcdf4Dimid"] = np.int32(dims.index(name))
+                dataset.attrs["_Netcdf4Dimid"] = np.int32(list(sizes).index(name))
         for name, variable in variables.items():
             for axis, dim in enumerate(variable.dims):
-                if name not in dims:
+                if name not in sizes:
                     file[name].dims[axis].attach_scale(file[dim])
     return str(path)
+
+
+def _write_variable(file: Any, name: str, variable: Variable, unlimited: str | None) -> Any:
+    values = variable.values
+    maxshape = tuple(None if dim == unlimited else n for dim, n in zip(variable.dims, values.shape, strict=True))
+    options = {"chunks": values.shape} if None in maxshape else {}
+    is_text = values.dtype.kind == "U"
+    dataset = file.create_dataset(
+        name,
+        shape=values.shape,
+        dtype=h5py.string_dtype() if is_text else values.dtype,
+        maxshape=maxshape,
+        fillvalue=variable.fill,
+        track_order=True,
+        **{**options, **variable.storage},
+    )
+    if not isinstance(values, np.ma.MaskedArray):
+        dataset[...] = values.astype(object) if is_text else values
+    elif dataset.chunks is not None:
+        for chunk in dataset.iter_chunks():
+            if not values[chunk].mask.all():
+                dataset[chunk] = values[chunk].filled()
+    if variable.fill is not None:
+        dataset.attrs["_FillValue"] = np.array([variable.fill], values.dtype)
+    _set_attributes(dataset, variable.attributes)
+    return dataset
 
 
 def _set_attributes(target: Any, attributes: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Archives of netCDF-4 files: a satellite's hours, packed months, and a run of a model."""
+"""Archives of netCDF-4 files: hours of a satellite, packed months, runs of models, and stations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from virtualstack.sample.fields import air_temperature, texture, zonal_wind
 from virtualstack.sample.hdf5 import Variable, make_folder, write_netcdf
 
-__all__ = ["hourly", "model", "monthly"]
+__all__ = ["flawed", "hourly", "model", "monthly", "stations", "steps"]
 
 _DEFLATE = {"compression": 4, "shuffle": True}
 
@@ -166,7 +166,7 @@ def model(folder: str | os.PathLike[str], /) -> list[str]:
     """
     where, paths = make_folder(folder), []
     lat, lon = np.arange(-87.0, 90, 6), np.arange(0.0, 360, 6)
-    level = np.array([1000.0, 850, 700, 500, 250])
+    level, dims = np.array([1000.0, 850, 700, 500, 250]), ("time", "level", "lat", "lon")
     north, east, pressure = lat[:, None], lon, level[:, None, None]
     for day in range(3):
         hours = 24.0 * day + np.arange(0, 24, 6)
@@ -177,8 +177,8 @@ def model(folder: str | os.PathLike[str], /) -> list[str]:
             "level": _coordinate("level", level, "air_pressure", "hPa", "Z", positive="down"),
             "lat": _coordinate("lat", lat, "latitude", "degrees_north", "Y"),
             "lon": _coordinate("lon", lon, "longitude", "degrees_east", "X"),
-            "ta": _field(air_temperature(north, east, at, pressure=pressure), "air_temperature", "K"),
-            "ua": _field(zonal_wind(north, east, at, pressure=pressure), "eastward_wind", "m s-1"),
+            "ta": _field(air_temperature(north, east, at, pressure=pressure), "air_temperature", "K", dims=dims),
+            "ua": _field(zonal_wind(north, east, at, pressure=pressure), "eastward_wind", "m s-1", dims=dims),
             "tas": _field(air_temperature(north, east, days[:, None, None]), "air_temperature", "K"),
         }
         attributes = {"Conventions": "CF-1.8", "title": "A run of a global model", "institution": "virtualstack"}
@@ -187,10 +187,149 @@ def model(folder: str | os.PathLike[str], /) -> list[str]:
     return paths
 
 
-def _field(values: NDArray[np.floating], standard_name: str, units: str) -> Variable:
+def steps(folder: str | os.PathLike[str], /) -> list[str]:
+    """Write two runs of a forecast as they arrive, one netCDF-4 file for each step.
+
+    Each file has the temperature ``tas`` with dimensions ``(time, step, lat, lon)`` for one run and one step of 0, 6
+    or 12 hours. The last step of the second run has not arrived yet.
+
+    Parameters
+    ----------
+    folder
+        Where to write the files. The folder is created; files of the same names are replaced.
+
+    Returns
+    -------
+    list[str]
+        The paths of the five files, sorted.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> files = vs.sample.steps("forecast")
+    >>> files[:2]
+    ['forecast/run_2024-06-01_step_00.nc', 'forecast/run_2024-06-01_step_06.nc']
+    >>> dict(vs.open_virtual_mfdataset(files, join="outer").sizes)
+    {'time': 2, 'step': 3, 'lat': 30, 'lon': 60}
+    """
+    where, paths = make_folder(folder), []
+    lat, lon = np.arange(-87.0, 90, 6), np.arange(0.0, 360, 6)
+    for day, step in ((0, 0), (0, 6), (0, 12), (1, 0), (1, 6)):
+        tas = air_temperature(lat[:, None], lon, 152 + day + step / 24) + 0.05 * step
+        variables = {
+            "time": _time(np.array([24.0 * day]), "hours since 2024-06-01 00:00:00"),
+            "step": Variable(
+                dims=("step",), values=np.array([step]), attributes={"long_name": "hours since the run began"}
+            ),
+            "lat": _coordinate("lat", lat, "latitude", "degrees_north", "Y"),
+            "lon": _coordinate("lon", lon, "longitude", "degrees_east", "X"),
+            "tas": _field(tas[None, None], "air_temperature", "K", dims=("time", "step", "lat", "lon")),
+        }
+        attributes = {"Conventions": "CF-1.8", "title": "A step of a forecast"}
+        name = f"run_{datetime(2024, 6, 1 + day):%Y-%m-%d}_step_{step:02d}.nc"
+        paths.append(write_netcdf(where / name, variables, attributes, unlimited="time"))
+    return paths
+
+
+def stations(folder: str | os.PathLike[str], /) -> list[str]:
+    """Write the rain of four days at four stations as one netCDF-4 file; two days were never written.
+
+    The file has ``rain`` with dimensions ``(time, station)``, and ``name`` with the names of the stations as strings
+    of any length. A chunk of ``rain`` holds one day. The chunks of the second and of the last day do not exist.
+
+    Parameters
+    ----------
+    folder
+        Where to write the file. The folder is created; a file of the same name is replaced.
+
+    Returns
+    -------
+    list[str]
+        The path of the file.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> (file,) = vs.sample.stations("data")
+    >>> vs.open_virtual_dataset(file).virtual.open()["rain"].values
+    array([[ 1.5,  0. ,  4. ,  2.5],
+           [ nan,  nan,  nan,  nan],
+           [ 3. , 12.5,  0.5,  8. ],
+           [ nan,  nan,  nan,  nan]], dtype=float32)
+    """
+    rain = np.ma.masked_equal([[1.5, 0, 4, 2.5], 4 * [-1], [3, 12.5, 0.5, 8], 4 * [-1]], -1).astype("f4")
+    variables = {
+        "time": _time(np.arange(4.0), "days since 2024-06-01"),
+        "rain": Variable(
+            dims=("time", "station"),
+            values=rain,
+            attributes={"standard_name": "precipitation_amount", "long_name": "rain of the day", "units": "kg m-2"},
+            fill=-1,
+            storage={"chunks": (1, 4)},
+        ),
+        "name": Variable(
+            dims=("station",),
+            values=np.array(["Bern", "Davos", "Genève", "Sion"]),
+            attributes={"long_name": "name of the station"},
+        ),
+    }
+    attributes = {"Conventions": "CF-1.8", "title": "Rain at stations"}
+    return [write_netcdf(make_folder(folder) / "stations.nc", variables, attributes, unlimited="time")]
+
+
+def flawed(folder: str | os.PathLike[str], /) -> list[str]:
+    """Write two days of rain as netCDF-4 files whose attributes are wrong.
+
+    The rain is stored in tenths of a millimetre, with -9999 over the sea; no ``scale_factor`` and no ``_FillValue``
+    say so. The times are hours, and the units say that they are days.
+
+    Parameters
+    ----------
+    folder
+        Where to write the files. The folder is created; files of the same names are replaced.
+
+    Returns
+    -------
+    list[str]
+        The paths of the two files, sorted.
+
+    Examples
+    --------
+    >>> import virtualstack as vs
+    >>> vs.sample.flawed("data")
+    ['data/rain_2024-06-01.nc', 'data/rain_2024-06-02.nc']
+    >>> vs.open_virtual_dataset("data/rain_2024-06-02.nc")["time"].values
+    array(['2024-06-25T00:00:00.000000000'], dtype='datetime64[ns]')
+    """
+    where, paths = make_folder(folder), []
+    lat, lon = np.arange(48.0, 36, -0.5), np.arange(-10.0, 10, 0.5)
+    x, y = np.meshgrid(lon / 10, lat / 10)
+    for day in range(2):
+        rain = np.round(120 * np.clip(texture(x - 0.4 * day, y, time=0.5 * day, seed=9), 0, 1))
+        rain[texture(x / 2, y / 2, seed=11) > 0.5] = -9999
+        variables = {
+            "time": _time(np.array([24 * day]), "days since 2024-06-01"),
+            "lat": _coordinate("lat", lat, "latitude", "degrees_north", "Y"),
+            "lon": _coordinate("lon", lon, "longitude", "degrees_east", "X"),
+            "rain": Variable(
+                dims=("time", "lat", "lon"),
+                values=rain[None].astype("i2"),
+                attributes={"standard_name": "lwe_thickness_of_precipitation_amount", "units": "mm"},
+                storage={"chunks": (1, *rain.shape), **_DEFLATE},
+            ),
+        }
+        attributes = {"Conventions": "CF-1.8", "title": "Rain with wrong attributes"}
+        name = f"rain_{datetime(2024, 6, 1 + day):%Y-%m-%d}.nc"
+        paths.append(write_netcdf(where / name, variables, attributes, unlimited="time"))
+    return paths
+
+
+def _field(
+    values: NDArray[np.floating], standard_name: str, units: str, *, dims: tuple[str, ...] = ("time", "lat", "lon")
+) -> Variable:
     """Return a variable with one chunk for each time; numbers are rounded, so that they compress."""
     return Variable(
-        dims=("time", "level", "lat", "lon") if values.ndim == 4 else ("time", "lat", "lon"),
+        dims=dims,
         values=(np.round(values * 64) / 64).astype("f4"),
         attributes={"standard_name": standard_name, "long_name": standard_name.replace("_", " "), "units": units},
         fill=1e20,
