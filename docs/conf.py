@@ -35,6 +35,7 @@ extensions = [
     "api",
     "changelog",
     "pages",
+    "pictures",
 ]
 exclude_patterns = ["_ext", "changes"]
 
