@@ -34,6 +34,7 @@ extensions = [
     # of docs/_ext
     "api",
     "changelog",
+    "commands",
     "pages",
     "pictures",
 ]
@@ -51,6 +52,7 @@ copybutton_exclude = ".linenos, .gp, .go"  # prompts and outputs of sessions
 
 # -- pages of the API, from docstrings
 
+smartquotes = False
 default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -7,8 +7,6 @@ import pytest
 
 from tests.docs.page import PAGES, ROOT, Block, blocks, directives
 from virtualstack import errors
-from virtualstack.cli.commands import MESSAGES
-from virtualstack.cli.group import cli
 
 DOCS = ROOT / "docs"
 
@@ -72,14 +70,3 @@ def test_the_reference_shows_the_tree_of_errors():
     """As the docstring draws it."""
     tree = [line for line in errors.__doc__.splitlines() if line.startswith("    ")]
     assert "\n".join(line[4:] for line in tree) in (DOCS / "reference" / "errors.md").read_text()
-
-
-def test_the_reference_lists_every_command_and_option():
-    """Each one that the parser knows, and its exit statuses."""
-    text = (DOCS / "reference" / "cli.md").read_text()
-    for name, command in cli.commands.items():
-        (section,) = re.findall(rf"^## `virtualstack {name}.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-        options = {x for each in command.params if getattr(each, "section", "") != MESSAGES for x in each.opts}
-        options = {x for x in options if x.startswith("-")}
-        rows = "".join(line.split("|")[1] for line in section.splitlines() if line.startswith("|"))
-        assert options == set(re.findall(r"`(--?[a-z-]+)`", rows)), name
