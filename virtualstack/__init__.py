@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from virtualstack.vstack import Repository
     from virtualstack.zarr.store import ManifestStore
 
-__version__ = "0.1.0"
-
 __all__ = [
     "ChunkEncoding",
     "ChunkGrid",
@@ -86,6 +84,10 @@ _MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # takes 30 ms to import
+
+        return version(__name__)
     if name in ("errors", "readers", "sample", "serve"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:

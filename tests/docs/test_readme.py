@@ -1,7 +1,11 @@
 """The README's two commands: one line each, and the same ones that CI runs."""
 
 import re
+import shlex
 import subprocess
+import sys
+
+import pytest
 
 from tests.docs.page import ROOT, blocks
 
@@ -22,9 +26,22 @@ def test_there_are_two_commands_of_one_line():
 def test_each_command_sets_itself_up():
     """In a virtual environment in the clone; nothing of a machine or registry is named."""
     for command in commands():
-        assert command.startswith("python3 -m venv .venv && ")
+        check, make, *others = command.strip().split(" && ")
+        assert check.startswith("python3 -c ")
+        assert make == "python3 -m venv .venv"
         assert "://" not in command
-        assert all(part.startswith(".venv/bin/") for part in command.strip().split(" && ")[1:])
+        assert all(part.startswith(".venv/bin/") for part in others)
+
+
+@pytest.mark.parametrize(("version", "status"), [((3, 8, 18), 1), ((3, 11, 9), 1), ((3, 12, 0), 0), ((3, 14, 1), 0)])
+def test_an_old_python_is_told_so_in_one_sentence(version, status):
+    """Before pip says which versions of a build tool this Python cannot have."""
+    for command in commands():
+        program, option, code = shlex.split(command.split(" && ")[0])
+        old = f"import sys; sys.version_info = {version}; sys.version = '{'.'.join(map(str, version))} (main)'; {code}"
+        done = subprocess.run([sys.executable, option, old], capture_output=True, text=True, check=False, timeout=60)
+        said = f"virtualstack needs Python 3.12 or newer, and python3 is {'.'.join(map(str, version))}\n"
+        assert (program, done.returncode, done.stderr) == ("python3", status, said if status else "")
 
 
 def test_ci_runs_the_commands_of_the_readme():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from virtualstack import __version__
 from virtualstack.cli.allow import allow
 from virtualstack.cli.build import build
 from virtualstack.cli.commands import Group, Option
@@ -23,6 +22,8 @@ __all__ = ["cli"]
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
+        from virtualstack import __version__
+
         show(f"virtualstack {__version__}")
         ctx.exit()
 
