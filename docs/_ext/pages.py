@@ -1,4 +1,4 @@
-"""What every page of Markdown gets: navigation from its lists, no comments, and notebooks to download.
+"""What every page gets: navigation from lists of pages, no comments, notebooks to download, and nothing from elsewhere.
 
 A page `index.md` of a folder lists pages, with a sentence about each, under headings. The same links in the same order
 become a hidden ``toctree`` for each heading. So the lists are written once, and can be read as plain Markdown.
@@ -13,6 +13,7 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 _ITEM = re.compile(r"^- (?:\S[^\[\n]*)?\[[^\]]+\]\((?P<page>[\w./-]+?)\.md\)", re.MULTILINE)
 
@@ -48,9 +49,22 @@ def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, An
         context["notebook"] = target.name
 
 
+_LOADED = re.compile(
+    r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=[\"']((?:https?:)?//[^\"']+)|url\([\"']?(https?://[^)]+)"
+)
+
+
+def _check_hosts(app: Sphinx, error: Exception | None) -> None:
+    """Warn of what a page would load from another host: readers may have no network, and are told of no host."""
+    for path in sorted(Path(app.outdir).rglob("*")) if error is None else ():
+        for found in _LOADED.finditer(path.read_text()) if path.suffix in {".html", ".css"} else ():
+            logging.getLogger(__name__).warning("%s loads '%s'", path.relative_to(app.outdir), found[1] or found[2])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register all three."""
+    """Register all of them."""
     app.connect("source-read", _add_toctrees)
     app.connect("doctree-read", _remove_comments)
     app.connect("html-page-context", _offer_notebook)
+    app.connect("build-finished", _check_hosts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
