@@ -85,6 +85,35 @@ def test_streams_one_after_another(name, padding):
         decode(raw, None, len(data) - 1)
 
 
+@pytest.mark.parametrize(("more", "n_random"), [(0, 0), (1, 0), (0, 2_000_000), (1, 2_000_000)])
+def test_streams_are_as_many_as_their_bytes_allow(more, n_random):
+    """1000, and one for each 1000 bytes."""
+    first, empty = gzip.compress(content(n_random), 0), gzip.compress(b"")
+    n = 1000
+    while n + 1 <= 1000 + (len(first) + n * len(empty)) // 1000:
+        n += 1
+    decode = bounded_decoder(pair("gzip")[1])
+    raw = first + empty * (n - 1 + more)
+    if more:
+        with pytest.raises(CodecError, match=f"more than {n} parts"):
+            decode(raw, None, n_random)
+    else:
+        assert undone(decode, raw, None, n_random) == content(n_random)
+
+
+@pytest.mark.parametrize("name", ["lzma", "imagecodecs_lzma"])
+def test_lzma_takes_at_most_a_gibibyte(name):
+    """The header says how much memory a decoder needs, whatever comes back."""
+    form = lzma.FORMAT_ALONE if name == "imagecodecs_lzma" else lzma.FORMAT_XZ
+    decode = bounded_decoder(Codec.from_config(f"numcodecs.{name}", format=form))
+    assert undone(decode, lzma.compress(b"data", form), 4, 4) == b"data"
+    if form == lzma.FORMAT_ALONE:
+        raw = bytearray(lzma.compress(b"data", form))
+        raw[1:5] = (3 << 29).to_bytes(4, "little")
+        with pytest.raises(lzma.LZMAError, match="Memory usage limit"):
+            decode(bytes(raw), 4, 4)
+
+
 def test_a_deflate_stream_is_one():
     """What follows is not read, as by zlib."""
     decode = bounded_decoder(pair("zlib")[1])

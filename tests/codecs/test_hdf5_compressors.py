@@ -9,7 +9,7 @@ import pytest
 from tests.codecs.test_hdf5_damage import chunk_of
 from tests.codecs.test_hdf5_filters import FILTERS, create
 from virtualstack.codecs.codec import CodecError
-from virtualstack.codecs.hdf5.compressors import bitshuffle, blosc2, lz4, lzf, szip
+from virtualstack.codecs.hdf5.compressors import bitshuffle, bitshuffle_settings, blosc2, lz4, lzf, szip
 
 pytest.importorskip("imagecodecs")
 
@@ -181,3 +181,126 @@ def test_shapes_of_a_blosc2_frame_that_are_damaged(at, value, reason):
     raw[content + 3 if at == 3 else content + 11] = 0x95 if at == 3 else value
     with pytest.raises(CodecError, match=reason):
         blosc2({})(bytes(raw), 1920, MIB)
+
+
+@pytest.mark.parametrize("size", [1, 2, 100, 5000])
+@pytest.mark.parametrize("limit", [0, 1, MIB])
+def test_lzf_of_any_size(size, limit):
+    """Runs of one byte are the shortest streams: 264 bytes in 3."""
+    imagecodecs = pytest.importorskip("imagecodecs")
+    decode = lzf({})
+    data = bytes(size)
+    raw = bytes(imagecodecs.lzf_encode(data, header=False)) if size > 2 else bytes((size - 1,)) + data
+    for known in (len(data), None):
+        if len(data) <= max(limit, 1) or known:
+            assert bytes(decode(raw, known, limit)) == data
+        else:
+            with pytest.raises((CodecError, imagecodecs.LzfError)):
+                decode(raw, known, limit)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 24, 32, 64])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_szip_chunks_hold_whole_values(bits, extra):
+    """Of 1, 2, 4 and 8 bytes; 24 bits take 4."""
+    imagecodecs = pytest.importorskip("imagecodecs")
+    options = {"options_mask": 141, "pixels_per_block": 8, "bits_per_pixel": bits, "pixels_per_scanline": 16}
+    width = {8: 1, 16: 2, 24: 4, 32: 4, 64: 8}[bits]
+    raw = (32 * width).to_bytes(4, "little") + bytes(imagecodecs.szip_encode(bytes(32 * width), 141, 8, bits, 16))
+    decode = szip(options)
+    assert bytes(decode(raw, 32 * width, MIB)) == bytes(32 * width)
+    odd = (32 * width - width + extra).to_bytes(4, "little") + raw[4:]
+    if extra and width > 1:
+        with pytest.raises(CodecError, match=f"are not whole values of {width} bytes"):
+            decode(odd, None, MIB)
+    else:
+        assert bytes(decode(odd, None, MIB)) == bytes(31 * width + extra)
+
+
+def test_elements_of_bitshuffle_have_at_most_a_mebibyte():
+    for width, block, is_known in (
+        (1 << 20, 0, True), (1 + (1 << 20), 0, False), (1, 0, True), (0, 0, False),
+        (4, (1 << 32) - 8, True), (4, 1 << 32, False), (4, 8, True), (4, 12, False), (4, -8, False),
+    ):  # fmt: skip
+        options = {"elementsize": width, "blocksize": block, "compressor": "lz4"}
+        if is_known:
+            assert bitshuffle_settings(options) == (width, block, "lz4")
+        else:
+            with pytest.raises(ValueError, match=f"has elements of {width} bytes in blocks of {block}"):
+                bitshuffle_settings(options)
+
+
+@pytest.mark.parametrize(
+    ("width", "n"),
+    [*itertools.product([1, 2, 4, 8, 16, 100], [8, 127, 129, 5000]), (60, 140), (100, 129), (9000, 8), (9000, 150)],
+)
+@pytest.mark.parametrize("cname", ["none", "lz4"])
+def test_bitshuffle_of_any_element(width, n, cname):
+    """Blocks are of the filter's own choice: 8 KiB, and 128 elements at least."""
+    data = np.frombuffer(np.random.default_rng(n).bytes(n * width), f"V{width}")
+    import hdf5plugin
+
+    made = create(data, (n,), **hdf5plugin.Bitshuffle(cname=cname))
+    raw = made.id.read_direct_chunk((0,))[1]
+    decode = bitshuffle({"elementsize": width, "blocksize": 0, "compressor": cname})
+    assert bytes(decode(raw, data.nbytes, data.nbytes)) == data.tobytes()
+
+
+@pytest.mark.parametrize(("cut", "n_bytes"), [(1, 8), (3, 5), (4, 4)])
+def test_blocks_of_lz4_end_with_their_chunk(cut, n_bytes):
+    """A block that is stored as it is ends with the last byte; the size of a block has 4 bytes."""
+    whole = blocks(8, 4, b"1234", b"5678")
+    assert bytes(lz4({})(whole, 8, 8)) == b"12345678"
+    with pytest.raises(CodecError, match="a block reaches past the end of the chunk"):
+        lz4({})(whole[:-cut], 8, 8)
+    with pytest.raises(CodecError, match="the lz4 chunk says that it holds 8 bytes; 7 are expected"):
+        lz4({})(whole, None, 7)
+    with pytest.raises(CodecError, match="the lz4 chunk says that it holds 8 bytes; 9 are expected"):
+        lz4({})(whole, 9, 9)
+
+
+@pytest.mark.parametrize("shape", [(480,), (16, 30), (4, 6, 20), (2, 3, 4, 5, 4)])
+@pytest.mark.parametrize("n_lost", [0, 1, 5])
+def test_a_blosc2_frame_of_any_shape(shape, n_lost):
+    """Whole, and with bytes less than it says."""
+    values = VALUES.reshape(shape)
+    raw, n_header = frame_of(values)
+    decode = blosc2({})
+    if not n_lost:
+        assert bytes(decode(bytes(raw), 1920, 1920)) == values.tobytes()
+        assert bytes(decode(bytes(raw) + b"more", 1920, 1920)) == values.tobytes()
+        with pytest.raises(CodecError, match="the blosc2 frame says that it holds 1920 bytes; 1919 are expected"):
+            decode(bytes(raw), None, 1919)
+        with pytest.raises(CodecError, match="there is no blosc2 frame: the magic is missing"):
+            decode(b"12" + bytes(raw), 1920, 1920)
+        return
+    with pytest.raises(CodecError, match=f"says that it is {len(raw)} bytes long; there are {len(raw) - n_lost}"):
+        decode(bytes(raw[:-n_lost]), 1920, 1920)
+    stored = int.from_bytes(raw[n_header + 12 : n_header + 16], "little")
+    raw[n_header + 12 : n_header + 16] = (len(raw) + n_lost).to_bytes(4, "little")
+    with pytest.raises(CodecError, match=f"the blosc2 chunk says that it is {len(raw) + n_lost} bytes long"):
+        decode(bytes(raw), 1920, 1920)
+    raw[n_header + 12 : n_header + 16] = (15).to_bytes(4, "little")
+    assert stored > 32
+    with pytest.raises(CodecError, match="the blosc2 chunk says that it is 15 bytes long"):
+        decode(bytes(raw), 1920, 1920)
+    raw[n_header + 4 : n_header + 8] = (1920 + n_lost).to_bytes(4, "little")
+    with pytest.raises(
+        CodecError, match=f"the blosc2 (chunk|frame) says that it holds {1920 + n_lost} bytes; 1920 are expected"
+    ):
+        decode(bytes(raw), 1920, 1920)
+
+
+def test_a_blosc2_frame_with_more_than_shapes():
+    """Writers may name other contents of the header before the shapes."""
+    raw, n_header = frame_of(VALUES)
+    at = raw.index(b"b2nd") - 1
+    count_at, offset_at = at - 2, at + 6
+    n_names = int.from_bytes(raw[count_at:at], "big")
+    start = int.from_bytes(raw[offset_at : offset_at + 4], "big")
+    name = b"\xa5other\xd2" + (start).to_bytes(4, "big")
+    offset = (start + len(name)).to_bytes(4, "big")
+    more = raw[:count_at] + (n_names + 1).to_bytes(2, "big") + name + raw[at:offset_at] + offset + raw[offset_at + 4 :]
+    more[11:15] = (n_header + len(name)).to_bytes(4, "big")
+    more[16:24] = len(more).to_bytes(8, "big")
+    assert bytes(blosc2({})(bytes(more), 1920, 1920)) == VALUES.tobytes()

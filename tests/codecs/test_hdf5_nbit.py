@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from h5py import h5s, h5t
-from hypothesis import given, reject, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
@@ -13,7 +13,7 @@ from tests.codecs.hdf5_pipelines import check_chunks, filters_of, in_memory
 from tests.data.hdf5_parts import dataset_of, properties, reduced, text
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.hdf5.packed_bits import PADDING_BYTES, gather, parse_layout, parse_scaling, unpack
-from virtualstack.codecs.pipeline import decode
+from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
 
 
@@ -163,6 +163,7 @@ def test_a_datatype_that_uses_all_bits_is_stored_as_it_is():
     width=st.integers(1, 64),
     seed=st.integers(0, 1000),
 )
+@example(n=0, first=3, stride=8, width=7, seed=0)
 def test_bits_anywhere(n, first, stride, width, seed):
     """Both ways of reading packed numbers give what Python's integers say."""
     n_bits = first + n * stride + width
@@ -174,6 +175,38 @@ def test_bits_anywhere(n, first, stride, width, seed):
     unpack(data, out, first=first, stride=stride, width=width)
     assert out.tolist() == expected
     assert gather(data, np.array(starts, np.int64), width=width).tolist() == expected
+
+
+def record(*members):
+    """A compound of members that follow each other with a byte between."""
+    made = h5t.create(h5t.COMPOUND, sum(member.get_size() + 1 for member in members))
+    at = 0
+    for i, member in enumerate(members):
+        made.insert(f"m{i}".encode(), at, member)
+        at += member.get_size() + 1
+    return made
+
+
+FEW_BITS, BYTES = reduced(h5t.STD_U16LE, 9, 3), h5t.create(h5t.OPAQUE, 7)
+
+
+@pytest.mark.parametrize(
+    "tid",
+    [
+        record(FEW_BITS, BYTES, FEW_BITS),
+        record(BYTES, text(5), reduced(h5t.STD_I32BE, 17, 0)),
+        record(FEW_BITS, record(BYTES, FEW_BITS), FEW_BITS),
+        record(FEW_BITS, h5t.array_create(FEW_BITS, (2, 3)), text(1)),
+        record(h5t.array_create(BYTES, (3,)), FEW_BITS),
+        h5t.array_create(record(FEW_BITS, BYTES), (3, 2)),
+        h5t.array_create(h5t.array_create(FEW_BITS, (3,)), (2,)),
+        h5t.array_create(record(text(1), FEW_BITS), (1, 1)),
+    ],
+)
+@pytest.mark.parametrize(("n", "chunk"), [(1, 1), (5, 2), (9, 9)])
+def test_bytes_between_numbers(tid, n, chunk):
+    """Bytes that are no numbers come back whole wherever their first bit lies."""
+    check(create(tid, n, chunk, np.random.default_rng(n)))
 
 
 ATOMIC, ARRAY, COMPOUND, OTHER = 1, 2, 3, 4
@@ -238,7 +271,33 @@ def test_datatypes_at_their_limits():
     assert parse_layout(layout(ATOMIC, 4, 1, 3, 29)).n_bits == 3
     assert parse_layout(layout(COMPOUND, 8, 1, 4, ATOMIC, *INT)).fields[0].at == 4
     assert parse_layout(layout(COMPOUND, 8, 1, 1, OTHER, 7)).n_bits == 56
+    assert parse_layout(layout(ARRAY, 7, OTHER, 4)).n_bits == 56  # H5Znbit.c uses the size of the array alone
     assert parse_layout(layout(ATOMIC, *INT, unchanged=1)) is None
+    assert parse_layout([2, 1]) is None
+
+
+@pytest.mark.parametrize("size", [256, 257])
+def test_numbers_of_many_bytes(size):
+    values = layout(ATOMIC, size, 0, 8 * size, 0)
+    if size == 256:
+        assert parse_layout(values).n_bits == 2048
+    else:
+        with pytest.raises(ValueError, match="of 257 bytes in byte order 0"):
+            parse_layout(values)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9])
+def test_a_chunk_has_all_bits_of_its_elements(n):
+    """3 bits of each; a byte less is cut short."""
+    codec = Codec.from_config("virtualstack.nbit", values=layout(ATOMIC, *INT, n_elements=n))
+    n_bytes = -(-3 * n // 8)
+    whole = np.full(n, 7 << 5, "<u4")
+    assert decode(b"\xff" * n_bytes, (codec,), np.dtype("<u4"), (n,)).tobytes() == whole.tobytes()
+    if n:
+        with pytest.raises(
+            CodecError, match=f"the nbit chunk has {n_bytes - 1} bytes; {n} elements of 3 bits are more"
+        ):
+            decode(b"\xff" * (n_bytes - 1), (codec,), np.dtype("<u4"), (n,))
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,29 @@ def test_integers_of_all_bits_are_stored_as_they_are():
     assert filter_codecs(check(create(np.arange(10, dtype="i4"), 5, h5z.SO_INT, 32))) == ()
 
 
+@pytest.mark.parametrize("dtype", INTEGERS + FLOATS)
+@pytest.mark.parametrize("fill", [None, 5])
+@pytest.mark.parametrize("change", [{}, {FILL_AVAILABLE: 0}])
+def test_values_that_need_all_bits(dtype, fill, change):
+    """They are stored as they are, least significant byte first, behind the header."""
+    kind = np.dtype(dtype).kind
+    if kind == "f":
+        values = np.array([-3e30, 3e30, 1.5, 5, -0.25, 7], dtype)
+    else:
+        info = np.iinfo(dtype)
+        values = np.array([info.min, info.max, 5, 0, 1, 100], dtype)
+    check(create(values, 3, h5z.SO_FLOAT_DSCALE if kind == "f" else h5z.SO_INT, 0, fill=fill, change=change))
+    check(create(values[2:], 4, h5z.SO_FLOAT_DSCALE if kind == "f" else h5z.SO_INT, 0, fill=fill, change=change))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("fill", [None, 3])
+def test_equal_values_take_no_bits(dtype, fill):
+    check(create(np.full(10, 7, dtype), 5, h5z.SO_INT, 0, fill=fill))
+    check(create(np.full(10, 3, dtype), 5, h5z.SO_INT, 0, fill=fill))
+    check(create(np.array([3, 7, 7, 3, 3, 3, 8, 7], dtype), 4, h5z.SO_INT, 0, fill=fill))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -67,10 +67,26 @@ def test_jpeg_xr_images_that_make_jxrlib_crash_are_damaged():
 
 
 @pytest.mark.parametrize("name", ["jpeg2k", "png", "webp"])
-def test_a_last_strip_may_be_written_as_if_it_were_whole(name):
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_last_strip_may_be_written_as_if_it_were_whole(name, is_turned):
+    """Of more columns than rows, or of more rows."""
     compression, encode = ENCODED[name]
-    found = decoded(encode(PIXELS), (10, 24, 3), compression=compression, photometric=2)
-    np.testing.assert_array_equal(found, PIXELS[:10])
+    pixels = np.ascontiguousarray(PIXELS.swapaxes(0, 1)) if is_turned else PIXELS
+    found = decoded(encode(pixels), (10, pixels.shape[1], 3), compression=compression, photometric=2)
+    np.testing.assert_array_equal(found, pixels[:10])
+
+
+def test_a_strip_may_have_4096_rows_more():
+    """And as many as another strip: writers repeat the height of the image in each."""
+    values = np.zeros((4128, 24), "u1")
+    values[:16] = NUMBERS
+    found = decoded(imagecodecs.png_encode(values), (16, 24, 1), compression=34933)
+    np.testing.assert_array_equal(found[..., 0], NUMBERS)
+    five = np.dstack([PIXELS, NUMBERS, NUMBERS])
+    raw = imagecodecs.jpeg2k_encode(five, level=0)
+    np.testing.assert_array_equal(decoded(raw, five.shape, compression=34712), five)
+    with pytest.raises(CodecError, match="says that it has 5 samples; 4 are expected"):
+        decoded(raw, (16, 24, 4), compression=34712)
 
 
 def test_samples_that_fit_two_edges_are_damaged():
@@ -111,6 +127,18 @@ def test_lzma_is_decoded_up_to_the_expected_size(form):
     np.testing.assert_array_equal(decoded(raw, (16, 24, 1), compression=34925)[..., 0], NUMBERS)
 
 
+@pytest.mark.parametrize(("n_bytes", "is_allowed"), [(1 << 20, True), (3 << 29, False)])
+def test_lzma_takes_at_most_a_gibibyte(n_bytes, is_allowed):
+    """The header says how much memory a decoder needs, whatever comes back."""
+    raw = bytearray(lzma.compress(NUMBERS.tobytes(), lzma.FORMAT_ALONE))
+    raw[1:5] = n_bytes.to_bytes(4, "little")
+    if is_allowed:
+        np.testing.assert_array_equal(decoded(bytes(raw), (16, 24, 1), compression=34925)[..., 0], NUMBERS)
+    else:
+        with pytest.raises(lzma.LZMAError, match="Memory usage limit"):
+            decoded(bytes(raw), (16, 24, 1), compression=34925)
+
+
 @pytest.mark.parametrize("name", ["CCITTFAX4", "CCITTFAX3", "CCITTRLE"])
 @pytest.mark.parametrize("fill_order", [1, 2])
 def test_fax_of_any_order_of_bits(name, fill_order, tmp_path):
@@ -137,25 +165,71 @@ def test_webp_of_four_samples_may_have_no_alpha(has_alpha):
     np.testing.assert_array_equal(found[..., 3], opacity)
 
 
+@pytest.mark.parametrize("is_jfif", [False, True])
+@pytest.mark.parametrize("compression", [7, 33007, 34892])
 @pytest.mark.parametrize(
-    ("samples", "options", "expected"),
+    ("samples", "options", "photometric"),
     [
-        (3, {"photometric": 2}, {"colorspace": "rgb", "outcolorspace": "rgb"}),
-        (3, {"photometric": 6}, {"outcolorspace": "rgb"}),
-        (3, {"photometric": 1}, {"colorspace": "rgb", "outcolorspace": "rgb"}),
-        (3, {"photometric": 0}, {"colorspace": "rgb", "outcolorspace": "rgb"}),
-        (4, {"photometric": 5}, {"outcolorspace": "cmyk"}),
-        (4, {"photometric": 2, "extra": 1}, {}),
-        (1, {"photometric": 1}, {}),
-        (1, {"photometric": 2, "planar": 2}, {"outcolorspace": 1}),
+        *((1, {}, x) for x in (0, 1, 3)),
+        *((3, {}, x) for x in (0, 1, 2, 6, 8, 9, 10)),
+        *((4, {}, x) for x in (2, 5)),
+        *((4, {"extra": 1}, x) for x in (2, 5, 6)),
+        *((1, {"planar": 2}, x) for x in (1, 2, 5, 6)),
     ],
 )
-def test_colours_of_jpeg_are_those_of_imagecodecs(samples, options, expected):
+def test_colours_of_jpeg_are_those_of_tifffile(samples, options, photometric, compression, is_jfif):
+    """But three bands without colours stay as they are: libjpeg takes them for YCbCr."""
     values = np.dstack([PIXELS, 255 - NUMBERS])[..., :samples].squeeze().copy()
-    space = {3: {"colorspace": "rgb", "outcolorspace": "rgb" if options["photometric"] != 6 else "ycbcr"}}
+    space = {3: {"colorspace": "rgb", "outcolorspace": "ycbcr" if is_jfif or photometric == 6 else "rgb"}}
     raw = imagecodecs.jpeg8_encode(values, level=95, **space.get(samples, {}))
-    found = decoded(raw, (16, 24, samples), compression=7, **options)
-    np.testing.assert_array_equal(found.squeeze(), imagecodecs.jpeg8_decode(raw, **expected))
+    planar, extra = options.get("planar", 1), (0,) * options.get("extra", 0)
+    own, out = tifffile.tifffile.jpeg_decode_colorspace(photometric, planar, extra, raw[6:10] == b"JFIF")
+    if samples == 3 and photometric in (0, 1):
+        own = out = "rgb"
+
+    def found(decode):
+        try:
+            return decode()
+        except (ValueError, RuntimeError) as error:
+            return type(error)
+
+    expected = found(lambda: imagecodecs.jpeg8_decode(raw, colorspace=own, outcolorspace=out))
+    got = found(
+        lambda: decoded(raw, (16, 24, samples), compression=compression, photometric=photometric, **options).squeeze()
+    )
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "f8"])
+@pytest.mark.parametrize(
+    ("planar", "has_masks"), [(False, "no"), (False, "one"), (True, "no"), (True, "one"), (True, "each")]
+)
+@pytest.mark.parametrize("n_bands", [1, 2, 3])
+@pytest.mark.parametrize("outer", [None, "zstd", "deflate"])
+def test_bands_and_masks_of_lerc(dtype, planar, has_masks, n_bands, outer):
+    """A mask is NaN in floats, and opacity where a sample more is expected; integers keep what is masked.
+
+    Bands lie side by side with one mask, or one after another with one mask or one for each.
+    """
+    bands = [RNG.integers(0, 250, (16, 24)).astype(dtype) for _ in range(n_bands)]
+    masks = [RNG.random((16, 24)) < 0.7 for _ in range({"no": 0, "one": 1, "each": n_bands}[has_masks])]
+    stack = np.stack if planar else np.dstack
+    values = stack(bands) if n_bands > 1 else bands[0]
+    mask = np.stack(masks).squeeze() if masks else None
+    raw = imagecodecs.lerc_encode(values, masks=mask, planar=planar and n_bands > 1)
+    if outer is not None:
+        raw = getattr(imagecodecs, f"{outer}_encode")(raw)
+    kind, bits = 3 if dtype[0] == "f" else 1, 8 * np.dtype(dtype).itemsize
+    found = decoded(raw, (16, 24, n_bands), compression=34887, kind=kind, bits=bits)
+    is_valid = np.dstack(masks or [np.ones((16, 24), bool)])
+    expected = np.dstack(bands)
+    np.testing.assert_array_equal(np.where(is_valid, found, 0), np.where(is_valid, expected, 0))
+    if kind == 3:
+        assert np.isnan(found[~np.broadcast_to(is_valid, found.shape)]).all()
+    if dtype == "u1" and len(masks) < 2:
+        found = decoded(raw, (16, 24, n_bands + 1), compression=34887, kind=kind, bits=bits)
+        np.testing.assert_array_equal(found[..., -1], np.where(is_valid[..., 0], 255, 0))
+        np.testing.assert_array_equal(np.where(is_valid, found[..., :-1], 0), np.where(is_valid, expected, 0))
 
 
 def test_lerc_says_how_much_it_holds():

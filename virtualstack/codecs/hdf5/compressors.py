@@ -368,8 +368,7 @@ def _metalayer(header: bytes) -> bytes | None:
         n = header[at] & 0x1F
         name, start = header[at + 1 : at + 1 + n], struct.unpack_from(">xI", header, at + 1 + n)[0]
         if name == b"b2nd":
-            length = struct.unpack_from(">xI", header, start)[0]
-            return header[start + 5 : start + 5 + length]
+            return header[start + 5 :]
         at += 6 + n
     return None
 

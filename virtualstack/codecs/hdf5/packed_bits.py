@@ -348,8 +348,6 @@ def _decode_field(
     data: NDArray[np.uint8], out: NDArray[np.uint8], field: _Field, axes: tuple[_RepeatAxis, ...]
 ) -> None:
     shape, strides = tuple(axis.length for axis in axes), tuple(axis.bytes for axis in axes)
-    if not math.prod(shape):
-        return
     target: NDArray[Any] = np.ndarray(shape, field.dtype, out, field.at, strides)
     if len(axes) == 1:
         unpack(data, target, first=field.first, stride=axes[0].bits, width=field.width, shift=field.shift)
@@ -447,7 +445,7 @@ def _unpack_scaled(source: NDArray[np.uint8], scaling: Scaling) -> NDArray[Any]:
     numbers = np.zeros(scaling.n_elements, f"u{scaling.dtype.itemsize}")
     if width:
         unpack(_padded(body), numbers, first=0, stride=width, width=width)
-    least = source[5 : 5 + min(n_least, 8)].tobytes().ljust(8, b"\0")
+    least = source[5 : 5 + n_least].tobytes().ljust(8, b"\0")
     return _restore(numbers, width, least, scaling)
 
 

@@ -63,8 +63,8 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
     data = np.array(words, "<u4").tobytes()
     if data[:4] != _MAGIC or len(data) * 8 < _SHORT_BITS:
         raise ValueError("has parameters without a zfp header")
-    bits = int.from_bytes(data, "little") >> 32
-    meta, mode = bits & ((1 << 52) - 1), bits >> 52
+    meta = int.from_bytes(data, "little") >> 32
+    mode = meta >> 52
     dtype, n_dims = _DTYPES[meta & 3], (meta >> 2 & 3) + 1
     width = 48 // n_dims
     sizes = [(meta >> 4 + i * width & ((1 << width) - 1)) + 1 for i in range(n_dims)]

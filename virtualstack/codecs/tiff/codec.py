@@ -60,7 +60,7 @@ _CCITT = {2: "ccittrle_decode", 3: "ccittfax3_decode", 4: "ccittfax4_decode"}
 _JPEG = frozenset({7, 33007, 34892})
 _LERC, _WEBP = 34887, 50001
 _MAX_LZMA_BYTES = 1 << 30
-_YCBCR, _RGB, _CMYK = 6, 2, 5  # tag 262
+_RGB = 2  # tag 262
 _NAMED = {8: "CIELAB", 9: "ICCLAB", 10: "ITULAB"}
 
 
@@ -251,8 +251,8 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
         n_rows, width, n_samples = found.shape
         if settings.compression in _JPEG and shape[2] == 1 < n_samples and width * n_samples == columns:
             found = found.reshape(n_rows, columns, 1)  # DNG 1.7, "Lossless JPEG": samples of a row side by side
-        if found.shape[1] == columns and found.shape[0] > rows:  # a strip that is written as if it were whole
-            found = found[:rows]
+        if found.shape[1] == columns:
+            found = found[:rows]  # a strip may be written as if it were whole
         if found.shape != shape and not _is_edge(found.shape, shape, settings.edge):
             raise CodecError(f"the {name} image has rows, columns and samples {found.shape}; {shape} are expected")
         return _padded(found, shape)
