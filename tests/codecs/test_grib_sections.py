@@ -7,9 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.data.make_grib import ABSENT, GRIB1, GRIB2, edited, message, opened, section, values_of_message
+from tests.data.make_grib import ABSENT, GRIB1, GRIB2, edited, merged, message, opened, section, values_of_message
 from virtualstack.codecs.codec import CodecError
-from virtualstack.codecs.grib.fields import check_grid_1, check_grid_2, described, has_harmonics, is_safe, last_field
+from virtualstack.codecs.grib.fields import (
+    check_grid_1,
+    check_grid_2,
+    check_product_2,
+    described,
+    has_harmonics,
+    is_safe,
+    last_field,
+    message_1,
+    short_data,
+)
 
 imagecodecs = pytest.importorskip("imagecodecs")
 
@@ -112,15 +122,121 @@ def test_a_message_without_data_describes_the_same_grid(grid, sample):
     assert keys_of(described(raw[: sum(grid_of(raw))] if raw[7] == 1 else raw), *keys) == keys_of(raw, *keys)
 
 
+def check_whole(raw):
+    """Sections fill a message, and its length is the one in front."""
+    if raw[7] == 1:
+        at = 8
+        for is_there in (True, raw[15] & 0x80, raw[15] & 0x40, True):
+            at += number(raw, at, 3) if is_there else 0
+        assert number(raw, 4, 3) == len(raw)
+    else:
+        at = 16
+        while raw[at : at + 4] != b"7777":
+            at += number(raw, at, 4)
+        assert number(raw, 8, 8) == len(raw)
+    assert raw[at:] == b"7777"
+
+
+def stub_of(raw):
+    """A message of edition 1 without its values."""
+    at = sum(grid_of(raw))
+    return message_1(raw[8:at], short_data(raw[at : at + 42]))
+
+
+@pytest.mark.parametrize("origin", ["sh_pl_grib1", "sh_ml_grib1", "sh_sfc_grib1"])
+@pytest.mark.parametrize("packing", ["spectral_simple", "spectral_complex"])
+def test_a_stub_of_harmonics_says_how_they_are_packed(origin, packing):
+    """As eccodes reads it."""
+    raw = edited(origin, {"packingType": packing})
+    keys = (
+        "packingType",
+        "gridType",
+        "md5GridSection",
+        "J",
+        "K",
+        "M",
+        "referenceValue",
+        "binaryScaleFactor",
+        "shortName",
+    )
+    if packing == "spectral_complex":
+        keys += "subSetJ", "subSetK", "subSetM", "laplacianOperator"
+    stub = stub_of(raw)
+    check_whole(stub)
+    assert keys_of(stub, *keys) == keys_of(raw, *keys)
+    assert has_harmonics(stub)
+
+
+@pytest.mark.parametrize("unused", [0, 1, 15])
+def test_a_stub_of_values_has_no_values(unused):
+    raw = message(sample=GRIB1)
+    at = sum(grid_of(raw))
+    raw = changed(raw, at + 3, bytes((unused,)))
+    stub = stub_of(raw)
+    check_whole(stub)
+    assert len(stub) == at + 12 + 4
+    keys = "packingType", "referenceValue", "binaryScaleFactor", "bitsPerValue", "md5GridSection"
+    assert keys_of(stub, *keys) == [*keys_of(raw, *keys[:3]), 0, *keys_of(raw, keys[-1])]
+    assert not has_harmonics(raw[: at + 11])
+    with pytest.raises(CodecError, match="no data: it is cut short"):
+        has_harmonics(raw[: at + 10])
+
+
+@pytest.mark.parametrize("make", [described, last_field])
+@pytest.mark.parametrize("sample", [GRIB1, GRIB2])
+def test_made_messages_are_whole(make, sample):
+    """With a bitmap or without one."""
+    for raw in (message(sample=sample), message(sample=sample, values=np.where(np.arange(24) % 5, 2.0, np.nan))):
+        if make is described and sample == GRIB1:
+            raw = raw[: sum(grid_of(raw))]
+        check_whole(make(raw if sample == GRIB1 else raw + b"more"))
+
+
 @pytest.mark.parametrize("edition", [1, 2])
 def test_harmonics_have_no_missing_values(edition):
     raw = edited(f"sh_pl_grib{edition}")
     assert has_harmonics(last_field(raw))
     assert not has_harmonics(message(sample=GRIB1 if edition == 1 else GRIB2))
     if edition == 1:
+        assert has_harmonics(changed(raw, 15, bytes((raw[15] | 0x3F,))))
         assert not has_harmonics(changed(raw, 15, bytes((raw[15] | 0x40,))))
     else:
+        assert has_harmonics(changed(raw, section(raw, 5) + 9, b"\0\x33"))
+        for template in (49, 52):
+            assert not has_harmonics(changed(raw, section(raw, 5) + 9, template.to_bytes(2, "big")))
         assert not has_harmonics(changed(raw, section(raw, 6) + 5, b"\0"))
+
+
+def test_the_bitmap_of_an_earlier_field_is_used_again():
+    """Section 6 of the second field says so; the message of this field has the bitmap."""
+    values = np.where(np.arange(24) % 5 == 3, np.nan, np.arange(24.0))
+    first, second = message(values=values), message(values=values * 2)
+    at = section(second, 6)
+    again = second[:at] + b"\0\0\0\6\6\xfe" + second[at + number(second, at, 4) :]
+    found = last_field(merged([first, again]))
+    check_whole(found)
+    assert found[16:] == second[16:]
+    assert is_safe(found)
+
+
+@pytest.mark.parametrize("at", [(3, 6), (5, 5)])
+def test_numbers_of_points_and_values_have_4_bytes(at):
+    raw = message(values=np.full(24, 2.0))
+    begin = section(raw, at[0]) + at[1]
+    assert raw[begin : begin + 4] == b"\0\0\0\x18"
+    assert is_safe(last_field(raw))
+    for i in range(3):
+        assert not is_safe(last_field(changed(raw, begin + i, b"\1")))
+
+
+def test_a_product_begins_with_its_number_of_levels():
+    for size in (8, 9):
+        product = bytes((0, 0, 0, size, 4, 0, 1, 255, 255))[:size]
+        if size == 8:
+            check_product_2(product)
+        else:
+            with pytest.raises(CodecError, match="has no room for the 1 coordinates"):
+                check_product_2(product)
 
 
 # -- Gaussian and reduced grids ----------------------------------------------------------------------------------
@@ -203,9 +319,27 @@ def test_lengths_of_rows_of_edition_2_have_1_2_or_4_bytes(grid, size):
     else:
         with pytest.raises(CodecError, match=f"lengths of rows of its grid have {size} bytes"):
             check_grid_2(section_3)
+    other = changed(section_3, 12, b"\0\x1e")  # a grid whose rows are alike
+    check_grid_2(other)
     regular = changed(section_3, 30, bytes(4))  # rows have one length
     if not size:
         check_grid_2(regular)
+
+
+@pytest.mark.parametrize("grid", [name for name in SAFE_GRIDS if name.endswith(("ll", "gg"))])
+def test_lengths_of_rows_of_edition_2_follow_any_grid(grid):
+    """Plain, rotated, stretched and both."""
+    raw = edited(GRIB2, {"gridType": grid})
+    at, length = grid_of(raw)
+    regular = raw[at : at + length]
+    check_grid_2(regular)
+    section_3 = changed(changed(regular, 30, b"\xff" * 4), 34, (6).to_bytes(4, "big"))
+    section_3 = changed(section_3, 10, b"\2") + np.array(ROWS, ">u2").tobytes()
+    section_3 = changed(section_3, 6, sum(ROWS).to_bytes(4, "big"))
+    check_grid_2(section_3)
+    check_grid_2(section_3[: length - 1])  # too short to have rows
+    with pytest.raises(CodecError, match="its grid has 6 rows, and lengths of 5"):
+        check_grid_2(section_3[:-1])
 
 
 @pytest.mark.parametrize("lists", [0, 255])
@@ -230,17 +364,17 @@ def walk(rng, n, roughness):
     return np.cumsum(rng.normal(size=n) * np.repeat(rng.integers(0, roughness + 1, -(-n // 7)), 7)[:n]) + 200
 
 
+@pytest.mark.parametrize("packing", ["grid_simple", "grid_complex", "grid_complex_spatial_differencing", "grid_ccsds"])
 @settings(max_examples=examples(60), deadline=None)
 @given(
     rng=WALKS,
-    size=st.tuples(st.integers(2, 9), st.integers(2, 25)),
+    size=st.tuples(st.integers(2, 9), st.integers(2, 100)),
     roughness=st.sampled_from([0, 1, 50]),
     bits=st.integers(1, 25),
     holes=st.booleans(),
-    packing=st.sampled_from(["grid_simple", "grid_complex", "grid_complex_spatial_differencing", "grid_ccsds"]),
     order=st.integers(1, 2),
 )
-def test_messages_of_eccodes_are_safe(rng, size, roughness, bits, holes, packing, order):
+def test_messages_of_eccodes_are_safe(packing, rng, size, roughness, bits, holes, order):
     """Of any size, with groups of any widths and lengths; without a byte of their groups they are not."""
     n_rows, n_columns = size
     values = walk(rng, n_rows * n_columns, roughness)
@@ -314,9 +448,22 @@ def test_bitmaps_have_a_bit_for_each_point(sample, n, bits):
     assert not is_safe(resized(raw, data, length - 1 - spare // 8))
 
 
+@pytest.mark.parametrize("packing", ["grid_complex", "grid_complex_spatial_differencing"])
+def test_groups_of_more_than_255_values(packing):
+    """Their lengths take more than a byte."""
+    rng = np.random.default_rng(0)
+    values = np.concatenate([np.full(900, 7.0), rng.normal(size=300) * 1000, np.full(600, 9.0), rng.normal(size=200)])
+    raw = message({"Ni": 1000, "Nj": 2, "bitsPerValue": 16}, values=values, after={"packingType": packing})
+    assert raw[section(raw, 5) + 46] > 8
+    assert is_safe(last_field(raw))
+
+
 @pytest.mark.parametrize(("precision", "n_bytes"), [(1, 4), (2, 8), (3, 16)])
 def test_floats_have_room(precision, n_bytes):
     """Such messages are left to another process, but not those that end early."""
+    unknown = message(after={"packingType": "grid_ieee"})
+    unknown = changed(unknown, section(unknown, 5) + 11, bytes((3 + precision,)))
+    assert not is_safe(last_field(resized(unknown, section(unknown, 7), 5)))
     raw = message(after={"packingType": "grid_ieee", "precision": min(precision, 2)})
     raw = changed(raw, section(raw, 5) + 11, bytes((precision,)))
     at = section(raw, 7)
