@@ -103,7 +103,7 @@ def test_hours_are_missing_and_came_twice(made):
     assert sorted({*range(48)} - {*hours}) == [9, 10, 11, 31]
     assert [a for a, b in itertools.pairwise(hours) if a == b] == [5, 30]
     first, second = (path for path in made["hourly"] if "01T05" in path)
-    assert np.abs(values("hourly", second)["tb"] - values("hourly", first)["tb"] - 2.5).max() < 0.02
+    assert np.abs(values("hourly", second)["tb"] - values("hourly", first)["tb"] - 2.5).max() < 0.11
 
 
 def test_each_month_is_packed_in_its_own_way(made):

@@ -46,7 +46,7 @@ def hourly(folder: str | os.PathLike[str], /) -> list[str]:
     (2, 2)
     """
     where, paths = make_folder(folder), []
-    y, x = np.linspace(45, 30, 60, dtype="f4"), np.linspace(-20, 5, 100, dtype="f4")
+    y, x = np.linspace(45, 30, 120, dtype="f4"), np.linspace(-20, 5, 200, dtype="f4")
     across, along = np.meshgrid(x / 25, y / 25)
     start = datetime(2024, 6, 1)
     missing, corrected = (9, 10, 11, 31), (5, 30)
@@ -64,16 +64,16 @@ def hourly(folder: str | os.PathLike[str], /) -> list[str]:
             "x": _coordinate("x", x, "longitude", "degrees_east", "X"),
             "tb": Variable(
                 dims=("time", "y", "x"),
-                values=np.round((tb[None] - 200) / 0.01).astype("i2"),
+                values=np.round((tb[None] - 200) / 0.1).astype("i2"),
                 attributes={
                     "long_name": "brightness temperature at 10.3 um",
                     "standard_name": "toa_brightness_temperature",
                     "units": "K",
-                    "scale_factor": 0.01,
+                    "scale_factor": 0.1,
                     "add_offset": 200.0,
                 },
                 fill=-32768,
-                storage={"chunks": (1, 60, 100), "compression": 4, "shuffle": hour < 24},
+                storage={"chunks": (1, 120, 200), "compression": 4, "shuffle": hour < 24},
             ),
         }
         attributes = {"Conventions": "CF-1.8", "title": "Infrared images of a satellite", "version": np.int32(version)}
