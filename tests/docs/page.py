@@ -1,11 +1,11 @@
-"""A page of Markdown, and how its blocks run.
+"""A page of Markdown, and how its blocks run: as a reader types them, from top to bottom, and nothing else.
 
 - ``python`` blocks run one after the other in one namespace; a block that begins with ``>>>`` is a doctest.
 - ``sh`` blocks are lines of ``virtualstack ...``, run by its ``main``.
 - Other blocks (``text``, ``bash`` ...) are not run. The site's build runs ``{code-cell}`` blocks of notebooks.
 - ``<!-- needs: module -->`` skips the page where the module is not installed.
-- ``<!-- fixture: name -->`` gives the page a pytest fixture by that name.
-- A ``<!-- setup`` comment is Python that runs first and that readers do not see.
+
+``python -m tests.docs.page PAGE`` runs a page in the folder that one is in.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from virtualstack.cli.command import main
 
 ROOT = Path(__file__).parents[2]
 CHANGES = ROOT / "docs" / "changes"
@@ -47,6 +46,8 @@ class Block:
             exec(compile("\n" * (self.line - 1) + self.text, str(path), "exec"), namespace)
 
     def _run_commands(self) -> None:
+        from virtualstack.cli.command import main
+
         for command in self.text.replace("\\\n", " ").splitlines():
             program, *arguments = shlex.split(command)
             if program != "virtualstack":
@@ -67,9 +68,7 @@ class Block:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Give the fenced blocks of a page, its hidden setup first."""
-    for match in re.finditer(r"^<!-- setup\n(.*?)^-->$", text, re.MULTILINE | re.DOTALL):
-        yield Block("python", match.group(1), text.count("\n", 0, match.start(1)) + 1)
+    """Give the fenced blocks of a page."""
     for match in re.finditer(r"^```(\S*).*?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         yield Block(match.group(1), match.group(2), text.count("\n", 0, match.start(2)) + 1)
 
@@ -77,3 +76,14 @@ def blocks(text: str) -> Iterator[Block]:
 def directives(text: str, name: str) -> list[str]:
     """Give the values of ``<!-- name: value -->``."""
     return re.findall(rf"^<!-- {name}: (\S+) -->$", text, re.MULTILINE)
+
+
+def run(path: Path) -> None:
+    """Run the blocks of a page in the folder that one is in."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(path.read_text()):
+        block.run(namespace, path)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

@@ -1,7 +1,10 @@
 """Every block of the README and of the documentation runs, and pages say what holds."""
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -11,17 +14,29 @@ from virtualstack import errors
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch, request):
-    """In order, in one namespace, in an empty directory."""
-    text = path.read_text()
-    for module in directives(text, "needs"):
+RUN = [path for path in PAGES if any(block.language in {"python", "sh"} for block in blocks(path.read_text()))]
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_runs_as_typed(path, tmp_path):
+    """From top to bottom in a new interpreter, in an empty folder; warnings are errors."""
+    for module in directives(path.read_text(), "needs"):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {module}: pip install 'virtualstack[all]'")
-    monkeypatch.chdir(tmp_path)
-    namespace = {name: request.getfixturevalue(name) for name in directives(text, "fixture")}
-    for block in blocks(text):
-        block.run(namespace, path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.docs.page", path],
+        capture_output=True, text=True, check=False, timeout=300,
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_hides_nothing(path):
+    """No comment has lines of code, and no block uses what only a clone of the repository has."""
+    text = path.read_text()
+    assert not [comment for comment in re.findall(r"<!--.*?-->", text, re.DOTALL) if "\n" in comment]
+    assert not re.search(r"^(>>> )?(from|import) tests\b", text, re.MULTILINE)
 
 
 def test_the_readme_has_no_broken_links():
@@ -58,8 +73,8 @@ def test_a_wrong_block_fails(tmp_path):
 
 
 def test_blocks_share_a_namespace(tmp_path):
-    """Setup comes first; doctests see it and add to it."""
-    text = "```python\n>>> y = x + 1\n```\n```python\nz = y + 1\n```\n<!-- setup\nx = 1\n-->\n"
+    """Doctests see what other blocks made, and add to it."""
+    text = "```python\nx = 1\n```\n```python\n>>> y = x + 1\n```\n```python\nz = y + 1\n```\n"
     namespace = {}
     for block in blocks(text):
         block.run(namespace, tmp_path)
