@@ -91,6 +91,14 @@ def test_timelines_of_a_survey_and_of_a_repository(files, tmp_path):
         assert len(ax.collections) == 3
 
 
+def test_new_figures_are_as_high_as_their_rows(files):
+    """A flat map and one line of eras do not fill a square; axes of the caller keep their size."""
+    cube = vs.open_virtual_mfdataset(files)
+    flat = cube.isel(x=slice(2)).virtual.plot_chunks("rain").figure.get_size_inches()
+    assert flat.tolist() == [7.0, 1.85]
+    assert vs.survey(files).plot().figure.get_size_inches().tolist() == [7.0, 1.6]
+
+
 def test_names_that_do_not_exist(files):
     """The message lists the virtual variables."""
     cube = vs.open_virtual_mfdataset(files)

@@ -3,6 +3,7 @@
 from html.parser import HTMLParser
 
 from virtualstack.drawing.html import Markup, folded, make_page, property_table, table, text, url_list
+from virtualstack.location import absolute_url
 
 
 class _Balance(HTMLParser):
@@ -33,6 +34,16 @@ def test_text_is_escaped_and_shortened():
     assert text("<b>\x1b\ud800") == "&lt;b&gt;\\x1b\\ud800"
     assert len(text("a" * 10_000)) == 500
     assert text("two\nlines") == "two<br>lines"
+
+
+def test_files_in_the_working_directory_have_relative_paths(tmp_path, monkeypatch):
+    """Files beside it, and the root folder as working directory, keep their URL."""
+    monkeypatch.chdir(tmp_path)
+    inside, beside = absolute_url("run/day 1.nc"), absolute_url(f"{tmp_path}2/day.nc")
+    assert text(f"snapshot 3 of '{inside}'") == "snapshot 3 of &#x27;run/day 1.nc&#x27;"
+    assert url_list([inside, beside]) == f"run/day 1.nc<br>{beside}"
+    monkeypatch.chdir("/")
+    assert text(inside) == inside
 
 
 def test_few_urls_are_shown_and_many_are_folded():

@@ -51,6 +51,14 @@ def test_survey_of_sixteen_files_fits_a_cell(files):
     assert html(vs.survey(["/nowhere/a.nc"]))
 
 
+def test_expired_snapshots(repository):
+    """What would be deleted, and what stays for now."""
+    shown = html(repository.expire(keep=1, dry_run=True))
+    assert "<strong>0 snapshots and 0 other objects would be deleted from" in shown
+    assert "1 snapshot stays for now" in shown
+    assert "stays for now" not in html(repository.expire(keep=2, dry_run=True))
+
+
 def test_repository(repository):
     """Variables, the timeline and the chunk map of the largest variable."""
     shown = html(repository)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
-from virtualstack.drawing.svg import COLORS, PALETTE, era_segments, svg_chunk_map, svg_timeline
+from virtualstack.drawing.svg import COLORS, PALETTE, encoding_legend, era_segments, svg_chunk_map, svg_timeline
 from virtualstack.location import Location
 from virtualstack.manifests import (
     ENTRY,
@@ -77,6 +77,20 @@ def test_map_by_source_and_by_encoding():
     svg = svg_chunk_map(found, by="encoding")
     assert area_by_color(svg) == {PALETTE[0]: 4}
     assert "&lt;f4 (2, 2) uncompressed: 4" in svg
+
+
+def test_encodings_that_differ_in_settings_share_a_line_of_the_legend():
+    """Such as twelve months with a scale of their own: eight equal lines would not tell them apart."""
+    found = chunk_map(np.array([[3, 4, 5, 6]]))
+    packed = replace(found.encodings[0], codecs=("packed", "zlib"), n_chunks=1)
+    months = tuple(replace(packed, settings=f"scale_factor={i}") for i in range(12))
+    found = replace(found, encodings=(*months, *found.encodings), n_encodings=20)
+    assert encoding_legend(found) == [
+        ("none", "<f4 (2, 2) packed + zlib, 12 settings: 12"),
+        (PALETTE[4], "<f4 (2, 2) uncompressed: 4"),
+        ("none", "and 7 more encodings"),
+    ]
+    assert svg_chunk_map(found, by="encoding").count("12 settings") == 1
 
 
 @pytest.mark.parametrize("by", ["state", "source", "encoding"])

@@ -208,7 +208,7 @@ def test_what_a_virtual_array_cannot_do_is_refused(operation):
 def test_arrays_without_a_common_dtype_are_both_named(order):
     """Packed numbers cannot be cast, whichever array comes first."""
     packed = replace(store_array(VALUES.astype("i2"), (2, 3), url="memory://packed").array, cf={"scale_factor": 0.5})
-    with pytest.raises(CombineError, match=r"has dtype = dtype.'int16'. in 'memory://packed") as caught:
+    with pytest.raises(CombineError, match=r"has dtype = 'int16' in 'memory://packed") as caught:
         np.concatenate([packed, KNOWN.array, packed][::order][:2])
     found = caught.value
     assert (found.left, found.right) == (np.dtype("i2"), np.dtype("f4"))

@@ -321,6 +321,8 @@ def test_missing_chunks_raise_where_asked():
     with pytest.raises(StorageError, match=r"2 chunks of variable 'v' are ABSENT.*cell \(1, 0\)") as caught:
         read_array(array, ..., absent="raise")
     assert (caught.value.variable, caught.value.cell) == ("v", (1, 0))
+    with pytest.raises(StorageError, match=r"^1 chunk of variable 'v' is ABSENT: the source should hold it and"):
+        read_array(array, 1, absent="raise")
     np.testing.assert_array_equal(read_array(array, ([0, 2],), absent="raise"), values[[0, 2]])
 
 

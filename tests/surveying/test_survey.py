@@ -367,6 +367,15 @@ def test_overlaps_are_told(tmp_path):
     assert [[*names(row[:2]), *row[2:]] for row in found.values.tolist()] == [["a.nc", "b.nc", "overlap", 1]]
 
 
+def test_duplicates_have_their_place_on_the_timeline(tmp_path):
+    """It is the first value that both files can have; values that one file repeats have none."""
+    files = [write(tmp_path / "a.nc", 0, 5), write(tmp_path / "b.nc", 4, 5), write(tmp_path / "c.nc", 9, 12)]
+    again = [write(tmp_path / "d.nc", 10, 5), write(tmp_path / "e.nc", 0, times=[1, 2, 2, 3])]
+    duplicates = vs.survey([*files, *again]).timeline.duplicates
+    found = {x.text.partition(":")[0]: x.at and round(x.at, 9) for x in duplicates}
+    assert found == {"a.nc and b.nc": 0.2, "c.nc and d.nc": 0.5, "a.nc and e.nc": 0.05, "e.nc": None}
+
+
 def test_every_file_that_a_long_one_holds_overlaps_it(tmp_path):
     """Not the next one alone."""
     files = [write(tmp_path / "long.nc", 0, 60), *(write(tmp_path / f"{i}.nc", 10 * i, 5) for i in (1, 3, 5))]

@@ -125,6 +125,7 @@ def test_what_stays(url, options, first):
     with pytest.raises(SourceNotFoundError):
         opened(url, first - 1 if first else 10)
     assert done.spared == ((8,) if options == {"keep": 1} or options == {"older_than": "2100-01-05"} else ())
+    assert not done.spared or "1 snapshot stays for now: it was the newest" in repr(done)
 
 
 def test_a_dry_run_tells_and_does_nothing(url):

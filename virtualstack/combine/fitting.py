@@ -17,6 +17,7 @@ from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_
 from virtualstack.dataset.variables import virtual_variable
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, other_meaning
+from virtualstack.manifests.agreement import value_text
 from virtualstack.manifests.indexing import refine
 from virtualstack.storage import Storage
 
@@ -202,7 +203,7 @@ def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
 
 def _clash(name: str, key: str, a: object, b: object, stored: Part, part: Part, why: str) -> CombineError:
     return CombineError(
-        f"variable '{name}' has {key} = {_shown(a)} in {stored.called} and {_shown(b)} in {part.called}; {why}",
+        f"variable '{name}' has {key} = {value_text(a)} in {stored.called} and {value_text(b)} in {part.called}; {why}",
         variable=name,
         property=key,
         left=a,
@@ -210,10 +211,6 @@ def _clash(name: str, key: str, a: object, b: object, stored: Part, part: Part, 
         left_url=stored.source,
         right_url=part.source,
     )
-
-
-def _shown(value: object) -> str:
-    return f"'{value}'" if isinstance(value, np.dtype) else repr(value)
 
 
 # -- labels ---------------------------------------------------------------------------------------------------

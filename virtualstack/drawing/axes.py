@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.drawing.facts import ChunkMap, Timeline
-from virtualstack.drawing.svg import COLORS, PALETTE, WORDS, ColorBy, classify, era_segments, summary_of_map
+from virtualstack.drawing.svg import (
+    COLORS,
+    PALETTE,
+    WORDS,
+    ColorBy,
+    classify,
+    encoding_legend,
+    era_segments,
+    summary_of_map,
+)
 from virtualstack.errors import MissingDependencyError
 from virtualstack.printable import counted
 
@@ -20,13 +29,20 @@ __all__ = ["plot_chunk_map", "plot_timeline"]
 _MAX_LABELS = 40
 
 
-def _axes(ax: Axes | None, what: str) -> Axes:
-    """Return the axes, or those of a new figure."""
+_WIDTH_INCHES = 7.0
+_MAX_HEIGHT_INCHES = 4.8
+
+
+def _axes(ax: Axes | None, what: str, height: float) -> Axes:
+    """Return the axes, or those of a new figure of a height in inches."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise MissingDependencyError(what, extra="plot") from error
-    return pyplot.subplots(layout="constrained")[1] if ax is None else ax
+    if ax is not None:
+        return ax
+    figsize = (_WIDTH_INCHES, min(height, _MAX_HEIGHT_INCHES))
+    return pyplot.subplots(figsize=figsize, layout="constrained")[1]
 
 
 def plot_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state", ax: Axes | None = None) -> Axes:
@@ -53,7 +69,8 @@ def plot_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state", ax: Axes | None
     MissingDependencyError
         matplotlib is not installed.
     """
-    ax = _axes(ax, "plot_chunks()")
+    encodings = encoding_legend(found) if by == "encoding" else []
+    ax = _axes(ax, "plot_chunks()", max(1.6 + 0.25 * found.states.shape[0], 1.2 + 0.2 * len(encodings)))
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
@@ -80,11 +97,7 @@ def plot_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state", ax: Axes | None
         Patch(color=COLORS[name], alpha=0.15 if name == "empty" else 1.0, label=f"{WORDS[name]} ({n:,})")
         for name, n in shown.items()
     ]
-    if by == "encoding":
-        handles += [
-            Patch(color=PALETTE[i % len(PALETTE)], label=f"{x.dtype} {x.chunk_shape} {' + '.join(x.codecs)}")
-            for i, x in enumerate(found.encodings[: len(PALETTE)])
-        ]
+    handles += [Patch(color=color, label=text) for color, text in encodings]
     if handles:
         ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize="small")
     ax.set_title(_plain(summary_of_map(found)), fontsize="small")
@@ -127,8 +140,8 @@ def plot_timeline(found: Timeline, /, *, ax: Axes | None = None) -> Axes:
     MissingDependencyError
         matplotlib is not installed.
     """
-    ax = _axes(ax, "plot()")
     series = list(dict.fromkeys(era.series for era in found.eras))
+    ax = _axes(ax, "plot()", 1.2 + 0.4 * len(series))
     for i, name in enumerate(series):
         for era, spans in era_segments(found, name):
             bars = [(begin, max(end - begin, 0.002)) for begin, end in spans]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from virtualstack.location import absolute_url
 from virtualstack.printable import printable
 
 __all__ = ["MAX_LISTED", "Markup", "folded", "make_page", "property_table", "table", "text", "url_list"]
@@ -28,14 +30,29 @@ class Markup(str):
 def text(value: object, /) -> str:
     r"""Return a value as HTML text: escaped, without control characters, and with at most 500 characters.
 
+    URLs of files in the working directory become relative paths, which are shorter and the same on every machine.
+
     >>> text("<b> & \x1b[2J")
     '&lt;b&gt; &amp; \\x1b[2J'
+    >>> text(absolute_url("run/day.nc"))
+    'run/day.nc'
     """
     if isinstance(value, Markup):
         return value
-    shown = printable(str(value)).encode(errors="backslashreplace").decode()
+    shown = str(value)
+    if "file://" in shown:
+        shown = _without_working_directory(shown)
+    shown = printable(shown).encode(errors="backslashreplace").decode()
     shown = shown if len(shown) <= _MAX_CHARACTERS else f"{shown[: _MAX_CHARACTERS - 1]}…"
     return escape(shown).replace("\n", "<br>")
+
+
+def _without_working_directory(shown: str) -> str:
+    try:
+        here = absolute_url(os.getcwd())
+    except OSError:  # the directory was deleted
+        return shown
+    return shown if here.endswith("/") else shown.replace(f"{here}/", "")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], /, *, total: int | None = None) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "WORDS",
     "ColorBy",
     "classify",
+    "encoding_legend",
     "era_segments",
     "summary_of_map",
     "svg_chunk_map",
@@ -127,17 +128,34 @@ def _legend_items(found: ChunkMap, by: ColorBy) -> Iterator[tuple[str, float, st
             if n := getattr(found, f"n_{name}"):
                 yield COLORS[name], 1.0, f"{WORDS[name]} {n:,}"
     elif by == "encoding":
-        for i, x in enumerate(found.encodings[:_MAX_LEGEND]):
-            codecs = " + ".join(x.codecs) or "uncompressed"
-            yield PALETTE[i % len(PALETTE)], 1.0, f"{x.dtype} {x.chunk_shape} {codecs}: {x.n_chunks:,}"
-        if found.n_encodings > _MAX_LEGEND:
-            yield "none", 0.0, f"and {found.n_encodings - _MAX_LEGEND:,} more encodings"
+        yield from ((color, 1.0, text) for color, text in encoding_legend(found))
     else:
         yield "none", 0.0, f"{counted(found.n_sources, 'source')}, in {len(PALETTE)} colours in turn"
     if found.n_absent:
         yield COLORS["absent"], 1.0, f"{WORDS['absent']} {found.n_absent:,}"
     if found.n_empty:
         yield COLORS["empty"], 0.3, f"{WORDS['empty']} {found.n_empty:,}"
+
+
+def encoding_legend(found: ChunkMap, /) -> list[tuple[str, str]]:
+    """Return colour and text of the encodings of a map, with the number of their chunks.
+
+    Encodings that differ only in settings, such as the scale factor of packed numbers, have colours of their own. They
+    share one text without a colour.
+    """
+    alike: dict[str, list[int]] = {}
+    for i, x in enumerate(found.encodings):
+        text = f"{x.dtype} {x.chunk_shape} {' + '.join(x.codecs) or 'uncompressed'}"
+        alike.setdefault(text, []).append(i)
+    items, n_shown = [], 0
+    for text, rows in list(alike.items())[:_MAX_LEGEND]:
+        n = sum(found.encodings[i].n_chunks for i in rows)
+        color = PALETTE[rows[0] % len(PALETTE)] if len(rows) == 1 else "none"
+        items.append((color, f"{text}{f', {len(rows)} settings' if len(rows) > 1 else ''}: {n:,}"))
+        n_shown += len(rows)
+    if found.n_encodings > n_shown:
+        items.append(("none", f"and {found.n_encodings - n_shown:,} more encodings"))
+    return items
 
 
 def _paths(color: NDArray[np.str_], opacity: NDArray[np.float64]) -> Iterator[tuple[str, str, str]]:

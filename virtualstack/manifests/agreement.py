@@ -35,6 +35,7 @@ __all__ = [
     "shared_attributes",
     "stored_fill",
     "stored_number",
+    "value_text",
 ]
 
 _INT64_NAT = np.iinfo(np.int64).min
@@ -409,7 +410,8 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
             f"{{{key!r}: ...}}}}) says what it should be"
         )
     return CombineError(
-        f"variable '{left.name}' has {key} = {a!r} in {_place(left)} and {b!r} in {_place(right)}; {why}: {remedy}",
+        f"variable '{left.name}' has {key} = {value_text(a)} in {_place(left)} and {value_text(b)} in {_place(right)}; "
+        f"{why}: {remedy}",
         variable=left.name,
         property=key,
         left=a,
@@ -417,6 +419,17 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
         left_url=left.a_url(),
         right_url=right.a_url() if isinstance(right, ManifestArray) else None,
     )
+
+
+def value_text(value: object, /) -> str:
+    """Return the value of an attribute as text for messages: numbers of numpy as plain numbers.
+
+    >>> value_text(np.float32(1e20)), value_text("K"), value_text(np.dtype("<i2"))
+    ('1e+20', "'K'", "'int16'")
+    """
+    if isinstance(value, np.dtype):
+        return f"'{value}'"
+    return str(value) if isinstance(value, np.number) else repr(value)
 
 
 def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:

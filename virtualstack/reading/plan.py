@@ -17,6 +17,7 @@ from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestArray
+from virtualstack.printable import counted
 from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 
@@ -325,9 +326,10 @@ def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tup
     at_hole = positions(holes)
     if absent == "raise" and (lost := np.flatnonzero(code == ABSENT)).size:
         cell = _cell(selection, tuple(at[0] for at in positions(lost[:1])))
+        verb, them = ("is", "it") if lost.size == 1 else ("are", "them")
         raise StorageError(
-            f"{lost.size} chunks of variable '{array.name}' are ABSENT: the source should hold them and does not "
-            f"(the first is cell {cell}); restore the source, or read with absent='fill'",
+            f"{counted(lost.size, 'chunk')} of variable '{array.name}' {verb} ABSENT: the source should hold {them} "
+            f"and does not (the first is cell {cell}); restore the source, or read with absent='fill'",
             variable=array.name,
             cell=cell,
         )

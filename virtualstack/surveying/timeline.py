@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
-from virtualstack.surveying.sequence import FileSequence, SeriesGap
+from virtualstack.surveying.coordinate import CoordinateLine
+from virtualstack.surveying.sequence import FileSequence, SeriesGap, find_url
 
 __all__ = ["MAX_ITEMS", "PlaceAxis", "shorten", "survey_timeline"]
 
@@ -72,6 +73,7 @@ def survey_timeline(
     ends = (
         (eras["first"].iloc[order[0]], eras["last"].iloc[max(order, key=lambda i: spans[i][1])]) if order else ("", "")
     )
+    by_url = dict(zip(map(find_url, files.groups), files.lines, strict=True)) if len(duplicates) and is_to_scale else {}
     pairs = duplicates.iloc[:MAX_ITEMS].iterrows()
     return Timeline(
         dim=files.dim,
@@ -85,7 +87,7 @@ def survey_timeline(
         gaps=tuple(_gap(x, axis, is_alone=len(members) < 2) for x in shown) if is_to_scale else (),
         n_gaps=len(gaps),
         n_missing=sum(x.gap.n_steps for x in gaps),
-        duplicates=tuple(_pair(row) for _, row in pairs),
+        duplicates=tuple(_pair(row, by_url, axis) for _, row in pairs),
         n_duplicates=len(duplicates),
         remarks=tuple(map(shorten, remarks[:MAX_ITEMS])),
     )
@@ -103,11 +105,15 @@ def _gap(found: SeriesGap, axis: PlaceAxis, *, is_alone: bool) -> TimelineGap:
     )
 
 
-def _pair(row: pd.Series) -> TimelineDuplicate:
+def _pair(row: pd.Series, by_url: Mapping[str, CoordinateLine | None], axis: PlaceAxis) -> TimelineDuplicate:
+    """Return a pair of files, at the first value that both can have."""
+    least = [line.least for key in ("url", "other") if (line := by_url.get(row[key])) is not None]
+    is_known = len(least) == 2 and row["kind"] != "repeats" and not np.isnan(least).any()
     names = [row[key].rsplit("/", 1)[-1] for key in ("url", "other")]
     text = names[0] if row["kind"] == "repeats" else " and ".join(names)
     n = None if pd.isna(row["values"]) else int(row["values"])
-    return TimelineDuplicate(text=shorten(f"{text}: {row['kind']}"), at=None, n_values=n)
+    at = axis.at(max(least)) if is_known else None
+    return TimelineDuplicate(text=shorten(f"{text}: {row['kind']}"), at=at, n_values=n)
 
 
 def shorten(text: str, /) -> str:

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from virtualstack.drawing.html import make_page, text
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.printable import counted
 from virtualstack.storage import LocalTarget, ObjectStore
@@ -63,16 +64,21 @@ class Expired:
 
     def __repr__(self) -> str:
         verb = "would be deleted from" if self.dry_run else "were deleted from"
-        text = (
+        shown = (
             f"<{counted(len(self.snapshots), 'snapshot')} and {counted(len(self.objects), 'other object')} {verb} "
             f"'{self.url}'"
         )
         if self.spared:
-            text += (
-                f"; {counted(len(self.spared), 'snapshot')} stay for now: they were the newest within "
-                "the grace period (use grace=timedelta(0) if nobody reads or writes)"
+            why = "stays for now: it was" if len(self.spared) == 1 else "stay for now: they were"
+            shown += (
+                f"; {counted(len(self.spared), 'snapshot')} {why} the newest within the grace period "
+                "(use grace=timedelta(0) if nobody reads or writes)"
             )
-        return text + ">"
+        return shown + ">"
+
+    def _repr_html_(self) -> str:
+        title, _, spared = repr(self).strip("<>").partition("; ")
+        return make_page(title, text(spared) if spared else "")
 
 
 def expire(
