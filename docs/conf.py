@@ -46,8 +46,10 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "site" / "cache" / _digest_of_package())  # other code, other output
+nb_execution_in_temp = True  # each in an empty folder
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_merge_streams = True
 copybutton_exclude = ".linenos, .gp, .go"  # prompts and outputs of sessions
 
 # -- pages of the API, from docstrings
