@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tifffile
+from packaging.version import Version
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.tiff.settings import COMPRESSIONS, TIFF, Settings, numcodecs_configs, sample_dtype
@@ -32,6 +33,8 @@ NOT_DECODED = {
 
 @pytest.mark.parametrize("number", COMPRESSIONS)
 def test_a_compression_has_the_decoder_of_tifffile(number):
+    if number == 34892 and Version(tifffile.__version__) < Version("2026.10"):
+        pytest.skip("older versions of tifffile have a decoder of another name")
     decoder = tifffile.TIFF.DECOMPRESSORS[number]
     assert {"identityfunc": "none_decode"}.get(decoder.__name__, decoder.__name__) == f"{COMPRESSIONS[number]}_decode"
     assert Settings(compression=number).obstacle() is None

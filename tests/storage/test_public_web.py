@@ -180,7 +180,7 @@ def test_a_host_that_is_not_public_is_not_asked(canary, host):
         ("127.0.0.1", "at 127.0.0.1, which is loopback"),
         ("169.254.169.254", "at 169.254.169.254, which is link-local"),
         ("10.0.0.1", "at 10.0.0.1, which is private"),
-        ("[::ffff:127.0.0.1]", "at ::ffff:127.0.0.1, which is loopback"),
+        ("[::ffff:127.0.0.1]", f"at {hosts.ipaddress.ip_address('::ffff:127.0.0.1')}, which is loopback"),
         ("[::1]", "at ::1, which is loopback"),
         ("2130706433", "on a host that is not a plain IPv4 address"),
         ("localhost", "on a host that has a name of a private network"),

@@ -2,11 +2,13 @@
 
 import warnings
 
+import imagecodecs
 import numpy as np
 import pytest
 import rasterio
 import rioxarray
 import tifffile
+from packaging.version import Version
 
 import virtualstack as vs
 from tests.data.make_tiff import combinations
@@ -29,6 +31,8 @@ def test_there_are_many():
 @pytest.mark.parametrize("name", FILES)
 def test_values_are_those_of_tifffile(name, tmp_path):
     """Bit for bit; and dims, coordinates, CRS and attributes are those of rioxarray where GDAL reads the file."""
+    if name == "jpegxl_big" and Version(imagecodecs.__version__) < Version("2026.10"):
+        pytest.skip("older versions of imagecodecs do not encode it")
     path = FILES[name](tmp_path / "a.tif")
     found = vs.open_virtual_dataset(path).virtual.open(mask_and_scale=False)["band_data"].load()
     if name in BY_GDAL:
