@@ -79,7 +79,25 @@ def _cube() -> str:
     )
 
 
-RUNS: dict[str, Callable[[], str]] = {"cube": _cube}
+def _map() -> str:
+    """Return the map that the tutorial draws."""
+    import io
+
+    import matplotlib.pyplot as plt
+
+    import virtualstack as vs
+
+    files = vs.sample.model("data")
+    cube = vs.open_virtual_mfdataset(files).virtual.open()
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    cube["tas"].sel(time="2024-06-02T12:00").plot(ax=axes, rasterized=True)
+    text = io.StringIO()
+    figure.savefig(text, format="svg", facecolor="white", bbox_inches="tight")
+    plt.close(figure)
+    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
+
+
+RUNS: dict[str, Callable[[], str]] = {"cube": _cube, "map": _map}
 """Pictures by the name that a page writes, each made in an empty folder."""
 
 

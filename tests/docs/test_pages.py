@@ -72,6 +72,15 @@ def test_a_wrong_block_fails(tmp_path):
         Block("sh", "rm refs\n", 1).run({}, tmp_path)
 
 
+def test_a_text_that_is_no_output_fails():
+    """Lines of another run, or in another order; bytes may differ."""
+    output = "variable  refs    bytes  at\nrain         2  141,980  0-141980\nsnow         1       12  -\n"
+    Block("text", "rain  2  142,001  0-142001\nsnow  1  12  -\n", 1).check_output(output)
+    for text in ("rain  3  141,980  0-141980\n", "snow  1  12  -\nrain  2  141,980  0-141980\n", "hail\n"):
+        with pytest.raises(AssertionError, match="the output has no line"):
+            Block("text", text, 1).check_output(output)
+
+
 def test_blocks_share_a_namespace(tmp_path):
     """Doctests see what other blocks made, and add to it."""
     text = "```python\nx = 1\n```\n```python\n>>> y = x + 1\n```\n```python\nz = y + 1\n```\n"
