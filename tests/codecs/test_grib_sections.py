@@ -229,7 +229,52 @@ def test_numbers_of_points_and_values_have_4_bytes(at):
         assert not is_safe(last_field(changed(raw, begin + i, b"\1")))
 
 
+@pytest.mark.parametrize("at", [19, 35, 36, 46])
+@pytest.mark.parametrize("packing", ["grid_simple", "grid_complex", "grid_complex_spatial_differencing"])
+def test_numbers_of_complex_packing_have_at_most_64_bits(packing, at):
+    """Those of values, groups and lengths; other packings have none of these."""
+    raw = message(after={"packingType": packing})
+    begin = section(raw, 5)
+    if at >= number(raw, begin, 4):
+        return
+    last_field(changed(raw, begin + at, b"\x40"))
+    if packing == "grid_simple":
+        last_field(changed(raw, begin + at, b"\x41"))
+    else:
+        with pytest.raises(CodecError, match="its complex packing has numbers of more than 64 bits"):
+            last_field(changed(raw, begin + at, b"\x41"))
+
+
+@pytest.mark.parametrize("sign", [0, 0x8000])
+@pytest.mark.parametrize(("sample", "kind", "at"), [(GRIB2, 5, 15), (GRIB2, 5, 17), (GRIB1, None, 4)])
+def test_scales_are_at_most_500(sample, kind, at, sign):
+    raw = message(sample=sample)
+    begin = (sum(grid_of(raw)) if kind is None else section(raw, kind)) + at
+    for scale in (0, 200, 255, 256, 500):
+        assert is_safe(last_field(changed(raw, begin, (sign | scale).to_bytes(2, "big"))))
+    for scale in (501, 512, 0x7FFF):
+        assert not is_safe(last_field(changed(raw, begin, (sign | scale).to_bytes(2, "big"))))
+
+
+def test_only_floats_have_a_precision():
+    """Other packings have a reference value at this byte."""
+    raw = message()
+    begin = section(raw, 5)
+    for first in (1, 2, 3):
+        assert is_safe(last_field(changed(raw, begin + 11, bytes((first,)))))
+    short = resized(changed(raw, begin + 9, b"\0\4"), begin, 11)
+    assert not is_safe(last_field(short))
+
+
+def test_a_grid_of_edition_1_begins_with_28_bytes():
+    grid = bytes((0, 0, 28, 9, 1)) + bytes(23)
+    check_grid_1(grid[:27])
+    with pytest.raises(CodecError, match="a section of 28 bytes has no room for the 9 coordinates of levels"):
+        check_grid_1(grid)
+
+
 def test_a_product_begins_with_its_number_of_levels():
+    check_product_2(bytes((0, 0, 0, 13, 4, 0, 1, 255, 255)) + bytes(4))
     for size in (8, 9):
         product = bytes((0, 0, 0, size, 4, 0, 1, 255, 255))[:size]
         if size == 8:
