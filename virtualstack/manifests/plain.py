@@ -294,7 +294,7 @@ def _differences(parts: Sequence[ChunkEncoding]) -> dict[str, tuple[str, ...]]:
             "dtype": str(native(stored)),
             "byte order": "big" if stored.str.startswith(">") else "little" if stored.itemsize > 1 else "none",
             "chunk shape": " x ".join(map(str, part.shape)) or "scalar",
-            "packing": json.dumps(packings[-1]["attributes"], sort_keys=True) if packings else "none",
+            "packing": json.dumps(packings[-1]["attributes"]) if packings else "none",
         }
         for key, value in facts.items():
             columns.setdefault(key, {})[value] = None

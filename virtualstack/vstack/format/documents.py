@@ -57,13 +57,7 @@ def dump(document: Any, /) -> bytes:
             f"{MAX_JSON_VALUES} values. Write the variables to several stores"
         )
     compressor = zlib.compressobj(1 if len(data) > 1 << 20 else 6, wbits=31)
-    compressed = compressor.compress(data) + compressor.flush()
-    if len(compressed) > MAX_DOCUMENT_BYTES:
-        raise WriterError(
-            f"the metadata have {len(compressed)} bytes after compression; those of a vstack can have "
-            f"{MAX_DOCUMENT_BYTES}. Write the variables to several stores"
-        )
-    return compressed
+    return compressor.compress(data) + compressor.flush()
 
 
 _MAX_NAMED_KEYS = 20
