@@ -67,6 +67,7 @@ numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "virtualstack"
+html_sidebars = {"index": [], "tutorials/*": []}  # which have no pages below them
 html_static_path = ["_static"]
 templates_path = ["_templates"]
 html_css_files = ["site.css"]

@@ -66,6 +66,7 @@ def test_build_writes_a_cube_and_shows_it(files, tmp_path, capsys, suffix):
     assert "<xarray.Dataset>" in seen.out
     assert re.search(r"time: 6", seen.out)
     assert f"{output}: 7 references to 3 files" in seen.out
+    assert re.search(r"\n[\d.]+ k?B of chunks stay in the files, and '.*' takes [\d.]+ k?B\n", seen.out)
     assert seen.err == ""
     with xr.open_dataset(output, engine="virtualstack") as cube:
         np.testing.assert_array_equal(cube["t"][:, 0], [0, 4, 2, 6, 4, 8])
@@ -334,7 +335,7 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
         (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
         (["{}/f0.nc", "{}/*.nc"], r"f0\.nc' is given 2 times. Give each file once$"),
         (["{}/gone.nc"], r"gone\.nc"),
-        (["sample:moon"], r"^there is no sample 'moon'; the samples are \['nemo'\]$"),
+        (["sample:moon"], r"^there is no sample 'moon'; the samples are \['analyses', .*'steps'\]$"),
         (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
         (["{}/f0.nc", "--reader", "hdf6"], "there is no reader 'hdf6'; there are 'hdf5'"),
     ],
@@ -857,3 +858,14 @@ def test_an_error_of_the_system_elsewhere_is_not_taken_for_one_of_stdout(monkeyp
     monkeypatch.setattr("virtualstack.readers.list_readers", Mock(side_effect=OSError("elsewhere")))
     with pytest.raises(OSError, match="elsewhere"):
         main(["readers"])
+
+
+def test_a_sample_is_written_and_built(tmp_path, monkeypatch, capsys):
+    """Into a folder of its name, beside the cube that refers to it."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", "sample:model", "-o", "model.vstack"]) == 0
+    assert "model.vstack: 36 references to 3 files\n" in capsys.readouterr().out
+    assert len(list((tmp_path / "sample" / "model").iterdir())) == 3
+    assert main(["build", "sample:model", "-o", "again.vstack"]) == 0
+    with xr.open_dataset("model.vstack", engine="virtualstack") as cube:
+        assert cube["tas"].values.all(), "the files of the first cube are as they were"

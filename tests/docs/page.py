@@ -102,8 +102,8 @@ def run(path: Path) -> None:
 
 
 def _without_bytes(line: str) -> str:
-    """Write numbers of bytes, such as 1,024 and 0-1024, and spaces, in one way."""
-    return re.sub(r"\s+", " ", re.sub(r"\b\d{1,3}(,\d{3})+\b|\b\d+-\d{3,}\b", "N", line)).strip()
+    """Write numbers of bytes, such as 1,024, 0-1024 and 9.1 kB, and spaces, in one way."""
+    return re.sub(r"\s+", " ", re.sub(r"\b\d{1,3}(,\d{3})+\b|\b\d+-\d{3,}\b|\b[\d.]+(?= [kMG]?B\b)", "N", line)).strip()
 
 
 if __name__ == "__main__":

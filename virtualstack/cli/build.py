@@ -1,4 +1,4 @@
-"""``virtualstack build``: join files to one cube and write its references. ``sample:nemo`` names example files."""
+"""``virtualstack build``: join files to one cube and write its references. ``sample:model`` names example files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["build"]
         "virtualstack build mar.nc -o cube.vstack --append time",
     ],
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Path, pattern, URL, or sample:nemo.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Path, pattern, URL, or sample:model.")
 @option(
     "-o",
     "--output",

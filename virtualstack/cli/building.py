@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from virtualstack import accessor  # noqa: F401 - registers vds.virtual
+from virtualstack import accessor, sample  # noqa: F401 - the accessor registers vds.virtual
 from virtualstack.api import combine_datasets
 from virtualstack.cli.output import SETTINGS, say, show, wants_progress
 from virtualstack.cli.remedies import in_command_words
@@ -26,11 +27,11 @@ from virtualstack.errors import (
     VirtualStackError,
     WriterError,
 )
-from virtualstack.location import absolute_url
+from virtualstack.location import absolute_url, local_path
 from virtualstack.printable import first_names
 from virtualstack.readers import ReadOptions
-from virtualstack.sample import nemo
 from virtualstack.scanning import ScanResult, scan
+from virtualstack.sizes import human_bytes
 from virtualstack.storage import Storage
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
@@ -43,6 +44,9 @@ _PREFIX = "sample:"
 def sample_files(text: str, /) -> tuple[str, ...] | None:
     """Return the local paths of ``sample:<name>``, sorted by name, or ``None`` if the text names no sample.
 
+    The files are written into the folder ``sample/<name>``, unless it exists: cubes may refer to its files. Those of
+    an installed package stay there.
+
     Raises
     ------
     SourceNotFoundError
@@ -53,9 +57,14 @@ def sample_files(text: str, /) -> tuple[str, ...] | None:
     if not text.startswith(_PREFIX):
         return None
     name = text.removeprefix(_PREFIX)
-    if name != "nemo":
-        raise SourceNotFoundError(f"there is no sample '{name}'; the samples are ['nemo']", url=text)
-    return tuple(nemo())
+    if name not in sample.__all__:
+        raise SourceNotFoundError(f"there is no sample '{name}'; the samples are {sample.__all__}", url=text)
+    if name == "nemo":
+        return tuple(sample.nemo())
+    folder = Path("sample", name)
+    if folder.exists():
+        return tuple(sorted(str(path) for path in folder.iterdir()))
+    return tuple(getattr(sample, name)(folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +134,7 @@ def run(options: Build, /) -> int:
         show(cube)
         sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
         show(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
+        show(_gained(joined, options.output))
         if not options.verify:
             return 0
         refused = (x for dataset in datasets for x in get_refusals(dataset) if x.kind == "refused")
@@ -142,6 +152,16 @@ def run(options: Build, /) -> int:
     for difference in found.differences:
         say("error", str(difference))
     return 1 if found.differences else 0
+
+
+def _gained(joined: xr.Dataset, output: str) -> str:
+    """Return a sentence on the bytes that are not copied, and those of an output on this machine."""
+    stored = human_bytes(int(joined.virtual.locations["bytes"].sum()))
+    path = local_path(absolute_url(output))
+    if path is None:
+        return f"{stored} of chunks stay in the files"
+    written = sum(x.stat().st_size for x in (path.rglob("*") if path.is_dir() else [path]) if x.is_file())
+    return f"{stored} of chunks stay in the files, and '{output}' takes {human_bytes(written)}"
 
 
 def _scan(urls: Sequence[str], options: Build) -> ScanResult:
