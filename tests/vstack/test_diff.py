@@ -27,7 +27,7 @@ from tests.vstack.stores import (
 )
 from virtualstack.combine.region import merged
 from virtualstack.errors import SourceNotFoundError
-from virtualstack.manifests import ManifestGroup, inline_array
+from virtualstack.manifests import Fill, ManifestGroup, inline_array
 from virtualstack.printable import MAX_SHOWN_ITEMS
 from virtualstack.vstack import Repository
 from virtualstack.vstack.diff import Changed
@@ -149,6 +149,10 @@ def test_a_variable_that_is_made_anew(url, tmp_path):
     """With the same chunks, its boxes differ; with others, there are none to compare."""
     Change(url, added(v=virtual(tmp_path, range(4)))).commit()
     assert Repository.open(url).diff(0).changed["v"].overwritten == ({"time": slice(0, 4), "x": slice(0, 4)},)
+    new = virtual(tmp_path, range(4))
+    new = replace(new, manifest=replace(new.manifest, fills=(Fill.from_value(-2, "<i4"),)))
+    Change(url, added(v=new)).commit()
+    assert Repository.open(url).diff(1).changed["v"].overwritten == ({"time": slice(0, 4), "x": slice(0, 4)},)
     Change(url, added(v=virtual(tmp_path, range(4), chunk=3))).commit()
     changed = Repository.open(url).diff(1).changed["v"]
     assert changed.anew

@@ -416,8 +416,6 @@ def _in_whole_chunks(array: ManifestArray, box: tuple[slice, ...]) -> ManifestAr
     """Return elements of a store, split where the first whole chunk begins: elements before it must be read."""
     for axis, (side, cells) in enumerate(zip(box, array.grid.axes, strict=True)):
         begin, end, _ = side.indices(cells.length)
-        if (begin, end) == (0, cells.length) or begin == end:
-            continue
         lines = cells.lines()
         line = int(lines[np.searchsorted(lines, begin)])
         if begin < line < end:
