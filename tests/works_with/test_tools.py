@@ -1,4 +1,4 @@
-"""Tools that read a vstack through xarray: each row of docs/explanation/works-with.md names a test here or elsewhere."""
+"""Tools that read a vstack through xarray: each row of the page names a test here or elsewhere."""
 
 import asyncio
 import datetime
