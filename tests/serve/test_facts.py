@@ -98,6 +98,7 @@ def test_snapshots(client, store):
     assert lines == repr(repo.diff(0, 2)).splitlines()[1:]
     assert get(client, "/-/facts/one/snapshots")["has_snapshots"] is False
     assert get(client, "/-/facts/cube@0/variables")["version"] == "0"
+    assert get(client, "/-/facts/cube/variables")["version"] == "2"  # the page marks it in the list
 
 
 def test_a_growing_store_is_seen(paths):
@@ -107,6 +108,7 @@ def test_a_growing_store_is_seen(paths):
         assert get(client, "/-/facts/grows/map?variable=t")["n_chunks"] == 31
         repo.append(paths[2], "time")
         assert get(client, "/-/facts/grows/map?variable=t")["n_chunks"] == 62
+        assert get(client, "/-/facts/grows/variables")["version"] == "1"
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,19 @@ def test_dimension_without_a_coordinate(tmp_path):
     assert found.gaps == ()
 
 
+def test_lost_steps_are_gaps(tmp_path):
+    """A store that lists the steps that should exist shows those that no file has, as the survey of its files does."""
+    files = write_days(tmp_path, [0, 1, 3, 4])
+    steps = np.datetime64("2000-01-01", "ns") + np.arange(0, 24 * 5, 6) * np.timedelta64(1, "h")
+    repo = vs.Repository.create(tmp_path / "x.vstack", files[0]).update(files[1:], dim="time", labels=steps)
+    surveyed, found = vs.survey(files).timeline, cube_timeline(repo.open_virtual_dataset().virtual.to_group())
+    for timeline in (surveyed, found):
+        (gap,) = timeline.gaps
+        assert (gap.after, gap.before, gap.n_steps) == ("2000-01-02T18:00", "2000-01-04", 4)
+        assert (gap.begin, gap.end) == pytest.approx((42 / 114, 72 / 114))
+    assert (found.n_gaps, found.n_missing, found.n_eras) == (1, 4, 1)
+
+
 def test_no_dimension_at_all():
     """A cube of scalars has a timeline without a dimension."""
     found = cube_timeline(xr.Dataset({"rain": ((), 1.0)}).virtual.to_group())

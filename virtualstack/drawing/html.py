@@ -18,7 +18,7 @@ _MAX_CHARACTERS = 500
 _SHORT_CHARACTERS = 30  # a date, which must not be broken at its hyphens
 _SHOWN_ITEMS = 3
 _CELL = "text-align:left;padding:1px 8px;vertical-align:top"
-_TABLE = "border-collapse:collapse;font-size:90%"
+_TABLE = "border-collapse:collapse;font-size:90%;margin:0"  # pages centre tables
 
 
 class Markup(str):

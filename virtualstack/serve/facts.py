@@ -133,7 +133,8 @@ class CubeFacts:
         ]
         return {
             **self._about,
-            "version": content.tag,
+            # a tag of a vstack begins with the number of the snapshot
+            "version": content.tag.partition("-")[0] if self._about["kind"] == "vstack" else content.tag,
             "is_fixed": content.is_fixed,
             "attributes": _attributes(content.group.attributes),
             "groups": [path for path, _ in content.group.walk() if path][:_MAX_LINES],

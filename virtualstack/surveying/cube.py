@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
-from virtualstack.manifests import ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.manifests import ABSENT, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.chunk_map import Numbering, number_blocks, stored_alike
 from virtualstack.storage import Storage, StorageLike
@@ -48,7 +48,8 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
     Returns
     -------
     Timeline
-        Eras begin where the dtype, chunk shape or codecs of a variable change.
+        Eras begin where the dtype, chunk shape or codecs of a variable change. Gaps are missing steps: those that the
+        coordinate leaves out, and those of which all chunks are ABSENT.
 
     Raises
     ------
@@ -86,7 +87,7 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
         if arrays[path].shape[axis] == length and path.rpartition("/")[2] != dim:
             runs.add(path, arrays[path], axis)
     eras, n_eras = runs.eras(places) if length else ((), 0)
-    gaps, reason = places.gaps()
+    gaps, reason = places.gaps(runs.is_lost)
     duplicates, n_duplicates = places.duplicates()
     cut = [f"more than {_MAX_ROWS:,} changes along '{dim}': only the first ones are compared"] if runs.is_cut else []
     remarks = [str(found)] if isinstance(found, Exception) else [reason] if reason else []
@@ -159,13 +160,14 @@ class _Places:
         low, high = part.min(), part.max()
         return self.label(low), self.label(high), self.axis.at(float(low)), self.axis.at(float(high))
 
-    def gaps(self) -> tuple[list[TimelineGap], str]:
-        """Return the missing steps, and the reason if they are not known."""
+    def gaps(self, is_lost: NDArray[np.bool_], /) -> tuple[list[TimelineGap], str]:
+        """Return the missing steps, and the reason if they are not known. Lost elements are missing, too."""
         if self.line is None or not self.is_to_scale:
             return [], ""
-        gaps = find_gaps(self.numbers)
+        numbers = self.numbers[~is_lost]
+        gaps = find_gaps(numbers)
         if gaps is None:
-            return [], why_no_gaps(self.line, self.numbers)
+            return [], why_no_gaps(self.line, numbers)
         return [
             TimelineGap(
                 series="",
@@ -200,17 +202,28 @@ class _Runs:
         self.stop = np.zeros(0, np.int64)
         self._changes: list[NDArray[np.int64]] = []
         self._variables: list[_StoredVariable] = []
+        self._lost: list[NDArray[np.bool_]] = []
         self.is_cut = False
+
+    @property
+    def is_lost(self) -> NDArray[np.bool_]:
+        """Whether all chunks of an element are ABSENT, in all variables that refer to sources."""
+        return np.logical_and.reduce(self._lost) if self._lost else np.zeros(self._length, np.bool_)
 
     def add(self, path: str, array: ManifestArray, axis: int) -> None:
         """Read the manifest of a variable."""
         lines, encodings = array.grid.axes[axis], Numbering(stored_alike)
         low, high = np.full(lines.n_cells, _NO_CELL, np.int32), np.full(lines.n_cells, -1, np.int32)
+        is_lost, n_referenced = np.ones(lines.n_cells, np.bool_), 0
         for block in number_blocks(array.manifest, self._sources, encodings):
             shape, cells = tuple(side.stop - side.start for side in block.box), block.box[axis]
             number = np.moveaxis(block.encoding.reshape(shape), axis, 0).reshape(shape[axis], -1)
             np.maximum(high[cells], number.max(1), out=high[cells])
             np.minimum(low[cells], np.where(number < 0, _NO_CELL, number).min(1), out=low[cells])
+            is_lost[cells] &= (np.moveaxis(block.state.reshape(shape), axis, 0).reshape(shape[axis], -1) == ABSENT).all(
+                1
+            )
+            n_referenced += int(np.count_nonzero(block.source >= 0))
             source = np.moveaxis(block.source.reshape(shape), axis, 0).reshape(shape[axis], -1)
             at = np.broadcast_to(np.arange(cells.start, cells.stop)[:, None], source.shape)[source >= 0]
             self._extend(source[source >= 0], lines.starts(at), lines.starts(at) + lines.lengths(at))
@@ -224,6 +237,8 @@ class _Runs:
         self._variables.append(_StoredVariable(path, lines, form, pairs))
         changed = np.flatnonzero(number[1:] != number[:-1]) + 1
         self._changes.append(lines.starts(known[changed]))
+        if n_referenced:
+            self._lost.append(np.repeat(is_lost, lines.lengths()))
 
     def _extend(self, source: NDArray[np.int32], begin: NDArray[np.int64], stop: NDArray[np.int64]) -> None:
         """Extend the span of each source by the spans of some chunks."""
