@@ -445,17 +445,20 @@ def test_parts_that_need_no_store(built):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_examples_of_the_page_run(built, unlike):
-    """With another URL."""
+def test_the_examples_of_the_page_run(built, tmp_path, monkeypatch):
+    """The store that the page writes is read as the page does, from another port."""
     page = (Path(vs.__file__).parents[1] / "docs" / "how-to" / "read-a-vstack-in-javascript.md").read_text()
-    code = "\n".join(re.findall(r"```js\n(.*?)```", page, re.DOTALL)).replace('"/t"', '"/v"')
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    code = "\n".join(re.findall(r"```js\n(.*?)```", page, re.DOTALL))
     code += "\nconsole.log(JSON.stringify([shape, [...data], resolve('file:///data/a.nc')]));"
-    with RangeServer(unlike[0].parent) as server:
-        code = code.replace("https://data.example.org/temperature.vstack", server.url("x.vstack"))
+    with RangeServer(tmp_path / "site") as server:
+        code = code.replace("http://127.0.0.1:8000/model.vstack", server.url("model.vstack"))
         done = subprocess.run(
             ["node", "--input-type=module", "-e", code], cwd=ROOT, capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr
     shape, values, url = json.loads(done.stdout)
-    np.testing.assert_array_equal(np.reshape(np.array(values, float), shape), unlike[1]["v"].values[0, :2])
+    tas = xr.open_dataset("site/model.vstack", engine="virtualstack")["tas"]
+    np.testing.assert_array_equal(np.reshape(np.array(values, "f4"), shape), tas[0, :2])
     assert url == "https://data.example.org/files/a.nc"
