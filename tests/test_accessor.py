@@ -111,3 +111,20 @@ def test_options_of_adding_need_something_to_add_to(tree, tmp_path, options):
             write(str(tmp_path / "x.json"), **options)
         found.append(str(caught.value))
     assert len(set(found)) == 1
+
+
+def test_sizes_are_given_as_people_write_them(path, tmp_path):
+    """As when a file is opened, a size may be a text with a unit; what is no size is an error."""
+    first = vs.open_virtual_dataset(path, loadable_variables=[])
+    both = xr.concat([first, first], "time")
+    assert both.virtual.to_kerchunk(inline_limit="1 KiB")["refs"]["a/0"]
+    with pytest.raises(vs.errors.WriterError, match="cannot be written as kerchunk references"):
+        both.isel(time=slice(1, 7)).virtual.to_kerchunk(inline_limit="8 B")
+    for write in (first.virtual.to_kerchunk, first.virtual.to_icechunk):
+        with pytest.raises(ValueError, match="inline_limit='much' is not a number of bytes"):
+            write(str(tmp_path / "x"), inline_limit="much")
+    with pytest.raises(ValueError, match="fill_budget='much' is not a number of bytes"):
+        first.virtual.to_kerchunk(fill_budget="much")
+    for option in ("inline_limit", "fill_budget"):
+        with pytest.raises(ValueError, match=f"{option}='much' is not a number of bytes"):
+            vs.convert(path, tmp_path / "x.json", **{option: "much"})

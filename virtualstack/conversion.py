@@ -15,6 +15,7 @@ from virtualstack.kerchunk.writer import SUFFIXES as REFERENCES
 from virtualstack.manifests import ManifestGroup
 from virtualstack.reading.nameless import inline_nameless
 from virtualstack.scanning import scan
+from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.listing import found_url
 from virtualstack.vstack import save
@@ -41,8 +42,8 @@ def convert(
     drop_variables: str | Iterable[str] = (),
     unsupported: Literal["raise", "skip"] = "raise",
     relative: bool = False,
-    fill_budget: int = 1 << 24,
-    inline_limit: int = 1 << 20,
+    fill_budget: int | str = "16 MiB",
+    inline_limit: int | str = "1 MiB",
     rewrite: str | float | None = None,
     absent: Literal["fill", "raise"] = "raise",
     message: str | None = None,
@@ -111,6 +112,8 @@ def convert(
     array([1., 2.])
     """
     suffix = _suffix(target)
+    inline_limit = byte_count(inline_limit, option="inline_limit")
+    fill_budget = byte_count(fill_budget, option="fill_budget")
     reached = Storage.from_option(storage)
     options = ReadOptions.from_options(drop_variables=drop_variables, inline_limit=inline_limit, allow=allow)
     named = found_url(source) if isinstance(source, str | os.PathLike) else source

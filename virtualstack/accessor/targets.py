@@ -29,8 +29,8 @@ class Targets:
         storage: StorageLike = None,
         allow: Allow = None,
         relative: bool = False,
-        fill_budget: int = 1 << 24,
-        inline_limit: int = 1 << 20,
+        fill_budget: int | str = "16 MiB",
+        inline_limit: int | str = "1 MiB",
         rewrite: str | float | None = None,
         absent: Literal["raise", "fill"] = "fill",
         append_dim: str | None = None,
@@ -72,12 +72,13 @@ class Targets:
             If true, locations of sources are written relative to the folder of the target, so that you can move both
             together. Only virtualstack resolves such locations; other programs need absolute ones, the default.
         fill_budget
-            Largest number of bytes per variable of EMPTY and ABSENT chunks that are written as values. A chunk that is
-            left out reads as the fill value, and xarray shows the fill value as missing. So if the fill value is a real
-            value, such as 0, these chunks must be written.
+            Largest size per variable, such as ``"16 MiB"`` or a number of bytes, of EMPTY and ABSENT chunks that are
+            written as values. A chunk that is left out reads as the fill value, and xarray shows the fill value as
+            missing. So if the fill value is a real value, such as 0, these chunks must be written.
         inline_limit
-            Largest size in bytes of a variable that is read and written into the references as a whole, because
-            kerchunk cannot express its chunks. An example is a time series whose chunks are longer than the files.
+            Largest size, such as ``"1 MiB"`` or a number of bytes, of a variable that is read and written into the
+            references as a whole, because kerchunk cannot express its chunks. An example is a time series whose chunks
+            are longer than the files.
         rewrite
             Largest size per variable of the chunks that are encoded again, if kerchunk can refer to only some of its
             chunks. The other chunks are read, encoded like most chunks of the variable, and written into the
@@ -137,7 +138,9 @@ class Targets:
         array([1., 2.])
         """
         from virtualstack.kerchunk.append import to_kerchunk
+        from virtualstack.sizes import byte_count
 
+        inline_limit = byte_count(inline_limit, option="inline_limit")
         group = self.to_group()
         reached = _with_access(storage, group)
         return to_kerchunk(
@@ -150,7 +153,7 @@ class Targets:
             storage=reached,
             allow=allow,
             relative=relative,
-            fill_budget=fill_budget,
+            fill_budget=byte_count(fill_budget, option="fill_budget"),
             inline_limit=inline_limit,
             rewrite=rewrite,
             absent=absent,
@@ -166,7 +169,7 @@ class Targets:
         append_dim: str | None = None,
         region: Any = None,
         storage: StorageLike = None,
-        inline_limit: int = 1 << 20,
+        inline_limit: int | str = "1 MiB",
         rewrite: str | float | None = None,
         absent: Literal["raise", "fill"] = "raise",
         ordered: bool = True,
@@ -206,8 +209,8 @@ class Targets:
             Access to the sources if values are read, such as ``{"s3://bucket/": {...}}``. Other URLs are read with the
             storage with which the sources were opened.
         inline_limit
-            Largest size in bytes of a variable that is read and stored in the repository as a whole, because Icechunk
-            cannot express its chunks.
+            Largest size, such as ``"1 MiB"`` or a number of bytes, of a variable that is read and stored in the
+            repository as a whole, because Icechunk cannot express its chunks.
         rewrite
             Largest size per variable of the chunks that are encoded again, if Icechunk can refer to only some of its
             chunks. The other chunks are read, encoded like most chunks of the variable, and stored in the repository.
@@ -265,7 +268,9 @@ class Targets:
         """
         from virtualstack.icechunk.append import to_icechunk
         from virtualstack.icechunk.repositories import save_icechunk
+        from virtualstack.sizes import byte_count
 
+        inline_limit = byte_count(inline_limit, option="inline_limit")
         made = self.to_group()
         reached = _with_access(storage, made)
         write: Callable[..., Any] = save_icechunk if isinstance(store, str | os.PathLike) else to_icechunk
