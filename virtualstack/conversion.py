@@ -13,6 +13,7 @@ from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.kerchunk.append import to_kerchunk
 from virtualstack.kerchunk.writer import SUFFIXES as REFERENCES
 from virtualstack.manifests import ManifestGroup
+from virtualstack.progress import Progress, progress_shown
 from virtualstack.reading.nameless import inline_nameless
 from virtualstack.scanning import scan
 from virtualstack.sizes import byte_count
@@ -48,6 +49,7 @@ def convert(
     absent: Literal["fill", "raise"] = "raise",
     message: str | None = None,
     allow: Allow = (),
+    progress: Progress | bool | None = None,
 ) -> ManifestGroup:
     """Write the references of one form in another: chunks stay in place, and readers get the same values.
 
@@ -86,6 +88,9 @@ def convert(
     allow
         URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
         bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+    progress
+        ``True`` for a progress bar in a notebook or on stderr, or a function of the number of variables that were
+        written and of all variables.
 
     Returns
     -------
@@ -120,32 +125,35 @@ def convert(
     (group,) = scan([named], reader=reader, storage=reached, options=options)
     account_for(group, "skip" if unsupported == "skip" else "inline", with_children=True)
     group = inline_nameless(group, storage=reached, inline_limit=inline_limit)
-    if suffix == ICECHUNK:
-        if relative:
-            raise WriterError("Icechunk has no relative locations: leave out relative=True", feature="relative")
-        save_icechunk(
-            group,
-            target,
-            storage=reached,
-            message=message,
-            mode="w",
-            inline_limit=inline_limit,
-            rewrite=rewrite,
-            absent=absent,
-        )
-    elif suffix != STORE:
-        to_kerchunk(
-            group,
-            target,
-            storage=reached,
-            relative=relative,
-            fill_budget=fill_budget,
-            inline_limit=inline_limit,
-            rewrite=rewrite,
-            absent=absent,
-        )
-    else:
-        save(group, target, storage=reached, mode="w", message=message, relative=relative)
+    with progress_shown(progress, "convert") as show:
+        if suffix == ICECHUNK:
+            if relative:
+                raise WriterError("Icechunk has no relative locations: leave out relative=True", feature="relative")
+            save_icechunk(
+                group,
+                target,
+                storage=reached,
+                message=message,
+                mode="w",
+                inline_limit=inline_limit,
+                rewrite=rewrite,
+                absent=absent,
+                progress=show,
+            )
+        elif suffix != STORE:
+            to_kerchunk(
+                group,
+                target,
+                storage=reached,
+                relative=relative,
+                fill_budget=fill_budget,
+                inline_limit=inline_limit,
+                rewrite=rewrite,
+                absent=absent,
+                progress=show,
+            )
+        else:
+            save(group, target, storage=reached, mode="w", message=message, relative=relative, progress=show)
     return group
 
 

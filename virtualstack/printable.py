@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-__all__ = ["MAX_SHOWN_ITEMS", "counted", "first_names", "printable"]
+__all__ = ["MAX_SHOWN_ITEMS", "counted", "did_you_mean", "first_names", "printable"]
 
 MAX_SHOWN_ITEMS = 20
 """Items of a list that a representation or a message shows; it counts the others."""
@@ -32,6 +33,16 @@ def counted(n: int, noun: str, /) -> str:
     ('1 group', '2,000 groups')
     """
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def did_you_mean(name: str, names: Iterable[str], /) -> str:
+    """Return a question with the name that is closest to a mistyped one, or nothing if none is close.
+
+    >>> did_you_mean("hdf6", ["grib", "hdf5"]), did_you_mean("moon", ["grib", "hdf5"])
+    (" Did you mean 'hdf5'?", '')
+    """
+    closest = difflib.get_close_matches(name, names, n=1)
+    return f" Did you mean '{closest[0]}'?" if closest else ""
 
 
 def first_names(names: Sequence[str], /) -> str:

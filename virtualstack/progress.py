@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-__all__ = ["Progress", "Show", "progress_shown"]
+__all__ = ["Progress", "Show", "progress_shown", "reported"]
 
 type Progress = Callable[[int, int], Any]
 """Function of a user that is called with the number of finished items and the number of all items."""
@@ -42,6 +42,22 @@ def progress_shown(progress: Progress | bool | None, label: str, /) -> Iterator[
         yield bar
     finally:
         bar.close()
+
+
+def reported[T](items: Collection[T], show: Show | None, /) -> Iterator[T]:
+    """Yield items, and show after each how many are finished.
+
+    >>> for name in reported(["a", "b"], lambda done, total, n_failed: print(done, "of", total)):
+    ...     print(name)
+    a
+    1 of 2
+    b
+    2 of 2
+    """
+    for done, item in enumerate(items, 1):
+        yield item
+        if show is not None:
+            show(done, len(items), 0)
 
 
 class _Bar:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -335,9 +336,12 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
         (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
         (["{}/f0.nc", "{}/*.nc"], r"f0\.nc' is given 2 times. Give each file once$"),
         (["{}/gone.nc"], r"gone\.nc"),
-        (["sample:moon"], r"^there is no sample 'moon'; the samples are \['analyses', .*'steps'\]$"),
+        (["sample:moon"], r"^there is no sample 'moon'\. 'virtualstack sample' lists them$"),
         (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
-        (["{}/f0.nc", "--reader", "hdf6"], "there is no reader 'hdf6'; there are 'hdf5'"),
+        (
+            ["{}/f0.nc", "--reader", "hdf6"],
+            "there is no reader 'hdf6'. Did you mean 'hdf5'\\? 'virtualstack readers' lists",
+        ),
     ],
     ids=["a glob without a match", "a file given twice", "a file that is not there", "a sample", "a dim", "a reader"],
 )
@@ -346,14 +350,39 @@ def test_what_is_not_there_is_named_in_one_line(arguments, message, files, tmp_p
     assert re.search(message, error_of(capsys))
 
 
-def test_several_files_without_an_unlimited_dimension_need_a_dim(tmp_path, capsys):
-    """The error lists what there is; with it, the cube is built."""
+def test_files_without_an_unlimited_dimension_are_joined_where_their_labels_differ(tmp_path, capsys):
+    """As downloads of reanalyses are; a note says along which dimension."""
     files = [write(tmp_path / f"f{i}.nc", 2 * i, unlimited=()) for i in range(2)]
-    output = str(tmp_path / "refs.json")
-    assert main(["build", *files, "-o", output]) == 1
-    assert re.search(r"2 files have no unlimited dimension .* --concat-dim .*\['time', 'x'\]", error_of(capsys))
-    assert main(["build", *files, "-o", output, "--concat-dim", "time", "--verify"]) == 0
-    assert "3 variables equal in 2 files" in capsys.readouterr().out
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    seen = capsys.readouterr()
+    assert seen.err == "virtualstack: note: the files are joined along 'time', where their labels differ\n"
+    assert "3 variables equal in 2 files" in seen.out
+
+
+def test_several_files_with_no_dimension_to_choose_need_a_dim(tmp_path, capsys):
+    """The error lists what there is; with it, the cube is built."""
+    for i in range(2):
+        time = ("f8", "step", [i, i + 1.0])
+        netcdf4_file(tmp_path / f"f{i}.nc", {"step": 2, "x": 3}, {"time": time, "v": ("f4", "step x", np.ones((2, 3)))})
+    build = ["build", str(tmp_path / "f*.nc"), "-o", str(tmp_path / "refs.json")]
+    assert main(build) == 1
+    assert re.search(r"2 files have no unlimited dimension .* --concat-dim .*\['step', 'x'\]", error_of(capsys))
+    assert main([*build, "--concat-dim", "step", "--in-order"]) == 0
+
+
+def test_twelve_months_as_era5_has_them_are_built_after_one_message(tmp_path, monkeypatch, capsys):
+    """Their time has a fixed length, and each is packed in its own way: the message names the one option needed."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["sample", "monthly", "data"]) == 0
+    capsys.readouterr()
+    assert main(["build", "data/*.nc", "-o", "cube.vstack"]) == 1
+    assert "--unpack differing" in capsys.readouterr().err
+    assert main(["build", "data/*.nc", "-o", "cube.vstack", "--unpack", "differing", "--verify"]) == 0
+    with (
+        xr.open_dataset("cube.vstack", engine="virtualstack") as cube,
+        xr.open_mfdataset("data/*.nc", **JOINED) as expected,
+    ):
+        np.testing.assert_allclose(cube["t2m"], expected["t2m"], rtol=1e-6)
 
 
 def test_several_unlimited_dimensions_are_named(tmp_path, capsys):
@@ -420,7 +449,8 @@ def test_files_without_a_dimension_in_common_are_an_error(tmp_path, capsys):
             file[dim] = [1, 2]
             file[dim].make_scale(dim)
     assert main(["build", str(tmp_path / "*.h5"), "-o", str(tmp_path / "refs.json")]) == 1
-    assert error_of(capsys) == "the 2 files have no common dimension to join them along. Give files of one kind"
+    said = error_of(capsys)
+    assert re.search(r"have no dimension in common .*: '.*a\.h5' has \['a'\]; '.*b\.h5' has \['b'\]\. Give files", said)
 
 
 def test_references_cannot_be_compared_as_files(files, tmp_path, capsys):
@@ -490,6 +520,64 @@ def test_a_terminal_gets_a_progress_bar(files, tmp_path, capsys, monkeypatch):
     assert re.search(r"verify .*3/3", seen.err)
     assert main(["build", files[0], str(tmp_path / "gone.nc"), "-o", "refs.json"]) == 1
     assert "\r\x1b[Kvirtualstack: error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["json", "parq", "vstack", "icechunk"])
+def test_convert_shows_its_progress_on_a_terminal(suffix, files, tmp_path, capsys, monkeypatch):
+    """One step for each variable; --quiet shows none."""
+    source, target = str(tmp_path / "cube.vstack"), str(tmp_path / f"refs.{suffix}")
+    assert main(["build", *files, "-o", source]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["convert", source, target]) == 0
+    assert re.search(r"convert .*([1-3])/\1", capsys.readouterr().err)
+    assert main(["convert", source, target, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_refresh_shows_its_progress_on_a_terminal(files, tmp_path, capsys, monkeypatch):
+    """One step for each changed source."""
+    store = str(tmp_path / "cube.vstack")
+    assert main(["build", *files, "-o", store]) == 0
+    write(files[1], 2)
+    os.utime(files[1], (1, 1))
+    capsys.readouterr()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["refresh", store]) == 0
+    assert re.search(r"scan .*1/1", capsys.readouterr().err)
+
+
+def test_quiet_and_verbose(files, tmp_path, capsys):
+    """Notes are left out, or each step is one; results and errors are shown in any case."""
+    netcdf4_file(tmp_path / "groups.nc", {"x": 2}, {"v": ("f4", "x", [1, 2]), "deep/w": ("f4", "x", [3, 4])})
+    build = ["build", str(tmp_path / "groups.nc"), "-o", str(tmp_path / "refs.json"), "--overwrite"]
+    assert main(["--quiet", *build]) == 0
+    seen = capsys.readouterr()
+    assert (seen.err, "references to 1 file" in seen.out) == ("", True)
+    assert main([*build, "--verbose"]) == 0
+    steps = capsys.readouterr().err.splitlines()
+    assert [re.sub(r"[0-9.]+ s$", "N s", x.partition(": note: ")[2]) for x in steps] == [
+        "scan 1 file: N s",
+        "groups ['deep'] below '/' are left out; choose one with --group",
+        "join the files: N s",
+        f"write '{tmp_path}/refs.json': N s",
+    ]
+    assert main(["build", *files, "-o", str(tmp_path / "x.json"), "-q", "--concat-dim", "day"]) == 1
+    assert "'day'" in error_of(capsys)
+
+
+def test_verbose_shows_the_whole_message(tmp_path, capsys):
+    """Without it, remedies that do not fit in three lines are left out."""
+    assert main(["sample", "monthly", str(tmp_path)]) == 0
+    build = ["build", f"{tmp_path}/*.nc", "-o", str(tmp_path / "refs.json"), "--unpack", "differing", "--quiet"]
+    assert main(build) == 1
+    short = error_of(capsys)
+    assert main([*build[:-1], "--verbose"]) == 1
+    long = capsys.readouterr().err.splitlines()[-1]
+    assert len(short) < len(long)
+    assert "--rewrite" in short
 
 
 # -- samples ----------------------------------------------------------------------------------------------------
@@ -863,6 +951,9 @@ def test_an_error_of_the_system_elsewhere_is_not_taken_for_one_of_stdout(monkeyp
 def test_a_sample_is_written_and_built(tmp_path, monkeypatch, capsys):
     """Into a folder of its name, beside the cube that refers to it."""
     monkeypatch.chdir(tmp_path)
+    assert main(["build", "sample:model", "-o", "model.vstack", "--dry-run"]) == 1
+    assert "'virtualstack sample model sample/model'" in error_of(capsys)
+    assert not any(tmp_path.iterdir())
     assert main(["build", "sample:model", "-o", "model.vstack"]) == 0
     assert "model.vstack: 36 references to 3 files\n" in capsys.readouterr().out
     assert len(list((tmp_path / "sample" / "model").iterdir())) == 3

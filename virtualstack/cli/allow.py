@@ -17,8 +17,9 @@ __all__ = ["allow"]
 )
 @click.argument("places", metavar="[PLACE...]", nargs=-1, help="Folder, file, bucket or host, with all below it.")
 @option("--remove", metavar="PLACE", multiple=True, help="Remove a place from the record. Repeatable.")
+@options.dry_run
 @options.as_json
-def allow(places: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
+def allow(places: tuple[str, ...], remove: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Show or grant the places that references and stores may refer to."""
     from virtualstack.errors import StorageError
     from virtualstack.storage import places as record
@@ -28,11 +29,15 @@ def allow(places: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> No
         raise StorageError(ignored)
     if ignored is not None:
         say("warning", ignored)
-    missing = [place for place in remove if not record.remove(list({place, record.place_from_user(place)}))]
-    if missing:
-        raise StorageError(f"'{missing[0]}' is not in the record '{path}'. 'virtualstack allow' shows its places")
     granted = [record.place_from_user(place) for place in places]
-    if granted and not record.grant(granted):
+    known = {entry[0] for entry in record.listed()}
+    for place in remove:
+        spellings = {place, record.place_from_user(place)}
+        if not (spellings & known if dry_run else record.remove(list(spellings))):
+            raise StorageError(f"'{place}' is not in the record '{path}'. 'virtualstack allow' shows its places")
+    if dry_run:
+        say("note", f"dry run: nothing is written. It would grant {granted} and remove {list(remove)} in '{path}'")
+    elif granted and not record.grant(granted):
         raise StorageError(
             f"the record '{path}' cannot be written. Set {record.ALLOW_VARIABLE} instead, for example to '{granted[0]}'"
         )

@@ -1,15 +1,44 @@
-"""``virtualstack build``: join files to one cube and write its references. ``sample:model`` names example files."""
+"""``virtualstack build`` and ``append``: join files to one cube, write its references, and add files to it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, option
+from virtualstack.cli.options import JOINING
 
-__all__ = ["build"]
+__all__ = ["append", "build", "reading_files"]
+
+FILES_HELP = "Path, pattern, URL, or sample:model; @LIST for a file of such lines, @- for stdin."
+
+
+def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument and the options of commands that read many files."""
+    for each in (
+        options.storage,
+        options.cache,
+        options.executor,
+        options.on_error,
+        options.inline_limit,
+        options.unsupported,
+        options.drop_variables,
+        options.group,
+        options.reader,
+    ):
+        function = each(function)
+    return function
+
+
+in_order = option(
+    "--in-order",
+    is_flag=True,
+    section=JOINING,
+    help="Join files in the given order, whatever their labels [default: labels determine the order].",
+)
 
 
 @command(
@@ -18,10 +47,10 @@ __all__ = ["build"]
         "virtualstack build 'data/*.nc' -o cube.vstack --verify",
         "virtualstack build 's3://bucket/2020/**/*.nc' -o refs.parq --concat-dim time",
         "virtualstack build jan.nc feb.nc -o cube.vstack --unpack differing",
-        "virtualstack build mar.nc -o cube.vstack --append time",
+        "virtualstack build 'data/*.nc' -o cube.vstack --dry-run",
     ],
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Path, pattern, URL, or sample:model.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
 @option(
     "-o",
     "--output",
@@ -39,53 +68,29 @@ __all__ = ["build"]
 )
 @option("--verify", is_flag=True, help="Compare every value with the source files.")
 @options.rewrite
+@options.relative
 @options.allow
+@options.message
+@options.dry_run
+@options.as_json
 @option(
     "--concat-dim",
     metavar="DIM",
-    section="Joining the files",
-    help="Dimension to join along [default: the unlimited dimension; GRIB: all fields are one index].",
+    section=JOINING,
+    help="Dimension to join along [default: the unlimited one, or the one whose labels differ; GRIB: all fields are "
+    "one index].",
 )
-@option(
-    "--in-order",
-    is_flag=True,
-    section="Joining the files",
-    help="Join files in the given order, whatever their labels [default: labels determine the order].",
-)
+@in_order
 @option(
     "--join",
     type=click.Choice(["exact", "outer", "inner", "left", "right"]),
     default="exact",
-    section="Joining the files",
+    section=JOINING,
     help="Which coordinates along other dimensions to keep where they differ [default: exact, an error].",
 )
 @options.tolerance
-@option(
-    "--unpack",
-    type=click.Choice(["all", "differing"]),
-    section="Joining the files",
-    help="Decode missing values, scale, offset and times in the chunks: of all variables, or where files differ.",
-)
-@options.reader
-@options.group
-@options.drop_variables
-@option(
-    "--unsupported",
-    type=click.Choice(["inline", "raise", "skip"]),
-    default="inline",
-    section=options.READING,
-    help="What to do with a variable that cannot be referenced [default: inline its values if they are small].",
-)
-@options.inline_limit
-@option(
-    "--on-error",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    section=options.READING,
-    help="What to do with a file that cannot be opened; skip leaves it out with a warning [default: raise].",
-)
-@options.executor
-@options.cache
+@options.unpack
+@reading_files
 def build(**given: Any) -> int:
     """Join files to one cube, and write references to them.
 
@@ -96,3 +101,34 @@ def build(**given: Any) -> int:
     if given["overwrite"] and given["append_dim"]:
         raise click.UsageError("--overwrite and --append cannot be used together; leave one out")
     return run(Build(**given))
+
+
+@command(
+    "append",
+    examples=[
+        "virtualstack append cube.vstack feb.nc --dim time",
+        "virtualstack append cube.vstack 's3://bucket/2020/02/*.nc' --dim time -m 'February' --dry-run",
+    ],
+)
+@click.argument("store", metavar="STORE", type=options.TARGET, help="vstack, Icechunk repository or references.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
+@option("--dim", metavar="DIM", required=True, help="Dimension to append along.")
+@options.rewrite
+@options.relative
+@options.allow
+@options.message
+@options.dry_run
+@options.as_json
+@in_order
+@options.unpack
+@reading_files
+def append(store: str, dim: str, **given: Any) -> int:
+    """Append files to an existing cube, after its last label.
+
+    Files that come late or again are for 'virtualstack update'. The result is that of 'virtualstack build --append'.
+    """
+    from virtualstack.cli.building import Build, run
+
+    others: dict[str, Any] = {"concat_dim": None, "overwrite": False, "verify": False}
+    others |= {"join": "exact", "tolerance": None}
+    return run(Build(output=store, append_dim=dim, **others, **given))

@@ -1,4 +1,4 @@
-"""The work of ``virtualstack build``: scan files, join them to one cube, write it, and compare it with its files."""
+"""The work of ``virtualstack build`` and ``append``: scan and join files, write the cube, compare it with its files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from virtualstack import accessor, sample  # noqa: F401 - the accessor registers vds.virtual
+from virtualstack import accessor, sample  # noqa: F401 - accessor registers vds.virtual
 from virtualstack.api import combine_datasets
-from virtualstack.cli.output import SETTINGS, say, show, wants_progress
+from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
+from virtualstack.cli.output import SETTINGS, report, say, show, step, wants_progress
 from virtualstack.cli.remedies import in_command_words
+from virtualstack.cli.survey import read_list
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
 from virtualstack.errors import (
@@ -28,24 +30,24 @@ from virtualstack.errors import (
     WriterError,
 )
 from virtualstack.location import absolute_url, local_path
-from virtualstack.printable import first_names
+from virtualstack.printable import counted, did_you_mean, first_names
 from virtualstack.readers import ReadOptions
 from virtualstack.scanning import ScanResult, scan
 from virtualstack.sizes import human_bytes
-from virtualstack.storage import Storage
+from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import find_urls
-from virtualstack.verify import require_library, verify_against_files
+from virtualstack.verify import Verification, require_library, verify_against_files
 
-__all__ = ["Build", "run", "sample_files"]
+__all__ = ["Build", "Files", "expand", "open_scanned", "run", "sample_files", "scan_files"]
 
 _PREFIX = "sample:"
 
 
-def sample_files(text: str, /) -> tuple[str, ...] | None:
+def sample_files(text: str, /, *, is_dry: bool = False) -> tuple[str, ...] | None:
     """Return the local paths of ``sample:<name>``, sorted by name, or ``None`` if the text names no sample.
 
     The files are written into the folder ``sample/<name>``, unless it exists: cubes may refer to its files. Those of
-    an installed package stay there.
+    an installed package stay there. A dry run writes none.
 
     Raises
     ------
@@ -58,105 +60,146 @@ def sample_files(text: str, /) -> tuple[str, ...] | None:
         return None
     name = text.removeprefix(_PREFIX)
     if name not in sample.__all__:
-        raise SourceNotFoundError(f"there is no sample '{name}'; the samples are {sample.__all__}", url=text)
+        raise SourceNotFoundError(
+            f"there is no sample '{name}'.{did_you_mean(name, sample.__all__)} 'virtualstack sample' lists them",
+            url=text,
+        )
     if name == "nemo":
         return tuple(sample.nemo())
     folder = Path("sample", name)
     if folder.exists():
         return tuple(sorted(str(path) for path in folder.iterdir()))
+    if is_dry:
+        raise SourceNotFoundError(
+            f"the files of '{text}' are not there, and a dry run does not write them. Write them with 'virtualstack "
+            f"sample {name} {folder}'",
+            url=text,
+        )
     return tuple(getattr(sample, name)(folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Build:
-    """Arguments and options of the command; see its help."""
+class Files:
+    """Files of a command, and the options of reading them; see its help."""
 
     files: tuple[str, ...]
-    output: str
-    concat_dim: str | None
-    in_order: bool
-    overwrite: bool
-    append_dim: str | None
-    verify: bool
     reader: str | None
     group: str | None
     drop_variables: tuple[str, ...]
     unsupported: Literal["inline", "raise", "skip"]
     inline_limit: int
     unpack: Literal["all", "differing"] | None
-    join: Literal["exact", "outer", "inner", "left", "right"]
-    tolerance: float | pd.Timedelta | None
     on_error: Literal["raise", "skip"]
     executor: Literal["threads", "processes"] | None
     cache: str | None
-    rewrite: str | None
     allow: tuple[str, ...]
+    storage: Any
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a reader may take all files as parts of one index, as that of GRIB does."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build(Files):
+    """Arguments and options of the command; see its help."""
+
+    output: str
+    concat_dim: str | None
+    in_order: bool
+    overwrite: bool
+    append_dim: str | None
+    verify: bool
+    join: Literal["exact", "outer", "inner", "left", "right"]
+    tolerance: float | pd.Timedelta | None
+    rewrite: str | None
+    message: str | None
+    relative: bool
+    dry_run: bool
+    as_json: bool
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a reader may take all files as parts of one index: not if the user says how they are joined."""
+        return self.concat_dim is None and not self.in_order
+
+    @property
+    def form(self) -> str:
+        """Suffix of the form of the output, or an empty text for kerchunk references."""
+        name = self.output.rstrip("/")
+        return next((x for x in (STORE, ICECHUNK) if name.endswith(x)), "")
 
 
 def run(options: Build, /) -> int:
     """Build the cube, and return the exit status."""
-    if options.verify and options.join != "exact":
-        raise CombineError(
-            f"--verify compares with unchanged files, so it cannot be used with --join {options.join}. Leave one "
-            "of them out"
-        )
-    urls = _expand(options.files)
+    urls = expand(options.files, options.storage, is_dry=options.dry_run)
+    _check_options(options)
     _check_output(urls, options)
     if options.verify:
         for url in urls:
             require_library(url)  # raise before anything is written
-    scanned = _scan(urls, options)
-    datasets = _open_all(scanned, options)
+    with step(f"scan {counted(len(urls), 'file')}"):
+        scanned = scan_files(urls, options)
+    datasets = open_scanned(scanned, options)
     urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
     if options.verify and scanned.are_parts_of_one:
         raise UnsupportedFeatureError(
             f"--verify can compare with netCDF and HDF5 files only, not with '{urls[0]}'. Leave --verify out",
             url=urls[0],
         )
-    dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(datasets) > 1 else None)
+    dim = options.concat_dim or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
     left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
     if left_out:
         where = options.group or "/"
         say("note", f"groups {left_out} below '{where}' are left out; choose one with --group")
-    with _said_by_xarray(CombineError, "the files cannot be joined"):
+    with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
         joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
     allow = sorted({*options.allow, *(f"{url.rpartition('/')[0]}/" for url in urls)})
-    mode = {"append_dim": options.append_dim} if options.append_dim else {"mode": "w" if options.overwrite else "w-"}
-    if options.output.rstrip("/").endswith(STORE):
-        joined.virtual.to_vstack(options.output, **mode, allow=allow)
-    elif options.output.rstrip("/").endswith(ICECHUNK):
-        joined.virtual.to_icechunk(options.output, rewrite=options.rewrite, **mode)
-    else:
-        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, append_dim=options.append_dim, allow=allow)
+    facts: dict[str, Any] = {
+        "target": options.output,
+        "files": len(urls),
+        "references": joined.virtual.nrefs,
+        "stored_bytes": int(joined.virtual.locations["bytes"].sum()),
+        "along": dim,
+        "sizes": plain(joined.sizes),
+        "variables": sorted(map(str, joined.variables)),
+        "verified": None,
+        "dry_run": None,
+    }
+    told = f"{options.output}: {facts['references']} references to {counted(len(urls), 'file')}"
+    with maybe_dry(options.dry_run) as record, step(f"write '{options.output}'"):
+        _write(joined, options, allow)
+    if record is not None:
+        facts["dry_run"] = dry_facts(record)
+        report(lambda: facts, lambda: f"{dry_text(record, options.output)}\n{told}", as_json=options.as_json)
+        return 0
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
-        cube = xr.open_dataset(options.output, engine="virtualstack", allow=allow)
+        cube = xr.open_dataset(options.output, engine="virtualstack", allow=allow, storage=options.storage)
     with cube:
-        show(cube)
-        sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
-        show(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
-        show(_gained(joined, options.output))
-        if not options.verify:
-            return 0
-        refused = (x for dataset in datasets for x in get_refusals(dataset) if x.kind == "refused")
-        ignore = {*options.drop_variables, *(x.path.rsplit("/", 1)[-1] for x in refused)}
-        found = verify_against_files(
-            cube,
-            urls if options.in_order else _in_order(urls, datasets, joined, dim),
-            dim=dim,
-            group=options.group,
-            ignore=ignore,
-            allow=options.allow,
-            progress=wants_progress(),
-        )
-    show(f"verified: {found}")
-    for difference in found.differences:
-        say("error", str(difference))
-    return 1 if found.differences else 0
+        facts |= {"sizes": plain(cube.sizes), "variables": sorted(map(str, cube.variables))}
+        if not options.as_json:
+            show(cube)
+            show(f"\n{told}\n{_gained(facts['stored_bytes'], options.output)}")
+        if options.verify:
+            verified = _verified(cube, datasets, urls, joined, dim, options)
+    if options.verify:
+        facts["verified"] = {
+            "variables": list(verified.variables),
+            "differences": [plain(x) for x in verified.differences],
+        }
+        if not options.as_json:
+            show(f"verified: {verified}")
+        for difference in verified.differences:
+            say("error", str(difference))
+    if options.as_json:
+        report(lambda: facts, str, as_json=True)
+    return 1 if options.verify and verified.differences else 0
 
 
-def _gained(joined: xr.Dataset, output: str) -> str:
+def _gained(stored_bytes: int, output: str) -> str:
     """Return a sentence on the bytes that are not copied, and those of an output on this machine."""
-    stored = human_bytes(int(joined.virtual.locations["bytes"].sum()))
+    stored = human_bytes(stored_bytes)
     path = local_path(absolute_url(output))
     if path is None:
         return f"{stored} of chunks stay in the files"
@@ -164,7 +207,43 @@ def _gained(joined: xr.Dataset, output: str) -> str:
     return f"{stored} of chunks stay in the files, and '{output}' takes {human_bytes(written)}"
 
 
-def _scan(urls: Sequence[str], options: Build) -> ScanResult:
+def _write(joined: xr.Dataset, options: Build, allow: list[str]) -> None:
+    """Write the cube, or append it to what is there."""
+    mode = {"append_dim": options.append_dim} if options.append_dim else {"mode": "w" if options.overwrite else "w-"}
+    every: dict[str, Any] = {"storage": options.storage}
+    if options.form == STORE:
+        every |= {"message": options.message, "relative": options.relative, "allow": allow}
+        joined.virtual.to_vstack(options.output, **mode, **every)
+    elif options.form == ICECHUNK:
+        joined.virtual.to_icechunk(options.output, rewrite=options.rewrite, **mode, **every)
+    else:
+        every |= {"append_dim": options.append_dim, "relative": options.relative, "allow": allow}
+        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, **every)
+
+
+def _verified(
+    cube: xr.Dataset,
+    datasets: Sequence[xr.Dataset],
+    urls: Sequence[str],
+    joined: xr.Dataset,
+    dim: str | None,
+    options: Build,
+) -> Verification:
+    """Compare the cube with the files."""
+    refused = (x for dataset in datasets for x in get_refusals(dataset) if x.kind == "refused")
+    return verify_against_files(
+        cube,
+        urls if options.in_order else _in_order(urls, datasets, joined, dim),
+        dim=dim,
+        group=options.group,
+        ignore={*options.drop_variables, *(x.path.rsplit("/", 1)[-1] for x in refused)},
+        allow=options.allow,
+        storage=options.storage,
+        progress=wants_progress(),
+    )
+
+
+def scan_files(urls: Sequence[str], options: Files, /) -> ScanResult:
     """Scan the files. With ``--on-error skip``, files that cannot be read are left out."""
     found = scan(
         urls,
@@ -172,11 +251,12 @@ def _scan(urls: Sequence[str], options: Build) -> ScanResult:
         executor=options.executor,
         on_error=options.on_error,
         cache=options.cache,
+        storage=options.storage,
         progress=wants_progress(),
         options=ReadOptions.from_options(
             group=options.group,
             is_tree=False,
-            is_part=options.concat_dim is None and not options.in_order,
+            is_part=options.is_part,
             drop_variables=options.drop_variables,
             unsupported=options.unsupported,
             inline_limit=options.inline_limit,
@@ -187,10 +267,34 @@ def _scan(urls: Sequence[str], options: Build) -> ScanResult:
         raise found.errors[0][1]
     for url, error in found.errors:
         say("warning", in_command_words(f"left out '{url}': {error}", SETTINGS.command))
+    _check_dropped(found.urls, options)
     return found
 
 
-def _open_all(found: ScanResult, options: Build) -> list[xr.Dataset]:
+def _check_dropped(urls: Sequence[str], options: Files) -> None:
+    """Refuse names of variables to leave out that no file has: they are mistyped."""
+    missing, there = {name.rpartition("/")[2] for name in options.drop_variables}, set[str]()
+    read = ReadOptions.from_options(group=options.group, allow=options.allow, inline_limit=options.inline_limit)
+    for url in urls if missing else ():
+        try:
+            (root,) = scan([url], reader=options.reader, options=read, storage=options.storage)
+        except VirtualStackError:
+            return  # a file may open only without the variable
+        nodes = [node for _, node in root.walk()]
+        there |= {name for node in nodes for name in node.arrays}
+        there |= {x.path.rpartition("/")[2] for node in nodes for x in node.refusals}
+        missing -= there
+        if not missing:
+            return
+    if missing:
+        name = min(missing)
+        raise ReaderError(
+            f"no file has the variable '{name}' of --drop-variable.{did_you_mean(name, there)} The files have "
+            f"{first_names(sorted(there))}"
+        )
+
+
+def open_scanned(found: ScanResult, options: Files, /) -> list[xr.Dataset]:
     """Open the scanned files as one dataset each, or as one of all if they are parts of one index."""
     datasets = found.datasets(
         unpack=options.unpack == "all",
@@ -208,6 +312,24 @@ def _open_all(found: ScanResult, options: Build) -> list[xr.Dataset]:
     return datasets
 
 
+def _check_options(options: Build) -> None:
+    """Refuse options that exclude each other."""
+    if options.verify and options.join != "exact":
+        raise CombineError(
+            f"--verify compares with unchanged files, so it cannot be used with --join {options.join}. Leave one "
+            "of them out"
+        )
+    if options.verify and options.append_dim:
+        raise CombineError(
+            "--verify compares all of the output with the files, so it cannot be used with --append. Leave one of "
+            "them out"
+        )
+    if options.message is not None and options.form != STORE:
+        raise WriterError("--message is for the log of a vstack. Leave it out, or write a vstack", feature="message")
+    if options.relative and options.form == ICECHUNK:
+        raise WriterError("Icechunk has no relative locations. Leave --relative out", feature="relative")
+
+
 def _check_output(urls: Sequence[str], options: Build) -> None:
     """Refuse an output that is also an input, and an existing output without an option to replace or extend it."""
     output = absolute_url(options.output)
@@ -218,13 +340,8 @@ def _check_output(urls: Sequence[str], options: Build) -> None:
             feature="output",
         )
     if options.append_dim:
-        if options.verify:
-            raise CombineError(
-                "--verify compares all of the output with the files, so it cannot be used with --append. Leave "
-                "one of them out"
-            )
         return
-    if options.overwrite or not _is_there(output.rstrip("/")):
+    if options.overwrite or not _is_there(output.rstrip("/"), options.storage):
         return
     raise WriterError(
         f"'{options.output}' already exists. Replace it with --overwrite, add to it with --append DIM, or name "
@@ -233,8 +350,8 @@ def _check_output(urls: Sequence[str], options: Build) -> None:
     )
 
 
-def _is_there(url: str) -> bool:
-    storage = Storage.from_option()
+def _is_there(url: str, option: StorageLike) -> bool:
+    storage = Storage.from_option(option)
     try:
         if ".json" not in url.rpartition("/")[2]:  # a folder
             return storage.target(f"{url}/").first() is not None
@@ -321,32 +438,55 @@ def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
         raise kind(f"{what}: {error}") from error
 
 
-def _expand(files: Iterable[str]) -> list[str]:
+def expand(files: Iterable[str], storage: StorageLike, /, *, is_dry: bool = False) -> list[str]:
     """Return absolute URLs: the files of samples, the matches of patterns, and all other items unchanged."""
     urls: list[str] = []
-    for text in files:
-        paths = sample_files(text)
-        urls += find_urls([text]) if paths is None else map(absolute_url, paths)
+    for text in (each for file in files for each in read_list(file)):
+        paths = sample_files(text, is_dry=is_dry)
+        urls += find_urls([text], storage=storage) if paths is None else map(absolute_url, paths)
     twice = [url for url, n in Counter(urls).items() if n > 1]
     if twice:
         raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times. Give each file once")
     return urls
 
 
-def _common_unlimited(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:
+def _common_dim(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:
+    """Return the dimension that the files follow each other along.
+
+    It is the unlimited one. Files without an unlimited dimension follow each other along the only one whose labels
+    differ between them.
+    """
     unlimited = set.intersection(*({*map(str, x.encoding.get("unlimited_dims", ()))} for x in datasets))
     shared = set.intersection(*({*map(str, x.dims)} for x in datasets))
     candidates = sorted(unlimited & shared)
+    if not candidates:
+        candidates = sorted(dim for dim in shared if _labels_differ(datasets, dim))
+        if len(candidates) == 1:
+            say("note", f"the files are joined along '{candidates[0]}', where their labels differ")
     if len(candidates) == 1:
         return candidates[0]
     if not shared:
+        have = "; ".join(
+            f"'{url}' has {first_names(sorted(map(str, x.dims)))}" for url, x in zip(urls[:2], datasets, strict=False)
+        )
+        more = f" and {len(urls) - 2} more" if len(urls) > 2 else ""
         raise CombineError(
-            f"the {len(urls)} files have no common dimension to join them along. Give files of one kind",
+            f"the {len(urls)} files have no dimension in common to join them along: {have}{more}. "
+            "Give files of one kind",
             property="dimension",
         )
-    what = f"{len(candidates)} unlimited dimensions {candidates}" if candidates else "no unlimited dimension"
+    kind = "unlimited dimensions" if unlimited & shared else "dimensions whose labels differ:"
+    what = f"{len(candidates)} {kind} {candidates}" if candidates else "no unlimited dimension"
     raise CombineError(
         f"the {len(urls)} files have {what} in common. Choose the one to join along: --concat-dim with one of "
         f"{first_names(candidates or sorted(shared))}",
         property="dimension",
     )
+
+
+def _labels_differ(datasets: Sequence[xr.Dataset], dim: str) -> bool:
+    """Return whether files have different labels along a dimension, and all have labels."""
+    if not all(dim in x.indexes for x in datasets):
+        return False
+    first = datasets[0].indexes[dim]
+    return any(not first.equals(x.indexes[dim]) for x in datasets[1:])

@@ -14,7 +14,7 @@ from virtualstack.cli import interrupts
 from virtualstack.cli.completion import COMPLETE_VARIABLE
 from virtualstack.cli.group import cli
 from virtualstack.cli.output import SETTINGS, OutputError, say
-from virtualstack.cli.remedies import in_command_words
+from virtualstack.cli.remedies import MAX_CHARACTERS, in_command_words
 from virtualstack.errors import VirtualStackError
 
 __all__ = ["main"]
@@ -75,7 +75,8 @@ def _run(arguments: list[str]) -> int:
 
 
 def _worded(message: object) -> str:
-    return in_command_words(str(message), SETTINGS.command)
+    most = None if SETTINGS.level > 0 else MAX_CHARACTERS
+    return in_command_words(str(message), SETTINGS.command, most=most)
 
 
 def _usage(error: click.UsageError) -> str:

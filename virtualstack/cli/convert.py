@@ -8,7 +8,9 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, option
-from virtualstack.cli.output import report, say
+from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry
+from virtualstack.cli.output import report, say, wants_progress
+from virtualstack.printable import counted
 
 __all__ = ["convert"]
 
@@ -28,7 +30,7 @@ __all__ = ["convert"]
     type=options.TARGET,
     help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides the form.",
 )
-@option("--relative", is_flag=True, help="Write locations of sources relative to the target.")
+@options.relative
 @option(
     "--absent",
     type=click.Choice(["raise", "fill"]),
@@ -51,6 +53,8 @@ __all__ = ["convert"]
     help="What to do with a variable that cannot be referenced [default: raise].",
 )
 @options.inline_limit
+@options.storage
+@options.dry_run
 @options.as_json
 def convert(
     source: str,
@@ -66,6 +70,8 @@ def convert(
     drop_variables: tuple[str, ...],
     unsupported: Literal["raise", "skip"],
     inline_limit: int,
+    storage: Any,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Write references in another form, such as kerchunk's or Icechunk's."""
@@ -80,25 +86,29 @@ def convert(
                 f"--at is an option of vstacks, not of --reader {getattr(chosen, 'name', chosen)}. Leave one out"
             )
         chosen = VStack(at=at)
-    group = conversion.convert(
-        source,
-        target,
-        reader=chosen,
-        unsupported=unsupported,
-        drop_variables=drop_variables,
-        inline_limit=inline_limit,
-        relative=relative,
-        rewrite=rewrite,
-        absent=absent,
-        message=message,
-        allow=allow,
-    )
+    with maybe_dry(dry_run) as record:
+        group = conversion.convert(
+            source,
+            target,
+            reader=chosen,
+            unsupported=unsupported,
+            drop_variables=drop_variables,
+            inline_limit=inline_limit,
+            relative=relative,
+            rewrite=rewrite,
+            absent=absent,
+            message=message,
+            allow=allow,
+            storage=storage,
+            progress=wants_progress(),
+        )
     nodes = [node for _, node in group.walk()]
     for refusal in (x for node in nodes for x in node.refusals if x.kind == "noted"):
         say("note", f"'{refusal.path}': {refusal.reason}")
     n = sum(len(node.arrays) for node in nodes)
+    told = f"{target}: {counted(n, 'variable')} of {source}"
     report(
-        lambda: {"source": source, "target": target, "variables": n},
-        lambda: f"{target}: {n} variable{'s' * (n != 1)} of {source}",
+        lambda: {"source": source, "target": target, "variables": n, "dry_run": dry_facts(record)},
+        lambda: told if record is None else f"{dry_text(record, target)}\n{told}",
         as_json=as_json,
     )

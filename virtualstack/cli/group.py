@@ -5,14 +5,17 @@ from __future__ import annotations
 import click
 
 from virtualstack.cli.allow import allow
-from virtualstack.cli.build import build
+from virtualstack.cli.build import append, build
+from virtualstack.cli.change import update, write
 from virtualstack.cli.commands import Group, Option
 from virtualstack.cli.completion import completion
 from virtualstack.cli.config import config
 from virtualstack.cli.convert import convert
 from virtualstack.cli.inspect import inspect
-from virtualstack.cli.output import show, write
+from virtualstack.cli.output import show
+from virtualstack.cli.output import write as write_text
 from virtualstack.cli.readers import readers
+from virtualstack.cli.sample import sample
 from virtualstack.cli.serve import report, serve
 from virtualstack.cli.store import compact, diff, expire, log, refresh, relocate, verify
 from virtualstack.cli.survey import survey
@@ -31,7 +34,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 def _without_command() -> None:
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is None:
-        write(f"{ctx.get_help()}\n")
+        write_text(f"{ctx.get_help()}\n")
 
 
 cli = Group(
@@ -39,8 +42,9 @@ cli = Group(
     callback=_without_command,
     help="Open archives of netCDF, HDF5, GRIB and TIFF files as one virtual cube, and copy no data.",
     tasks={
-        "Look at files": [inspect, survey, readers],
+        "Look at files": [inspect, survey, readers, sample],
         "Make a cube": [build, convert],
+        "Add to a cube": [append, update, write],
         "Look at a vstack": [log, diff, verify],
         "Maintain a vstack": [refresh, relocate, compact, expire],
         "Share a cube": [serve, report],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,14 +32,20 @@ __all__ = [
     "choose_reader",
     "concat_dim",
     "drop_variables",
+    "dry_run",
     "executor",
     "group",
     "inline_limit",
     "message",
+    "on_error",
     "reader",
+    "relative",
     "remote_protocol",
     "rewrite",
+    "storage",
     "tolerance",
+    "unpack",
+    "unsupported",
 ]
 
 type Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -125,6 +133,21 @@ def _budget(text: str) -> str:
     return text
 
 
+def _storage(text: str) -> dict[str, Any] | str:
+    """Return options by URL prefix, or a word for an archive. The text is not shown, as it may have secrets."""
+    if re.fullmatch(r"[a-z_]+", text):
+        if text not in ("earthdata", "planetary_computer"):
+            raise ValueError(f"'{text}' is neither earthdata nor planetary_computer, nor a JSON object")
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all("://" in key and isinstance(found[key], dict) for key in found):
+        raise ValueError("""this is no JSON object such as {"s3://bucket/": {"endpoint": "https://host"}}""")
+    return found
+
+
 def _distance(text: str) -> float | pd.Timedelta:
     try:
         return float(text)
@@ -155,7 +178,7 @@ TARGET = Value(_target)
 
 # -- options --------------------------------------------------------------------------------------------------
 
-READING = "Reading the files"
+JOINING, READING, STORAGE = "Joining the files", "Reading the files", "Access to buckets and servers"
 
 as_json = option("--json", "as_json", is_flag=True, help="Print the result as JSON; see the page of its schemas.")
 
@@ -207,12 +230,39 @@ rewrite = option(
     help="Re-encode what kerchunk cannot store, and put it into the references: 1% of a variable, or 64MiB.",
 )
 
-concat_dim = option("--concat-dim", metavar="DIM", help="Dimension to join the files along.")
+concat_dim = option("--concat-dim", metavar="DIM", section=JOINING, help="Dimension to join files of a pattern along.")
+
+unpack = option(
+    "--unpack",
+    type=click.Choice(["all", "differing"]),
+    section=JOINING,
+    help="Decode missing values, scale, offset and times in the chunks: of all variables, or where files differ.",
+)
+
+unsupported = option(
+    "--unsupported",
+    type=click.Choice(["inline", "raise", "skip"]),
+    default="inline",
+    section=READING,
+    help="What to do with a variable that cannot be referenced [default: inline its values if they are small].",
+)
+
+on_error = option(
+    "--on-error",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    section=READING,
+    help="What to do with a file that cannot be opened; skip leaves it out with a warning [default: raise].",
+)
+
+relative = option("--relative", is_flag=True, help="Write locations of sources relative to the target.")
+
+dry_run = option("--dry-run", is_flag=True, help="Write nothing, and show what would be written.")
 
 tolerance = option(
     "--tolerance",
     metavar="DISTANCE",
-    section="Joining the files",
+    section=JOINING,
     type=Value(_distance),
     help="How far coordinates may differ and still be equal: a number, or for times such as 1min.",
 )
@@ -239,6 +289,65 @@ executor = option(
     section=READING,
     help="What reads the files [default: threads for remote files and with --cache, else one after another].",
 )
+
+
+_BUCKET = re.compile(r"\b(?:s3a?|gs|gcs|az|azure|abfss?|adl)://[^/?*\[\]]+")
+
+
+def storage(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of access to buckets and servers, which the function gets as ``storage``.
+
+    The short ones hold for the buckets that the command line names, and for no others: references may name buckets of
+    strangers.
+    """
+
+    @wraps(function)
+    def run(
+        *,
+        storage: dict[str, Any] | str | None,
+        endpoint: str | None,
+        anonymous: bool,
+        profile: str | None,
+        **given: Any,
+    ) -> Any:
+        short = {"endpoint": endpoint, "anonymous": anonymous, "profile": profile}
+        short = {name: value for name, value in short.items() if value}
+        if short:
+            if isinstance(storage, str):
+                raise click.UsageError(f"--storage {storage} has no --{next(iter(short))}; leave one of them out")
+            buckets = dict.fromkeys(f"{x}/" for text in _texts(given.values()) for x in _BUCKET.findall(text))
+            if not buckets:
+                raise click.UsageError(
+                    f"--{next(iter(short))} is for buckets that the command line names, and it names none; "
+                    "give the options of others with --storage"
+                )
+            known = storage or {}
+            storage = {**known, **{x: {**known.get(x, {}), **short} for x in buckets}}
+        return function(storage=storage, **given)
+
+    for each in (
+        option("--profile", metavar="NAME", section=STORAGE, help="Profile of AWS to use at the named buckets."),
+        option("--anonymous", is_flag=True, section=STORAGE, help="Send no credentials to the named buckets."),
+        option("--endpoint", metavar="URL", section=STORAGE, help="Server of the named buckets, such as MinIO."),
+        option(
+            "--storage",
+            metavar="JSON",
+            type=Value(_storage),
+            section=STORAGE,
+            help='Options by URL prefix, such as \'{"s3://bucket/": {"region": "eu-west-1"}}\'; or earthdata, or '
+            "planetary_computer.",
+        ),
+    ):
+        run = each(run)
+    return run
+
+
+def _texts(values: Any) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _texts(value)
 
 
 def choose_reader(reader: str | None, remote_protocol: str | None, /) -> str | Reader | None:

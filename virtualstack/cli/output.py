@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,6 +25,7 @@ __all__ = [
     "report",
     "say",
     "show",
+    "step",
     "table",
     "wants_progress",
     "write",
@@ -121,6 +124,14 @@ def detail(text: str) -> None:
     """Print a note about a step, if ``--verbose`` asks for it."""
     if SETTINGS.level > 0:
         say("note", text)
+
+
+@contextmanager
+def step(text: str, /) -> Iterator[None]:
+    """Say how long the block took, if ``--verbose`` asks for it."""
+    began = time.monotonic()
+    yield
+    detail(f"{text}: {time.monotonic() - began:.2f} s")
 
 
 def heading(text: str, /) -> str:

@@ -9,17 +9,13 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, option
-from virtualstack.cli.output import say
+from virtualstack.cli.facts import dry_text, maybe_dry
+from virtualstack.cli.output import say, show
 from virtualstack.errors import MissingDependencyError, VirtualStackError
 
 __all__ = ["report", "serve"]
 
 _LOOPBACK = "127.0.0.1", "::1", "localhost"
-
-_concat_dim = option("--concat-dim", metavar="DIM", help="Dimension to join files of a pattern along.")
-_unpack = option(
-    "--unpack", type=click.Choice(["all", "differing"]), help="Decode packed numbers of files of a pattern."
-)
 
 
 def _chunk(text: str) -> tuple[str, int]:
@@ -92,9 +88,10 @@ def _chunk(text: str) -> tuple[str, int]:
 @option("--workers", type=options.POSITIVE, default=1, help="Processes that answer requests [default: 1].")
 @option("--timeout", type=float, default=60.0, help="Seconds to wait for a source [default: 60].")
 @option("--refresh", type=float, default=1.0, help="Seconds between looks at a store [default: 1].")
-@_concat_dim
-@_unpack
 @options.allow
+@options.concat_dim
+@options.unpack
+@options.storage
 def serve(
     cubes: tuple[str, ...],
     host: str,
@@ -150,9 +147,11 @@ def serve(
 @option("-o", "--output", required=True, metavar="FILE", help="File to write; one that exists is replaced.")
 @option("--name", metavar="NAME", help="Name of the cube in the report [default: that of its file].")
 @option("--at", metavar="SNAPSHOT", help="Number or id of a snapshot [default: the newest].")
-@_concat_dim
-@_unpack
 @options.allow
+@options.dry_run
+@options.concat_dim
+@options.unpack
+@options.storage
 def report(
     cube: str,
     output: str,
@@ -161,10 +160,16 @@ def report(
     concat_dim: str | None,
     unpack: str | None,
     allow: tuple[str, ...],
+    storage: Any,
+    dry_run: bool,
 ) -> None:
     """Write a page about a cube, as one HTML file."""
-    settings = {"name": name, "at": at, "allow": allow, "build": _joining(concat_dim, unpack)}
-    importlib.import_module("virtualstack.serve").report(cube, output, **settings)
+    settings = {"name": name, "at": at, "allow": allow, "storage": storage, "build": _joining(concat_dim, unpack)}
+    with maybe_dry(dry_run) as record:
+        importlib.import_module("virtualstack.serve").report(cube, output, **settings)
+    if record is not None:
+        show(dry_text(record, output))
+        return
     say("note", f"'{output}' is written: open it in a browser")
 
 

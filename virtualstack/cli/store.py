@@ -10,12 +10,24 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import Command, command, option
-from virtualstack.cli.output import show, wants_progress
+from virtualstack.cli.facts import dry_facts, dry_text, iso_time, maybe_dry, plain
+from virtualstack.cli.output import report, wants_progress
 
 if TYPE_CHECKING:
+    from virtualstack.storage.dry_run import DryRun
     from virtualstack.vstack import Repository
 
-__all__ = ["compact", "diff", "expire", "log", "refresh", "relocate", "verify"]
+__all__ = [
+    "compact",
+    "diff",
+    "expire",
+    "log",
+    "open_store",
+    "refresh",
+    "relocate",
+    "report_snapshot",
+    "verify",
+]
 
 
 def store_command(name: str, /, *, examples: list[str], **settings: Any) -> Callable[[Callable[..., Any]], Command]:
@@ -23,23 +35,49 @@ def store_command(name: str, /, *, examples: list[str], **settings: Any) -> Call
 
     def decorate(function: Callable[..., Any]) -> Command:
         store = click.argument("store", metavar="STORE", help="vstack: path or URL.")
-        return command(name, examples=examples, **settings)(store(options.allow(function)))
+        return command(name, examples=examples, **settings)(store(function))
 
     return decorate
 
 
-def open_store(store: str, allow: tuple[str, ...], at: Any = None, /) -> Repository:
+def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options with which a store is opened, and that of JSON."""
+    for each in (options.storage, options.as_json, options.allow):
+        function = each(function)
+    return function
+
+
+def open_store(store: str, allow: tuple[str, ...], storage: Any, at: Any = None, /) -> Repository:
     """Return the repository of a command."""
     from virtualstack.vstack import Repository
 
-    return Repository.open(store, at=at, allow=allow)
+    return Repository.open(store, at=at, allow=allow, storage=storage)
+
+
+def report_snapshot(
+    store: str, before: Repository, made: Repository, record: DryRun | None, /, *, as_json: bool, **more: Any
+) -> None:
+    """Show the number of a new snapshot, or what a dry run would write."""
+    number = made.snapshot.number
+    is_new = number != before.snapshot.number
+    facts = {"store": store, "snapshot": number, "is_new": is_new, **more, "dry_run": dry_facts(record)}
+
+    def text() -> str:
+        if record is not None:
+            return dry_text(record, store)
+        return f"{store}: snapshot {number}" if is_new else f"{store}: nothing to do, snapshot {number} stays"
+
+    report(lambda: facts, text, as_json=as_json)
 
 
 @store_command("log", examples=["virtualstack log cube.vstack", "virtualstack log cube.vstack --limit 1"])
 @option("-n", "--limit", metavar="N", type=options.POSITIVE, default=50, help="How many [default: 50].")
-def log(store: str, allow: tuple[str, ...], limit: int) -> None:
+@with_store
+def log(store: str, allow: tuple[str, ...], storage: Any, limit: int, as_json: bool) -> None:
     """List the snapshots of a vstack, newest first."""
-    show("\n".join(open_store(store, allow).log(limit).lines()))
+    found = open_store(store, allow, storage).log(limit)
+    entries = [{**plain(entry), "time": iso_time(entry.time)} for entry in found.entries]
+    report(lambda: {"store": found.url, "snapshots": entries}, lambda: "\n".join(found.lines()), as_json=as_json)
 
 
 @store_command(
@@ -54,9 +92,16 @@ def log(store: str, allow: tuple[str, ...], limit: int) -> None:
     help="Number of a snapshot (-1: the newest), or a time when it was the newest.",
 )
 @click.argument("after", metavar="[AFTER]", type=options.SNAPSHOT, default=-1, help="The same [default: the newest].")
-def diff(store: str, allow: tuple[str, ...], before: Any, after: Any) -> None:
+@with_store
+def diff(store: str, allow: tuple[str, ...], storage: Any, before: Any, after: Any, as_json: bool) -> None:
     """Show what two snapshots of a vstack differ in."""
-    show(open_store(store, allow).diff(before, after))
+    found = open_store(store, allow, storage).diff(before, after)
+
+    def facts() -> dict[str, Any]:
+        changed = [{"path": path, **plain(each)} for path, each in found.changed.items()]
+        return {**plain(found), "changed": changed}
+
+    report(facts, lambda: found, as_json=as_json)
 
 
 @store_command("verify", examples=["virtualstack verify cube.vstack", "virtualstack verify cube.vstack --sample 1%"])
@@ -68,10 +113,16 @@ def diff(store: str, allow: tuple[str, ...], before: Any, after: Any) -> None:
     default=0,
     help="Number of chunks, or percentage (1%), to compare with what the format's library reads.",
 )
-def verify(store: str, allow: tuple[str, ...], at: Any, sample: int | float) -> int:
+@with_store
+def verify(store: str, allow: tuple[str, ...], storage: Any, at: Any, sample: int | float, as_json: bool) -> int:
     """Show which sources of a vstack have changed or are missing."""
-    found = open_store(store, allow, at).verify(sample=sample, progress=wants_progress())
-    show(found)
+    found = open_store(store, allow, storage, at).verify(sample=sample, progress=wants_progress())
+
+    def facts() -> dict[str, Any]:
+        tables = {"problems": plain(found.table), "chunks": plain(found.chunk_table)}
+        return {"is_good": found.is_good, **plain(found), **tables}
+
+    report(facts, lambda: found, as_json=as_json)
     return 0 if found.is_good else 1
 
 
@@ -86,22 +137,43 @@ def verify(store: str, allow: tuple[str, ...], at: Any, sample: int | float) -> 
 )
 @option("--unpack", type=click.Choice(["all"]), help="If the store was built with --unpack all.")
 @options.message
+@options.dry_run
 @options.reader
 @options.executor
+@with_store
 def refresh(
     store: str,
     allow: tuple[str, ...],
+    storage: Any,
     missing: Literal["keep", "mask"],
     unpack: str | None,
     message: str | None,
+    dry_run: bool,
     reader: str | None,
     executor: Any,
+    as_json: bool,
 ) -> int:
     """Scan changed sources of a vstack again, and replace their chunks."""
-    done = open_store(store, allow).refresh(
-        missing=missing, reader=reader, executor=executor, unpack=unpack is not None, message=message
-    )
-    show(done)
+    with maybe_dry(dry_run) as record:
+        done = open_store(store, allow, storage).refresh(
+            missing=missing,
+            reader=reader,
+            executor=executor,
+            unpack=unpack is not None,
+            message=message,
+            progress=wants_progress(),
+        )
+
+    def facts() -> dict[str, Any]:
+        return {
+            "store": store,
+            "snapshot": done.repository.snapshot.number,
+            "is_complete": done.is_complete,
+            "sources": plain(done.table),
+            "dry_run": dry_facts(record),
+        }
+
+    report(facts, lambda: done if record is None else f"{dry_text(record, store)}\n{done}", as_json=as_json)
     return 0 if done.is_complete else 1
 
 
@@ -109,10 +181,42 @@ def refresh(
 @click.argument("old", metavar="OLD", help="Old folder: path or URL.")
 @click.argument("new", metavar="NEW", help="New folder: path or URL.")
 @options.message
-def relocate(store: str, allow: tuple[str, ...], old: str, new: str, message: str | None) -> None:
+@options.dry_run
+@with_store
+def relocate(
+    store: str,
+    allow: tuple[str, ...],
+    storage: Any,
+    old: str,
+    new: str,
+    message: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Change the folders in which sources of a vstack are."""
-    made = open_store(store, allow).relocate({old: new}, message=message)
-    show_snapshot(store, made)
+    repository = open_store(store, allow, storage)
+    _check_folder(new, repository)
+    with maybe_dry(dry_run) as record:
+        made = repository.relocate({old: new}, message=message)
+    report_snapshot(store, repository, made, record, as_json=as_json)
+
+
+def _check_folder(folder: str, repository: Repository) -> None:
+    """Refuse a new folder that does not exist, or has no file. Web servers cannot list theirs."""
+    from virtualstack.errors import SourceNotFoundError
+    from virtualstack.location import absolute_url
+    from virtualstack.storage.target import UnlistableError
+
+    is_beside = folder.startswith("../")  # relative to the store
+    url = absolute_url(f"{repository.url.rstrip('/')}/{folder}" if is_beside else folder)
+    try:
+        first = repository.objects.storage.target(f"{url.rstrip('/')}/").first()
+    except UnlistableError:
+        return
+    if first is None:
+        raise SourceNotFoundError(
+            f"there is no file in the new folder '{url}'. Copy or move the files first, or correct NEW", url=url
+        )
 
 
 @store_command(
@@ -137,22 +241,38 @@ def relocate(store: str, allow: tuple[str, ...], old: str, new: str, message: st
     help="Longest time that readers and writers need; younger objects are kept [default: 1d].",
 )
 @option("--dry-run", is_flag=True, help="Delete nothing, and show what would be deleted.")
+@with_store
 def expire(
-    store: str, allow: tuple[str, ...], keep: int | None, older_than: Any, grace: timedelta, dry_run: bool
+    store: str,
+    allow: tuple[str, ...],
+    storage: Any,
+    keep: int | None,
+    older_than: Any,
+    grace: timedelta,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Delete old snapshots of a vstack, and all objects that no remaining snapshot uses."""
-    show(open_store(store, allow).expire(keep=keep, older_than=older_than, grace=grace, dry_run=dry_run))
+    done = open_store(store, allow, storage).expire(keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
+    report(lambda: plain(done), lambda: done, as_json=as_json)
 
 
 @store_command("compact", examples=["virtualstack compact cube.vstack", "virtualstack compact cube.vstack temperature"])
 @click.argument("variables", metavar="[VARIABLE...]", nargs=-1, help="Name or path [default: all].")
 @options.message
-def compact(store: str, allow: tuple[str, ...], variables: tuple[str, ...], message: str | None) -> None:
+@options.dry_run
+@with_store
+def compact(
+    store: str,
+    allow: tuple[str, ...],
+    storage: Any,
+    variables: tuple[str, ...],
+    message: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Rewrite the references of a vstack in one place."""
-    made = open_store(store, allow).compact(variables or None, message=message)
-    show_snapshot(store, made)
-
-
-def show_snapshot(store: str, made: Repository, /) -> None:
-    """Show the number of a new snapshot."""
-    show(f"{store}: snapshot {made.snapshot.number}")
+    repository = open_store(store, allow, storage)
+    with maybe_dry(dry_run) as record:
+        made = repository.compact(variables or None, message=message)
+    report_snapshot(store, repository, made, record, as_json=as_json)

@@ -10,10 +10,13 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, option
-from virtualstack.cli.output import show, wants_progress
+from virtualstack.cli.facts import plain
+from virtualstack.cli.output import report, wants_progress
 from virtualstack.errors import StorageError
 
 __all__ = ["read_list", "survey"]
+
+_TABLES = "eras", "variables", "outliers", "duplicates", "interleaved", "gaps", "irregular", "failures"
 
 
 @command(
@@ -37,6 +40,8 @@ __all__ = ["read_list", "survey"]
 @options.reader
 @options.executor
 @options.cache
+@options.storage
+@options.as_json
 def survey(
     files: tuple[str, ...],
     dim: str | None,
@@ -46,6 +51,8 @@ def survey(
     reader: str | None,
     executor: Any,
     cache: str | None,
+    storage: Any,
+    as_json: bool,
 ) -> int:
     """Show what many files share, and which of them stand out."""
     from virtualstack import surveying
@@ -58,8 +65,14 @@ def survey(
         progress=wants_progress(),
         dim=dim,
         allow=allow,
+        storage=storage,
     )
-    show(found.text() if show_all else found)
+
+    def facts() -> dict[str, Any]:
+        tables = {name: plain(getattr(found, name)) for name in _TABLES}
+        return {"dim": found.dim, "has_all_pairs": found.has_all_pairs, "files": plain(found.table), **tables}
+
+    report(facts, lambda: found.text() if show_all else found, as_json=as_json)
     if table:
         try:
             found.table.to_csv(table, index=False)

@@ -21,7 +21,7 @@ from virtualstack.errors import (
 )
 from virtualstack.formats.base import Reader
 from virtualstack.location import absolute_url, is_remote, local_path
-from virtualstack.printable import printable
+from virtualstack.printable import did_you_mean, printable
 from virtualstack.storage import Source, Storage
 from virtualstack.storage.source import DirectoryError
 from virtualstack.warning import warn
@@ -319,7 +319,7 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
     what = f"'{url}' is {row.title}" if url else row.title
     if row.target is None:
         raise UnsupportedFeatureError(
-            f"{what}, which virtualstack cannot read yet; it reads {_names(readable_only=True)}",
+            f"{what}, which virtualstack cannot read yet; vs.list_readers() lists what it reads",
             url=url,
             feature=row.name,
         )
@@ -343,11 +343,8 @@ def _named(name: str) -> Format:
     for row in list_readers():
         if row.name == name:
             return row
-    raise UnknownFormatError(f"there is no reader '{name}'; there are {_names()}")
-
-
-def _names(*, readable_only: bool = False) -> str:
-    return ", ".join(f"'{row.name}' ({row.title})" for row in list_readers() if row.target or not readable_only)
+    meant = did_you_mean(name, [row.name for row in list_readers()])
+    raise UnknownFormatError(f"there is no reader '{name}'.{meant} vs.list_readers() lists all readers")
 
 
 def _open_file(url: str, storage: Storage) -> Source | None:
@@ -396,8 +393,8 @@ def _by_children(url: str, storage: Storage) -> Format:
             if child is not None and (not needed or needed in child.read(0, child.size)):
                 return row
     raise UnknownFormatError(
-        f"'{url}' is a directory with none of {sorted(children)} in it, by which a directory is recognised; "
-        f"give the URL of one file, or a reader: reader= one of {_names()}",
+        f"'{url}' is a directory, and not a store of a known format. Name its files, such as "
+        f"'{url.rstrip('/')}/*.nc', or the reader: reader= (vs.list_readers() lists them)",
         url=url,
     )
 
@@ -464,7 +461,8 @@ def _by_suffix(source: Source) -> Format:
             offset=0,
         )
     raise UnknownFormatError(
-        f"'{url}' has no known format: its first bytes {head.hex(' ')} and its suffix '{PurePosixPath(name).suffix}' "
-        f"belong to none of {_names()}; if it is one of them, name the reader: reader=",
+        f"'{url}' has no known format, by its first bytes {head.hex(' ')} and its suffix "
+        f"'{PurePosixPath(name).suffix}'; vs.list_readers() lists the known ones. If it is one of them, name the "
+        "reader: reader=",
         url=url,
     )

@@ -28,6 +28,7 @@ from virtualstack.icechunk.writer import (
 )
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.zarr.rewrite.rewrite import Budget
@@ -85,6 +86,7 @@ def writing(
     absent: OnAbsent = "raise",
     inline_limit: int = 1 << 20,
     rewrite: Budget | str | float | None = None,
+    progress: Show | None = None,
 ) -> Callable[[ManifestGroup, Any], None]:
     """Check options, and return a function that writes a group into a store with them; see :func:`to_icechunk`.
 
@@ -94,7 +96,7 @@ def writing(
         Path of the group in the repository.
     mode, append_dim, region, ordered, join, combine_options
         Options of :class:`~virtualstack.combine.addition.Addition`.
-    storage, absent, inline_limit, rewrite
+    storage, absent, inline_limit, rewrite, progress
         Options of :func:`~virtualstack.icechunk.writer.write_icechunk`.
 
     Raises
@@ -114,7 +116,7 @@ def writing(
         storage=reached,
     )
     check_mode(mode)
-    form = form_options(storage=reached, absent=absent, inline_limit=inline_limit, rewrite=rewrite)
+    form = form_options(storage=reached, absent=absent, inline_limit=inline_limit, rewrite=rewrite, progress=progress)
     at = group_path(path)
 
     def write(group: ManifestGroup, store: Any) -> None:

@@ -25,6 +25,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import longest_cells, match_axes
+from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import codec_documents, dump_document, fill_attribute, stored_document
@@ -49,12 +50,15 @@ class FormOptions:
         ``"raise"`` to refuse ABSENT chunks; otherwise they are left out like EMPTY chunks.
     storage
         Storage by which the sources of re-encoded chunks are read.
+    progress
+        Function that is called after each variable.
     """
 
     inline_limit: int
     rewrite: Budget | None
     absent: OnAbsent
     storage: StorageLike
+    progress: Show | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

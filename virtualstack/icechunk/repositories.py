@@ -14,6 +14,7 @@ from virtualstack.icechunk.writer import container_prefix
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.local import LocalTarget
 
 __all__ = ["save_icechunk"]
@@ -70,11 +71,12 @@ def save_icechunk(
     group = group.map_arrays(ManifestArray.whole)  # pages are read once, for containers and for references
     url = absolute_url(target).rstrip("/")
     place = repository_storage(icechunk, url, reached, create=True)
-    is_new = False
+    is_new, dry = False, active_dry_run()
     try:
         if not icechunk.Repository.exists(place):
             _check_empty(url, reached)
-            is_new = True
+            is_new = dry is None
+            place = place if dry is None else icechunk.in_memory_storage()
             config = icechunk.RepositoryConfig.default()
             for prefix, store in _containers(icechunk, _sources(group), reached).items():
                 config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
@@ -82,6 +84,9 @@ def save_icechunk(
         repository = _open(icechunk, place, group, reached)
         session = repository.writable_session(_BRANCH)
         write(group, session.store)
+        if dry is not None:
+            dry.is_uncounted = True
+            return str(session.snapshot_id)
         return str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
     except BaseException as error:
         if is_new:
@@ -130,6 +135,10 @@ def _open(icechunk: Any, place: Any, group: ManifestGroup, storage: Storage) -> 
     config = icechunk.Repository.fetch_config(place) or icechunk.RepositoryConfig.default()
     if longest > (config.inline_chunk_threshold_bytes or 0):
         config.inline_chunk_threshold_bytes = longest
+    if active_dry_run() is not None:
+        config.inline_chunk_threshold_bytes = (
+            1 << 16
+        ) - 1  # no chunk is written before the commit, which does not come
     urls = {source.url for source in _sources(group)}
     access = {
         prefix: _credentials(icechunk, url, storage)

@@ -26,6 +26,7 @@ from virtualstack.icechunk.references import (
 from virtualstack.location import Location, split_url
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.printable import first_names
+from virtualstack.progress import Show, reported
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.rewrite.rewrite import Budget
@@ -216,12 +217,17 @@ def check_mode(mode: str, /) -> None:
 
 
 def form_options(
-    *, storage: StorageLike, inline_limit: int, rewrite: Budget | str | float | None, absent: OnAbsent
+    *,
+    storage: StorageLike,
+    inline_limit: int,
+    rewrite: Budget | str | float | None,
+    absent: OnAbsent,
+    progress: Show | None = None,
 ) -> FormOptions:
     """Check the options of a user."""
     check_absent(absent)
     budget = None if rewrite is None else Budget.from_option(rewrite)
-    return FormOptions(inline_limit=inline_limit, rewrite=budget, absent=absent, storage=storage)
+    return FormOptions(inline_limit=inline_limit, rewrite=budget, absent=absent, storage=storage, progress=progress)
 
 
 def group_path(path: str | None, /) -> str:
@@ -341,7 +347,7 @@ def write_group(
     arrays = {where: x.form.document for where, x in planned.items()}
     _rehearse(arrays)
     sync(_prepare(store, path, documents, arrays, replaces=replaces))
-    for where, x in planned.items():
+    for where, x in reported(planned.items(), options.progress):
         set_references(store, f"/{where}", x.form.manifest, x.urls, x.changes.virtual)
     sync(_write_chunks(store, planned))
 

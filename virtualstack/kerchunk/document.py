@@ -19,6 +19,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.counted import in_order
+from virtualstack.progress import Show, reported
 from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
 __all__ = [
@@ -70,12 +71,14 @@ def reference_json(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> bytes:
     return b"".join(reference_texts(hierarchy, url=url))
 
 
-def reference_texts(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> Iterator[bytes | memoryview]:
-    """Yield the text of :func:`reference_json` in pieces of some thousand references."""
+def reference_texts(
+    hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, progress: Show | None = None
+) -> Iterator[bytes | memoryview]:
+    """Yield the text of :func:`reference_json` in pieces of some thousand references; show each finished variable."""
     yield b'{"version":1,"refs":{'
     metadata = ",".join(f"{json.dumps(key)}:{json.dumps(_text(value))}" for key, value in hierarchy.metadata.items())
     yield metadata.encode()
-    for path, manifest in hierarchy.manifests.items():
+    for path, manifest in reported(hierarchy.manifests.items(), progress):
         yield from _chunk_texts(path, manifest, url)
     yield b"}}"
 
@@ -179,7 +182,7 @@ _ONE_PAGE = {_ROWS: _RECORD_SIZE} if _ROWS in inspect.signature(pq.write_table).
 
 
 def parquet_files(
-    hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, record_size: int = _RECORD_SIZE
+    hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, record_size: int = _RECORD_SIZE, progress: Show | None = None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the key and content of each file; the last file, ``.zmetadata``, makes the others visible.
 
@@ -193,8 +196,10 @@ def parquet_files(
         Function that returns the text in the references for the URL of a location.
     record_size
         Chunks in a file.
+    progress
+        Function that is called after each variable.
     """
-    for path, manifest in hierarchy.manifests.items():
+    for path, manifest in reported(hierarchy.manifests.items(), progress):
         url_column = UrlColumn(url)
         for record, part in enumerate(in_order(manifest, record_size)):
             yield f"{path}/refs.{record}.parq", _file(_table(part, url_column(part)))

@@ -27,6 +27,7 @@ from virtualstack.manifests import (
     repack,
 )
 from virtualstack.manifests.counted import CountedManifest
+from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent, check_absent, read_array
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes, takes_holes_in
@@ -76,6 +77,7 @@ def write_kerchunk(
     inline_limit: int = 1 << 20,
     rewrite: Budget | str | float | None = None,
     absent: OnAbsent = "fill",
+    progress: Show | None = None,
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
@@ -121,6 +123,8 @@ def write_kerchunk(
         to a part of its chunks. See :meth:`~virtualstack.zarr.rewrite.rewrite.Budget.from_option`; nothing by default.
     absent
         ``"raise"`` to refuse ABSENT chunks, or ``"fill"`` to leave them out like EMPTY chunks.
+    progress
+        Function that is called after each variable.
 
     Returns
     -------
@@ -163,15 +167,15 @@ def write_kerchunk(
     if not is_parquet:
         if local is not None and os.path.isdir(local):
             raise _in_the_way(f"{root}/{name}", "a directory")
-        parts = _JSON[suffix](reference_texts(hierarchy, url=url))
+        parts = _JSON[suffix](reference_texts(hierarchy, url=url, progress=progress))
         if isinstance(folder, LocalTarget):
             folder.put_parts(name, parts)
         else:
             folder.put(name, b"".join(parts))
     elif local is not None:
-        _write_directory(local, parquet_files(hierarchy, url=url))
+        _write_directory(local, parquet_files(hierarchy, url=url, progress=progress))
     else:
-        _write_objects(folder, name, parquet_files(hierarchy, url=url))
+        _write_objects(folder, name, parquet_files(hierarchy, url=url, progress=progress))
     return None
 
 

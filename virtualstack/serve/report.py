@@ -16,11 +16,13 @@ from typing import Any
 from urllib.parse import quote
 
 from virtualstack.errors import VirtualStackError
+from virtualstack.location import absolute_url
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content, ServedForm
 from virtualstack.serve.cubes import Cube, CubeLike, make_cube, name_from_url
 from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
 from virtualstack.storage import Allow, StorageLike
+from virtualstack.storage.dry_run import active_dry_run
 
 __all__ = ["report"]
 
@@ -186,7 +188,11 @@ def _questions(
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file so that nobody sees half of it."""
+    """Write a file so that nobody sees half of it; a dry run writes nothing."""
+    record = active_dry_run()
+    if record is not None:
+        record.written[absolute_url(path)] = text.encode()
+        return
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_text(text, "utf-8")

@@ -290,6 +290,11 @@ class _StorageErrors:
                 "write to another location",
                 url=url,
             ) from error
+        if self._verb == "write" and isinstance(error, FileNotFoundError):
+            raise StorageError(
+                f"'{url}' cannot be written: its folder does not exist and cannot be made. Write to another location",
+                url=url,
+            ) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise SourceNotFoundError(
                 f"there is no file at '{url}'. Check the path, and that its disk is mounted", url=url

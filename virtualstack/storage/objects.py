@@ -8,6 +8,7 @@ from functools import cached_property
 
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.location import Location, is_remote
+from virtualstack.storage.dry_run import unless_dry
 from virtualstack.storage.named import in_both
 from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.registry import Storage
@@ -40,10 +41,14 @@ class ObjectStore:
         # the option is meant for sources, which do change
         object.__setattr__(self, "storage", self.storage.with_stale("error").with_named([self.url]))
 
-    @cached_property
+    @property
     def target(self) -> Target:
-        """The target where objects are listed, written and deleted."""
-        return self.storage.target(self.url)
+        """The target where objects are listed, written and deleted; in a dry run it writes nothing."""
+        return unless_dry(self._target)
+
+    @cached_property
+    def _target(self) -> Target:
+        return self.storage.writing_target(self.url)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.url, self.storage, self.allow)
@@ -59,17 +64,18 @@ class ObjectStore:
         return replace(self.storage, named=in_both(self.storage.named, self.permission.named))
 
     @cached_property
-    def _readable(self) -> Target:
+    def _public(self) -> Target | None:
+        """Target that reads objects of a web server which references name, if this is such a store."""
         prefix, backend = self._checked.find(self.url) if is_remote(self.url) else ("", None)
-        if isinstance(backend, PublicWeb):
-            return self.storage.with_given({**dict(self.storage.given), prefix: backend}).target(self.url)
-        return self.target
+        if not isinstance(backend, PublicWeb):
+            return None
+        return self.storage.with_given({**dict(self.storage.given), prefix: backend}).target(self.url)
 
     def get(self, key: str, /, *, most: int) -> bytes:
         """Read a whole object of at most ``most`` bytes with one request; it is `SourceNotFoundError` if it is gone."""
         self.permission.check_object(self.url + key)
         try:
-            return self._readable.get(key, most=most)
+            return (self._public or self.target).get(key, most=most)
         except SourceNotFoundError as error:
             raise self._gone(key, error) from error
 

@@ -19,6 +19,7 @@ import platformdirs
 
 from virtualstack.errors import StorageError
 from virtualstack.location import absolute_url
+from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.standing import config_path, standing_places
 from virtualstack.storage.threads import concurrently
@@ -175,6 +176,8 @@ def grant_sources(urls: Iterable[str], /, *, folders: Iterable[str] = ()) -> Non
     folders
         URLs of folders that the user named, ending in ``/``, with everything below them.
     """
+    if active_dry_run() is not None:
+        return
     places = {x for folder in folders for x in (folder, _folder_on_disk(folder))}
     files: dict[str, list[str]] = {}
     roots: set[str] = set()

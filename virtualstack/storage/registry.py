@@ -24,6 +24,7 @@ from virtualstack.storage.backends import (
     serves,
     with_user,
 )
+from virtualstack.storage.dry_run import unless_dry
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.named import Named, UnnamedBucket, in_both, in_either, is_named, place
@@ -341,7 +342,11 @@ class Storage:
         return cast(Source, _module(backend, url).open_source(url, backend, prefix, expected))
 
     def target(self, url: str | os.PathLike[str], /) -> Target:
-        """Return the target at a root URL or local directory; nothing is written or requested yet."""
+        """Return the target at a root URL or local directory; nothing is requested yet. A dry run writes nothing."""
+        return unless_dry(self.writing_target(url))
+
+    def writing_target(self, url: str | os.PathLike[str], /) -> Target:
+        """Return the target that writes, even while a dry run is active; `unless_dry` decides later whether it does."""
         every = self if self.named is None else replace(self, named=None)  # references name no targets
         (url,), self = every.with_users([absolute_url(url)])
         prefix, backend = self.find(url)

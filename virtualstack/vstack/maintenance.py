@@ -19,8 +19,9 @@ from virtualstack.vstack.display import snapshot_html
 from virtualstack.vstack.expire import Expired, expire
 from virtualstack.vstack.format.names import Moment, format_time
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
+from virtualstack.vstack.refresh import OnMissing, Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
+from virtualstack.vstack.rescan import Rescan
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.stored_snapshot import StoredSnapshot
 from virtualstack.vstack.verify import StoreVerification, verify
@@ -291,6 +292,7 @@ class Maintenance(StoredSnapshot):
         executor: ExecutorLike = None,
         unpack: bool = False,
         message: str | None = None,
+        progress: Progress | bool | None = None,
     ) -> Refreshed[Self]:
         """Scan changed sources again, and replace their chunks, all in one snapshot.
 
@@ -320,6 +322,9 @@ class Maintenance(StoredSnapshot):
             If true, the store was written from files that were opened with ``unpack=True``.
         message
             Message of the snapshot, for the log.
+        progress
+            ``True`` for a progress bar of the scan in a notebook or on stderr, or a function of the number of finished
+            sources and of all sources.
 
         Returns
         -------
@@ -347,5 +352,6 @@ class Maintenance(StoredSnapshot):
         >>> found.repository.open_dataset()["rain"].values
         array([1.5, 2.5])
         """
-        how = Rescan(reader=reader, executor=executor, unpack=unpack, allow=read_allowed_urls(self.allow))
+        allow = read_allowed_urls(self.allow)
+        how = Rescan(reader=reader, executor=executor, unpack=unpack, allow=allow, progress=progress)
         return refresh(self._stored, self.objects.storage, how, self._at, missing=missing, message=message)

@@ -18,23 +18,21 @@ from virtualstack.combine.fitting import Fitting, fitted
 from virtualstack.combine.part import Part, bundled_in, with_inherited
 from virtualstack.combine.region import find_boxes
 from virtualstack.dataset import expand_dims, loaded_variable, to_dataset, virtual_array
-from virtualstack.errors import CombineError, ReaderError, StorageError, UnknownFormatError
-from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.errors import CombineError, ReaderError, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ChunkAxis, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
-from virtualstack.scanning import scan
-from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
 from virtualstack.verify import values_differ
 from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.rescan import Rescan, Scanned, rescan
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
 from virtualstack.vstack.stored_snapshot import StoredSnapshot
 from virtualstack.vstack.verify import SourceProblem, stale_sources
 
-__all__ = ["OnMissing", "Refreshed", "Rescan", "refresh"]
+__all__ = ["OnMissing", "Refreshed", "refresh"]
 
 type OnMissing = Literal["keep", "mask"]
 
@@ -81,16 +79,6 @@ class Refreshed[R: StoredSnapshot]:
         return printable("\n".join(lines + [f"  ... {n_more} more"] * (n_more > 0)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rescan:
-    """The options of scanning changed sources; see :meth:`Repository.refresh`."""
-
-    reader: str | Reader | None = None
-    executor: ExecutorLike = None
-    unpack: bool = False
-    allow: tuple[str, ...] = ()
-
-
 def refresh[R: StoredSnapshot](
     store: Stored,
     storage: Storage,
@@ -128,7 +116,7 @@ def refresh[R: StoredSnapshot](
     left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
     changed = {url: each for url, each in cells.items() if told[url].status == "changed"}
     nodes = with_inherited(store.group) if changed else {}
-    for url, group in _scanned(changed, storage, how):
+    for url, group in rescan(changed, storage, how):
         was = told[url].recorded
         made = group if isinstance(group, str) else _made(store, nodes, group, was, cells[url], storage, how)
         if isinstance(made, str):
@@ -151,92 +139,6 @@ def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[
     return ", ".join(parts + ([f"masked {counted(len(masked), 'missing source')}"] if masked else []))
 
 
-@dataclass(frozen=True, slots=True)
-class _Scanned:
-    """A source that was scanned.
-
-    Parameters
-    ----------
-    tree
-        Groups of the source. In a format without groups, each kind of fields forms one group.
-    alone
-        The source as one dataset, if it can be one and some paths of the store are not in the tree.
-    """
-
-    tree: ManifestGroup
-    alone: ManifestGroup | None = None
-
-    def find_group(self, path: str, stored: ManifestGroup, /) -> ManifestGroup:
-        """Find the group of a variable: by its path in the store, else by its name if only one group has it.
-
-        Raises
-        ------
-        CombineError
-            No group has the variable, or several have it.
-        """
-        own, _, name = path.rpartition("/")
-        nodes = dict(self.tree.walk())
-        if own in nodes and name in nodes[own].arrays:
-            return nodes[own]
-        having = [node for node in nodes.values() if name in node.arrays]
-        alone = None if own or self.alone is None else self.alone
-        if alone is not None and name in alone.arrays:
-            # the store has one of several fields of this name
-            was_so = any(x.path == f"/{name}" for x in stored.refusals)
-            if len(having) < 2 or was_so or not _stands_for_others(name, alone):
-                return alone
-        if len(having) != 1:
-            raise CombineError(
-                f"variable '{name}' is in {len(having)} of its groups, so its place is not known: {WRITE_AGAIN}"
-            )
-        return having[0]
-
-    def whole(self) -> dict[int, ManifestGroup]:
-        """Return the groups with the coordinates that they inherit, by identity of the group."""
-        inherited = with_inherited(self.tree)
-        return {id(node): inherited[path] for path, node in self.tree.walk()}
-
-
-def _stands_for_others(name: str, group: ManifestGroup) -> bool:
-    """Return whether a variable is one of several fields with its name, so that the name does not identify it."""
-    return any(x.path == f"/{name}" for x in group.refusals)
-
-
-def _scanned(
-    cells: Mapping[str, Mapping[str, Cells]], storage: Storage, how: Rescan
-) -> Iterator[tuple[str, _Scanned | str]]:
-    """Scan the sources of cells; yield the groups of each source, or the reason why it has none."""
-
-    def scanned(urls: list[str], *, is_tree: bool | None) -> dict[str, ManifestGroup | str]:
-        if not urls:
-            return {}
-        options = ReadOptions(is_tree=is_tree, allow=how.allow)
-        found = scan(urls, reader=how.reader, storage=storage, executor=how.executor, on_error="skip", options=options)
-        groups: dict[str, ManifestGroup | str] = {url: _why(error) for url, error in found.errors}
-        return groups | dict(zip(found.urls, found.groups, strict=True))
-
-    trees = scanned(list(cells), is_tree=True)
-    elsewhere = [
-        url for url, tree in trees.items() if not isinstance(tree, str) and any(not _has(tree, x) for x in cells[url])
-    ]
-    datasets = scanned(elsewhere, is_tree=None)
-    for url in cells:
-        tree, alone = trees[url], datasets.get(url)
-        yield url, tree if isinstance(tree, str) else _Scanned(tree, None if isinstance(alone, str) else alone)
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, UnknownFormatError):
-        remedy = "If this file is a chunk of a zarr store, open the whole zarr store, and write its variables again"
-        return f"{error}. {remedy}"
-    return str(error)
-
-
-def _has(group: ManifestGroup, path: str) -> bool:
-    own, _, name = path.rpartition("/")
-    return any(own == at and name in node.arrays for at, node in group.walk())
-
-
 def _masks(cells: Cells) -> Iterator[Overlay]:
     """Yield ABSENT chunks for cells; they read as a missing value if the variable has one."""
     fill = cells.array.manifest.tables.fill
@@ -254,7 +156,7 @@ def _masks(cells: Cells) -> Iterator[Overlay]:
 def _made(
     store: Stored,
     nodes: Mapping[str, ManifestGroup],
-    source: _Scanned,
+    source: Scanned,
     was: Location,
     cells: Mapping[str, Cells],
     storage: Storage,

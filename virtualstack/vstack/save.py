@@ -14,6 +14,7 @@ from virtualstack.errors import WriterError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.progress import Show
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.history import OpenStore, newest, read_snapshot
 from virtualstack.vstack.format.names import FOLDER
@@ -133,6 +134,7 @@ def save(
     combine_options: Mapping[str, Any] | None = None,
     message: str | None = None,
     relative: bool = False,
+    progress: Show | None = None,
 ) -> Snapshot:
     """Make a group the newest snapshot of a store, or add it to the newest snapshot.
 
@@ -154,6 +156,8 @@ def save(
         Message of the snapshot, for the log.
     relative
         If true, sources in the folder that holds the store are written relative to the store.
+    progress
+        Function that is called after each variable of a group that is written as a whole.
 
     Raises
     ------
@@ -190,7 +194,7 @@ def save(
         return Stored.newest(objects, allow).add(group, addition, message=message, relative=relative)
     base = _base(objects, group, mode)
     opened = OpenStore(objects, permission_for_snapshot(objects.url, base, allow))
-    return write_group(opened, base, group, message=message, relative=relative)
+    return write_group(opened, base, group, message=message, relative=relative, progress=progress)
 
 
 def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:

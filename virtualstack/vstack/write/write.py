@@ -11,7 +11,9 @@ from virtualstack.errors import ConflictError, SourceNotFoundError
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
+from virtualstack.progress import Show, reported
 from virtualstack.storage import ObjectStore
+from virtualstack.storage.dry_run import is_pending
 from virtualstack.storage.named import named_urls
 from virtualstack.storage.places import grant_sources
 from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, OpenStore, bundle_chunk, make_token
@@ -45,6 +47,7 @@ def write_group(
     segment: str | None = None,
     always: bool = True,
     grants: bool = True,
+    progress: Show | None = None,
 ) -> Snapshot:
     """Write a group as the newest snapshot of a store.
 
@@ -71,6 +74,8 @@ def write_group(
         If true, a snapshot is made even if nothing changes.
     grants
         If true, references may name the places of the sources that are written from now on.
+    progress
+        Function that is called after each variable.
 
     Raises
     ------
@@ -81,7 +86,9 @@ def write_group(
     StorageError
         The store cannot be written.
     """
-    edit = make_edit(store, base, group, overlays or {}, relative=relative, segment=segment, grants=grants)
+    edit = make_edit(
+        store, base, group, overlays or {}, relative=relative, segment=segment, grants=grants, progress=progress
+    )
     if edit.is_empty and not always:
         return base
     return commit(store, base, edit, message=message)
@@ -114,6 +121,7 @@ def make_edit(
     relative: bool,
     segment: str | None = None,
     grants: bool = True,
+    progress: Show | None = None,
 ) -> Edit:
     """Write the differences of a group from a snapshot, grant the sources of them, and return the edit."""
     check_names(group)
@@ -141,7 +149,7 @@ def make_edit(
     n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
     writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, name=segment)
     named: list[str] = []
-    for path, each in pieces.items():
+    for path, each in reported(pieces.items(), progress):
         keeps = bool(each) and _is_whole_array(each[0], path, base)
         if len(each) == keeps and _is_same(path, arrays[path], base):
             continue
@@ -191,7 +199,8 @@ def _check_there(pieces: Mapping[str, Sequence[Piece]], base: Snapshot, objects:
 
 def _check_values(writer: SegmentWriter, objects: ObjectStore) -> None:
     """Check that values in the store that an earlier snapshot puts back were not expired."""
-    urls = [x.url for x in writer.sources if x.url.startswith(f"{objects.url}{SEGMENTS}/")]
+    values = f"{objects.url}{SEGMENTS}/"
+    urls = [x.url for x in writer.sources if x.url.startswith(values) and not is_pending(x.url)]
     for url, found in zip(urls, objects.storage.look_up(urls), strict=True):
         if isinstance(found, SourceNotFoundError):
             raise ConflictError(

@@ -1,0 +1,166 @@
+"""``--dry-run``: it says what would be written, writes nothing, and grants nothing."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.cli.command import main
+from virtualstack.cli.group import cli
+from virtualstack.storage.dry_run import dry_run
+from virtualstack.storage.places import listed
+
+
+def write(path, start):
+    data = xr.Dataset({"t": (("time", "x"), np.arange(8.0).reshape(2, 4) + start)}, {"time": [start, start + 1]})
+    data.to_netcdf(path, unlimited_dims=["time"], engine="netcdf4")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, capsys):
+    """Three files, and a store of the first two."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    for i in range(3):
+        write(f"data/f{i}.nc", 2 * i)
+    for name in ("a.vstack", "a.json", "a.parq"):
+        assert main(["build", "data/f0.nc", "data/f1.nc", "-o", name]) == 0
+    assert main(["write", "a.vstack", "t", "5", "--region", "time=0"]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def everything(folder):
+    return {str(x): x.read_bytes() if x.is_file() else None for x in folder.rglob("*")}
+
+
+COMMANDS = {
+    "build": ["build", "data/*.nc", "-o", "b.vstack"],
+    "build, kerchunk": ["build", "data/*.nc", "-o", "b.json"],
+    "build, parquet": ["build", "data/*.nc", "-o", "b.parq"],
+    "build --overwrite": ["build", "data/*.nc", "-o", "a.vstack", "--overwrite"],
+    "build --append": ["build", "data/f2.nc", "-o", "a.json", "--append", "time"],
+    "append": ["append", "a.vstack", "data/f2.nc", "--dim", "time"],
+    "append, parquet": ["append", "a.parq", "data/f2.nc", "--dim", "time"],
+    "update": ["update", "a.vstack", "data/f2.nc", "--dim", "time"],
+    "write": ["write", "a.vstack", "t", "7", "--region", "time=1"],
+    "convert": ["convert", "a.json", "c.vstack"],
+    "convert, kerchunk": ["convert", "a.vstack", "c.parq"],
+    "relocate": ["relocate", "a.vstack", "data", "elsewhere"],
+    "compact": ["compact", "a.vstack"],
+    "refresh": ["refresh", "a.vstack"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_is_written_and_the_bytes_are_those_of_the_command(name, folder, capsys):
+    """The same command without the option writes as many objects and bytes."""
+    arguments = COMMANDS[name]
+    if name == "relocate":
+        Path("data").rename("elsewhere")
+    if name == "refresh":
+        write("data/f1.nc", 2)
+        os.utime("data/f1.nc", (1, 1))
+    before, places = everything(folder), list(listed())
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "dry run: nothing is written. It would write " in capsys.readouterr().out
+    assert main([*arguments, "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["dry_run"]
+    assert everything(folder) == before
+    assert list(listed()) == places
+    assert main(arguments) == 0
+    after = everything(folder)
+    written = {path: data for path, data in after.items() if data is not None and before.get(path) != data}
+    assert told["objects"] == len(written)
+    assert told["bytes"] == pytest.approx(sum(map(len, written.values())), rel=0.01)  # ids and times differ in length
+
+
+def test_an_icechunk_repository_is_not_made(folder, capsys):
+    """Its objects are not counted: Icechunk writes them."""
+    pytest.importorskip("icechunk")
+    before = everything(folder)
+    assert main(["build", "data/*.nc", "-o", "c.icechunk", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dry_run"] == {"objects": None, "bytes": None, "deleted": 0}
+    assert everything(folder) == before
+    assert main(["build", "data/f0.nc", "-o", "c.icechunk"]) == 0
+    before = everything(folder)
+    assert main(["append", "c.icechunk", "data/f1.nc", "--dim", "time", "--dry-run"]) == 0
+    assert "would commit to 'c.icechunk'" in capsys.readouterr().out
+    assert everything(folder) == before
+
+
+def test_a_dry_run_refuses_what_the_command_refuses(folder, capsys):
+    """The same error, and the same exit status."""
+    for arguments in (
+        ["build", "data/*.nc", "-o", "a.vstack"],
+        ["append", "a.vstack", "data/f0.nc", "--dim", "time"],
+        ["relocate", "a.vstack", "gone", "data"],
+    ):
+        said = []
+        for more in ([], ["--dry-run"]):
+            assert main([*arguments, *more]) == 1
+            said.append(capsys.readouterr().err)
+        assert said[0] == said[1]
+
+
+def test_a_repository_that_was_opened_before_writes_nothing_in_a_dry_run_and_writes_after_it(folder):
+    """The store is asked whether a dry run is active when it writes, not when it is opened."""
+    repo = vs.Repository.open("a.vstack")
+    before = everything(folder)
+    with dry_run() as would:
+        repo.write("t", {"time": 0}, 9.0)
+    assert would.written
+    assert everything(folder) == before
+    assert repo.write("t", {"time": 0}, 9.0).open_dataset()["t"].values[0].tolist() == [9.0] * 4
+
+
+def test_objects_of_a_dry_run_are_seen_in_it(tmp_path):
+    """Those that would be written are read and listed, and those that would be deleted are gone."""
+    from virtualstack.errors import SourceNotFoundError
+    from virtualstack.storage import Storage
+
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "old").write_bytes(b"old")
+    with dry_run() as would:
+        target = Storage.from_option().target(f"file://{tmp_path}/")
+        target.put("a/c/new", b"new")
+        assert not target.put_if_absent("a/b/old", b"x")
+        assert target.put_if_absent("z", b"x")
+        assert target.list() == ["a/b/old", "a/c/new", "z"]
+        assert target.list("a") == ["a/b/old", "a/c/new"]
+        assert sorted(target.folders("a")) == ["b", "c"]
+        assert sorted(target.contents("a")) == ["a/b/old", "a/c/new"]
+        assert target.get("a/c/new") == b"new"
+        target.delete("a/b/old")
+        target.delete("z")
+        with pytest.raises(SourceNotFoundError):
+            target.get("a/b/old")
+        assert target.first() == "a/c/new"
+        assert would.deleted == {f"file://{tmp_path}/a/b/old"}
+    assert (tmp_path / "a" / "b" / "old").read_bytes() == b"old"
+    assert not (tmp_path / "a" / "c").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["report", "a.vstack", "-o", "a.html"], ["sample", "monthly", "new"], ["allow", "s3://bucket/"]],
+)
+def test_other_commands_write_nothing_either(arguments, folder, capsys):
+    """They say what they would write."""
+    before, places = everything(folder), list(listed())
+    assert main([*arguments, "--dry-run"]) == 0
+    seen = capsys.readouterr()
+    assert "dry run: nothing is written. It would " in seen.out + seen.err
+    assert everything(folder) == before
+    assert list(listed()) == places
+
+
+def test_every_command_that_writes_has_a_dry_run():
+    """The others only read, or serve."""
+    dry = {name for name, command in cli.commands.items() if "dry_run" in {x.name for x in command.params}}
+    reading = {"inspect", "survey", "readers", "log", "diff", "verify", "config", "completion", "serve"}
+    assert cli.commands.keys() - dry == reading

@@ -1,0 +1,167 @@
+"""``virtualstack update`` and ``write``: add files to a vstack by their labels, and write values into it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from virtualstack.cli import options
+from virtualstack.cli.build import FILES_HELP, reading_files
+from virtualstack.cli.commands import command, option
+from virtualstack.cli.facts import maybe_dry
+from virtualstack.cli.output import step, wants_progress
+from virtualstack.cli.store import open_store, report_snapshot
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["update", "write"]
+
+
+@command(
+    "update",
+    examples=[
+        "virtualstack update cube.vstack 2020-02-03.nc --dim time",
+        "virtualstack update cube.vstack 'late/*.nc' --dim time --prefer newest",
+    ],
+)
+@click.argument("store", metavar="STORE", help="vstack: path or URL.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
+@option("--dim", metavar="DIM", required=True, help="Dimension whose labels are added.")
+@option(
+    "--prefer",
+    type=click.Choice(["first", "last", "newest"]),
+    help="Which file is shown if two have the same labels [default: an error].",
+)
+@option(
+    "--join",
+    type=click.Choice(["exact", "left", "outer"]),
+    default="exact",
+    section=options.JOINING,
+    help="What to do with labels along other dimensions that the store lacks: an error, leave out, add "
+    "[default: exact, an error].",
+)
+@options.unpack
+@options.relative
+@options.allow
+@options.message
+@options.dry_run
+@options.as_json
+@reading_files
+def update(
+    store: str,
+    dim: str,
+    prefer: Literal["first", "last", "newest"] | None,
+    join: Literal["exact", "left", "outer"],
+    relative: bool,
+    message: str | None,
+    dry_run: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Add files to a vstack at the places that their labels name.
+
+    Files may come late, come twice, or be processed again.
+    """
+    from virtualstack.cli.building import Files, expand, open_scanned, scan_files
+    from virtualstack.errors import UnsupportedFeatureError
+
+    if given["unpack"] == "differing":
+        raise click.UsageError("--unpack differing is for files that are joined; use --unpack all, or leave it out")
+    files = Files(**given)
+    repository = open_store(store, files.allow, files.storage)
+    urls = expand(files.files, files.storage, is_dry=dry_run)
+    with step("scan the files"):
+        scanned = scan_files(urls, files)
+    if scanned.are_parts_of_one and len(scanned) > 1:
+        raise UnsupportedFeatureError("GRIB files are one index; update the store with one at a time", url=urls[0])
+    datasets = open_scanned(scanned, files)
+    with maybe_dry(dry_run) as record, step(f"write '{store}'"):
+        made = repository.update(
+            datasets, dim, prefer=prefer, join=join, message=message, relative=relative, progress=wants_progress()
+        )
+    report_snapshot(store, repository, made, record, as_json=as_json, files=len(datasets))
+
+
+def _region(text: str) -> tuple[str, slice | int]:
+    """Return a dimension and its positions."""
+    found = re.fullmatch(r"([^=]+)=(?:(-?[0-9]+)|(-?[0-9]*):(-?[0-9]*))", text)
+    if found is None:
+        raise ValueError(f"'{text}' is not a dimension and positions, such as time=3 or time=10:20")
+    name, number, begin, end = found.groups()
+    if number is not None:
+        return name, int(number)
+    return name, slice(int(begin) if begin else None, int(end) if end else None)
+
+
+@command(
+    "write",
+    examples=[
+        "virtualstack write cube.vstack rain 0.5 --region time=3 -m 'the gauge was blocked'",
+        "virtualstack write cube.vstack rain nan --region time=10:20 --region lat=5",
+        "virtualstack write cube.vstack rain corrected.npy --region time=0:24",
+    ],
+    context_settings={"ignore_unknown_options": True},  # -1.5 is a value
+)
+@click.argument("store", metavar="STORE", help="vstack: path or URL.")
+@click.argument("variable", metavar="VARIABLE", help="Name or path of the variable.")
+@click.argument("values", metavar="VALUES", help="A number, nan, or a file of numpy (.npy) with the values.")
+@option(
+    "--region",
+    metavar="DIM=BEGIN:END",
+    multiple=True,
+    type=options.Value(_region),
+    help="Positions along a dimension, from 0; a dimension that is not named is written in full. Repeatable.",
+)
+@option("--raw", is_flag=True, help="The values are stored numbers: do not pack them.")
+@options.allow
+@options.message
+@options.dry_run
+@options.as_json
+@options.storage
+def write(
+    store: str,
+    variable: str,
+    values: str,
+    region: tuple[tuple[str, slice | int], ...],
+    raw: bool,
+    allow: tuple[str, ...],
+    message: str | None,
+    dry_run: bool,
+    as_json: bool,
+    storage: Any,
+) -> None:
+    """Write values into a region of a vstack; source files and earlier snapshots stay as they are."""
+    from virtualstack.errors import VirtualStackError, WriterError
+
+    repository = open_store(store, allow, storage)
+    new = _values(values)
+    with maybe_dry(dry_run) as record:
+        try:
+            made = repository.write(variable, dict(region) or ..., new, raw=raw, message=message)
+        except (KeyError, ValueError, IndexError) as error:
+            if isinstance(error, VirtualStackError):
+                raise
+            raise WriterError(str(error.args[0] if error.args else error)) from error
+    report_snapshot(store, repository, made, record, as_json=as_json)
+
+
+def _values(text: str) -> float | np.ndarray[Any, Any]:
+    import numpy as np
+
+    from virtualstack.errors import StorageError
+
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    if text.startswith("-"):
+        raise click.NoSuchOption(text, ctx=click.get_current_context())
+    if not text.endswith(".npy"):
+        raise click.UsageError(f"'{text}' is neither a number nor a file of numpy that ends in .npy")
+    try:
+        return np.asarray(np.load(text, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"the values '{text}' cannot be read: {error}", url=text) from error

@@ -1,0 +1,56 @@
+"""``virtualstack sample``: write a small archive to try virtualstack with."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from virtualstack.cli import options
+from virtualstack.cli.commands import command
+from virtualstack.cli.output import report, table
+from virtualstack.printable import counted, did_you_mean
+from virtualstack.sizes import human_bytes
+
+__all__ = ["sample"]
+
+
+@command("sample", examples=["virtualstack sample", "virtualstack sample hourly", "virtualstack sample scenes data"])
+@click.argument("name", metavar="[NAME]", required=False, help="Name of the sample; without it, all are listed.")
+@click.argument(
+    "folder", metavar="[FOLDER]", required=False, help="Folder to write the files into [default: sample/NAME]."
+)
+@options.dry_run
+@options.as_json
+def sample(name: str | None, folder: str | None, dry_run: bool, as_json: bool) -> None:
+    """Write a small archive to try virtualstack with, or list the samples."""
+    from virtualstack import sample as samples
+
+    if name is None:
+        rows = [(each, _first_line(getattr(samples, each).__doc__)) for each in samples.__all__]
+        facts = [{"name": each, "description": text} for each, text in rows]
+        report(lambda: {"samples": facts}, lambda: "\n".join(table(rows, right=())), as_json=as_json)
+        return
+    if name not in samples.__all__:
+        raise click.UsageError(
+            f"there is no sample '{name}'.{did_you_mean(name, samples.__all__)} 'virtualstack sample' lists them",
+            ctx=click.get_current_context(),
+        )
+    target = folder or f"sample/{name}"
+    with TemporaryDirectory() if dry_run else nullcontext(target) as place:
+        paths = getattr(samples, name)(*([] if name == "nemo" else [place]))
+        size = sum(Path(path).stat().st_size for path in paths)
+    dry = {"objects": len(paths), "bytes": size, "deleted": 0} if dry_run else None
+    paths = [path.replace(place, target, 1) for path in paths] if dry_run else list(paths)
+
+    def text() -> str:
+        told = f"{counted(len(paths), 'file')}, from {paths[0]} to {paths[-1]}"
+        return f"dry run: nothing is written. It would write {human_bytes(size)}: {told}" if dry_run else told
+
+    report(lambda: {"name": name, "files": paths, "dry_run": dry}, text, as_json=as_json)
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]

@@ -1,0 +1,171 @@
+"""Dry runs: while one is active, targets take down what would be written, and write nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from virtualstack.errors import SourceNotFoundError
+from virtualstack.location import Location
+from virtualstack.storage.target import Target, check_key, check_most
+
+__all__ = ["DryRun", "DryTarget", "active_dry_run", "dry_run", "is_pending", "unless_dry"]
+
+
+@dataclass(slots=True)
+class DryRun:
+    """What would be written and deleted.
+
+    Parameters
+    ----------
+    written
+        Bytes of each object that would be written, by URL.
+    deleted
+        URLs of the objects that would be deleted.
+    is_uncounted
+        If true, another library would write too, and what it would write is not known.
+    """
+
+    written: dict[str, bytes] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    is_uncounted: bool = False
+
+    @property
+    def n_bytes(self) -> int:
+        """Number of bytes that would be written."""
+        return sum(map(len, self.written.values()))
+
+
+_LOCK = threading.Lock()
+_ACTIVE: list[DryRun] = []
+"""The dry run of the process, if there is one. Writers use threads, so a context variable would not reach them."""
+
+
+@contextmanager
+def dry_run() -> Iterator[DryRun]:
+    """Write nothing in this process while the block runs, and yield what would be written.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> from virtualstack.storage.dry_run import dry_run
+    >>> with dry_run() as would:
+    ...     xr.Dataset({"rain": ("time", [1.0, 2.0])}).virtual.to_kerchunk("refs.json")
+    >>> [url.rpartition("/")[2] for url in would.written]
+    ['refs.json']
+    >>> import os
+    >>> os.path.exists("refs.json")
+    False
+    """
+    _ACTIVE.append(DryRun())
+    try:
+        yield _ACTIVE[-1]
+    finally:
+        _ACTIVE.pop()
+
+
+def active_dry_run() -> DryRun | None:
+    """Return the dry run of the process, or ``None``."""
+    return _ACTIVE[-1] if _ACTIVE else None
+
+
+def is_pending(url: str, /) -> bool:
+    """Return whether a dry run would have written an object, so that it counts as there."""
+    record = active_dry_run()
+    return record is not None and url in record.written
+
+
+def unless_dry(target: Target, /) -> Target:
+    """Return a target, or while a dry run is active one that takes down what would be written."""
+    record = active_dry_run()
+    return target if record is None else DryTarget(target, record)
+
+
+@dataclass(frozen=True, slots=True)
+class DryTarget:
+    """A target that shows its objects, with those that a dry run would have written.
+
+    Parameters
+    ----------
+    target
+        The target, which is only read.
+    record
+        The dry run.
+    """
+
+    target: Target
+    record: DryRun
+
+    @property
+    def url(self) -> str:
+        """The root URL."""
+        return self.target.url
+
+    @property
+    def is_listed(self) -> bool:
+        """True if the keys can be listed."""
+        return self.target.is_listed
+
+    def get(self, key: str, /, *, most: int | None = None) -> bytes:
+        """Read a whole object."""
+        url = self.url + key
+        if url in self.record.deleted:
+            raise SourceNotFoundError(f"there is no object at '{url}'", url=url)
+        if url in self.record.written:
+            check_most(len(self.record.written[url]), most=most, url=url)
+            return self.record.written[url]
+        return self.target.get(key, most=most)
+
+    def list(self, prefix: str = "", /) -> list[str]:
+        """List the keys in a folder and below it."""
+        return sorted(self._shown(self.target.list(prefix), prefix))
+
+    def first(self, prefix: str = "", /) -> str | None:
+        """Return the first key of `list`."""
+        if not self.record.written and not self.record.deleted:
+            return self.target.first(prefix)
+        return next(iter(self.list(prefix)), None)
+
+    def folders(self, prefix: str = "", /) -> Sequence[str]:
+        """List the names of folders."""
+        start = len(prefix.rstrip("/")) + 1 if prefix else 0
+        made = {key[start:].partition("/")[0] for key in self._shown([], prefix) if "/" in key[start:]}
+        return sorted({*self.target.folders(prefix), *made})
+
+    def contents(self, prefix: str = "", /) -> dict[str, Location]:
+        """List objects with their versions."""
+        found = self.target.contents(prefix)
+        new = {key: Location(self.url + key) for key in self._shown([], prefix)}
+        return {key: each for key, each in {**found, **new}.items() if self.url + key not in self.record.deleted}
+
+    def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
+        """Take an object down."""
+        url = self.url + check_key(key, url=self.url)
+        with _LOCK:
+            self.record.written[url] = bytes(data)
+            self.record.deleted.discard(url)
+
+    def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
+        """Take an object down unless the key exists."""
+        try:
+            self.get(key)
+        except SourceNotFoundError:
+            self.put(key, data)
+            return True
+        return False
+
+    def delete(self, key: str, /) -> None:
+        """Take down that an object would be deleted."""
+        url = self.url + key
+        with _LOCK:
+            if self.record.written.pop(url, None) is None:
+                self.record.deleted.add(url)
+
+    def _shown(self, keys: Sequence[str], prefix: str) -> set[str]:
+        folder = f"{prefix.rstrip('/')}/" if prefix else ""
+        own = {url.removeprefix(self.url) for url in self.record.written if url.startswith(self.url)}
+        kept = {key for key in keys if self.url + key not in self.record.deleted}
+        return kept | {key for key in own if key.startswith(folder)}
