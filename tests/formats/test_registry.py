@@ -91,7 +91,7 @@ def test_what_is_no_data_is_recognised(data, hint, write):
     ids=["unknown", "misnamed", "empty", "missing"],
 )
 def test_a_file_of_no_format_is_told_with_what_was_tried(name, data, error, said, write, tmp_path):
-    """First bytes in hex, suffix and where the readers are listed; what is empty or not there is not of an unknown format."""
+    """First bytes in hex, suffix and where readers are listed; what is empty or absent is not of an unknown format."""
     path = tmp_path / name if data is None else write(name, data)
     with pytest.raises(error, match=said):
         find_reader(path, STORAGE)
