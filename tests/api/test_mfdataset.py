@@ -4,6 +4,7 @@ import re
 from datetime import date, datetime, timedelta, timezone
 
 import cftime
+import h5py
 import netCDF4
 import numpy as np
 import pandas as pd
@@ -801,6 +802,40 @@ def test_files_that_cannot_be_opened_are_left_out_on_request(tmp_path):
     assert sorted(re.findall(r"(\d)\.nc$", "\n".join(refused["variable"]), re.MULTILINE)) == ["1", "2"]
     with pytest.raises(ReaderError, match=r"1\.nc"):
         vs.open_virtual_mfdataset(paths[1:2], on_error="skip")
+
+
+def test_variables_in_groups_are_not_silently_missing(tmp_path):
+    """A root without variables opens as an empty dataset, as with xarray; the warning names the groups."""
+    paths = [tmp_path / f"shot_{n}.h5" for n in range(2)]
+    for n, path in enumerate(paths):
+        with h5py.File(path, "w") as file:
+            file["camera/raw/frames"] = np.full(3, n)
+            file["empty/deep"] = 1
+    where = r"group '/' has no variables.*\['/camera/raw', '/empty'\].*group='/camera/raw'"
+    with pytest.warns(UserWarning, match=where):
+        assert not vs.open_virtual_dataset(paths[0]).variables
+    below = r"group '/camera' has no variables.*\['/camera/raw'\].*group='/camera/raw'"
+    with pytest.warns(UserWarning, match=below):
+        vs.open_virtual_dataset(paths[0], group="camera")
+    with pytest.warns(UserWarning, match=where) as warned:
+        vs.open_virtual_mfdataset(paths, new_dim={"shot": vs.FromName(r"_(\d)")})
+    assert len(warned) == 1
+    found = vs.open_virtual_mfdataset(paths, group="camera/raw", new_dim={"shot": vs.FromName(r"_(\d)")})
+    assert found["frames"].shape == (2, 3)
+
+
+def test_a_dimension_of_one_element_makes_room_for_a_new_one(tmp_path):
+    """As the band of a GeoTIFF; the error says how."""
+    paths = [tmp_path / f"B0{n}.nc" for n in (4, 8)]
+    for path in paths:
+        xr.Dataset({"v": (("band", "x"), [[1.0, 2.0]])}, coords={"band": [1]}).to_netcdf(path, engine="netcdf4")
+    new = {"band": vs.FromName(r"(B\d+)")}
+    with pytest.raises(CombineError) as refused:
+        vs.open_virtual_mfdataset(paths, new_dim=new)
+    remedy = "preprocess=lambda ds: ds.squeeze('band', drop=True)"
+    assert str(refused.value).endswith(f"Remove it with {remedy}")
+    found = vs.open_virtual_mfdataset(paths, new_dim=new, preprocess=lambda ds: ds.squeeze("band", drop=True))
+    assert found["band"].values.tolist() == ["B04", "B08"]
 
 
 def test_files_without_the_group_are_left_out_on_request(tmp_path):

@@ -11,7 +11,7 @@ import xarray as xr
 
 from virtualstack.combine import Nested, flatten, nest_like
 from virtualstack.dataset import declared_dataset
-from virtualstack.dataset.opening import OnError, Opening, account_for, open_groups, what_is_left_out
+from virtualstack.dataset.opening import OnError, Opening, account_for, open_groups, warn_of_groups, what_is_left_out
 from virtualstack.errors import CombineError, SourceNotFoundError, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal
@@ -131,6 +131,8 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
     )
     found, is_one, errors = open_groups(scanned, scanned.urls, open_node, opening, reader, on_error=on_error)
     errors = dict(scanned.errors) | errors
+    if nodes and not with_children:
+        warn_of_groups(nodes[0], opening.options.group)
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
     if is_one and len(listed) == len(items):

@@ -9,7 +9,7 @@ from typing import Any
 
 import xarray as xr
 
-from virtualstack.dataset.opening import Opening, account_for
+from virtualstack.dataset.opening import Opening, account_for, warn_of_groups
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
@@ -123,6 +123,7 @@ def open_virtual_dataset(
     )
     node, opening = _read(url, reader, opening)
     account_for(node, unsupported, with_children=False)
+    warn_of_groups(node, group)
     return opening.dataset(node, loadable_variables=loadable_variables)
 
 

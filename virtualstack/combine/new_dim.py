@@ -201,7 +201,8 @@ def _why(labelling: Labelling, part: Part) -> str:
     if isinstance(labelling, FromName):
         return f"has a name that does not match {labelling.pattern!r}. Give a pattern that all files match"
     if isinstance(labelling, FromAttribute):
-        return f"has no attribute '{labelling.name}', only {first_names(sorted(part.attributes))}"
+        found = first_names(sorted(part.attributes))
+        return f"has no attribute '{labelling.name}', only {found}. Give a function of the dataset, or FromName"
     return "got None from its function"
 
 
@@ -256,12 +257,13 @@ def with_new_dim(part: Part, dim: str, label: Any, /) -> Part:
     """
     if dim in part.sizes or dim in part.variables:
         what = "dimension" if dim in part.sizes else "variable"
-        raise _refusal(
-            dim,
-            part,
-            f"new_dim names '{dim}', which is already a {what} of {part.called}. Leave it out with "
-            "drop_variables, or join along it",
+        is_one = part.sizes.get(dim) == 1
+        remedy = (
+            f"Remove it with preprocess=lambda ds: ds.squeeze({dim!r}, drop=True)"
+            if is_one
+            else "Give the new dimension another name, or join along this one with concat_dim="
         )
+        raise _refusal(dim, part, f"new_dim names '{dim}', which is already a {what} of {part.called}. {remedy}")
     changed = {dim: xr.Variable((dim,), [label])}
     for name, variable in part.variables.items():
         if name not in part.coordinates:

@@ -13,6 +13,7 @@ from virtualstack.errors import GroupNotFoundError, ReaderError, StorageError, U
 from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.printable import first_names
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 from virtualstack.warning import warn
@@ -24,6 +25,7 @@ __all__ = [
     "are_parts_of_one",
     "open_groups",
     "select_group",
+    "warn_of_groups",
     "what_is_left_out",
 ]
 
@@ -181,6 +183,20 @@ def account_for(
         variable=refused[0].path,
         feature=refused[0].reason,
     )
+
+
+def warn_of_groups(node: ManifestGroup, path: str | None, /) -> None:
+    """Warn if the group at a path has no variables but groups below it have: it opens as an empty dataset."""
+    if node.arrays or node.refusals:
+        return
+    path = f"/{(path or '').strip('/')}"
+    below = [f"{path.rstrip('/')}{name}" for name, group in node.walk() if group.arrays]
+    if below:
+        warn(
+            f"'{node.url}': the group '{path}' has no variables, but groups below it have: "
+            f"{first_names(below)}. Open one of them with group='{below[0]}', or all as a tree with "
+            "open_virtual_datatree"
+        )
 
 
 def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> str:

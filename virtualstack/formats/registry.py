@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -51,7 +52,9 @@ class Format:
     suffixes
         Suffixes with their dot, in lower case.
     extra
-        Optional dependency group of virtualstack for ``pip install``, if the reader needs one.
+        Optional dependency group of virtualstack for ``pip install``, if the reader or some codecs need one.
+    modules
+        Modules of the extra without which the reader can read nothing.
 
     Examples
     --------
@@ -68,6 +71,7 @@ class Format:
     children: tuple[tuple[str, bytes], ...] = ()
     suffixes: tuple[str, ...] = ()
     extra: str | None = None
+    modules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -122,6 +126,7 @@ BUILT_IN = (
             for packing in ("", ".gz", ".bz2")
         ),
         extra="grib",
+        modules=("cfgrib", "eccodes"),
     ),
     Format(
         name="tiff",
@@ -145,6 +150,7 @@ BUILT_IN = (
         children=(("repo", "ICE\N{ICE CUBE}CHUNK".encode()),),
         suffixes=(".icechunk",),
         extra="icechunk",
+        modules=("icechunk",),
     ),
     Format(
         name="zarr",
@@ -323,6 +329,8 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
             url=url,
             feature=row.name,
         )
+    if row.extra is not None and not all(map(importlib.util.find_spec, row.modules)):
+        raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url)
     module, _, name = row.target.partition(":")
     try:
         reader = getattr(importlib.import_module(module), name)()

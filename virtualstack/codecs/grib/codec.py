@@ -19,7 +19,7 @@ from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, raw_bytes, shortened
 from virtualstack.codecs.grib.fields import described, has_harmonics, is_safe, last_field
 from virtualstack.codecs.grib.library import import_eccodes
-from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
+from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["DTYPES", "GRIB", "GribDecoder", "grib_decoder", "kerchunk_decoder"]
 
@@ -64,7 +64,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
         raise UnsupportedFeatureError(
             f"codec '{GRIB}' does not take the configuration {shortened(dict(options))}", feature=GRIB
         )
-    _check_installed()
+    import_eccodes()
     size = None if shape is None else math.prod(shape)
 
     def decode(raw: BytesLike, /) -> NDArray[Any]:
@@ -99,7 +99,7 @@ def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
     MissingDependencyError
         eccodes is not installed.
     """
-    _check_installed()
+    import_eccodes()
     var = options.get("var")
     key = f"{var}s" if var in ("latitude", "longitude") else "values"
     dtype = np.dtype(options.get("dtype") or DTYPES[key])
@@ -113,13 +113,6 @@ def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
         return raw_bytes(_call("kerchunk_values", message, key, dtype, size, limit, is_here=is_here))
 
     return decode
-
-
-def _check_installed() -> None:
-    try:
-        import_eccodes()
-    except (ImportError, RuntimeError) as error:  # the package is installed without its library
-        raise MissingDependencyError("decoding GRIB", extra="grib") from error
 
 
 def _call(function: str, /, *arguments: Any, is_here: bool = False) -> Any:

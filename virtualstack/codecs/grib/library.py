@@ -7,6 +7,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+from virtualstack.errors import MissingDependencyError
 from virtualstack.loading import pyproj_before_eccodes
 
 __all__ = ["import_cfgrib", "import_eccodes", "message_owner"]
@@ -14,16 +15,35 @@ __all__ = ["import_cfgrib", "import_eccodes", "message_owner"]
 
 @functools.cache
 def import_eccodes() -> ModuleType:
-    """Import eccodes, and pyproj before it."""
+    """Import eccodes, and pyproj before it.
+
+    Raises
+    ------
+    MissingDependencyError
+        eccodes or its library is not installed.
+    """
     pyproj_before_eccodes()
-    return importlib.import_module("eccodes")
+    return _imported("eccodes")
 
 
 @functools.cache
 def import_cfgrib(name: str) -> ModuleType:
-    """Import a module of cfgrib, such as ``"dataset"``."""
+    """Import a module of cfgrib, such as ``"dataset"``.
+
+    Raises
+    ------
+    MissingDependencyError
+        cfgrib or eccodes is not installed.
+    """
     import_eccodes()
-    return importlib.import_module(f"cfgrib.{name}")
+    return _imported(f"cfgrib.{name}")
+
+
+def _imported(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError) as error:  # RuntimeError: the package is installed without its library
+        raise MissingDependencyError("GRIB", extra="grib") from error
 
 
 def message_owner(message: int, /) -> Any:
