@@ -75,6 +75,11 @@ class CommandDirective(SphinxDirective):
         return [f":::{{option}} {signature}", "", _markdown(help_text), ":::", ""]
 
 
+def _merge(app: Sphinx, env: BuildEnvironment, docnames: list[str], other: BuildEnvironment) -> None:
+    """Add what another process has shown that reads pages at the same time."""
+    env.__dict__.setdefault("virtualstack_commands", set()).update(getattr(other, "virtualstack_commands", ()))
+
+
 def _check(app: Sphinx, env: BuildEnvironment) -> None:
     for name in sorted({"all", *cli.commands} - getattr(env, "virtualstack_commands", set())):
         logging.getLogger(__name__).warning("docs/reference/cli.md has no ':::{command} %s'", name)
@@ -83,5 +88,6 @@ def _check(app: Sphinx, env: BuildEnvironment) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive, and a check that every command has its place."""
     app.add_directive("command", CommandDirective)
+    app.connect("env-merge-info", _merge)
     app.connect("env-check-consistency", _check)
     return {"parallel_read_safe": True}
