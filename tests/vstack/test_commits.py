@@ -287,6 +287,20 @@ def test_datasets_that_are_opened_at_one_time(url, tmp_path):
     xr.testing.assert_identical(vs.open_virtual_dataset(str(url))[["v", "time"]], c)
 
 
+def test_datasets_that_were_opened_at_several_times(url, tmp_path):
+    """What the newest of them shows is what its writer saw, so that nobody else has changed it."""
+    vs.open_virtual_dataset(str(url)).virtual.to_vstack(url.parent / "y.vstack")
+    url = url.parent / "y.vstack"
+    first = vs.open_virtual_dataset(str(url))
+    changed = first.assign(v=(("time", "x"), virtual(tmp_path, [5, 6, 7, 8])), w=(("time", "x"), first.v.data))
+    changed.virtual.to_vstack(url, mode="w")
+    second = vs.open_virtual_dataset(str(url))
+    second.assign(old=(("time", "x"), first.v.data)).drop_vars("w").virtual.to_vstack(url, mode="w")
+    newest = vs.open_virtual_dataset(str(url))
+    assert set(newest.variables) == {"time", "v", "old"}
+    assert (values_of(url), values_of(url, "old")) == ([5, 6, 7, 8], values_of(url, at=0))
+
+
 def test_a_snapshot_that_was_asked_for_is_put_back(url, tmp_path):
     """It comes into the place of all that was committed since, wherever the store says that its files are now."""
     Change(url, appended(range(5), v=virtual(tmp_path, [9]))).commit()
