@@ -1,10 +1,15 @@
 """Codecs as numcodecs loads them: what is the same in all."""
 
+import asyncio
+import json
 import pickle
 
 import numcodecs
 import numpy as np
 import pytest
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
 
 from tests.data.make_grib import message
 from virtualstack.codecs.codec import CodecError
@@ -41,3 +46,17 @@ def test_they_decode_into_what_is_there(name):
         codec.decode(data, out[1:])
     with pytest.raises(NotImplementedError, match="only decodes"):
         codec.encode(out)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<f8"])
+def test_zarr_decodes_large_chunks_that_do_not_compress(dtype):
+    """As its own codecs do: what a chunk decodes to is bounded by its array, however large this is."""
+    values = np.frombuffer(np.random.default_rng(0).bytes(1 << 20), dtype)
+    store = MemoryStore()
+    array = zarr.create_array(store, shape=values.shape, chunks=values.shape, dtype=values.dtype, compressors=None)
+    metadata = array.metadata.to_dict()
+    metadata["codecs"] = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "virtualstack.lz4"}]
+    raw = b"".join((values.nbytes.to_bytes(8, "big"), *2 * [values.nbytes.to_bytes(4, "big")], values.tobytes()))
+    for key, data in (("zarr.json", json.dumps(metadata).encode()), ("c/0", raw)):
+        asyncio.run(store.set(key, default_buffer_prototype().buffer.from_bytes(data)))
+    np.testing.assert_array_equal(zarr.open_array(store, mode="r")[...], values)

@@ -17,7 +17,7 @@ def array_of(order, shape, *, n_sources=1):
     entries["offset"] = at // n_sources * 4
     entries["length"] = 4
     encoding = ChunkEncoding.c_order("<i4", (1,) * len(shape))
-    locations = tuple(Location(f"file:///data/{i:06}.bin", 40_000) for i in range(n_sources))
+    locations = tuple(Location(f"file:///data/{i:06}.bin", 400_000) for i in range(n_sources))
     manifest = ChunkManifest(
         entries=entries, encodings=(encoding,), fills=(Fill.from_value(-1, "<i4"),), locations=locations
     )
@@ -49,6 +49,16 @@ def test_chunks_in_any_order_of_axes(order, is_long, tmp_path):
     shape = (*shape, 1) if is_long and len(order) < 5 else shape
     order = (*order, len(order)) if len(shape) > len(order) else order
     array = array_of(order, shape)
+    create(tmp_path / "x.vstack", {"v": array})
+    same(opened(tmp_path / "x.vstack")[2].arrays["v"], array)
+
+
+@pytest.mark.parametrize("shape", [(2, 20_000), (20_000, 2), (3, 2, 9_000), (200, 200)])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_chunks_of_long_axes(shape, is_turned, tmp_path):
+    """Their order is found out from some of them."""
+    order = tuple(range(len(shape)))[:: -1 if is_turned else 1]
+    array = array_of(order, shape, n_sources=3)
     create(tmp_path / "x.vstack", {"v": array})
     same(opened(tmp_path / "x.vstack")[2].arrays["v"], array)
 

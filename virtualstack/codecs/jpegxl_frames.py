@@ -225,9 +225,7 @@ def _points(bits: _Bits, n: int) -> None:
 
 def _frame(bits: _Bits, image: _Image, left: int) -> tuple[bool, int, int]:
     """Read a frame's header (ISO 18181-1, F); return whether it is the last, its bytes of data, and samples left."""
-    rows, columns, kind, is_modular, upsampling, shift, passes, is_last = (
-        image.rows, image.columns, _REGULAR, False, 1, 1, 1, True,
-    )  # fmt: skip
+    rows, columns, kind, upsampling, shift, passes, is_last = image.rows, image.columns, _REGULAR, 1, 1, 1, True
     is_default = bits.u(1)
     if not is_default:
         kind, is_modular, flags = bits.u(2), bool(bits.u(1)), bits.u64()

@@ -124,10 +124,11 @@ def _candidates(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any
     found = []
     for number in numbers:
         value = np.asarray(number)
-        if value.dtype.kind in "iu" and dtype.kind in "iu":  # as stored: 255 of an unsigned byte is -1
+        if value.dtype.kind in "iu" and dtype.kind in "iu":  # as stored: 255 of an unsigned byte is -1, or -1 is 255
             size = 1 << (8 * dtype.itemsize)
             limits = np.iinfo(dtype)
-            value = np.asarray(next((x for x in (int(value), int(value) - size) if limits.min <= x <= limits.max), 0))
+            same = (int(value) + n for n in (0, -size, size))
+            value = np.asarray(next((x for x in same if limits.min <= x <= limits.max), 0))
         elif value.dtype.kind not in "iuf":
             continue
         with np.errstate(all="ignore"):
