@@ -1,0 +1,124 @@
+"""``append``, ``update`` and ``write``: values of the store are those of xarray and numpy."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.joins import MINIMAL
+from virtualstack.cli.command import main
+
+JOINED = MINIMAL | {"combine": "nested", "concat_dim": "time"}
+
+
+def write(path, start, add=0.0):
+    values = np.arange(8.0).reshape(2, 4) + start + add
+    data = xr.Dataset({"t": (("time", "x"), values)}, {"time": [start, start + 1]})
+    data.to_netcdf(path, unlimited_dims=["time"], engine="netcdf4")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Four files of a series, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for i in range(4):
+        write(f"f{i}.nc", 2 * i)
+    return [f"f{i}.nc" for i in range(4)]
+
+
+def values(store):
+    with xr.open_dataset(store, engine="virtualstack") as cube:
+        return cube.load()
+
+
+def expected(*files):
+    with xr.open_mfdataset(files, **JOINED) as found:
+        return found.load()
+
+
+@pytest.mark.parametrize("name", ["a.vstack", "a.icechunk", "a.json", "a.parq"])
+def test_append_adds_files_after_the_last_label(name, files, capsys):
+    """In one snapshot, whatever the form; files that are there already are an error, and nothing changes."""
+    assert main(["build", files[0], "-o", name]) == 0
+    assert main(["append", name, files[2], files[1], "--dim", "time"]) == 0
+    xr.testing.assert_identical(values(name)["t"].drop_attrs(), expected(*files[:3])["t"].drop_attrs())
+    assert main(["append", name, files[1], "--dim", "time"]) == 1
+    assert "'time'" in capsys.readouterr().err
+    assert values(name).sizes["time"] == 6
+
+
+def test_append_writes_the_message_of_the_log(files, capsys):
+    assert main(["build", files[0], "-o", "a.vstack", "-m", "first"]) == 0
+    assert main(["append", "a.vstack", files[1], files[2], "--dim", "time", "-m", "two more"]) == 0
+    assert [entry.message for entry in vs.Repository.open("a.vstack").log()] == ["two more", "first"]
+    assert main(["append", "a.json", files[1], "--dim", "time", "-m", "two more"]) == 1
+    assert "--message is for the log of a vstack" in capsys.readouterr().err
+
+
+def test_update_puts_files_where_their_labels_are(files, capsys):
+    """A late file goes between; one that is there already changes nothing."""
+    assert main(["build", files[0], files[3], "-o", "a.vstack"]) == 0
+    capsys.readouterr()
+    assert main(["update", "a.vstack", "f[12].nc", "--dim", "time"]) == 0
+    assert capsys.readouterr().out == "a.vstack: snapshot 1\n"
+    xr.testing.assert_identical(values("a.vstack")["t"].drop_attrs(), expected(*files)["t"].drop_attrs())
+    assert main(["update", "a.vstack", files[1], "--dim", "time"]) == 0
+    assert capsys.readouterr().out == "a.vstack: nothing to do, snapshot 1 stays\n"
+
+
+def test_update_prefers_a_file_if_told_which(files, capsys):
+    """Two files with the same labels are an error that names the option."""
+    write("new.nc", 2, add=100.0)
+    assert main(["build", *files, "-o", "a.vstack"]) == 0
+    assert main(["update", "a.vstack", "new.nc", "--dim", "time"]) == 1
+    assert "--prefer" in capsys.readouterr().err
+    assert main(["update", "a.vstack", "new.nc", "--dim", "time", "--prefer", "last"]) == 0
+    xr.testing.assert_identical(
+        values("a.vstack")["t"].drop_attrs(), expected("f0.nc", "new.nc", "f2.nc", "f3.nc")["t"].drop_attrs()
+    )
+
+
+def test_write_replaces_values_of_a_region(files, capsys):
+    """By a number, a missing value, or values of a file; negative numbers are values and positions."""
+    assert main(["build", *files, "-o", "a.vstack"]) == 0
+    wanted = expected(*files)["t"].values.copy()
+    np.save("new.npy", np.full((2, 4), 7.5))
+    for arguments, index, value in (
+        (["-1.5", "--region", "time=3"], np.s_[3], -1.5),
+        (["nan", "--region", "time=0:2", "--region", "x=1"], np.s_[0:2, 1], np.nan),
+        (["new.npy", "--region", "time=4:6"], np.s_[4:6], 7.5),
+        (["9", "--region", "time=-1"], np.s_[-1], 9.0),
+        (["2", "--region", "time=6:", "--region", "x=:2"], np.s_[6:, :2], 2.0),
+    ):
+        assert main(["write", "a.vstack", "t", *arguments]) == 0
+        wanted[index] = value
+        np.testing.assert_array_equal(values("a.vstack")["t"], wanted)
+    capsys.readouterr()
+    for arguments, message in (
+        (["gone.npy"], "the values 'gone.npy' cannot be read"),
+        (["new.npy"], r"shape"),
+    ):
+        assert main(["write", "a.vstack", "t", *arguments]) == 1
+        assert message in capsys.readouterr().err
+    for arguments in (["text"], ["--rgion", "time=3", "1"], ["1", "--region", "time=a"]):
+        assert main(["write", "a.vstack", "t", *arguments]) == 2
+    Path("bad.npy").write_bytes(b"no numpy")
+    assert main(["write", "a.vstack", "t", "bad.npy"]) == 1
+
+
+def test_inspect_shows_many_files_and_writes_a_page(files, capsys):
+    """Patterns are expanded; a page has each file."""
+    assert main(["inspect", "f*.nc"]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.startswith("file://")] == [
+        f"file://{Path.cwd()}/{name}" for name in files
+    ]
+    assert out.count("variable ") == 4
+    assert main(["inspect", "f*.nc", "--html", "page.html"]) == 0
+    assert "'page.html' is written" in capsys.readouterr().err
+    page = Path("page.html").read_text()
+    assert all(name in page for name in files)
+    assert main(["inspect", files[0], "--html", "none/page.html"]) == 1
+    assert "'none/page.html' cannot be written" in capsys.readouterr().err
