@@ -110,6 +110,7 @@ MISTAKES = [
     (["build", "data/*.nc", "-o", "file/x.vstack"], 1, "cannot be written.*'file' is a file, not a folder"),
     (["build", "data/*.nc", "-o", "/proc/none/x.vstack"], 1, "cannot be written"),
     (["convert", "cube.vstack", "x.json", "--at", "5"], 1, "has no snapshot 5"),
+    (["convert", "cube.vstack", "x.json", "--drop-variable", "timee"], 1, "Did you mean 'time'"),
     (["serve", "cube.vstack", "data/../cube.vstack"], 1, "would both have the name 'cube'"),
     (["allow", "--remove", "s3://other/"], 1, "'s3://other/' is not in the record"),
 ]

@@ -38,7 +38,7 @@ from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import Verification, require_library, verify_against_files
 
-__all__ = ["Build", "Files", "expand", "open_scanned", "run", "sample_files", "scan_files"]
+__all__ = ["Build", "Files", "check_dropped", "expand", "open_scanned", "run", "sample_files", "scan_files"]
 
 _PREFIX = "sample:"
 
@@ -267,17 +267,31 @@ def scan_files(urls: Sequence[str], options: Files, /) -> ScanResult:
         raise found.errors[0][1]
     for url, error in found.errors:
         say("warning", in_command_words(f"left out '{url}': {error}", SETTINGS.command))
-    _check_dropped(found.urls, options)
+    read = ReadOptions.from_options(group=options.group, allow=options.allow, inline_limit=options.inline_limit)
+    check_dropped(found.urls, options.drop_variables, read, reader=options.reader, storage=options.storage)
     return found
 
 
-def _check_dropped(urls: Sequence[str], options: Files) -> None:
-    """Refuse names of variables to leave out that no file has: they are mistyped."""
-    missing, there = {name.rpartition("/")[2] for name in options.drop_variables}, set[str]()
-    read = ReadOptions.from_options(group=options.group, allow=options.allow, inline_limit=options.inline_limit)
+def check_dropped(
+    urls: Sequence[str], names: Sequence[str], read: ReadOptions, /, *, reader: Any = None, storage: Any = None
+) -> None:
+    """Refuse names of variables to leave out that no file has: they are mistyped.
+
+    Parameters
+    ----------
+    urls
+        The files. Most often only the first one is read again.
+    names
+        Names or paths of variables.
+    read
+        Options with which the files are read, and which drop no variable.
+    reader, storage
+        Reader of the files, and access to them.
+    """
+    missing, there = {name.rpartition("/")[2] for name in names}, set[str]()
     for url in urls if missing else ():
         try:
-            (root,) = scan([url], reader=options.reader, options=read, storage=options.storage)
+            (root,) = scan([url], reader=reader, options=read, storage=storage)
         except VirtualStackError:
             return  # a file may open only without the variable
         nodes = [node for _, node in root.walk()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -131,7 +133,10 @@ def option(*names: str, section: str = "Options", **settings: Any) -> Callable[[
 
 
 class Formatter(click.HelpFormatter):
-    """Formatter of help, with headings in bold letters on terminals."""
+    """Formatter of help, with headings in bold letters on terminals, and lines of at most 100 characters."""
+
+    def __init__(self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None) -> None:
+        super().__init__(indent_increment, width or _columns(), max_width)
 
     def write_heading(self, heading_text: str, /) -> None:
         """Write a heading."""
@@ -145,6 +150,17 @@ class Context(click.Context):
 
 
 Command.context_class = Group.context_class = Context
+
+
+def _columns() -> int:
+    """Return the width of help; click would import a compression library to know that of the terminal."""
+    columns = os.environ.get("COLUMNS", "")
+    if not columns.isdigit():
+        try:
+            columns = str(os.get_terminal_size(sys.stdout.fileno()).columns)
+        except (OSError, ValueError, AttributeError):
+            columns = "80"
+    return max(min(int(columns), 102) - 2, 50)
 
 
 def _help_option() -> click.Option:
@@ -184,7 +200,13 @@ def _message_options() -> list[click.Parameter]:
         )
 
     return [
-        flag("-q", "--quiet", setting="level", level=-1, help="Show errors and results only: no notes, no progress."),
+        flag(
+            "-q",
+            "--quiet",
+            setting="level",
+            level=-1,
+            help="Show errors and results only: no notes, warnings or progress.",
+        ),
         flag("-v", "--verbose", setting="level", level=1, help="Show each step, and errors in full."),
         flag("--debug", setting="debug", level=True, help="Show the traceback of an error."),
     ]

@@ -76,8 +76,9 @@ def convert(
 ) -> None:
     """Write references in another form, such as kerchunk's or Icechunk's."""
     from virtualstack import conversion
+    from virtualstack.cli.building import check_dropped
     from virtualstack.errors import ReaderError
-    from virtualstack.readers import VStack
+    from virtualstack.readers import ReadOptions, VStack
 
     chosen = options.choose_reader(reader, remote_protocol)
     if at is not None:
@@ -86,6 +87,9 @@ def convert(
                 f"--at is an option of vstacks, not of --reader {getattr(chosen, 'name', chosen)}. Leave one out"
             )
         chosen = VStack(at=at)
+    if drop_variables:
+        read = ReadOptions.from_options(allow=allow, inline_limit=inline_limit)
+        check_dropped([source], drop_variables, read, reader=chosen, storage=storage)
     with maybe_dry(dry_run) as record:
         group = conversion.convert(
             source,

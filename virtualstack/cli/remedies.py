@@ -118,7 +118,8 @@ def _clauses(message: str) -> list[str]:
 def _without_folder(message: str) -> str:
     """Return a message with local URLs as paths, which are relative if they are in the working directory."""
     here = f"{os.getcwd().rstrip('/')}/"
-    return re.sub(r"(?<![\w+:])file://(?=/)", "", message).replace(f"'{here}", "'")
+    plain = re.sub(r"(?<![\w+:])file://(?=/)", "", message)
+    return plain if here == "/" else plain.replace(f"'{here}", "'")
 
 
 def _unquoted(text: str) -> str:

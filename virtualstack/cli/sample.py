@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
@@ -26,6 +25,8 @@ __all__ = ["sample"]
 @options.as_json
 def sample(name: str | None, folder: str | None, dry_run: bool, as_json: bool) -> None:
     """Write a small archive to try virtualstack with, or list the samples."""
+    from tempfile import TemporaryDirectory
+
     from virtualstack import sample as samples
 
     if name is None:
