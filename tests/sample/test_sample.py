@@ -213,3 +213,11 @@ def test_a_sample_that_does_not_exist_is_named():
     """With those that exist."""
     with pytest.raises(AttributeError, match=r"has no attribute 'moon'; the samples are .*'hourly', 'model'"):
         _ = sample.moon
+
+
+def test_the_reference_lists_every_sample():
+    """In the table, and with a heading."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "api" / "sample.md").read_text()
+    for name in sample.__all__:
+        assert f"| [`sample.{name}`](#sample{name}) |" in page
+        assert f"## `sample.{name}`\n" in page
