@@ -24,15 +24,37 @@ MODULES = (
 )
 """Modules whose `__all__` is public."""
 
+ACCESSORS = (
+    "virtualstack.accessor.VirtualAccessor",
+    "virtualstack.accessor.VirtualTreeAccessor",
+    "virtualstack.engine.VirtualStackBackendEntrypoint",
+)
+"""Classes that users reach by other names, such as `vds.virtual`."""
+
 SHOWN_ELSEWHERE = {"virtualstack.readers.list_readers"}
 """Second names of objects."""
 
 
 def _public_names() -> Iterator[str]:
+    """Yield functions and classes, and the methods and properties of classes that this package defines."""
     for module in MODULES:
         for name in importlib.import_module(module).__all__:
-            if not inspect.ismodule(getattr(importlib.import_module(module), name)):
+            thing = getattr(importlib.import_module(module), name)
+            if not inspect.ismodule(thing):
                 yield f"{module}.{name}"
+            if inspect.isclass(thing) and not issubclass(thing, Exception):
+                yield from (f"{module}.{name}.{member}" for member in _members(thing))
+    for name in ACCESSORS:
+        module, _, cls = name.rpartition(".")
+        yield from (f"{name}.{member}" for member in _members(getattr(importlib.import_module(module), cls)))
+
+
+def _members(cls: type) -> Iterator[str]:
+    for name in dir(cls):
+        found = inspect.getattr_static(cls, name)
+        code = getattr(found, "__func__", getattr(found, "fget", getattr(found, "func", found)))
+        if not name.startswith("_") and inspect.isfunction(code) and code.__module__.startswith("virtualstack"):
+            yield name
 
 
 def _link_pages(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
