@@ -196,7 +196,7 @@ def test_a_commit_whose_answer_is_lost(url, tmp_path):
     for before, number in ((False, 1), (True, 1)):
         change = Change(url, added(a=virtual(tmp_path, [1] * 4, "a")) if not before else removed("a"))
         target = change.objects.target
-        change.objects.__dict__["target"] = Lossy(target, before=before)
+        change.objects.__dict__["_target"] = Lossy(target, before=before)
         if before:
             with pytest.raises(StorageError, match="the connection broke"):
                 change.commit()
