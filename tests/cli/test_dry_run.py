@@ -164,3 +164,17 @@ def test_every_command_that_writes_has_a_dry_run():
     dry = {name for name, command in cli.commands.items() if "dry_run" in {x.name for x in command.params}}
     reading = {"inspect", "survey", "readers", "log", "diff", "verify", "config", "completion", "serve"}
     assert cli.commands.keys() - dry == reading
+
+
+def test_expire_says_how_many_bytes_go(folder, capsys):
+    """They are those of the files that are gone afterwards."""
+    assert main(["compact", "a.vstack"]) == 0
+    capsys.readouterr()
+    expire = ["expire", "a.vstack", "--keep", "1", "--grace", "0"]
+    before = everything(folder)
+    assert main([*expire, "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert everything(folder) == before
+    assert main(expire) == 0
+    gone = [len(data) for path, data in before.items() if data is not None and not Path(path).exists()]
+    assert (told["bytes"], len(told["objects"]) + len(told["snapshots"])) == (sum(gone), len(gone))

@@ -116,6 +116,7 @@ def expire(run):
     main(["write", "a.vstack", "t", "6", "--region", "time=0"])
     main(["compact", "a.vstack"])
     run("expire", "a.vstack", "--keep", "1")
+    run("expire", "a.vstack", "--keep", "1", "--grace", "0", "--dry-run")
     run("expire", "a.vstack", "--keep", "1", "--grace", "0")
 
 

@@ -12,10 +12,12 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import Command, command, option
 from virtualstack.cli.facts import dry_facts, dry_text, iso_time, maybe_dry, plain
 from virtualstack.cli.output import report, wants_progress
+from virtualstack.sizes import human_bytes
 
 if TYPE_CHECKING:
     from virtualstack.storage.dry_run import DryRun
     from virtualstack.vstack import Repository
+    from virtualstack.vstack.expire import Expired
 
 __all__ = [
     "compact",
@@ -253,8 +255,23 @@ def expire(
     as_json: bool,
 ) -> None:
     """Delete old snapshots of a vstack, and all objects that no remaining snapshot uses."""
-    done = open_store(store, allow, storage).expire(keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
-    report(lambda: plain(done), lambda: done, as_json=as_json)
+    repository = open_store(store, allow, storage)
+    done = repository.expire(keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
+    size = _size(repository, done) if dry_run else None
+    report(
+        lambda: {**plain(done), "bytes": size},
+        lambda: done if size is None else f"{done}\nThey take {human_bytes(size)}",
+        as_json=as_json,
+    )
+
+
+def _size(repository: Repository, done: Expired) -> int:
+    """Return the bytes of the objects that would be deleted."""
+    from virtualstack.vstack.format.names import snapshot_key
+
+    there = repository.objects.target.contents()
+    keys = (*done.objects, *(snapshot_key(number) for number in done.snapshots))
+    return sum(there[key].size or 0 for key in keys if key in there)
 
 
 @store_command("compact", examples=["virtualstack compact cube.vstack", "virtualstack compact cube.vstack temperature"])
