@@ -805,6 +805,22 @@ def test_survey_takes_a_dimension_and_shows_all(files, tmp_path, capsys):
     assert "more" not in capsys.readouterr().out
 
 
+def test_labels_of_a_new_dimension_are_in_the_names_of_files(tmp_path, capsys):
+    """Numbers, or dates with a format; the files are compared too, whatever their order."""
+    for n in (3, 1, 2):
+        made = xr.Dataset({"v": ("x", [1.0 * n, 2.0])}, coords={"x": [0, 1]})
+        made.to_netcdf(tmp_path / f"run_2020010{n}.nc", engine="netcdf4")
+    files, cube = str(tmp_path / "*.nc"), str(tmp_path / "cube.vstack")
+    assert main(["build", files, "-o", cube, "--new-dim", r"time=_(\d{8}):%Y%m%d", "--verify"]) == 0
+    assert "verified: 2 variables equal in 3 files" in capsys.readouterr().out
+    with xr.open_dataset(cube, engine="virtualstack", allow=str(tmp_path)) as found:
+        assert found["v"].values.tolist() == [[1, 2], [2, 2], [3, 2]]
+        assert found["time"].values.astype("M8[D]").astype(str).tolist() == ["2020-01-01", "2020-01-02", "2020-01-03"]
+    for new in (["--new-dim", "time"], ["--new-dim", "t=("], ["--new-dim", "t=a", "--concat-dim", "x"]):
+        assert main(["build", files, "-o", cube, "--overwrite", *new]) == 2
+    assert main(["build", files, "-o", cube, "--overwrite", "--new-dim", "t=nothing"]) == 1
+
+
 # -- readers ----------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ def test_there_are_two_commands_of_one_line():
     """One shows the cube, one runs the tests."""
     cube, tests = commands()
     assert cube.count("\n") == tests.count("\n") == 1
-    assert "virtualstack build sample:model" in cube
+    assert "virtualstack build sample:scenarios" in cube
     assert "--verify" in cube
     assert tests.endswith("-m pytest -n auto --dist loadfile\n")
 

@@ -48,6 +48,7 @@ in_order = option(
         "virtualstack build 's3://bucket/2020/**/*.nc' -o refs.parq --concat-dim time",
         "virtualstack build jan.nc feb.nc -o cube.vstack --unpack differing",
         "virtualstack build 'data/*.nc' -o cube.vstack --dry-run",
+        "virtualstack build 'tiles/*.tif' -o tiles.vstack --new-dim 'time=(\\d{8}):%Y%m%d'",
     ],
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
@@ -80,6 +81,15 @@ in_order = option(
     help="Dimension to join along [default: the unlimited one, or the one whose labels differ; GRIB: all fields are "
     "one index].",
 )
+@option(
+    "--new-dim",
+    metavar="NAME=PATTERN",
+    type=options.NEW_DIM,
+    multiple=True,
+    section=JOINING,
+    help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
+    "such as 'member=_r(\\d+)'; dates have a format too: 'time=(\\d{8}):%Y%m%d'.",
+)
 @in_order
 @option(
     "--join",
@@ -98,6 +108,8 @@ def build(**given: Any) -> int:
     """
     from virtualstack.cli.building import Build, run
 
+    if given["new_dim"] and (given["concat_dim"] or given["in_order"]):
+        raise click.UsageError("--new-dim cannot be used with --concat-dim or --in-order; leave one out")
     if given["overwrite"] and given["append_dim"]:
         raise click.UsageError("--overwrite and --append cannot be used together; leave one out")
     return run(Build(**given))
@@ -129,6 +141,6 @@ def append(store: str, dim: str, **given: Any) -> int:
     """
     from virtualstack.cli.building import Build, run
 
-    others: dict[str, Any] = {"concat_dim": None, "overwrite": False, "verify": False}
+    others: dict[str, Any] = {"concat_dim": None, "new_dim": (), "overwrite": False, "verify": False}
     others |= {"join": "exact", "tolerance": None}
     return run(Build(output=store, append_dim=dim, **others, **given))

@@ -19,6 +19,7 @@ from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
 from virtualstack.cli.output import SETTINGS, report, say, show, step, wants_progress
 from virtualstack.cli.remedies import in_command_words
 from virtualstack.cli.survey import read_list
+from virtualstack.combine import FromName
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
 from virtualstack.errors import (
@@ -64,8 +65,8 @@ def sample_files(text: str, /, *, is_dry: bool = False) -> tuple[str, ...] | Non
             f"there is no sample '{name}'.{did_you_mean(name, sample.__all__)} 'virtualstack sample' lists them",
             url=text,
         )
-    if name == "nemo":
-        return tuple(sample.nemo())
+    if name in sample.INSTALLED:
+        return tuple(getattr(sample, name)())
     folder = Path("sample", name)
     if folder.exists():
         return tuple(sorted(str(path) for path in folder.iterdir()))
@@ -107,6 +108,7 @@ class Build(Files):
 
     output: str
     concat_dim: str | None
+    new_dim: tuple[tuple[str, str, str | None], ...]
     in_order: bool
     overwrite: bool
     append_dim: str | None
@@ -122,7 +124,12 @@ class Build(Files):
     @property
     def is_part(self) -> bool:
         """Whether a reader may take all files as parts of one index: not if the user says how they are joined."""
-        return self.concat_dim is None and not self.in_order
+        return self.concat_dim is None and not self.in_order and not self.new_dim
+
+    @property
+    def labellings(self) -> dict[str, FromName]:
+        """New dimensions, with the source of their labels."""
+        return {name: FromName(pattern, format=dates) for name, pattern, dates in self.new_dim}
 
     @property
     def form(self) -> str:
@@ -148,7 +155,8 @@ def run(options: Build, /) -> int:
             f"--verify can compare with netCDF and HDF5 files only, not with '{urls[0]}'. Leave --verify out",
             url=urls[0],
         )
-    dim = options.concat_dim or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
+    new = ", ".join(options.labellings) or None
+    dim = options.concat_dim or new or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
     left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
     if left_out:
         where = options.group or "/"
@@ -233,7 +241,7 @@ def _verified(
     refused = (x for dataset in datasets for x in get_refusals(dataset) if x.kind == "refused")
     return verify_against_files(
         cube,
-        urls if options.in_order else _in_order(urls, datasets, joined, dim),
+        urls if options.in_order else _in_order(urls, datasets, joined, dim, options),
         dim=dim,
         group=options.group,
         ignore={*options.drop_variables, *(x.path.rsplit("/", 1)[-1] for x in refused)},
@@ -338,6 +346,11 @@ def _check_options(options: Build) -> None:
             "--verify compares all of the output with the files, so it cannot be used with --append. Leave one of "
             "them out"
         )
+    if options.verify and len(options.new_dim) > 1:
+        raise CombineError(
+            "--verify compares files along one dimension, so it cannot be used with two new ones. Leave it out, and "
+            "use 'virtualstack verify' on a vstack"
+        )
     if options.message is not None and options.form != STORE:
         raise WriterError("--message is for the log of a vstack. Leave it out, or write a vstack", feature="message")
     if options.relative and options.form == ICECHUNK:
@@ -377,6 +390,14 @@ def _is_there(url: str, option: StorageLike) -> bool:
 
 def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: Build) -> xr.Dataset:
     """Join files as `open_virtual_mfdataset` does: by labels, or with ``--in-order`` in the order of the files."""
+    if options.new_dim:
+        return combine_datasets(
+            datasets,
+            new_dim=options.labellings,
+            join=options.join,
+            tolerance=options.tolerance,
+            unpack="differing" if options.unpack == "differing" else False,
+        )
     for url, dataset in zip(urls, datasets, strict=True):
         if dim not in dataset.sizes and not (dim in dataset.coords and dataset[dim].ndim == 0):
             raise CombineError(
@@ -430,13 +451,15 @@ def _check_labels(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str)
 
 
 def _in_order(
-    urls: Sequence[str], datasets: Sequence[xr.Dataset], joined: xr.Dataset, dim: str | None
+    urls: Sequence[str], datasets: Sequence[xr.Dataset], joined: xr.Dataset, dim: str | None, options: Build
 ) -> Sequence[str]:
     """Return the files in their order along the dimension."""
     if dim is None or dim not in joined.indexes or len(urls) != len(datasets):
         return urls
     labels = joined.indexes[dim]
-    firsts = [np.atleast_1d(dataset[dim].values)[0] for dataset in datasets]
+    new = {dim: options.labellings[dim]} if options.new_dim else None
+    parts = [combine_datasets([x], new_dim=new) for x in datasets] if new else datasets
+    firsts = [np.atleast_1d(part[dim].values)[0] for part in parts]
     place = dict(zip(urls, labels.get_indexer(pd.Index(firsts)).tolist(), strict=True))
     return sorted(urls, key=place.__getitem__)
 

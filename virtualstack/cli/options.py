@@ -118,6 +118,18 @@ def _snapshot(text: str) -> int | datetime:
     return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else _time(text)
 
 
+def _new_dim(text: str) -> tuple[str, str, str | None]:
+    """Return the name of a dimension, a regular expression, and the format of dates."""
+    found = re.fullmatch(r"(\w+)=(.+?)(?::(%.*))?", text)
+    if found is None:
+        raise ValueError(f"'{text}' is not NAME=PATTERN, such as 'member=_r(\\d+)' or 'time=(\\d{{8}}):%Y%m%d'")
+    try:
+        re.compile(found[2])
+    except re.error as error:
+        raise ValueError(f"'{found[2]}' is not a regular expression: {error}") from error
+    return found[1], found[2], found[3]
+
+
 def _target(text: str) -> str:
     from virtualstack.conversion import SUFFIXES
 
@@ -171,6 +183,9 @@ AGE = Value(_age)
 
 SNAPSHOT = Value(_snapshot)
 """The number of a snapshot, or a time at which it was the newest."""
+
+NEW_DIM = Value(_new_dim)
+"""Dimension with its labels in the names of files, such as ``time=(\\d{8}):%Y%m%d``."""
 
 TARGET = Value(_target)
 """A target for references, whose suffix decides the form."""

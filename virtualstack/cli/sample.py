@@ -41,7 +41,7 @@ def sample(name: str | None, folder: str | None, dry_run: bool, as_json: bool) -
         )
     target = folder or f"sample/{name}"
     with TemporaryDirectory() if dry_run else nullcontext(target) as place:
-        paths = getattr(samples, name)(*([] if name == "nemo" else [place]))
+        paths = getattr(samples, name)(*([] if name in samples.INSTALLED else [place]))
         size = sum(Path(path).stat().st_size for path in paths)
     dry = {"objects": len(paths), "bytes": size, "deleted": 0} if dry_run else None
     paths = [path.replace(place, target, 1) for path in paths] if dry_run else list(paths)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from virtualstack.sample.grib import analyses, forecasts
     from virtualstack.sample.hdf5 import plain_hdf5
-    from virtualstack.sample.installed import nemo
+    from virtualstack.sample.installed import nemo, scenarios
     from virtualstack.sample.netcdf import flawed, hourly, model, monthly, stations, steps
     from virtualstack.sample.tiff import scenes
 
@@ -24,6 +24,7 @@ __all__ = [
     "monthly",
     "nemo",
     "plain_hdf5",
+    "scenarios",
     "scenes",
     "stations",
     "steps",
@@ -38,11 +39,15 @@ _MODULES = {
     "monthly": "netcdf",
     "nemo": "installed",
     "plain_hdf5": "hdf5",
+    "scenarios": "installed",
     "scenes": "tiff",
     "stations": "netcdf",
     "steps": "netcdf",
 }
 """The module of each function: it is imported when the function is first used."""
+
+INSTALLED = tuple(name for name, module in _MODULES.items() if module == "installed")
+"""Samples of real data, whose files are part of an installed package."""
 
 
 def __getattr__(name: str) -> Any:

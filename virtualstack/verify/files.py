@@ -135,12 +135,13 @@ def verify_against_files(
         for done, url in enumerate(map(absolute_url, urls), start=1):
             limited = permitted(Storage.from_option(storage), outermost(url), read_allowed_urls(allow))
             with open_independently(url, group, limited, is_scanned=True) as source:
-                length = 0 if dim is None else int(source.sizes.get(dim, 0))
-                part = dataset if dim is None else dataset.isel({dim: slice(begin, begin + length)})
+                part, length = _part(dataset, source, dim, begin)
                 begin += length
                 present = {str(name) for name in source.variables}
                 lost = sorted(present - names - set(ignore))
                 differences += [Difference(variable=x, url=url, reason="it is not in the cube") for x in lost]
+                if dim is not None and dim not in source.sizes and dim not in present:
+                    names.discard(dim)  # the labels of a new dimension are in no file
                 found = {name: _difference(part, source, name) for name in sorted(names)}
                 differences += [Difference(variable=x, url=url, reason=reason) for x, reason in found.items() if reason]
             if show is not None:
@@ -154,6 +155,16 @@ def verify_against_files(
             if dim in variable.dims and name not in known
         ]
     return Verification(variables=tuple(sorted(names)), n_files=len(urls), differences=tuple(differences))
+
+
+def _part(dataset: xr.Dataset, source: xr.Dataset, dim: str | None, begin: int) -> tuple[xr.Dataset, int]:
+    """Return the part of a cube that a file is, and its number of elements along the dimension."""
+    if dim is None:
+        return dataset, 0
+    if dim in source.sizes:
+        length = int(source.sizes[dim])
+        return dataset.isel({dim: slice(begin, begin + length)}), length
+    return (dataset.isel({dim: begin}) if begin < dataset.sizes[dim] else dataset), 1
 
 
 def _difference(cube: xr.Dataset, source: xr.Dataset, name: str) -> str | None:
