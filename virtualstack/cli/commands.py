@@ -43,7 +43,7 @@ class Command(click.Command):
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.examples = tuple(examples)
-        self.params += _message_options()
+        self.params += _SHARED
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Messages are written in its words from now on."""
@@ -52,7 +52,7 @@ class Command(click.Command):
 
     def get_help_option(self, ctx: click.Context) -> click.Option:
         """Return the option ``--help``."""
-        return _help_option()
+        return _HELP
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in their sections."""
@@ -92,14 +92,14 @@ class Group(click.Group):
         super().__init__(*arguments, **settings)
         self.tasks = {title: tuple(commands) for title, commands in tasks.items()}
         self.examples = tuple(examples)
-        self.params += _message_options()
+        self.params += _SHARED
         for commands in self.tasks.values():
             for each in commands:
                 self.add_command(each)
 
     def get_help_option(self, ctx: click.Context) -> click.Option:
         """Return the option ``--help``."""
-        return _help_option()
+        return _HELP
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in groups of tasks."""
@@ -217,3 +217,7 @@ def _write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> 
         with formatter.section("Examples"):
             for each in examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{each}\n")
+
+
+_HELP, _SHARED = _help_option(), _message_options()
+"""Options of all commands: made once, as the start of the command makes all others."""
