@@ -1,7 +1,8 @@
-"""Fields that look like weather: sums of waves, the same in every process and for every version of numpy."""
+"""Fields that look like weather: sums of waves, without random numbers, so that they are the same every time."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,11 @@ def texture(x: Any, y: Any, z: Any = 0.0, /, *, time: Any = 0.0, seed: int = 0, 
     total = np.zeros(np.broadcast_shapes(x.shape, y.shape, z.shape, time.shape), "f4")
     for i in range(waves):
         # directions that are spread evenly over the sphere
-        angle, up = 2 * np.pi * ((i + 1) * _GOLDEN + 0.37 * seed), 1 - 2 * ((i + 0.5) * 0.7548776 % 1)
+        angle, up = 2 * math.pi * ((i + 1) * _GOLDEN + 0.37 * seed), 1 - 2 * ((i + 0.5) * 0.7548776 % 1)
         level = (1 - up**2) ** 0.5
-        wave_number = np.pi * 1.17**i
-        phase = 2 * np.pi * ((i + 1) ** 2 * _GOLDEN + 0.71 * seed) + (1 + 0.2 * i) * time
-        place = level * np.cos(angle) * x + level * np.sin(angle) * y + up * z
+        wave_number = math.pi * 1.17**i
+        phase = 2 * math.pi * ((i + 1) ** 2 * _GOLDEN + 0.71 * seed) + (1 + 0.2 * i) * time
+        place = level * math.cos(angle) * x + level * math.sin(angle) * y + up * z
         total += 1.17 ** (-1.1 * i) * np.cos(wave_number * place + phase)
     return total / 2.2
 
