@@ -40,6 +40,7 @@ _WORDS = {
     r"vds\.virtual\.to_vstack\(\.\.\., mode='w'\)": "'virtualstack build --overwrite'",
     r"vds\.virtual\.to_\w+(?:\(\.\.\.\))?": "'virtualstack build'",
     r"open_virtual_mfdataset\(\.\.\., ([^)]*)\)": r"\1",
+    r'allow=vs\.Listed\(("[^"]*")\)': r"--allow \1",
     r"grace=timedelta\(0\)": "--grace 0",
 }
 """Functions and expressions of Python, and what does the same on the command line."""
@@ -75,6 +76,8 @@ def in_command_words(message: str, command: click.Command | None, /, *, most: in
     'leave it out with --drop-variable x'
     >>> in_command_words("'x' is odd. Correct it with preprocess=, or so. Or drop_variables=['x']", build)
     "'x' is odd. Or --drop-variable x"
+    >>> in_command_words('open the store with allow=vs.Listed("/data/")', build)
+    'open the store with --allow "/data/"'
     >>> in_command_words("use drop_variables=['x']", click.Command("inspect"))
     "use drop_variables=['x'] (this command has no option for drop_variables, which exists only in Python)"
     """
