@@ -577,6 +577,7 @@ def test_verbose_shows_the_whole_message(tmp_path, capsys):
     assert main([*build[:-1], "--verbose"]) == 1
     long = capsys.readouterr().err.splitlines()[-1]
     assert len(short) < len(long)
+    assert len(short) <= 360
     assert "--rewrite" in short
 
 

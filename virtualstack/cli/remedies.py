@@ -100,10 +100,22 @@ def _shortened(clauses: list[str], most: int | None) -> list[str]:
         return clauses
     kept: set[int] = set()
     for i in sorted(range(len(clauses)), key=lambda i: (_OWN.search(clauses[i]) is None, i)):
+        if not kept and _length(clauses[i]) > most:
+            clauses = [*clauses[:i], _first_choice(clauses[i], most), *clauses[i + 1 :]]
         if not kept or _length(clauses[i]) <= most:
             kept.add(i)
             most -= _length(clauses[i])
     return [each for i, each in enumerate(clauses) if i in kept]
+
+
+def _first_choice(clause: str, most: int) -> str:
+    """Return the beginning of a clause with several choices: the first one, and the others that fit."""
+    first, *others = re.split(r"(?=, (?:else|or) )", clause)
+    for each in others:
+        if _length(first + each) > most:
+            break
+        first += each
+    return first
 
 
 def _length(text: str) -> int:
