@@ -112,7 +112,13 @@ def test_what_would_be_too_many_cells_is_refused(monkeypatch):
 
 def test_places_that_are_none_are_refused():
     """Runs that do not ascend, and tiles outside of the array or of other sizes than their place."""
-    for starts, lengths in (([3, 1], [1, 1]), ([0, 1], [2, 1]), ([-1], [1]), ([1 << 62], [1 << 62])):
+    for starts, lengths in (
+        ([3, 1], [1, 1]),
+        ([0, 1], [2, 1]),
+        ([-1], [1]),
+        ([1 << 62], [1 << 62]),
+        ([0, 6, 8], [5, 4, 4]),
+    ):
         with pytest.raises(ValueError, match="must ascend from 0 on"):
             Runs.from_starts(starts, lengths)
     with pytest.raises(IndexError, match=r"a tile ends at \(5,\), the array at \(4,\)"):

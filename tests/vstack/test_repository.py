@@ -42,6 +42,13 @@ def test_a_store_is_created_and_appended_to(tmp_path, files):
     assert [x.message for x in longer.log()] == ["end", None, "begin"]
 
 
+@pytest.mark.parametrize("options", [{}, {"relative": False}, {"relative": True}])
+def test_sources_are_relative_to_the_store_only_if_asked_for(tmp_path, files, options):
+    repo = vs.Repository.create(tmp_path / "x.vstack", files[0], **options)
+    found = {x.relative_to is not None for x in repo.open_virtual_dataset()["rain"].data.in_memory().locations}
+    assert found == {options.get("relative", False)}
+
+
 def test_a_store_is_created_once(tmp_path, files):
     """Another one is not replaced."""
     vs.Repository.create(tmp_path / "x.vstack", files[0])
