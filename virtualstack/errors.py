@@ -13,7 +13,7 @@
     ├── CombineError                   arrays cannot be joined unchanged (also ValueError)
     │   └── ChunkAlignmentError        an operation would have to read a chunk
     ├── VirtualValuesError             values of a virtual array are needed (also RuntimeError)
-    ├── StorageError                   bytes could not be read (also OSError)
+    ├── StorageError                   bytes could not be read or written (also OSError)
     │   ├── SourceNotFoundError        no file or object at this URL (also FileNotFoundError)
     │   ├── SourceChangedError         the source changed after it was scanned
     │   ├── ChunkDecodeError           stored bytes cannot be decoded (also ValueError)
