@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-import virtualstack.vstack.refresh as refreshing
+import virtualstack.vstack.rescan as refreshing
 from tests.data.stores import load as read
 from tests.data.watching import recorded_calls
 from tests.servers import RangeServer
@@ -678,7 +678,7 @@ def test_a_file_with_groups_is_scanned_once(tmp_path, monkeypatch):
         scans.append(list(urls))
         return vs.scan(urls, **options)
 
-    monkeypatch.setattr("virtualstack.vstack.refresh.scan", counted)
+    monkeypatch.setattr("virtualstack.vstack.rescan.scan", counted)
     assert opened(tmp_path).refresh().is_complete
     assert len(scans) == 1
     assert xr.open_datatree(tmp_path / "x.vstack", engine="virtualstack")["b/t"].values.tolist() == [1, 2, 3]
