@@ -1,6 +1,7 @@
 """``--storage``, ``--endpoint``, ``--anonymous`` and ``--profile``: access to buckets from the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
 import xarray as xr
@@ -52,6 +53,26 @@ def test_short_options_are_for_the_buckets_that_are_named(bucket, capsys, monkey
         monkeypatch.setenv(f"AWS_{name.upper()}", bucket.options[name])
     assert main(["inspect", "s3://bucket/access/*.nc", "--endpoint", bucket.endpoint]) == 0
     assert "s3://bucket/access/b.nc" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("store", "new"), [("refs/a.vstack", "../old"), ("old/a.vstack", "..")])
+def test_relocate_to_a_folder_beside_a_store_in_a_bucket(store, new, bucket, capsys):
+    """``..`` is the folder that contains the store; a folder without files is an error, and names the right URL."""
+    given = ["--storage", options(bucket)]
+    store = f"s3://bucket/access/{store}"
+    assert main(["build", "s3://bucket/access/*.nc", "-o", store, *given]) == 0
+    capsys.readouterr()
+    if new == "../old":
+        assert main(["relocate", store, "s3://bucket/access/", new, *given]) == 1
+        assert "no file in the new folder 's3://bucket/access/refs/old'" in capsys.readouterr().err
+    folder = {"../old": "access/refs/old", "..": "access/old"}[new]
+    for name in FILES:
+        bucket.put(f"{folder}/{name}", Path(name).read_bytes())
+    assert main(["relocate", store, "s3://bucket/access/", new, *given]) == 0
+    capsys.readouterr()
+    assert main(["inspect", store, "--json", *given]) == 0
+    sources = {each["url"] for each in json.loads(capsys.readouterr().out)["files"][0]["sources"]}
+    assert {f"s3://bucket/{folder}/{name}" for name in FILES} <= sources
 
 
 def test_a_profile_is_used(bucket, capsys, monkeypatch, tmp_path):

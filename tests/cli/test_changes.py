@@ -122,3 +122,26 @@ def test_inspect_shows_many_files_and_writes_a_page(files, capsys):
     assert all(name in page for name in files)
     assert main(["inspect", files[0], "--html", "none/page.html"]) == 1
     assert "'none/page.html' cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a.vstack", "a.icechunk", "a.json"])
+@pytest.mark.parametrize(("join", "labels"), [("left", ([0, 1], [1, 2], [0, 3])), ("outer", ([0, 1], [1], [0]))])
+@pytest.mark.parametrize("command", ["append", "build"])
+def test_append_joins_other_labels_as_told(command, join, labels, name, tmp_path, monkeypatch, capsys):
+    """Labels along other dimensions that the store lacks are left out, or files may lack some; xarray is the oracle."""
+    if join == "outer" and name == "a.icechunk":
+        pytest.skip("Icechunk has no ABSENT chunks")
+    monkeypatch.chdir(tmp_path)
+    data = [
+        xr.Dataset({"t": (("time", "x"), np.array([each]) + 10.0 * i)}, {"time": [i], "x": each})
+        for i, each in enumerate(labels)
+    ]
+    for i, each in enumerate(data):
+        each["t"].encoding["chunksizes"] = (1, 1)  # references cannot cut chunks
+        each.to_netcdf(f"{i}.nc", unlimited_dims=["time"], engine="netcdf4")
+    words = ["append", name, "--dim"] if command == "append" else ["build", "-o", name, "--append"]
+    assert main(["build", "0.nc", "-o", name]) == 0
+    assert main([*words, "time", "1.nc", "2.nc"]) == 1
+    assert main([*words, "time", "1.nc", "2.nc", "--join", join]) == 0
+    expected = xr.concat(data, "time", join="outer").sel(x=[0, 1])
+    np.testing.assert_array_equal(values(name)["t"], expected["t"])

@@ -130,7 +130,7 @@ def test_build_refuses_labels_that_are_there_twice(files, tmp_path, capsys):
     assert not (tmp_path / "refs.json").exists()
 
 
-@pytest.mark.parametrize("name", ["a.vstack", "a.json", "a.parq", "a.icechunk", "a.json.zst"])
+@pytest.mark.parametrize("name", ["a.vstack", "a.json", "a.parq", "a.icechunk", "a.json.zst", "a.json.parq"])
 def test_build_replaces_nothing_unasked(name, files, tmp_path, capsys):
     """A second build put a store of one day in the place of four, without a word."""
     output = str(tmp_path / name)

@@ -1,5 +1,6 @@
 """``--json``: what each command prints has the keys and types of docs/reference/cli-json.md, and no others."""
 
+import io
 import json
 import os
 import re
@@ -217,3 +218,21 @@ def test_a_document_is_the_only_output(folder, capsys):
     seen = capsys.readouterr()
     assert seen.out == ""
     assert "already exists" in seen.err
+
+
+@pytest.mark.parametrize("message", ["wind \x96 gust", "del \x7f", "Grüße \u202e"])
+def test_text_with_control_characters_is_json(message, folder, capsys):
+    """Control characters are escaped as JSON escapes them, so that the text is read as it was written."""
+    assert main(["compact", "a.vstack", "-m", message]) == 0
+    capsys.readouterr()
+    assert main(["log", "a.vstack", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["snapshots"][0]["message"] == message
+
+
+def test_text_that_an_encoding_cannot_express_is_escaped(folder, monkeypatch):
+    """A redirected stdout may have another encoding than UTF-8."""
+    assert main(["compact", "a.vstack", "-m", "Grüße"]) == 0
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stdout)
+    assert main(["log", "a.vstack", "--limit", "1"]) == 0
+    assert b"Gr\\xfc\\xdfe" in stdout.buffer.getvalue()

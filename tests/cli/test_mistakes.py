@@ -67,6 +67,10 @@ MISTAKES = [
     (["diff", "cube.vstack", "--bfore"], 2, "'--bfore' is not a time such as"),
     (["write", "cube.vstack", "t", "1", "--region", "time"], 2, "'time' is not a dimension and positions, such as"),
     (["serve", "cube.vstack", "--chunk", "time"], 2, "'time' is not a dimension and a length"),
+    (["write", "cube.vstack", "t", "1", "--region", "time=0", "--region", "time=1"], 2, "'time' is given 2 times"),
+    (["build", "data/*.nc", "-o", "x.vstack", "--new-dim", "m=a", "--new-dim", "m=b"], 2, "'m' is given 2 times"),
+    (["serve", "cube.vstack", "--chunk", "time=1", "--chunk", "time=2"], 2, "'time' is given 2 times"),
+    (["build", "data.nc", "-o", "cube.vstack", "--append", "time", "--join", "inner"], 2, "use exact, left or outer"),
     (["sample", "hourli"], 2, "Did you mean 'hourly'"),
     # files that are not there, or are others: exit status 1
     (["inspect", "dat.nc"], 1, r"there is no file at 'dat\.nc'\. Check the path"),

@@ -85,6 +85,7 @@ in_order = option(
     "--new-dim",
     metavar="NAME=PATTERN",
     type=options.NEW_DIM,
+    callback=options.refuse_repeated_names,
     multiple=True,
     section=JOINING,
     help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
@@ -112,6 +113,10 @@ def build(**given: Any) -> int:
         raise click.UsageError("--new-dim cannot be used with --concat-dim or --in-order; leave one out")
     if given["overwrite"] and given["append_dim"]:
         raise click.UsageError("--overwrite and --append cannot be used together; leave one out")
+    if given["append_dim"] and given["join"] in ("inner", "right"):
+        raise click.UsageError(
+            f"--append cannot be used with --join {given['join']}: its labels stay; use exact, left or outer"
+        )
     return run(Build(**given))
 
 
@@ -132,6 +137,14 @@ def build(**given: Any) -> int:
 @options.dry_run
 @options.as_json
 @in_order
+@option(
+    "--join",
+    type=click.Choice(["exact", "left", "outer"]),
+    default="exact",
+    section=JOINING,
+    help="What may differ from the store along other dimensions: nothing; left leaves out labels that the store lacks; "
+    "with outer, files may lack labels and variables [default: exact].",
+)
 @options.unpack
 @reading_files
 def append(store: str, dim: str, **given: Any) -> int:
@@ -142,5 +155,4 @@ def append(store: str, dim: str, **given: Any) -> int:
     from virtualstack.cli.building import Build, run
 
     others: dict[str, Any] = {"concat_dim": None, "new_dim": (), "overwrite": False, "verify": False}
-    others |= {"join": "exact", "tolerance": None}
-    return run(Build(output=store, append_dim=dim, **others, **given))
+    return run(Build(output=store, append_dim=dim, tolerance=None, **others, **given))

@@ -217,15 +217,17 @@ def _gained(stored_bytes: int, output: str) -> str:
 
 def _write(joined: xr.Dataset, options: Build, allow: list[str]) -> None:
     """Write the cube, or append it to what is there."""
-    mode = {"append_dim": options.append_dim} if options.append_dim else {"mode": "w" if options.overwrite else "w-"}
     every: dict[str, Any] = {"storage": options.storage}
+    mode: dict[str, Any] = {"mode": "w" if options.overwrite else "w-"}
+    if options.append_dim:
+        mode = {"append_dim": options.append_dim, "join": options.join}
     if options.form == STORE:
         every |= {"message": options.message, "relative": options.relative, "allow": allow}
         joined.virtual.to_vstack(options.output, **mode, **every)
     elif options.form == ICECHUNK:
         joined.virtual.to_icechunk(options.output, rewrite=options.rewrite, **mode, **every)
     else:
-        every |= {"append_dim": options.append_dim, "relative": options.relative, "allow": allow}
+        every |= {"relative": options.relative, "allow": allow} | (mode if options.append_dim else {})
         joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, **every)
 
 
@@ -380,7 +382,7 @@ def _check_output(urls: Sequence[str], options: Build) -> None:
 def _is_there(url: str, option: StorageLike) -> bool:
     storage = Storage.from_option(option)
     try:
-        if ".json" not in url.rpartition("/")[2]:  # a folder
+        if not url.endswith((".json", ".json.gz", ".json.zst")):  # a folder
             return storage.target(f"{url}/").first() is not None
         storage.source(url)
     except SourceNotFoundError:
@@ -390,11 +392,14 @@ def _is_there(url: str, option: StorageLike) -> bool:
 
 def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: Build) -> xr.Dataset:
     """Join files as `open_virtual_mfdataset` does: by labels, or with ``--in-order`` in the order of the files."""
+    have_same = len({frozenset(dataset.variables) for dataset in datasets}) == 1
+    is_left = options.append_dim is not None and options.join == "left" and have_same
+    join = "outer" if is_left else options.join  # the append leaves out what the output lacks, not what the first lacks
     if options.new_dim:
         return combine_datasets(
             datasets,
             new_dim=options.labellings,
-            join=options.join,
+            join=join,
             tolerance=options.tolerance,
             unpack="differing" if options.unpack == "differing" else False,
         )
@@ -422,7 +427,7 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
         datasets,
         combine="nested" if is_in_order else "by_coords",
         concat_dim=dim if is_in_order else None,
-        join=options.join,
+        join=join,
         tolerance=options.tolerance,
         unpack="differing" if options.unpack == "differing" else False,
         new_dim={dim: lambda dataset: dataset[dim].values[()]} if is_scalar and not is_in_order else None,

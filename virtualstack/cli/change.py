@@ -113,6 +113,7 @@ def _region(text: str) -> tuple[str, slice | int]:
     metavar="DIM=BEGIN:END",
     multiple=True,
     type=options.Value(_region),
+    callback=options.refuse_repeated_names,
     help="Positions along a dimension, from 0; a dimension that is not named is written in full. Repeatable.",
 )
 @option("--raw", is_flag=True, help="The values are stored numbers: do not pack them.")

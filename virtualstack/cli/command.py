@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 import click
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
     if sys.stdout is None:
         say("error", "stdout is closed, and nothing can be shown")
         return 1
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # text that the encoding of a file or pipe cannot express
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
     except OutputError as error:

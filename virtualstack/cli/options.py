@@ -39,6 +39,7 @@ __all__ = [
     "message",
     "on_error",
     "reader",
+    "refuse_repeated_names",
     "relative",
     "remote_protocol",
     "rewrite",
@@ -167,6 +168,15 @@ def _distance(text: str) -> float | pd.Timedelta:
         import pandas as pd
 
         return pd.Timedelta(text)
+
+
+def refuse_repeated_names(_: click.Context, param: click.Parameter, values: tuple[tuple[Any, ...], ...]) -> Any:
+    """Check that no two values of a repeatable option are for the same name; it is the callback of such options."""
+    names = [value[0] for value in values]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise click.BadParameter(f"'{twice}' is given {names.count(twice)} times. Give it once", param=param)
+    return values
 
 
 POSITIVE = Value(_count)

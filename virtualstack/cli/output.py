@@ -109,7 +109,7 @@ def report(facts: Callable[[], Any], text: Callable[[], object], /, *, as_json: 
     as_json
         If true, JSON is printed.
     """
-    show(json.dumps(facts(), indent=2, ensure_ascii=False) if as_json else text())
+    show(json.dumps(facts(), indent=2) if as_json else text())  # JSON in ASCII has nothing for show() to escape
 
 
 def say(kind: str, text: str) -> None:

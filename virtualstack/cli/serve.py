@@ -67,6 +67,7 @@ def _chunk(text: str) -> tuple[str, int]:
     metavar="DIM=LENGTH",
     multiple=True,
     type=options.Value(_chunk),
+    callback=options.refuse_repeated_names,
     help="Length of chunks along a dimension, for variables that are decoded. Repeatable.",
 )
 @option(

@@ -206,11 +206,11 @@ def relocate(
 def _check_folder(folder: str, repository: Repository) -> None:
     """Refuse a new folder that does not exist, or has no file. Web servers cannot list theirs."""
     from virtualstack.errors import SourceNotFoundError
-    from virtualstack.location import absolute_url
+    from virtualstack.location import absolute_url, join_url
     from virtualstack.storage.target import UnlistableError
 
-    is_beside = folder.startswith("../")  # relative to the store
-    url = absolute_url(f"{repository.url.rstrip('/')}/{folder}" if is_beside else folder)
+    is_beside = f"{folder}/".startswith("../")  # relative to the store
+    url = join_url(repository.url, folder) if is_beside else absolute_url(folder)
     try:
         first = repository.objects.storage.target(f"{url.rstrip('/')}/").first()
     except UnlistableError:
@@ -257,21 +257,24 @@ def expire(
     """Delete old snapshots of a vstack, and all objects that no remaining snapshot uses."""
     repository = open_store(store, allow, storage)
     done = repository.expire(keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
-    size = _size(repository, done) if dry_run else None
+    deleted = len(done.snapshots) + len(done.objects)
+    would = {"objects": 0, "bytes": _size(repository, done), "deleted": deleted} if dry_run else None
     report(
-        lambda: {**plain(done), "bytes": size},
-        lambda: done if size is None else f"{done}\nThey take {human_bytes(size)}",
+        lambda: {**plain(done), "dry_run": would},
+        lambda: done if would is None else f"{done}\nThey take {human_bytes(would['bytes'])}",
         as_json=as_json,
     )
 
 
 def _size(repository: Repository, done: Expired) -> int:
     """Return the bytes of the objects that would be deleted."""
+    from virtualstack.errors import StorageError
     from virtualstack.vstack.format.names import snapshot_key
 
-    there = repository.objects.target.contents()
+    objects = repository.objects
     keys = (*done.objects, *(snapshot_key(number) for number in done.snapshots))
-    return sum(there[key].size or 0 for key in keys if key in there)
+    found = objects.storage.look_up([objects.url + key for key in keys])
+    return sum(0 if isinstance(x, StorageError) else x.size or 0 for x in found)
 
 
 @store_command("compact", examples=["virtualstack compact cube.vstack", "virtualstack compact cube.vstack temperature"])

@@ -296,7 +296,8 @@ class Kerchunk:
         """
         url = url.rstrip("/")
         base = self._base(absolute_url(".") if url.startswith(BYTES) else url.rpartition("/")[0])
-        zmetadata = None if ".json" in url.rpartition("/")[2] else _directory(url, storage)
+        is_one_file = ".json" in url.rpartition("/")[2] and not url.endswith((".parq", ".parquet"))
+        zmetadata = None if is_one_file else _directory(url, storage)
         if zmetadata is None:
             source = storage.source(url)
             return self._from_table(_parse(source), base, storage, options, url)
