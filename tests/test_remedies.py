@@ -475,4 +475,4 @@ def test_an_argument_that_the_command_has_not_is_said_to_be_of_python(tmp_path, 
     assert main(["inspect", str(tmp_path / "there is no preprocess=1.nc")]) == 1
     assert "no option" not in capsys.readouterr().err
     said = in_command_words("leave one out with preprocess=, such as x", None)
-    assert said.endswith("(this command has no option for preprocess, which exists only in Python)")
+    assert said.endswith("(this command has no option for preprocess)")

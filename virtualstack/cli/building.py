@@ -16,8 +16,7 @@ import xarray as xr
 from virtualstack import accessor, sample  # noqa: F401 - accessor registers vds.virtual
 from virtualstack.api import combine_datasets
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
-from virtualstack.cli.output import SETTINGS, report, say, show, step, wants_progress
-from virtualstack.cli.remedies import in_command_words
+from virtualstack.cli.output import report, say, show, step, wants_progress, worded
 from virtualstack.cli.survey import read_list
 from virtualstack.combine import FromName
 from virtualstack.conversion import ICECHUNK, STORE
@@ -276,7 +275,7 @@ def scan_files(urls: Sequence[str], options: Files, /) -> ScanResult:
     if not found:
         raise found.errors[0][1]
     for url, error in found.errors:
-        say("warning", in_command_words(f"left out '{url}': {error}", SETTINGS.command))
+        say("warning", worded(f"left out '{url}': {error}"))
     read = ReadOptions.from_options(group=options.group, allow=options.allow, inline_limit=options.inline_limit)
     check_dropped(found.urls, options.drop_variables, read, reader=options.reader, storage=options.storage)
     return found

@@ -43,7 +43,12 @@ __all__ = ["update", "write"]
     help="What to do with labels along other dimensions that the store lacks: an error, leave out, add "
     "[default: exact, an error].",
 )
-@options.unpack
+@option(
+    "--unpack",
+    type=click.Choice(["all"]),
+    section=options.JOINING,
+    help="Decode missing values, scale, offset and times in the chunks of all variables.",
+)
 @options.relative
 @options.allow
 @options.message
@@ -68,8 +73,6 @@ def update(
     from virtualstack.cli.building import Files, expand, open_scanned, scan_files
     from virtualstack.errors import UnsupportedFeatureError
 
-    if given["unpack"] == "differing":
-        raise click.UsageError("--unpack differing is for files that are joined; use --unpack all, or leave it out")
     files = Files(**given)
     repository = open_store(store, files.allow, files.storage)
     urls = expand(files.files, files.storage, is_dry=dry_run)

@@ -14,8 +14,7 @@ import click
 from virtualstack.cli import interrupts
 from virtualstack.cli.completion import COMPLETE_VARIABLE
 from virtualstack.cli.group import cli
-from virtualstack.cli.output import SETTINGS, OutputError, say
-from virtualstack.cli.remedies import MAX_CHARACTERS, in_command_words
+from virtualstack.cli.output import SETTINGS, OutputError, say, worded
 from virtualstack.errors import VirtualStackError
 
 __all__ = ["main"]
@@ -58,7 +57,7 @@ def _run(arguments: list[str]) -> int:
         return shell_complete(cli, {}, "virtualstack", COMPLETE_VARIABLE, os.environ[COMPLETE_VARIABLE])
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: say("warning", _worded(message))
+            warnings.showwarning = lambda message, *_, **__: say("warning", worded(message))
             with cli.make_context("virtualstack", arguments) as context:
                 return cli.invoke(context) or 0
     except click.exceptions.Exit as stop:  # the help, the version
@@ -73,13 +72,8 @@ def _run(arguments: list[str]) -> int:
             interrupts.take()
             say("error", "interrupted")
             return interrupts.INTERRUPTED
-        say("error", _worded(error))
+        say("error", worded(error))
         return 1
-
-
-def _worded(message: object) -> str:
-    most = None if SETTINGS.level > 0 else MAX_CHARACTERS
-    return in_command_words(str(message), SETTINGS.command, most=most)
 
 
 def _usage(error: click.UsageError) -> str:

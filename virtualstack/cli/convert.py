@@ -9,7 +9,7 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, option
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry
-from virtualstack.cli.output import report, say, wants_progress
+from virtualstack.cli.output import report, say, wants_progress, worded
 from virtualstack.printable import counted
 
 __all__ = ["convert"]
@@ -108,7 +108,7 @@ def convert(
         )
     nodes = [node for _, node in group.walk()]
     for refusal in (x for node in nodes for x in node.refusals if x.kind == "noted"):
-        say("note", f"'{refusal.path}': {refusal.reason}")
+        say("note", worded(f"'{refusal.path}': {refusal.reason}"))
     n = sum(len(node.arrays) for node in nodes)
     told = f"{target}: {counted(n, 'variable')} of {source}"
     report(

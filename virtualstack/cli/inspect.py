@@ -10,7 +10,7 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, option
-from virtualstack.cli.output import report, say, table, wants_progress
+from virtualstack.cli.output import report, say, table, wants_progress, worded_lines
 
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestArray, ManifestGroup
@@ -160,7 +160,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         yield from (f"  {line}" for line in table(listed, right=()))
     if facts["refusals"]:
         yield "\nnot taken over as references"
-        rows = [(x["path"], x["kind"], x["reason"]) for x in facts["refusals"]]
+        rows = [(x["path"], x["kind"], worded_lines(x["reason"])) for x in facts["refusals"]]
         yield from (f"  {line}" for line in table(rows, right=()))
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from virtualstack.cli.remedies import MAX_CHARACTERS, in_command_words
 from virtualstack.printable import printable
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ __all__ = [
     "step",
     "table",
     "wants_progress",
+    "worded",
+    "worded_lines",
     "write",
 ]
 
@@ -118,6 +121,16 @@ def say(kind: str, text: str) -> None:
         return
     clear = "\r\x1b[K" if sys.stderr.isatty() else ""
     print(f"{clear}virtualstack: {_styled(kind, sys.stderr)}: {printable(' '.join(text.split()))}", file=sys.stderr)
+
+
+def worded(message: object) -> str:
+    """Return a message in the words of the running command, in three lines unless ``--verbose`` asks for all of it."""
+    return in_command_words(str(message), SETTINGS.command, most=None if SETTINGS.level > 0 else MAX_CHARACTERS)
+
+
+def worded_lines(text: object) -> str:
+    """Return lines of a report in the words of the running command."""
+    return "\n".join(in_command_words(line, SETTINGS.command) for line in str(text).split("\n"))
 
 
 def detail(text: str) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import click
 
@@ -15,17 +19,16 @@ __all__ = ["MAX_CHARACTERS", "in_command_words"]
 MAX_CHARACTERS = 330
 """Most characters of a message without ``--verbose``: three lines of 110 characters."""
 
-# An argument of a Python function in a message, with its value. Text in quotes, such as the name of a file, is
-# skipped.
+# The name of an argument of a Python function in a message. Text in quotes, such as the name of a file, is skipped.
 _ARGUMENT = re.compile(
-    r"""(?<![^\s(])(?:'[^']*'|(?P<name>[a-z_]+)=(?P<value>'[^']*'|"[^"]*"|\[[^]]*\]|pd\.Timedelta\('[^']*'\)|True|\d[\d.e+-]*\d|\d)?"""
+    r"""(?<![^\s(])(?<!\w\()(?:'[^']*'|(?P<name>[a-z_]+)=(?!=)"""
     r"""|(?P<bare>drop_variables|concat_dim|append_dim|inline_limit|on_error)\b)"""
 )
 _OPTIONS = {
-    ("append_dim", None): "--append",
-    ("mode", "'w'"): "--overwrite",
-    ("combine", "'nested'"): "--in-order",
-    ("unpack", "True"): "--unpack all",
+    ("append_dim", None): ("--append", "--dim"),
+    ("mode", "'w'"): ("--overwrite",),
+    ("combine", "'nested'"): ("--in-order",),
+    ("unpack", "True"): ("--unpack all",),
 }
 """Options that are not named like the arguments in Python."""
 
@@ -38,17 +41,20 @@ _WORDS = {
     ),
     r"vs\.(convert|survey)\b": r"'virtualstack \1'",
     r"vds\.virtual\.to_vstack\(\.\.\., mode='w'\)": "'virtualstack build --overwrite'",
-    r"vds\.virtual\.to_\w+(?:\(\.\.\.\))?": "'virtualstack build'",
-    r"open_virtual_mfdataset\(\.\.\., ([^)]*)\)": r"\1",
-    r'allow=vs\.Listed\(("[^"]*")\)': r"--allow \1",
+    r"vds\.virtual\.to_(?:vstack|kerchunk|icechunk)(?:\(\.\.\.\))?(?!\()": "'virtualstack build'",
+    r"(?:vs\.)?open_virtual_mfdataset\(\.\.\., ([^)]*)\)": r"\1",
+    r"\bdrop_vars\(('[^']*')\)": r"drop_variables=[\1]",
+    r'allow=vs\.Listed\(("[^"]*")\)': r"allow=\1",
     r"grace=timedelta\(0\)": "--grace 0",
 }
 """Functions and expressions of Python, and what does the same on the command line."""
 
-_PYTHON = re.compile(r"vds\.virtual\.|vs\.\w+\.|\bxr\.|(?<![^\s(])[a-z_]+=[^=]")
+_PYTHON = re.compile(
+    r"\b(?:vds|vs|xr|ds|xarray|icechunk)\.\w|\bopen_virtual_\w|\bdrop_vars\b|\b[a-z]\w*\((?!s\))|(?<![^\s(])[a-z_]+=(?!=)"
+)
 """What only Python has, once options and commands have replaced the others."""
 
-_OWN = re.compile(r"--[a-z]|'virtualstack ")
+_OWN = re.compile(r"--[a-z]|'virtualstack |\bvirtualstack allow ")
 """An option or a command of the command line: a clause with it says what to do."""
 
 _CLAUSE = re.compile(r"(?<=[;.?]) +")
@@ -76,36 +82,127 @@ def in_command_words(message: str, command: click.Command | None, /, *, most: in
     'leave it out with --drop-variable x'
     >>> in_command_words("'x' is odd. Correct it with preprocess=, or so. Or drop_variables=['x']", build)
     "'x' is odd. Or --drop-variable x"
-    >>> in_command_words('open the store with allow=vs.Listed("/data/")', build)
-    'open the store with --allow "/data/"'
     >>> in_command_words("use drop_variables=['x']", click.Command("inspect"))
-    "use drop_variables=['x'] (this command has no option for drop_variables, which exists only in Python)"
+    "use drop_variables=['x'] (this command has no option for drop_variables)"
     """
     for words, own in _WORDS.items():
         message = re.sub(words, own, message)
-    first, *remedies = [_with_options(each, command) for each in _clauses(_without_folder(message))]
-    usable = [x for x in remedies if _OWN.search(x[0]) or not (x[1] or _PYTHON.search(_unquoted(x[0])))] or remedies
-    others = [*first[1], *(name for _, missing in usable for name in missing)]
-    text = " ".join([first[0], *_shortened([x for x, _ in usable], None if most is None else most - _length(first[0]))])
-    text = re.sub(r";(?: or)?$", "", text)
-    if not others:
+    first, *others = _clauses(_without_folder(message))
+    start = _with_options(first, command)
+    worded = [_with_choices(each, command) for each in others]
+    usable = [x for x in worded if x.text and not x.is_python]
+    n_of_statement = next((i for i, x in enumerate([first, *others]) if not x.endswith(";")), 0)
+    is_remedy = [i >= n_of_statement or others[i].startswith("or ") for i in range(len(others))]
+    if not any(x.is_own or (is_one and x in usable) for x, is_one in zip(worded, is_remedy, strict=True)):
+        usable = [x for x in worded if x.text]
+    if most is not None:
+        start, usable = _shortened(start, usable, most)
+    return re.sub(r";(?: or)?$", "", " ".join(x.text for x in (start, *usable))) + _suffix([start, *usable])
+
+
+@dataclass(frozen=True, slots=True)
+class _Worded:
+    """A part of a message in the words of a command.
+
+    Parameters
+    ----------
+    text
+        The text.
+    missing
+        Arguments in it that are none of the options of the command.
+    """
+
+    text: str
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_own(self) -> bool:
+        """True if the text names an option or a command."""
+        return _OWN.search(self.text) is not None
+
+    @property
+    def is_python(self) -> bool:
+        """True if the text names what only Python has."""
+        return bool(self.missing) or _PYTHON.search(_unquoted(self.text)) is not None
+
+
+def _suffix(parts: Sequence[_Worded]) -> str:
+    named = ", ".join(dict.fromkeys(name for each in parts for name in each.missing))
+    return f" (this command has no option for {named})" if named else ""
+
+
+def _shortened(start: _Worded, remedies: Sequence[_Worded], most: int) -> tuple[_Worded, list[_Worded]]:
+    """Return the beginning and the remedies that fit: first those with an option or a command, and always one."""
+    ranked = sorted(range(len(remedies)), key=lambda i: (not remedies[i].is_own, i))
+    kept: dict[int, _Worded] = {}
+    for i in ranked:
+        each = remedies[i]
+        if not kept:
+            left = most - _length(start.text) - len(_suffix([start, each])) - 1
+            if _length(each.text) > left:
+                each = replace(each, text=_first_choice(each.text, left))
+            start = replace(start, text=_cut(start.text, most - _length(each.text) - len(_suffix([start, each])) - 1))
+            kept[i] = each
+        elif (
+            _length(" ".join(x.text for x in (start, *kept.values(), each)))
+            + len(_suffix([start, *kept.values(), each]))
+            <= most
+        ):
+            kept[i] = each
+    if not kept:
+        start = replace(start, text=_cut(start.text, most - len(_suffix([start]))))
+    return start, [kept[i] for i in sorted(kept)]
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the beginning of a text, to the end of a word that is not in quotes; at least 80 characters."""
+    if _length(text) <= most:
         return text
-    named = ", ".join(dict.fromkeys(others))
-    return f"{text} (this command has no option for {named}, which exists only in Python)"
+    ends = [found.start() for found in re.finditer(" ", re.sub(r"'[^']*'", lambda x: "_" * len(x[0]), text))]
+    fitting = [end for end in ends if _length(text[:end]) <= max(most, 80) - 2]
+    return f"{text[: fitting[-1]].rstrip(' ,;:')} …" if fitting else text
 
 
-def _shortened(clauses: list[str], most: int | None) -> list[str]:
-    """Return the clauses that fit: first those that name an option or a command, and always one of them."""
-    if most is None:
-        return clauses
-    kept: set[int] = set()
-    for i in sorted(range(len(clauses)), key=lambda i: (_OWN.search(clauses[i]) is None, i)):
-        if not kept and _length(clauses[i]) > most:
-            clauses = [*clauses[:i], _first_choice(clauses[i], most), *clauses[i + 1 :]]
-        if not kept or _length(clauses[i]) <= most:
-            kept.add(i)
-            most -= _length(clauses[i])
-    return [each for i, each in enumerate(clauses) if i in kept]
+def _with_choices(clause: str, command: click.Command | None) -> _Worded:
+    """Return a clause without the choices that only Python has, if one remains with an option or a command.
+
+    A choice that names the running command is left out too; the text is empty if there is no other.
+    """
+    found: list[_Worded] = []
+    for piece in _pieces(clause):
+        made = _with_options(piece, command)
+        is_new = made.is_own or made.is_python or re.match(r", (?:or|else) ", piece)
+        if found and not is_new:
+            before = found.pop()
+            made = replace(before, text=before.text + made.text)
+        found.append(made)
+    if command is not None:
+        found = [x for x in found if f"'virtualstack {command.name}'" not in x.text]
+    plain = [x for x in found if not x.is_python]
+    kept = plain if any(x.is_own for x in plain) else found
+    text = "".join(x.text for x in kept)
+    bare = re.sub(r"^, (?:(?:or|else) )?", "", text)
+    if bare != text:  # the first choices are left out
+        bare = f"use {bare}" if _OWN.match(bare) else bare
+        text = bare[:1].upper() + bare[1:] if clause[:1].isupper() else bare
+    return _Worded(text, tuple(name for x in kept for name in x.missing))
+
+
+def _pieces(clause: str) -> list[str]:
+    """Return the parts of a clause between commas that are neither in quotes nor in brackets."""
+    starts, depth, quote = [0], 0, ""
+    for i, letter in enumerate(clause):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif clause.startswith(", ", i) and depth <= 0:
+            starts.append(i)
+    return [clause[a:b] for a, b in pairwise([*starts, len(clause)])]
 
 
 def _first_choice(clause: str, most: int) -> str:
@@ -141,27 +238,79 @@ def _unquoted(text: str) -> str:
     return re.sub(r"'[^']*'", "''", text)
 
 
-def _with_options(text: str, command: click.Command | None) -> tuple[str, list[str]]:
+def _with_options(text: str, command: click.Command | None) -> _Worded:
     """Return a text with the options of a command, and the arguments that are none of its options."""
     params = [] if command is None else [x for x in command.params if isinstance(x, click.Option)]
-    flags = {name: max(x.opts, key=len) for x in params if x.name for name in (x.name, *x.opts)}
-    others: list[str] = []
+    options = {name: x for x in params if x.name for name in (x.name, *x.opts)}
+    made, missing, end = "", [], 0
+    for match in _ARGUMENT.finditer(text):
+        name = match["name"] or match["bare"]
+        if name is None or match.start() < end:
+            continue
+        value = _value(text[match.end() :]) if match["name"] else ""
+        if value is None:
+            continue
+        made += text[end : match.start()]
+        end = match.end() + len(value)
+        own = _option(name, value, options)
+        if own is None:
+            missing.append(name if name not in options or not value else f"this {name}")
+        made += text[match.start() : end] if own is None else own
+    return _Worded(made + text[end:], tuple(missing))
 
-    def replace(match: re.Match[str]) -> str:
-        name, value = match["name"] or match["bare"], match["value"]
-        if name is None:
-            return match[0]
-        own = _OPTIONS.get((name, value)) or _OPTIONS.get((name, None))
-        flag = own if own and own.split()[0] in flags else flags.get(name)
-        if flag is None:
-            others.append(name)
-            return match[0]
-        if value is None or (name, value) in _OPTIONS:
-            return flag
-        try:
-            given = ast.literal_eval(value.removeprefix("pd.Timedelta(").removesuffix(")"))
-        except (ValueError, SyntaxError):  # an ellipsis: the user chooses
-            return flag
-        return " ".join(f"{flag} {shlex.quote(str(x))}" for x in (given if isinstance(given, list) else [given]))
 
-    return _ARGUMENT.sub(replace, text), others
+def _value(text: str) -> str | None:
+    """Return the expression at the beginning of a text, which may be empty; ``None`` if it has no end."""
+    depth, quote = 0, ""
+    for i, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}" and depth:
+            depth -= 1
+        elif depth == 0 and (letter in " ,);" or re.match(r"[.:](?:\s|$)", text[i:])):
+            return text[:i]
+    return text if not depth and not quote else None
+
+
+def _option(name: str, value: str, options: Mapping[str, click.Option]) -> str | None:
+    """Return the option of an argument with its value, or ``None`` if the command has none that takes the value."""
+    if (at := re.fullmatch(r"(?:vs\.readers\.)?VStack\(at=(\d+)\)", value)) and "at" in options:
+        return f"--at {at[1]}"
+    if (name, value) == ("mode", "'w'") and "--overwrite" not in options:
+        return "'virtualstack build --overwrite'"
+    for own in _OPTIONS.get((name, value), ()):
+        if own.split()[0] in options:
+            return own
+    flag = next((x for x in _OPTIONS.get((name, None), ()) if x in options), name)
+    if flag not in options:
+        return None
+    param = options[flag]
+    flag = max(param.opts, key=len)
+    if param.is_flag:
+        return flag if value in ("", "True") else None
+    if not value:
+        return f"{flag} {param.metavar}" if name == "append_dim" else flag
+    try:
+        given = ast.literal_eval(re.sub(r"^pd\.Timedelta\((.*)\)$", r"\1", value))
+    except (ValueError, SyntaxError):
+        return None
+    if isinstance(given, dict):
+        return f"{flag} {shlex.quote(_json(given))}" if name == "storage" else None
+    every = [x for x in (given if isinstance(given, list) else [given]) if x is not ...]
+    takes = param.type.choices if isinstance(param.type, click.Choice) else None
+    if any(isinstance(x, bool | set | tuple | dict | None) or (takes is not None and x not in takes) for x in every):
+        return None
+    return " ".join(f"{flag} {shlex.quote(str(x))}" for x in every) or flag
+
+
+def _json(value: Any) -> str:
+    """Return JSON; what the user has to fill in, ``{...}`` or ``...``, stays as it is."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_json(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, set):
+        return "{...}"
+    return "..." if value is ... else json.dumps(value)
