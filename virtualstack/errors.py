@@ -11,7 +11,7 @@
     │   └── UnsupportedFeatureError    valid, but cannot be described by byte ranges (also NotImplementedError)
     ├── ManifestError                  a manifest contradicts itself (also ValueError)
     ├── CombineError                   arrays cannot be joined unchanged (also ValueError)
-    │   └── ChunkAlignmentError        an operation would have to read a chunk
+    │   └── ChunkAlignmentError        an operation does not fit the chunks
     ├── VirtualValuesError             values of a virtual array are needed (also RuntimeError)
     ├── StorageError                   bytes could not be read or written (also OSError)
     │   ├── SourceNotFoundError        no file or object at this URL (also FileNotFoundError)
@@ -192,7 +192,7 @@ class CombineError(VirtualStackError, ValueError):
 
 
 class ChunkAlignmentError(CombineError):
-    """An operation would have to read chunks to go on.
+    """An operation does not fit the chunks, and would have to read them to go on.
 
     Attributes
     ----------

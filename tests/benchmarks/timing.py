@@ -11,7 +11,7 @@ IS_FULL = os.environ.get("VIRTUALSTACK_BENCHMARK") == "full"
 
 
 class Timing(NamedTuple):
-    """Best wall and CPU seconds of a rival, and what it gave."""
+    """Wall and CPU seconds of the quickest run of a rival, and what it gave."""
 
     wall: float
     cpu: float
@@ -19,7 +19,7 @@ class Timing(NamedTuple):
 
 
 def interleaved(title: str, rivals: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, Timing]:
-    """Run rivals in turn, ``repeats`` times, and print best times and the ratio to the first."""
+    """Run rivals in turn, ``repeats`` times, and print the quickest run of each and the ratio to the first."""
     best: dict[str, Timing] = {}
     for _ in range(repeats if IS_FULL else 1):
         for name, run in rivals.items():

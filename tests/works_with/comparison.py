@@ -69,14 +69,13 @@ def write_files(folder: Path, encodings: Encodings, /, *, n: int = 4, shape: tup
 # -- tools ----------------------------------------------------------------------------------------------------
 
 
-def _virtualstack(paths: list[str], target: str) -> Callable[[], xr.Dataset]:
+def _join_by_virtualstack(paths: list[str], **options: Any) -> Any:
     import virtualstack as vs
 
-    vs.open_virtual_mfdataset(paths, unpack="differing").virtual.to_vstack(f"{target}.vstack")
-    return lambda: xr.open_dataset(f"{target}.vstack", engine="virtualstack")
+    return vs.open_virtual_mfdataset(paths, **options)
 
 
-def _join_by_virtualizarr(paths: list[str]) -> Any:
+def _join_by_virtualizarr(paths: list[str], **options: Any) -> Any:
     from obspec_utils.registry import ObjectStoreRegistry
     from obstore.store import LocalStore
     from virtualizarr import open_virtual_mfdataset
@@ -90,61 +89,98 @@ def _join_by_virtualizarr(paths: list[str]) -> Any:
         data_vars="minimal",
         coords="minimal",
         compat="override",
+        **options,
     )
 
 
-def _virtualizarr(paths: list[str], target: str) -> Callable[[], xr.Dataset]:
-    _join_by_virtualizarr(paths).vz.to_kerchunk(f"{target}.json", format="json")
-    return lambda: xr.open_dataset(f"{target}.json", engine="kerchunk")
-
-
-def _icechunk(paths: list[str], target: str) -> Callable[[], xr.Dataset]:
-    import icechunk
-
-    folder = f"{Path(paths[0]).parent.as_uri()}/"
-    config = icechunk.RepositoryConfig.default()
-    store = icechunk.local_filesystem_store(folder.removeprefix("file://"))
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(folder, store))
-    storage = icechunk.local_filesystem_storage(f"{target}.icechunk")
-    session = icechunk.Repository.create(storage, config=config).writable_session("main")
-    _join_by_virtualizarr(paths).vz.to_icechunk(session.store)
-    session.commit("files")
-
-    def opened() -> xr.Dataset:
-        repository = icechunk.Repository.open(storage, config=config, authorize_virtual_chunk_access={folder: None})
-        return xr.open_zarr(repository.readonly_session("main").store, consolidated=False, chunks=None)
-
-    return opened
-
-
-def _kerchunk(paths: list[str], target: str) -> Callable[[], xr.Dataset]:
+def _join_by_kerchunk(paths: list[str]) -> Any:
     from kerchunk.combine import MultiZarrToZarr
     from kerchunk.hdf import SingleHdf5ToZarr
 
-    parts = [SingleHdf5ToZarr(path).translate() for path in paths]
-    joined = MultiZarrToZarr(parts, concat_dims=["time"]).translate()
-    Path(f"{target}.json").write_text(json.dumps(joined))
-    return lambda: xr.open_dataset(f"{target}.json", engine="kerchunk")
+    return MultiZarrToZarr([SingleHdf5ToZarr(path).translate() for path in paths], concat_dims=["time"]).translate()
 
 
-_JOINS = {
-    "virtualstack": _virtualstack,
-    "virtualizarr": _virtualizarr,
-    "kerchunk": _kerchunk,
-    "virtualizarr and icechunk": _icechunk,
+def _write_json(joined: dict[str, Any], target: str) -> None:
+    Path(target).write_text(json.dumps(joined))
+
+
+def _write_parquet(joined: dict[str, Any], target: str) -> None:
+    from kerchunk.df import refs_to_dataframe
+
+    refs_to_dataframe(joined, target)
+
+
+def _icechunk(folder: str, target: str) -> Any:
+    """Return a repository whose virtual chunks may lie in a folder."""
+    import icechunk
+
+    config = icechunk.RepositoryConfig.default()
+    store = icechunk.local_filesystem_store(folder.removeprefix("file://"))
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(folder, store))
+    storage = icechunk.local_filesystem_storage(target)
+    return icechunk.Repository.open_or_create(storage, config=config, authorize_virtual_chunk_access={folder: None})
+
+
+def _to_icechunk(write: Callable[[Any, Any], None]) -> Callable[[Any, str, str], None]:
+    def commit(joined: Any, target: str, folder: str) -> None:
+        session = _icechunk(folder, target).writable_session("main")
+        write(joined, session.store)
+        session.commit("files")
+
+    return commit
+
+
+_JOINS: dict[str, Callable[..., Any]] = {
+    "virtualstack": _join_by_virtualstack,
+    "virtualizarr": _join_by_virtualizarr,
+    "kerchunk": _join_by_kerchunk,
 }
+_WRITES: dict[tuple[str, str], Callable[..., Any]] = {
+    ("virtualstack", "vstack"): lambda joined, target: joined.virtual.to_vstack(target),
+    ("virtualstack", "json"): lambda joined, target: joined.virtual.to_kerchunk(target),
+    ("virtualstack", "parq"): lambda joined, target: joined.virtual.to_kerchunk(target),
+    ("virtualstack", "icechunk"): _to_icechunk(lambda joined, store: joined.virtual.to_icechunk(store)),
+    ("virtualizarr", "json"): lambda joined, target: joined.vz.to_kerchunk(target, format="json"),
+    ("virtualizarr", "parq"): lambda joined, target: joined.vz.to_kerchunk(target, format="parquet"),
+    ("virtualizarr", "icechunk"): _to_icechunk(lambda joined, store: joined.vz.to_icechunk(store)),
+    ("kerchunk", "json"): _write_json,
+    ("kerchunk", "parq"): _write_parquet,
+}
+FORMS = {"vstack": "vstack", "json": "JSON of kerchunk", "parq": "parquet of kerchunk", "icechunk": "Icechunk"}
+WAYS = tuple(_WRITES)
+"""Each tool with each form that it writes, by the suffix of the form."""
 
 
-def outcome(tool: str, encodings: Encodings, folder: Path, /) -> str:
+def write(tool: str, form: str, paths: list[str], target: str, /, **options: Any) -> Callable[[], xr.Dataset]:
+    """Join files, write references to them, and return how the usual reader of this form opens these."""
+    target = f"{target}.{form}"
+    folder = [f"{Path(paths[0]).parent.as_uri()}/"] if form == "icechunk" else []
+    _WRITES[tool, form](_JOINS[tool](paths, **options), target, *folder)
+    if form == "icechunk":
+        return lambda: xr.open_zarr(
+            _icechunk(*folder, target).readonly_session("main").store, consolidated=False, chunks=None
+        )
+    if form == "vstack":
+        return lambda: xr.open_dataset(target, engine="virtualstack")
+    options = {"remote_protocol": "file"} if form == "parq" else {}  # fsspec cannot tell it if the first is inline
+    return lambda: xr.open_dataset(target, engine="kerchunk", storage_options=options)
+
+
+def outcome(tool: str, encodings: Encodings, folder: Path, /, *, form: str | None = None, **options: Any) -> str:
     """Return what a tool makes of files: the values that xarray reads from them, an error, or other values."""
     paths = write_files(folder / "files", encodings)
     wanted = xr.concat([xr.open_dataset(path, engine="netcdf4") for path in paths], "time")["rain"].values
+    when = "error"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = _JOINS[tool](paths, str(folder / "joined"))()["rain"].values
+            opens = write(tool, form or next(x for name, x in WAYS if name == tool), paths, f"{folder}/to", **options)
+            when = "error when values are read"
+            found = opens()["rain"].values
     except Exception as error:  # noqa: BLE001 - of another package
-        return f"error ({type(error).__name__})"
+        kind = type(error)
+        name = kind.__name__ if kind.__name__ != "error" else f"{kind.__module__}.error"
+        return f"{when} ({name})"
     is_equal = found.shape == wanted.shape and np.array_equal(found, wanted.astype(found.dtype), equal_nan=True)
     return "right values" if is_equal else "other values"
 
@@ -152,18 +188,17 @@ def outcome(tool: str, encodings: Encodings, folder: Path, /) -> str:
 # -- figures --------------------------------------------------------------------------------------------------
 
 
-def measure(tool: str, folder: str) -> dict[str, Any]:
+def measure(tool: str, form: str, folder: str) -> dict[str, Any]:
     """Return CPU seconds and bytes of a tool that joins the files of a folder, in a process that has imported it."""
     paths = sorted(str(path) for path in Path(folder, "files").iterdir())
     with tempfile.TemporaryDirectory() as warm:
-        _JOINS[tool](write_files(Path(warm, "files"), [ALIKE] * 2), f"{warm}/joined")().load()
-    target = f"{folder}/{tool}"
+        write(tool, form, write_files(Path(warm, "files"), [ALIKE] * 2), f"{warm}/to")().load()
     begin = time.process_time()
-    opens = _JOINS[tool](paths, target)
+    opens = write(tool, form, paths, f"{folder}/{tool}")
     joined = time.process_time()
     float(opens()["rain"][-1, 0, 0])
     read = time.process_time()
-    (made,) = Path(folder).glob(f"{tool}.*")
+    made = Path(folder, f"{tool}.{form}")
     n_bytes = sum(x.stat().st_size for x in (made.rglob("*") if made.is_dir() else [made]) if x.is_file())
     return {"join": joined - begin, "read": read - joined, "bytes": n_bytes}
 
@@ -195,16 +230,17 @@ def main() -> None:
         )
         n_bytes = sum(Path(path).stat().st_size for path in files)
         print(f"\n{N_FILES} files, {n_bytes / 1e6:.1f} MB, {N_FILES * 24 * 4:,} chunks\n")
-        print("| Tool | open and join, CPU s | open and read a value, CPU s | size of the references, kB |")
-        print("| --- | --- | --- | --- |")
-        for tool in _JOINS:
-            command = [sys.executable, "-W", "ignore", "-m", __spec__.name, tool, f"{folder}/figures"]
+        print("| Tool | References | open, join and write, CPU s | open and read a value, CPU s | size, kB |")
+        print("| --- | --- | --- | --- | --- |")
+        for tool, form in WAYS:
+            command = [sys.executable, "-W", "ignore", "-m", __spec__.name, tool, form, f"{folder}/figures"]
             found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout.splitlines()[-1])
-            print(f"| {tool} | {found['join']:.2f} | {found['read']:.3f} | {found['bytes'] / 1e3:,.0f} |")
+            figures = f"{found['join']:.2f} | {found['read']:.3f} | {found['bytes'] / 1e3:,.0f}"
+            print(f"| {tool} | {FORMS[form]} | {figures} |")
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1], sys.argv[2])))
+        print(json.dumps(measure(*sys.argv[1:])))
     else:
         main()
