@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -183,3 +184,69 @@ def test_expire_says_how_many_bytes_go(folder, capsys):
     assert not leftover.exists()
     assert told["dry_run"] == {"objects": 0, "bytes": sum(gone), "deleted": len(gone)}
     assert len(told["objects"]) + len(told["snapshots"]) == len(gone)
+
+
+def test_no_cache_is_written(folder):
+    """A cache that is there is used; results of the dry run are not added to it."""
+    for more in (["build", "data/*.nc", "-o", "b.vstack"], ["update", "a.vstack", "data/f2.nc", "--dim", "time"]):
+        before = everything(folder)
+        assert main([*more, "--dry-run", "--cache", "scans"]) == 0
+        assert everything(folder) == before
+    assert main(["build", "data/f0.nc", "data/f1.nc", "-o", "b.vstack", "--cache", "scans"]) == 0
+    before = everything(folder)
+    assert main(["append", "a.vstack", "data/f2.nc", "--dim", "time", "--dry-run", "--cache", "scans"]) == 0
+    assert everything(folder) == before
+
+
+def test_large_chunks_do_not_go_to_an_icechunk_repository_before_the_commit(folder):
+    """Icechunk stores chunks that are too large for a manifest as soon as they are set."""
+    pytest.importorskip("icechunk")
+    values = np.random.default_rng(0).random(20_000)
+    xr.Dataset({"b": ("y", [1.0, 2.0])}).virtual.to_icechunk("r.icechunk")
+    before = everything(folder)
+    large = xr.Dataset({"a": ("x", values)})
+    with dry_run() as would:
+        large.virtual.to_icechunk("r.icechunk", group="g")
+    assert would.is_uncounted
+    assert everything(folder) == before
+    large.virtual.to_icechunk("r.icechunk", group="g")
+    np.testing.assert_array_equal(vs.open_virtual_dataset("r.icechunk", group="g").virtual.open()["a"], values)
+
+
+@pytest.mark.parametrize("command", [["convert", "a.vstack"], ["build", "data/*.nc", "-o"]])
+@pytest.mark.parametrize(
+    "target", ["in_the_way.json", "in_the_way.parq", "file.parq", "data/f0.nc/x.json", "data/f0.nc/x.vstack"]
+)
+def test_what_is_in_the_way_is_an_error_too(folder, command, target, capsys):
+    """A folder or a file at the place of the target, or of its folder."""
+    for name in ("in_the_way.json", "in_the_way.parq"):
+        Path(name).mkdir()
+        Path(name, "precious").write_text("x")
+    Path("file.parq").write_text("x")
+    before, said = everything(folder), []
+    for more in (["--dry-run"], []):
+        assert main([*command, target, *more]) == 1
+        said.append(re.sub(r"segments/\w+", "segments/ID", capsys.readouterr().err))
+        assert everything(folder) == before
+    assert said[0] == said[1]
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_an_error_too(folder):
+    """The dry run writes nothing, and still sees that the command could not write."""
+    Path("closed").mkdir(mode=0o500)
+    for more in (["--dry-run"], []):
+        assert main(["build", "data/*.nc", "-o", "closed/x.vstack", *more]) == 1
+
+
+def test_samples_of_installed_packages_are_never_written(folder, capsys):
+    """They have no folder, and a dry run does not say that it would write them."""
+    assert main(["sample", "nemo", "elsewhere"]) == 2
+    assert "leave FOLDER out" in capsys.readouterr().err
+    pytest.importorskip("iris_sample_data")
+    assert main(["sample", "nemo", "--dry-run"]) == 0
+    assert "nothing is ever written" in capsys.readouterr().out
+    assert main(["sample", "nemo", "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["dry_run"] == {"objects": 0, "bytes": 0, "deleted": 0}
+    assert all(Path(path).exists() for path in told["files"])

@@ -94,6 +94,7 @@ class Files:
     cache: str | None
     allow: tuple[str, ...]
     storage: Any
+    dry_run: bool
 
     @property
     def is_part(self) -> bool:
@@ -117,7 +118,6 @@ class Build(Files):
     rewrite: str | None
     message: str | None
     relative: bool
-    dry_run: bool
     as_json: bool
 
     @property
@@ -254,24 +254,25 @@ def _verified(
 
 def scan_files(urls: Sequence[str], options: Files, /) -> ScanResult:
     """Scan the files. With ``--on-error skip``, files that cannot be read are left out."""
-    found = scan(
-        urls,
-        reader=options.reader,
-        executor=options.executor,
-        on_error=options.on_error,
-        cache=options.cache,
-        storage=options.storage,
-        progress=wants_progress(),
-        options=ReadOptions.from_options(
-            group=options.group,
-            is_tree=False,
-            is_part=options.is_part,
-            drop_variables=options.drop_variables,
-            unsupported=options.unsupported,
-            inline_limit=options.inline_limit,
-            allow=options.allow,
-        ),
-    )
+    with maybe_dry(options.dry_run):  # which keeps what the cache would get in memory
+        found = scan(
+            urls,
+            reader=options.reader,
+            executor=options.executor,
+            on_error=options.on_error,
+            cache=options.cache,
+            storage=options.storage,
+            progress=wants_progress(),
+            options=ReadOptions.from_options(
+                group=options.group,
+                is_tree=False,
+                is_part=options.is_part,
+                drop_variables=options.drop_variables,
+                unsupported=options.unsupported,
+                inline_limit=options.inline_limit,
+                allow=options.allow,
+            ),
+        )
     if not found:
         raise found.errors[0][1]
     for url, error in found.errors:

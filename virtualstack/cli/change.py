@@ -73,7 +73,7 @@ def update(
     from virtualstack.cli.building import Files, expand, open_scanned, scan_files
     from virtualstack.errors import UnsupportedFeatureError
 
-    files = Files(**given)
+    files = Files(dry_run=dry_run, **given)
     repository = open_store(store, files.allow, files.storage)
     urls = expand(files.files, files.storage, is_dry=dry_run)
     with step("scan the files"):

@@ -39,15 +39,24 @@ def sample(name: str | None, folder: str | None, dry_run: bool, as_json: bool) -
             f"there is no sample '{name}'.{did_you_mean(name, samples.__all__)} 'virtualstack sample' lists them",
             ctx=click.get_current_context(),
         )
+    is_installed = name in samples.INSTALLED
+    if is_installed and folder is not None:
+        raise click.UsageError(
+            f"the files of '{name}' are part of an installed package, and are not written to '{folder}'; "
+            "leave FOLDER out"
+        )
     target = folder or f"sample/{name}"
     with TemporaryDirectory() if dry_run else nullcontext(target) as place:
-        paths = getattr(samples, name)(*([] if name in samples.INSTALLED else [place]))
+        paths = getattr(samples, name)(*([] if is_installed else [place]))
         size = sum(Path(path).stat().st_size for path in paths)
-    dry = {"objects": len(paths), "bytes": size, "deleted": 0} if dry_run else None
-    paths = [path.replace(place, target, 1) for path in paths] if dry_run else list(paths)
+    written = (0, 0) if is_installed else (len(paths), size)
+    dry = {"objects": written[0], "bytes": written[1], "deleted": 0} if dry_run else None
+    paths = [path.replace(place, target, 1) for path in paths] if dry_run and not is_installed else list(paths)
 
     def text() -> str:
         told = f"{counted(len(paths), 'file')}, from {paths[0]} to {paths[-1]}"
+        if dry_run and is_installed:
+            return f"dry run: nothing is ever written, as the files are part of an installed package: {told}"
         return f"dry run: nothing is written. It would write {human_bytes(size)}: {told}" if dry_run else told
 
     report(lambda: {"name": name, "files": paths, "dry_run": dry}, text, as_json=as_json)

@@ -10,7 +10,7 @@ from virtualstack.errors import StorageError, WriterError
 from virtualstack.icechunk.append import writing
 from virtualstack.icechunk.format import import_icechunk, read_reason
 from virtualstack.icechunk.places import find_s3_options, repository_storage
-from virtualstack.icechunk.writer import container_prefix
+from virtualstack.icechunk.writer import MAX_IN_MANIFEST, container_prefix
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
 from virtualstack.storage import Storage, StorageLike
@@ -123,8 +123,9 @@ def _sources(group: ManifestGroup) -> set[Location]:
 def _open(icechunk: Any, place: Any, group: ManifestGroup, storage: Storage) -> Any:
     """Open a repository so that a group can be added to it.
 
-    This process stores INLINE chunks in Icechunk's manifests and not in files. Chunks of the repository are read only
-    from the containers that hold sources of the group, because these are the places that the user opened.
+    This process stores INLINE chunks in Icechunk's manifests; only those that are too large for a manifest are files.
+    Chunks of the repository are read only from the containers that hold sources of the group, because these are the
+    places that the user opened.
     """
     lengths = [
         manifest.entries["length"][manifest.entries["location"] == INLINE]
@@ -134,11 +135,9 @@ def _open(icechunk: Any, place: Any, group: ManifestGroup, storage: Storage) -> 
     longest = max((int(x.max(initial=0)) for x in lengths), default=0)
     config = icechunk.Repository.fetch_config(place) or icechunk.RepositoryConfig.default()
     if longest > (config.inline_chunk_threshold_bytes or 0):
-        config.inline_chunk_threshold_bytes = longest
-    if active_dry_run() is not None:
-        config.inline_chunk_threshold_bytes = (
-            1 << 16
-        ) - 1  # no chunk is written before the commit, which does not come
+        config.inline_chunk_threshold_bytes = min(longest, MAX_IN_MANIFEST)
+    if active_dry_run() is not None:  # no chunk is written before the commit, which does not come
+        config.inline_chunk_threshold_bytes = MAX_IN_MANIFEST
     urls = {source.url for source in _sources(group)}
     access = {
         prefix: _credentials(icechunk, url, storage)

@@ -29,9 +29,11 @@ from virtualstack.printable import first_names
 from virtualstack.progress import Show, reported
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import StorageLike
+from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = [
+    "MAX_IN_MANIFEST",
     "Containers",
     "all_or_nothing",
     "check_store",
@@ -41,6 +43,9 @@ __all__ = [
     "write_group",
     "write_icechunk",
 ]
+
+MAX_IN_MANIFEST = (1 << 16) - 1
+"""Most bytes of a chunk that a manifest of Icechunk can store; larger ones are files."""
 
 _ALIASES = {"s3a": "s3", "gs": "gcs", "gcs": "gs", "az": "abfs", "abfs": "az", "abfss": "az", "azure": "az"}
 
@@ -467,6 +472,8 @@ async def _write_chunks(store: Any, planned: Mapping[str, _Planned]) -> None:
     limit = asyncio.Semaphore(_MAX_REQUESTS)
 
     async def put(key: str, data: bytes) -> None:
+        if len(data) > MAX_IN_MANIFEST and active_dry_run() is not None:
+            return  # Icechunk would write it at once, before the commit
         async with limit:
             await _put(store, key, data)
 

@@ -162,8 +162,9 @@ def write_kerchunk(
     is_parquet = suffix in _PARQUET
     url = _relative_to(f"{root}/") if relative else str
     hierarchy = make_hierarchy(group, fill_budget=fill_budget, shares_chunks=is_parquet)
-    folder = Storage.from_option(storage).target(f"{root}/")
-    local = local_path(f"{root}/{name}") if isinstance(folder, LocalTarget) else None
+    reached = Storage.from_option(storage)
+    folder = reached.target(f"{root}/")
+    local = local_path(f"{root}/{name}") if isinstance(reached.writing_target(f"{root}/"), LocalTarget) else None
     if not is_parquet:
         if local is not None and os.path.isdir(local):
             raise _in_the_way(f"{root}/{name}", "a directory")
@@ -172,9 +173,11 @@ def write_kerchunk(
             folder.put_parts(name, parts)
         else:
             folder.put(name, b"".join(parts))
-    elif local is not None:
+    elif local is not None and isinstance(folder, LocalTarget):
         _write_directory(local, parquet_files(hierarchy, url=url, progress=progress))
     else:
+        if local is not None:  # a dry run
+            _check_replaceable(local)
         _write_objects(folder, name, parquet_files(hierarchy, url=url, progress=progress))
     return None
 

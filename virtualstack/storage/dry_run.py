@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.location import Location
+from virtualstack.storage.local import LocalTarget
 from virtualstack.storage.target import Target, check_key, check_most
 
 __all__ = ["DryRun", "DryTarget", "active_dry_run", "dry_run", "is_pending", "unless_dry"]
@@ -142,8 +143,10 @@ class DryTarget:
         return {key: each for key, each in {**found, **new}.items() if self.url + key not in self.record.deleted}
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
-        """Take an object down."""
+        """Take an object down, if it could be written."""
         url = self.url + check_key(key, url=self.url)
+        if isinstance(self.target, LocalTarget):
+            self.target.check_put(key)
         with _LOCK:
             self.record.written[url] = bytes(data)
             self.record.deleted.discard(url)
@@ -166,6 +169,7 @@ class DryTarget:
 
     def _shown(self, keys: Sequence[str], prefix: str) -> set[str]:
         folder = f"{prefix.rstrip('/')}/" if prefix else ""
-        own = {url.removeprefix(self.url) for url in self.record.written if url.startswith(self.url)}
-        kept = {key for key in keys if self.url + key not in self.record.deleted}
+        with _LOCK:
+            own = {url.removeprefix(self.url) for url in self.record.written if url.startswith(self.url)}
+            kept = {key for key in keys if self.url + key not in self.record.deleted}
         return kept | {key for key in own if key.startswith(folder)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import stat
@@ -419,6 +420,17 @@ class LocalTarget:
         with self._written(key, parts) as (temporary, path):
             temporary.replace(path)
             self._unsynced.add(path.parent)
+
+    def check_put(self, key: str, /) -> None:
+        """Raise the error of `put` if the folder of a file cannot be made or written; nothing is written."""
+        folder = self._own_path(key).parent
+        with _StorageErrors(self._url(key), "write"):
+            while not folder.exists():
+                folder = folder.parent
+            if not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write a file unless the key exists, and return whether it was written.
