@@ -7,6 +7,7 @@ import sys
 import click
 import pytest
 
+import virtualstack as vs
 from virtualstack.cli.command import main
 from virtualstack.cli.completion import COMPLETE_VARIABLE
 from virtualstack.cli.group import cli
@@ -59,21 +60,26 @@ def test_help_imports_no_heavy_library(arguments):
     assert not HEAVY & set(done.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("words", "position", "expected"),
-    [
-        ("virtualstack bui", 1, "build"),
-        ("virtualstack build --over", 2, "--overwrite"),
-        ("virtualstack build --join ou", 3, "outer"),
-    ],
-)
-def test_shells_complete_words(words, position, expected, monkeypatch, capsys):
-    """Commands, options and their values."""
+def completions(words, monkeypatch, capsys):
+    """Return what a shell gets for the last word."""
     monkeypatch.setenv(COMPLETE_VARIABLE, "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(position))
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
     assert main([]) == 0
-    assert capsys.readouterr().out == f"plain,{expected}\n"
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("virtualstack bui", "build"),
+        ("virtualstack build --over", "--overwrite"),
+        ("virtualstack build --join ou", "outer"),
+    ],
+)
+def test_shells_complete_words(words, expected, monkeypatch, capsys):
+    """Commands, options and their values."""
+    assert completions(words, monkeypatch, capsys) == [f"plain,{expected}"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -100,3 +106,40 @@ def test_colours_are_for_terminals(monkeypatch, capsys):
             main(["--help"])
         seen = capsys.readouterr()
         assert "\x1b[1" not in seen.err + seen.out
+
+
+ARGUMENTS = [
+    "build ",
+    "build a.nc -o ",
+    "build a.nc --cache ",
+    "append ",
+    "append a.vstack ",
+    "update a.vstack ",
+    "write ",
+    "write a.vstack v ",
+    "inspect ",
+    "inspect a.nc --html ",
+    "survey ",
+    "convert ",
+    "convert a.json ",
+    "serve ",
+    "report ",
+    "refresh ",
+    "verify ",
+    "relocate a.vstack ",
+    "sample hourly ",
+    "allow ",
+]
+
+
+@pytest.mark.parametrize("begun", ARGUMENTS)
+def test_a_shell_completes_the_names_of_files(begun, monkeypatch, capsys):
+    """The shell does it, as it does without the script."""
+    assert completions(f"virtualstack {begun}da", monkeypatch, capsys) == ["file,da"]
+
+
+def test_a_shell_completes_names_of_readers_and_samples(monkeypatch, capsys):
+    """They are those that the commands list."""
+    assert completions("virtualstack build a.nc --reader hd", monkeypatch, capsys) == ["plain,hdf5"]
+    found = completions("virtualstack sample s", monkeypatch, capsys)
+    assert found == [f"plain,{name}" for name in vs.sample.__all__ if name.startswith("s")]

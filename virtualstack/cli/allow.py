@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command, option
+from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.output import report, say, table
 
 __all__ = ["allow"]
@@ -15,7 +15,13 @@ __all__ = ["allow"]
     "allow",
     examples=["virtualstack allow", "virtualstack allow s3://bucket/", "virtualstack allow --remove s3://bucket/"],
 )
-@click.argument("places", metavar="[PLACE...]", nargs=-1, help="Folder, file, bucket or host, with all below it.")
+@click.argument(
+    "places",
+    shell_complete=complete_files,
+    metavar="[PLACE...]",
+    nargs=-1,
+    help="Folder, file, bucket or host, with all below it.",
+)
 @option("--remove", metavar="PLACE", multiple=True, help="Remove a place from the record. Repeatable.")
 @options.dry_run
 @options.as_json

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command, option
+from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.options import JOINING
 
 __all__ = ["append", "build", "reading_files"]
@@ -51,10 +51,11 @@ in_order = option(
         "virtualstack build 'tiles/*.tif' -o tiles.vstack --new-dim 'time=(\\d{8}):%Y%m%d'",
     ],
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
+@click.argument("files", shell_complete=complete_files, metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
 @option(
     "-o",
     "--output",
+    shell_complete=complete_files,
     metavar="OUTPUT",
     required=True,
     type=options.TARGET,
@@ -127,8 +128,14 @@ def build(**given: Any) -> int:
         "virtualstack append cube.vstack 's3://bucket/2020/02/*.nc' --dim time -m 'February' --dry-run",
     ],
 )
-@click.argument("store", metavar="STORE", type=options.TARGET, help="vstack, Icechunk repository or references.")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
+@click.argument(
+    "store",
+    shell_complete=complete_files,
+    metavar="STORE",
+    type=options.TARGET,
+    help="vstack, Icechunk repository or references.",
+)
+@click.argument("files", shell_complete=complete_files, metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
 @option("--dim", metavar="DIM", required=True, help="Dimension to append along.")
 @options.rewrite
 @options.relative

@@ -9,7 +9,7 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.build import FILES_HELP, reading_files
-from virtualstack.cli.commands import command, option
+from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import maybe_dry
 from virtualstack.cli.output import step, wants_progress
 from virtualstack.cli.store import open_store, report_snapshot
@@ -27,8 +27,8 @@ __all__ = ["update", "write"]
         "virtualstack update cube.vstack 'late/*.nc' --dim time --prefer newest",
     ],
 )
-@click.argument("store", metavar="STORE", help="vstack: path or URL.")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
+@click.argument("store", shell_complete=complete_files, metavar="STORE", help="vstack: path or URL.")
+@click.argument("files", shell_complete=complete_files, metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
 @option("--dim", metavar="DIM", required=True, help="Dimension whose labels are added.")
 @option(
     "--prefer",
@@ -108,9 +108,14 @@ def _region(text: str) -> tuple[str, slice | int]:
     ],
     context_settings={"ignore_unknown_options": True},  # -1.5 is a value
 )
-@click.argument("store", metavar="STORE", help="vstack: path or URL.")
+@click.argument("store", shell_complete=complete_files, metavar="STORE", help="vstack: path or URL.")
 @click.argument("variable", metavar="VARIABLE", help="Name or path of the variable.")
-@click.argument("values", metavar="VALUES", help="A number, nan, or a file of numpy (.npy) with the values.")
+@click.argument(
+    "values",
+    shell_complete=complete_files,
+    metavar="VALUES",
+    help="A number, nan, or a file of numpy (.npy) with the values.",
+)
 @option(
     "--region",
     metavar="DIM=BEGIN:END",

@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtualstack.cli.output import SETTINGS, heading, write
 
-__all__ = ["MESSAGES", "Command", "Context", "Formatter", "Group", "Option", "command", "option"]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = [
+    "MESSAGES",
+    "Command",
+    "Context",
+    "Formatter",
+    "Group",
+    "Option",
+    "command",
+    "complete_files",
+    "complete_names",
+    "option",
+]
 
 MESSAGES = "Messages"
 """Section of the options that every command has."""
@@ -130,6 +144,18 @@ def command(name: str, /, *, examples: Sequence[str], **settings: Any) -> Callab
 def option(*names: str, section: str = "Options", **settings: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that adds an option, as :func:`click.option` does, in a section of the help."""
     return click.option(*names, cls=Option, section=section, **settings)
+
+
+def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the name of a file; it is the ``shell_complete`` of arguments and options."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_names(names: Callable[[], Iterable[str]], /) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return a ``shell_complete`` that completes some names, which are found when they are needed."""
+    return lambda _, __, incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
 class Formatter(click.HelpFormatter):

@@ -10,14 +10,20 @@ from typing import cast
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command
+from virtualstack.cli.commands import command, complete_files
 from virtualstack.cli.output import report, table
 
 __all__ = ["config"]
 
 
 @command("config", examples=["virtualstack config", "virtualstack config s3://bucket/archive/"])
-@click.argument("urls", metavar="[URL...]", nargs=-1, help="Bucket, web server or file; no request is made.")
+@click.argument(
+    "urls",
+    shell_complete=complete_files,
+    metavar="[URL...]",
+    nargs=-1,
+    help="Bucket, web server or file; no request is made.",
+)
 @options.as_json
 def config(urls: tuple[str, ...], as_json: bool) -> None:
     """Show what is set once, and the credentials that are tried at a URL.

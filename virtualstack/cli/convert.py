@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command, option
+from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry
 from virtualstack.cli.output import report, say, wants_progress, worded
 from virtualstack.printable import counted
@@ -23,9 +23,15 @@ __all__ = ["convert"]
         "virtualstack convert cube.vstack cube.icechunk",
     ],
 )
-@click.argument("source", metavar="SOURCE", help="References of any form, a store or a file: path or URL.")
+@click.argument(
+    "source",
+    shell_complete=complete_files,
+    metavar="SOURCE",
+    help="References of any form, a store or a file: path or URL.",
+)
 @click.argument(
     "target",
+    shell_complete=complete_files,
     metavar="TARGET",
     type=options.TARGET,
     help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides the form.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command, option
+from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.output import report, say, table, wants_progress, worded_lines
 
 if TYPE_CHECKING:
@@ -31,9 +31,19 @@ _COUNTS = "refs", "INLINE", "EMPTY", "ABSENT", "bytes"
     ],
 )
 @click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, help="Path, pattern or URL of files, or of references."
+    "files",
+    shell_complete=complete_files,
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    help="Path, pattern or URL of files, or of references.",
 )
-@option("--html", metavar="OUTPUT", help="Write a page of HTML instead; one that exists is replaced.")
+@option(
+    "--html",
+    shell_complete=complete_files,
+    metavar="OUTPUT",
+    help="Write a page of HTML instead; one that exists is replaced.",
+)
 @options.allow
 @options.as_json
 @options.group

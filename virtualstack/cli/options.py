@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtualstack.cli.commands import option
+from virtualstack.cli.commands import complete_files, complete_names, option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,6 +203,13 @@ TARGET = Value(_target)
 
 # -- options --------------------------------------------------------------------------------------------------
 
+
+def _reader_names() -> list[str]:
+    from virtualstack.readers import list_readers
+
+    return [each.name for each in list_readers()]
+
+
 JOINING, READING, STORAGE = "Joining the files", "Reading the files", "Access to buckets and servers"
 
 as_json = option("--json", "as_json", is_flag=True, help="Print the result as JSON; see the page of its schemas.")
@@ -216,6 +223,7 @@ allow = option(
 
 reader = option(
     "--reader",
+    shell_complete=complete_names(_reader_names),
     metavar="NAME",
     section=READING,
     help="Name of a reader; see 'virtualstack readers' [default: detected].",
@@ -303,6 +311,7 @@ at = option(
 
 cache = option(
     "--cache",
+    shell_complete=complete_files,
     metavar="DIR",
     section=READING,
     help="Folder that keeps results; the next call reads only files that changed.",

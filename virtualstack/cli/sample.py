@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command
+from virtualstack.cli.commands import command, complete_files, complete_names
 from virtualstack.cli.output import report, table
 from virtualstack.printable import counted, did_you_mean
 from virtualstack.sizes import human_bytes
@@ -16,10 +16,26 @@ from virtualstack.sizes import human_bytes
 __all__ = ["sample"]
 
 
+def _names() -> list[str]:
+    from virtualstack import sample
+
+    return sample.__all__
+
+
 @command("sample", examples=["virtualstack sample", "virtualstack sample hourly", "virtualstack sample scenes data"])
-@click.argument("name", metavar="[NAME]", required=False, help="Name of the sample; without it, all are listed.")
 @click.argument(
-    "folder", metavar="[FOLDER]", required=False, help="Folder to write the files into [default: sample/NAME]."
+    "name",
+    shell_complete=complete_names(_names),
+    metavar="[NAME]",
+    required=False,
+    help="Name of the sample; without it, all are listed.",
+)
+@click.argument(
+    "folder",
+    shell_complete=complete_files,
+    metavar="[FOLDER]",
+    required=False,
+    help="Folder to write the files into [default: sample/NAME].",
 )
 @options.dry_run
 @options.as_json

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command, option
+from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
 from virtualstack.cli.output import say, show
 from virtualstack.errors import MissingDependencyError, VirtualStackError
@@ -35,6 +35,7 @@ def _chunk(text: str) -> tuple[str, int]:
 )
 @click.argument(
     "cubes",
+    shell_complete=complete_files,
     nargs=-1,
     required=True,
     metavar="[NAME=]CUBE...",
@@ -144,8 +145,20 @@ def serve(
     "report",
     examples=["virtualstack report cube.vstack -o cube.html", "virtualstack report 'data/*.nc' -o data.html"],
 )
-@click.argument("cube", metavar="CUBE", help="Path or URL of references or of a file; a pattern is joined to one cube.")
-@option("-o", "--output", required=True, metavar="FILE", help="File to write; one that exists is replaced.")
+@click.argument(
+    "cube",
+    shell_complete=complete_files,
+    metavar="CUBE",
+    help="Path or URL of references or of a file; a pattern is joined to one cube.",
+)
+@option(
+    "-o",
+    "--output",
+    shell_complete=complete_files,
+    required=True,
+    metavar="FILE",
+    help="File to write; one that exists is replaced.",
+)
 @option("--name", metavar="NAME", help="Name of the cube in the report [default: that of its file].")
 @option("--at", metavar="SNAPSHOT", help="Number or id of a snapshot [default: the newest].")
 @options.allow

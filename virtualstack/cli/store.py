@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import Command, command, option
+from virtualstack.cli.commands import Command, command, complete_files, option
 from virtualstack.cli.facts import dry_facts, dry_text, iso_time, maybe_dry, plain
 from virtualstack.cli.output import report, wants_progress, worded_lines
 from virtualstack.sizes import human_bytes
@@ -36,7 +36,7 @@ def store_command(name: str, /, *, examples: list[str], **settings: Any) -> Call
     """Return a decorator that makes a command on a vstack, which is its first argument."""
 
     def decorate(function: Callable[..., Any]) -> Command:
-        store = click.argument("store", metavar="STORE", help="vstack: path or URL.")
+        store = click.argument("store", shell_complete=complete_files, metavar="STORE", help="vstack: path or URL.")
         return command(name, examples=examples, **settings)(store(function))
 
     return decorate
@@ -184,8 +184,8 @@ def refresh(
 
 
 @store_command("relocate", examples=["virtualstack relocate cube.vstack /old/folder s3://bucket/folder/"])
-@click.argument("old", metavar="OLD", help="Old folder: path or URL.")
-@click.argument("new", metavar="NEW", help="New folder: path or URL.")
+@click.argument("old", shell_complete=complete_files, metavar="OLD", help="Old folder: path or URL.")
+@click.argument("new", shell_complete=complete_files, metavar="NEW", help="New folder: path or URL.")
 @options.message
 @options.dry_run
 @with_store

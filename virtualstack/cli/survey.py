@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command, option
+from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import plain
 from virtualstack.cli.output import report, wants_progress
 from virtualstack.errors import StorageError
@@ -28,6 +28,7 @@ _TABLES = "eras", "variables", "outliers", "duplicates", "interleaved", "gaps", 
 )
 @click.argument(
     "files",
+    shell_complete=complete_files,
     metavar="FILE...",
     nargs=-1,
     required=True,
