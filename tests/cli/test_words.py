@@ -97,7 +97,7 @@ def words(message, command):
         ),
         # what the command does not take
         ("update", "they differ. Use unpack='differing', or unpack=True", "they differ. Use --unpack all"),
-        ("update", "it differs. Use Repository.update to insert data", "it differs."),
+        ("update", "it differs. Use Repository.update to insert data", "it differs"),
         (
             "append",
             "it differs. Use Repository.update to insert data",

@@ -97,7 +97,8 @@ def in_command_words(message: str, command: click.Command | None, /, *, most: in
         usable = [x for x in worded if x.text]
     if most is not None:
         start, usable = _shortened(start, usable, most)
-    return re.sub(r";(?: or)?$", "", " ".join(x.text for x in (start, *usable))) + _suffix([start, *usable])
+    end = r";(?: or)?$" if message.endswith(".") else r"(?:;(?: or)?|\.)$"  # of a clause that is the last one now
+    return re.sub(end, "", " ".join(x.text for x in (start, *usable))) + _suffix([start, *usable])
 
 
 @dataclass(frozen=True, slots=True)
