@@ -28,7 +28,7 @@ def texts(tree):
         else:
             text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and id(node) not in left_out and " " in text and CODE.search(text):
-            yield text
+            yield f"it is odd; {text}" if text.startswith("leave ") else text  # the end of a message
 
 
 MESSAGES = sorted(
@@ -136,6 +136,16 @@ def words(message, command):
             "'x' is odd. Use --drop-variable x",
         ),
         ("build", "open one with open_virtual_mfdataset(group=)", "open one with open_virtual_mfdataset(group=)"),
+        (
+            "build",
+            "odd. Take the first file's with combine_options={'a': 'b'}, leave it out with drop_variables, or join it",
+            "odd. Leave it out with --drop-variable, or join it",
+        ),
+        (
+            "append",
+            "odd; drop it with drop_vars('q'). Or join it with vs.combine_datasets([...]), and write it with mode='w'",
+            "odd; drop it with --drop-variable q",
+        ),
         # quotes are no code
         ("build", "'storage=x' is no file", "'storage=x' is no file"),
     ],

@@ -57,6 +57,9 @@ _PYTHON = re.compile(
 _OWN = re.compile(r"--[a-z]|'virtualstack |\bvirtualstack allow ")
 """An option or a command of the command line: a clause with it says what to do."""
 
+_QUOTED = re.compile(r"(?<!\w)'[^']*'")
+"""Text in quotes; an apostrophe opens none."""
+
 _CLAUSE = re.compile(r"(?<=[;.?]) +")
 
 
@@ -93,7 +96,7 @@ def in_command_words(message: str, command: click.Command | None, /, *, most: in
     usable = [x for x in worded if x.text and not x.is_python]
     n_of_statement = next((i for i, x in enumerate([first, *others]) if not x.endswith(";")), 0)
     is_remedy = [i >= n_of_statement or others[i].startswith("or ") for i in range(len(others))]
-    if not any(x.is_own or (is_one and x in usable) for x, is_one in zip(worded, is_remedy, strict=True)):
+    if not any(x in usable and (x.is_own or is_one) for x, is_one in zip(worded, is_remedy, strict=True)):
         usable = [x for x in worded if x.text]
     if most is not None:
         start, usable = _shortened(start, usable, most)
@@ -159,7 +162,7 @@ def _cut(text: str, most: int) -> str:
     """Return the beginning of a text, to the end of a word that is not in quotes; at least 80 characters."""
     if _length(text) <= most:
         return text
-    ends = [found.start() for found in re.finditer(" ", re.sub(r"'[^']*'", lambda x: "_" * len(x[0]), text))]
+    ends = [found.start() for found in re.finditer(" ", re.sub(_QUOTED, lambda x: "_" * len(x[0]), text))]
     fitting = [end for end in ends if _length(text[:end]) <= max(most, 80) - 2]
     return f"{text[: fitting[-1]].rstrip(' ,;:')} …" if fitting else text
 
@@ -173,9 +176,9 @@ def _with_choices(clause: str, command: click.Command | None) -> _Worded:
     for piece in _pieces(clause):
         made = _with_options(piece, command)
         is_new = made.is_own or made.is_python or re.match(r", (?:or|else) ", piece)
-        if found and not is_new:
+        if found and (not is_new or piece.startswith(", and ")):
             before = found.pop()
-            made = replace(before, text=before.text + made.text)
+            made = _Worded(before.text + made.text, (*before.missing, *made.missing))
         found.append(made)
     if command is not None:
         found = [x for x in found if f"'virtualstack {command.name}'" not in x.text]
@@ -195,7 +198,7 @@ def _pieces(clause: str) -> list[str]:
     for i, letter in enumerate(clause):
         if quote:
             quote = "" if letter == quote else quote
-        elif letter in "'\"":
+        elif letter in "'\"" and not clause[:i][-1:].isalnum():
             quote = letter
         elif letter in "([{":
             depth += 1
@@ -218,12 +221,12 @@ def _first_choice(clause: str, most: int) -> str:
 
 def _length(text: str) -> int:
     """Return the number of characters; the paths of a user may be as long as they are."""
-    return len(re.sub(r"'[^']{20,}'", "'...'", text))
+    return len(re.sub(r"(?<!\w)'[^']{20,}'", "'...'", text))
 
 
 def _clauses(message: str) -> list[str]:
     """Return the clauses of a message; the ends of clauses in quotes are none."""
-    masked = re.sub(r"'[^']*'", lambda found: "'" + "_" * (len(found[0]) - 2) + "'", message)
+    masked = re.sub(_QUOTED, lambda found: "'" + "_" * (len(found[0]) - 2) + "'", message)
     starts = [0, *(found.end() for found in _CLAUSE.finditer(masked)), len(message)]
     return [message[a:b].rstrip() for a, b in pairwise(starts) if message[a:b].strip()] or [""]
 
@@ -236,7 +239,7 @@ def _without_folder(message: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"'[^']*'", "''", text)
+    return re.sub(_QUOTED, "''", text)
 
 
 def _with_options(text: str, command: click.Command | None) -> _Worded:
