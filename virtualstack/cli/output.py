@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SETTINGS",
     "OutputError",
-    "Settings",
+    "OutputSettings",
     "detail",
     "heading",
     "report",
@@ -43,7 +43,7 @@ class OutputError(Exception):
 
 
 @dataclass(slots=True)
-class Settings:
+class OutputSettings:
     """How the running command shows things.
 
     Parameters
@@ -65,7 +65,7 @@ class Settings:
         self.debug, self.level, self.command = False, 0, None
 
 
-SETTINGS = Settings()
+SETTINGS = OutputSettings()
 """Settings of the process: messages also come from threads, which do not see the context of click."""
 
 
@@ -141,7 +141,7 @@ def detail(text: str) -> None:
 
 @contextmanager
 def step(text: str, /) -> Iterator[None]:
-    """Say how long the block took, if ``--verbose`` asks for it."""
+    """Show how long the block took, if ``--verbose`` asks for it."""
     began = time.monotonic()
     yield
     detail(f"{text}: {time.monotonic() - began:.2f} s")

@@ -1,4 +1,4 @@
-"""Say that URLs are to be read as strangers' references name them: from public web servers alone, at every redirect."""
+"""Note that URLs are read as references of strangers name them: from public web servers alone, at every redirect."""
 
 from __future__ import annotations
 
