@@ -1,5 +1,6 @@
 """``--storage``, ``--endpoint``, ``--anonymous`` and ``--profile``: access to buckets from the command line."""
 
+import io
 import json
 from pathlib import Path
 
@@ -110,6 +111,24 @@ def test_what_the_command_gets(arguments, found, monkeypatch):
     files = ["s3://one/2020/**/*.nc", "https://host/a.nc", "local.nc"]
     assert main(["build", *files, "-o", "s3://two/cube.vstack", *arguments]) == 0
     assert seen == [found]
+
+
+def test_short_options_are_for_the_buckets_of_lists(tmp_path, monkeypatch):
+    """A list on stdin is read once."""
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr(
+        "virtualstack.cli.building.run", lambda options: seen.append((options.files, options.storage)) or 0
+    )
+    Path("urls.txt").write_text("s3://one/a.nc\ns3://two/b.nc\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("s3://three/c.nc\n"))
+    assert main(["build", "@urls.txt", "@-", "-o", "cube.vstack", "--anonymous"]) == 0
+    assert seen == [
+        (
+            ("s3://one/a.nc", "s3://two/b.nc", "s3://three/c.nc"),
+            {f"s3://{name}/": {"anonymous": True} for name in ("one", "two", "three")},
+        )
+    ]
 
 
 @pytest.mark.parametrize(

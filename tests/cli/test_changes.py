@@ -1,5 +1,6 @@
 """``append``, ``update`` and ``write``: values of the store are those of xarray and numpy."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_append_writes_the_message_of_the_log(files, capsys):
     assert main(["build", files[0], "-o", "a.vstack", "-m", "first"]) == 0
     assert main(["append", "a.vstack", files[1], files[2], "--dim", "time", "-m", "two more"]) == 0
     assert [entry.message for entry in vs.Repository.open("a.vstack").log()] == ["two more", "first"]
-    assert main(["append", "a.json", files[1], "--dim", "time", "-m", "two more"]) == 1
+    assert main(["append", "a.json", files[1], "--dim", "time", "-m", "two more"]) == 2
     assert "--message is for the log of a vstack" in capsys.readouterr().err
 
 
@@ -119,6 +120,9 @@ def test_inspect_shows_many_files_and_writes_a_page(files, capsys):
     assert main(["inspect", "f*.nc", "--html", "page.html"]) == 0
     assert "'page.html' is written" in capsys.readouterr().err
     page = Path("page.html").read_text()
+    assert main(["inspect", "f*.nc", "--html", "json.html", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["files"]) == len(files)
+    assert Path("json.html").read_text() == page
     assert all(name in page for name in files)
     assert main(["inspect", files[0], "--html", "none/page.html"]) == 1
     assert "'none/page.html' cannot be written" in capsys.readouterr().err

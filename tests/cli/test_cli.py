@@ -23,6 +23,7 @@ from virtualstack import __version__
 from virtualstack.cli import building, inspect
 from virtualstack.cli.building import sample_files
 from virtualstack.cli.command import main
+from virtualstack.cli.output import OutputError
 from virtualstack.errors import MissingDependencyError, SourceNotFoundError
 from virtualstack.verify import verify_against_files
 
@@ -239,7 +240,7 @@ def test_build_joins_coordinates_that_differ(tmp_path, capsys):
     assert re.search(r"x: 3\b", capsys.readouterr().out)
     with xr.open_dataset(output, engine="virtualstack") as cube, xr.open_mfdataset(files, join="outer") as expected:
         np.testing.assert_array_equal(cube["t"], expected["t"])
-    assert main(["build", *files, "-o", output, "--join", "outer", "--verify", "--overwrite"]) == 1
+    assert main(["build", *files, "-o", output, "--join", "outer", "--verify", "--overwrite"]) == 2
     assert error_of(capsys).startswith("--verify compares with unchanged files, so it cannot be used with --join outer")
 
 
@@ -336,14 +337,13 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
         (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
         (["{}/f0.nc", "{}/*.nc"], r"f0\.nc' is given 2 times. Give each file once$"),
         (["{}/gone.nc"], r"gone\.nc"),
-        (["sample:moon"], r"^there is no sample 'moon'\. 'virtualstack sample' lists them$"),
         (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
         (
             ["{}/f0.nc", "--reader", "hdf6"],
             "there is no reader 'hdf6'. Did you mean 'hdf5'\\? 'virtualstack readers' lists",
         ),
     ],
-    ids=["a glob without a match", "a file given twice", "a file that is not there", "a sample", "a dim", "a reader"],
+    ids=["a glob without a match", "a file given twice", "a file that is not there", "a dim", "a reader"],
 )
 def test_what_is_not_there_is_named_in_one_line(arguments, message, files, tmp_path, capsys):
     assert main(["build", *(x.format(tmp_path) for x in arguments), "-o", str(tmp_path / "refs.json")]) == 1
@@ -627,7 +627,7 @@ def test_convert_takes_a_snapshot_of_stores_alone(files, tmp_path, capsys):
     """A reader of something else is not left aside."""
     store, refs = str(tmp_path / "a.vstack"), str(tmp_path / "a.json")
     assert main(["convert", files[0], store]) == 0
-    assert main(["convert", store, refs, "--at", "0", "--reader", "kerchunk"]) == 1
+    assert main(["convert", store, refs, "--at", "0", "--reader", "kerchunk"]) == 2
     assert "not of --reader kerchunk" in capsys.readouterr().err
     assert main(["convert", store, refs, "--at", "0", "--reader", "vstack"]) == 0
 
@@ -647,7 +647,7 @@ def test_references_without_a_protocol(command, tmp_path, capsys):
     assert "s3://bucket/a.nc" in text
     wrong = {("s3://",): "s3:// is not a protocol", ("s3", "--reader", "hdf5"): "is for kerchunk references, not for"}
     for more, why in wrong.items():
-        assert main([*arguments, "--remote-protocol", *more]) == 1
+        assert main([*arguments, "--remote-protocol", *more]) == 2
         assert f"--remote-protocol {why}" in capsys.readouterr().err
 
 
@@ -977,3 +977,31 @@ def test_a_sample_is_written_and_built(tmp_path, monkeypatch, capsys):
     assert main(["build", "sample:model", "-o", "again.vstack"]) == 0
     with xr.open_dataset("model.vstack", engine="virtualstack") as cube:
         assert cube["tas"].values.all(), "the files of the first cube are as they were"
+
+
+def test_a_table_is_written_though_the_reader_of_the_report_leaves(files, tmp_path, monkeypatch):
+    """The table is complete before the report is shown."""
+    monkeypatch.setattr("virtualstack.cli.survey.report", Mock(side_effect=OutputError("closed")))
+    table = tmp_path / "files.csv.gz"
+    assert main(["survey", *files, "--table", str(table)]) == 1
+    assert len(pd.read_csv(table)) == len(files)
+
+
+def test_a_list_may_begin_with_a_mark_of_its_encoding(files, tmp_path, capsys):
+    """Some editors of Windows write one."""
+    (tmp_path / "list.txt").write_text("\n".join(files), encoding="utf-8-sig")
+    assert main(["survey", f"@{tmp_path / 'list.txt'}"]) == 0
+
+
+def test_sizes_of_bytes_have_units(files, tmp_path, capsys):
+    for size in ("1 MiB", "0", "65536"):
+        assert main(["build", files[0], "-o", str(tmp_path / "a.json"), "--overwrite", "--inline-limit", size]) == 0
+
+
+def test_a_sample_that_cannot_be_written_is_an_error(tmp_path, monkeypatch, capsys):
+    """Also if its files are built at once."""
+    monkeypatch.chdir(tmp_path)
+    Path("sample").write_text("")
+    for arguments in (["sample", "hourly"], ["build", "sample:hourly", "-o", "a.vstack"]):
+        assert main(arguments) == 1
+        assert "the sample 'hourly' cannot be written" in capsys.readouterr().err

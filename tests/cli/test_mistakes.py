@@ -43,6 +43,7 @@ def folder(tmp_path, monkeypatch, capsys):
     Path("empty.nc").write_bytes(b"")
     Path("cut.nc").write_bytes(Path("data.nc").read_bytes()[:300])
     Path("file").write_text("")
+    Path("empty.npy").write_bytes(b"")
     with h5py.File("text.h5", "w") as file:
         file["v"] = np.arange(3)
         file["text"] = np.array(["x" * 40] * 40_000, object)
@@ -71,6 +72,20 @@ MISTAKES = [
     (["build", "data/*.nc", "-o", "x.vstack", "--new-dim", "m=a", "--new-dim", "m=b"], 2, "'m' is given 2 times"),
     (["serve", "cube.vstack", "--chunk", "time=1", "--chunk", "time=2"], 2, "'time' is given 2 times"),
     (["build", "data.nc", "-o", "cube.vstack", "--append", "time", "--join", "inner"], 2, "use exact, left or outer"),
+    (["build", "data/*.nc", "-o", "x.vstack", "--inline-limit", "-5"], 2, "'-5' is not a number of bytes, such as"),
+    (["build", "data/*.nc", "-o", "x.vstack", "--new-dim", "t=(a)(b)"], 2, r"has 2 groups, .* as \(\?:\.\.\.\)"),
+    (["build", "data/*.nc", "-o", "x.vstack", "--cache", ""], 2, "the path of the folder is empty"),
+    (["build", "data/*.nc", "-o", "x.json", "-m", "x"], 2, "--message is for .* See 'virtualstack build --help'"),
+    (["convert", "cube.vstack", "x.json", "-m", "x"], 2, "--message is for .* See 'virtualstack convert --help'"),
+    (["convert", "cube.vstack", "x.json", "--at", "0", "--reader", "hdf5"], 2, "--at is an option of vstacks"),
+    (["inspect", "data.nc", "--remote-protocol", "s3", "--reader", "hdf5"], 2, "is for kerchunk references"),
+    (["serve", "cube.vstack", "--port", "70000"], 2, "70000 is not in the range"),
+    (["report", "data/*.nc", "-o", "x.html", "--in-order"], 2, "add --concat-dim DIM"),
+    (["report", "data/*.nc", "-o", "none/x.html"], 1, "'none/x.html' cannot be written"),
+    (["report", "data/*.nc", "-o", "x.html", "--concat-dim", "day"], 1, "no labels along 'day'.*--in-order"),
+    (["survey", "data.nc", "--table", "none/x.csv"], 1, "'none/x.csv' cannot be written"),
+    (["write", "cube.vstack", "t", "empty.npy"], 1, "the values 'empty.npy' cannot be read"),
+    (["sample", "hourly", "file"], 1, "the sample 'hourly' cannot be written"),
     (["sample", "hourli"], 2, "Did you mean 'hourly'"),
     # files that are not there, or are others: exit status 1
     (["inspect", "dat.nc"], 1, r"there is no file at 'dat\.nc'\. Check the path"),
@@ -81,7 +96,7 @@ MISTAKES = [
     (["inspect", "cut.nc"], 1, r"'cut\.nc'"),
     (["inspect", "data.nc", "--reader", "hdf6"], 1, "Did you mean 'hdf5'.*'virtualstack readers' lists all"),
     (["inspect", "data.nc", "--group", "science"], 1, "'science'"),
-    (["build", "sample:monthli", "-o", "x.vstack"], 1, r"Did you mean 'monthly'\? 'virtualstack sample' lists"),
+    (["build", "sample:monthli", "-o", "x.vstack"], 2, r"Did you mean 'monthly'\? 'virtualstack sample' lists"),
     (["survey", "@files.txt"], 1, r"the list 'files\.txt' cannot be read"),
     # files that do not join
     (["build", "data/*.nc", "-o", "cube.vstack"], 1, "already exists. Replace it with --overwrite, add .*--append DIM"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import xarray as xr
 
+import virtualstack as vs
 from tests.serve.running import find_free_port
 from virtualstack.cli.command import main
 
@@ -79,3 +80,25 @@ def test_mistakes(rain, arguments, says, capsys, monkeypatch):
 def test_wrong_usage(rain, arguments):
     """It has the exit status of all commands for it."""
     assert main(["serve", *arguments]) == 2
+
+
+def test_files_of_a_pattern_are_joined_as_build_joins_them(tmp_path, monkeypatch, capsys):
+    """By labels, so that the order of names does not matter and a file that comes twice is an error."""
+    monkeypatch.chdir(tmp_path)
+    opened = []
+
+    def run(served, **_):
+        opened.append(vs.open_virtual_mfdataset("day*.nc", **served["build"]).virtual.open()["time"].values.tolist())
+
+    monkeypatch.setattr("virtualstack.serve.workers.run", run)
+    for name, day in (("day0", 1), ("day1", 0)):
+        xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]}).to_netcdf(f"{name}.nc")
+    assert main(["serve", "all=day*.nc", "--concat-dim", "time"]) == 0
+    assert main(["serve", "all=day*.nc", "--concat-dim", "time", "--in-order"]) == 0
+    assert opened == [[0, 1], [1, 0]]
+    assert main(["report", "day*.nc", "-o", "day.html", "--concat-dim", "time"]) == 0
+    xr.Dataset({"rain": ("time", [3.0])}, {"time": [0]}).to_netcdf("day2.nc")
+    capsys.readouterr()
+    assert main(["report", "day*.nc", "-o", "twice.html", "--concat-dim", "time"]) == 1
+    assert "Leave one of them out" in capsys.readouterr().err
+    assert not Path("twice.html").exists()

@@ -115,6 +115,13 @@ def test_the_configuration_file_and_the_environment_grant(record, tmp_path, monk
     assert main(["allow", "--remove", "http://10.0.0.1"]) == 0
     assert main(["allow", "--remove", "http://10.0.0.1"]) == 1
     assert "is not in the record" in capsys.readouterr().err
+    assert main(["allow", "s3://one/", "s3://two/"]) == 0
+    before = record.read_text()
+    assert main(["allow", "--remove", "s3://one/", "--remove", "s3://typo/"]) == 1
+    assert "'s3://typo/' is not in the record" in capsys.readouterr().err
+    assert record.read_text() == before
+    assert main(["allow", "--remove", "s3://one/", "--remove", "s3://two/"]) == 0
+    assert "s3://" not in record.read_text()
     (tmp_path / "wrong.toml").write_text('allow = ["data"]\n')
     monkeypatch.setenv("VIRTUALSTACK_CONFIG", str(tmp_path / "wrong.toml"))
     with pytest.raises(StorageError, match="not a list of URLs and absolute paths"):

@@ -36,11 +36,13 @@ def allow(places: tuple[str, ...], remove: tuple[str, ...], dry_run: bool, as_js
     if ignored is not None:
         say("warning", ignored)
     granted = [record.place_from_user(place) for place in places]
-    known = {entry[0] for entry in record.listed()}
-    for place in remove:
-        spellings = {place, record.place_from_user(place)}
-        if not (spellings & known if dry_run else record.remove(list(spellings))):
+    known = {entry[0] for entry in record.listed() if entry[1]}  # those of the record have a date
+    spellings = {place: {place, record.place_from_user(place)} for place in remove}
+    for place, each in spellings.items():
+        if not each & known:
             raise StorageError(f"'{place}' is not in the record '{path}'. 'virtualstack allow' shows its places")
+    if remove and not dry_run:
+        record.remove([*set().union(*spellings.values())])
     if dry_run:
         say("note", f"dry run: nothing is written. It would grant {granted} and remove {list(remove)} in '{path}'")
     elif granted and not record.grant(granted):

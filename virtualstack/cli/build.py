@@ -33,14 +33,6 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-in_order = option(
-    "--in-order",
-    is_flag=True,
-    section=JOINING,
-    help="Join files in the given order, whatever their labels [default: labels determine the order].",
-)
-
-
 @command(
     "build",
     examples=[
@@ -92,7 +84,7 @@ in_order = option(
     help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
     "such as 'member=_r(\\d+)'; dates have a format too: 'time=(\\d{8}):%Y%m%d'.",
 )
-@in_order
+@options.in_order
 @option(
     "--join",
     type=click.Choice(["exact", "outer", "inner", "left", "right"]),
@@ -143,7 +135,7 @@ def build(**given: Any) -> int:
 @options.message
 @options.dry_run
 @options.as_json
-@in_order
+@options.in_order
 @option(
     "--join",
     type=click.Choice(["exact", "left", "outer"]),

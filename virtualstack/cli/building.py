@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import click
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -16,8 +17,9 @@ import xarray as xr
 from virtualstack import accessor, sample  # noqa: F401 - accessor registers vds.virtual
 from virtualstack.api import combine_datasets
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
+from virtualstack.cli.options import read_list
 from virtualstack.cli.output import report, say, show, step, wants_progress, worded
-from virtualstack.cli.survey import read_list
+from virtualstack.cli.sample import no_sample, write_sample
 from virtualstack.combine import FromName
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
@@ -51,8 +53,10 @@ def sample_files(text: str, /, *, is_dry: bool = False) -> tuple[str, ...] | Non
 
     Raises
     ------
+    UsageError
+        The sample does not exist.
     SourceNotFoundError
-        The sample does not exist. The message lists the samples.
+        The files are not there, and this is a dry run.
     MissingDependencyError
         The package with the files is not installed.
     """
@@ -60,12 +64,9 @@ def sample_files(text: str, /, *, is_dry: bool = False) -> tuple[str, ...] | Non
         return None
     name = text.removeprefix(_PREFIX)
     if name not in sample.__all__:
-        raise SourceNotFoundError(
-            f"there is no sample '{name}'.{did_you_mean(name, sample.__all__)} 'virtualstack sample' lists them",
-            url=text,
-        )
+        raise no_sample(name)
     if name in sample.INSTALLED:
-        return tuple(getattr(sample, name)())
+        return tuple(write_sample(name, None))
     folder = Path("sample", name)
     if folder.exists():
         return tuple(sorted(str(path) for path in folder.iterdir()))
@@ -75,7 +76,7 @@ def sample_files(text: str, /, *, is_dry: bool = False) -> tuple[str, ...] | Non
             f"sample {name} {folder}'",
             url=text,
         )
-    return tuple(getattr(sample, name)(folder))
+    return tuple(write_sample(name, folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,24 +340,24 @@ def open_scanned(found: ScanResult, options: Files, /) -> list[xr.Dataset]:
 def _check_options(options: Build) -> None:
     """Refuse options that exclude each other."""
     if options.verify and options.join != "exact":
-        raise CombineError(
+        raise click.UsageError(
             f"--verify compares with unchanged files, so it cannot be used with --join {options.join}. Leave one "
             "of them out"
         )
     if options.verify and options.append_dim:
-        raise CombineError(
+        raise click.UsageError(
             "--verify compares all of the output with the files, so it cannot be used with --append. Leave one of "
             "them out"
         )
     if options.verify and len(options.new_dim) > 1:
-        raise CombineError(
+        raise click.UsageError(
             "--verify compares files along one dimension, so it cannot be used with two new ones. Leave it out, and "
             "use 'virtualstack verify' on a vstack"
         )
     if options.message is not None and options.form != STORE:
-        raise WriterError("--message is for the log of a vstack. Leave it out, or write a vstack", feature="message")
+        raise click.UsageError("--message is for the log of a vstack. Leave it out, or write a vstack")
     if options.relative and options.form == ICECHUNK:
-        raise WriterError("Icechunk has no relative locations. Leave --relative out", feature="relative")
+        raise click.UsageError("Icechunk has no relative locations. Leave --relative out")
 
 
 def _check_output(urls: Sequence[str], options: Build) -> None:

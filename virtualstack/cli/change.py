@@ -172,5 +172,5 @@ def _values(text: str) -> float | np.ndarray[Any, Any]:
         raise click.UsageError(f"'{text}' is neither a number nor a file of numpy that ends in .npy")
     try:
         return np.asarray(np.load(text, allow_pickle=False))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise StorageError(f"the values '{text}' cannot be read: {error}", url=text) from error

@@ -62,7 +62,11 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Messages are written in its words from now on."""
         SETTINGS.command = self
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # the message names the command
+            raise
 
     def get_help_option(self, ctx: click.Context) -> click.Option:
         """Return the option ``--help``."""

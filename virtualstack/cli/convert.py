@@ -83,13 +83,14 @@ def convert(
     """Write references in another form, such as kerchunk's or Icechunk's."""
     from virtualstack import conversion
     from virtualstack.cli.building import check_dropped
-    from virtualstack.errors import ReaderError
     from virtualstack.readers import ReadOptions, VStack
 
+    if message is not None and not target.rstrip("/").endswith((conversion.STORE, conversion.ICECHUNK)):
+        raise click.UsageError("--message is for the log of a vstack or an Icechunk repository. Leave it out")
     chosen = options.choose_reader(reader, remote_protocol)
     if at is not None:
         if chosen not in (None, VStack.name):
-            raise ReaderError(
+            raise click.UsageError(
                 f"--at is an option of vstacks, not of --reader {getattr(chosen, 'name', chosen)}. Leave one out"
             )
         chosen = VStack(at=at)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,7 +41,7 @@ _COUNTS = "refs", "INLINE", "EMPTY", "ABSENT", "bytes"
     "--html",
     shell_complete=complete_files,
     metavar="OUTPUT",
-    help="Write a page of HTML instead; one that exists is replaced.",
+    help="Write a page of HTML instead of text; one that exists is replaced.",
 )
 @options.allow
 @options.as_json
@@ -77,6 +76,7 @@ def inspect(
     starts = [select_group(root, group) for root in found]
     if html is not None:
         _write_page(html, urls, starts)
+    if html is not None and not as_json:
         return
     facts = [_facts(url, start, group) for url, start in zip(urls, starts, strict=True)]
 
@@ -92,16 +92,13 @@ def inspect(
 def _write_page(path: str, urls: Sequence[str], starts: Sequence[ManifestGroup]) -> None:
     """Write the groups of files as one page of HTML."""
     from virtualstack.drawing.html import text
-    from virtualstack.errors import StorageError
     from virtualstack.manifests.display import group_html
+    from virtualstack.storage.atomic import write_file
 
     parts = [group_html(start, url) for url, start in zip(urls, starts, strict=True)]
     title = urls[0] if len(urls) == 1 else f"{len(urls)} files"
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title></head>'
-    try:
-        Path(path).write_text(f"{head}<body>{''.join(parts)}</body></html>\n", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"'{path}' cannot be written: {error}", url=path) from error
+    write_file(path, f"{head}<body>{''.join(parts)}</body></html>\n".encode())
     say("note", f"'{path}' is written: open it in a browser")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,9 +37,11 @@ __all__ = [
     "dry_run",
     "executor",
     "group",
+    "in_order",
     "inline_limit",
     "message",
     "on_error",
+    "read_list",
     "reader",
     "refuse_repeated_names",
     "relative",
@@ -128,7 +132,25 @@ def _new_dim(text: str) -> tuple[str, str, str | None]:
         re.compile(found[2])
     except re.error as error:
         raise ValueError(f"'{found[2]}' is not a regular expression: {error}") from error
+    groups = re.compile(found[2]).groups
+    if groups > 1:
+        raise ValueError(f"'{found[2]}' has {groups} groups, and one is needed. Write the other groups as (?:...)")
     return found[1], found[2], found[3]
+
+
+def _bytes(text: str) -> int:
+    from virtualstack.sizes import byte_count
+
+    try:
+        return byte_count(text, option="bytes")
+    except ValueError as error:
+        raise ValueError(f"'{text}' is not a number of bytes, such as 65536 or '1 MiB'") from error
+
+
+def _folder(text: str) -> str:
+    if not text:
+        raise ValueError("the path of the folder is empty")
+    return text
 
 
 def _target(text: str) -> str:
@@ -250,7 +272,7 @@ drop_variables = option(
 inline_limit = option(
     "--inline-limit",
     metavar="BYTES",
-    type=int,
+    type=Value(_bytes),
     default=1 << 20,
     section=READING,
     help="Largest size of a variable without byte ranges whose values are put into the references [default: 1 MiB].",
@@ -261,6 +283,13 @@ rewrite = option(
     metavar="BUDGET",
     type=Value(_budget),
     help="Re-encode what kerchunk cannot store, and put it into the references: 1% of a variable, or 64MiB.",
+)
+
+in_order = option(
+    "--in-order",
+    is_flag=True,
+    section=JOINING,
+    help="Join files in the given order, whatever their labels [default: labels determine the order].",
 )
 
 concat_dim = option("--concat-dim", metavar="DIM", section=JOINING, help="Dimension to join files of a pattern along.")
@@ -313,6 +342,7 @@ cache = option(
     "--cache",
     shell_complete=complete_files,
     metavar="DIR",
+    type=Value(_folder),
     section=READING,
     help="Folder that keeps results; the next call reads only files that changed.",
 )
@@ -349,6 +379,8 @@ def storage(function: Callable[..., Any]) -> Callable[..., Any]:
         if short:
             if isinstance(storage, str):
                 raise click.UsageError(f"--storage {storage} has no --{next(iter(short))}; leave one of them out")
+            if "files" in given:
+                given["files"] = tuple(line for text in given["files"] for line in read_list(text))
             buckets = dict.fromkeys(f"{x}/" for text in _texts(given.values()) for x in _BUCKET.findall(text))
             if not buckets:
                 raise click.UsageError(
@@ -384,22 +416,50 @@ def _texts(values: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
+def read_list(text: str, /) -> list[str]:
+    """Return the lines of a list that are not empty, or the argument itself if it is not a list.
+
+    Parameters
+    ----------
+    text
+        ``@LIST`` for a file, ``@-`` for stdin, or anything else.
+
+    Raises
+    ------
+    StorageError
+        The list cannot be read.
+    """
+    from virtualstack.errors import StorageError
+
+    if not text.startswith("@"):
+        return [text]
+    if text == "@-" and sys.stdin is None:
+        raise StorageError("the list '-' cannot be read: stdin is closed", url="-")
+    try:
+        lines = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"the list '{text[1:]}' cannot be read: {error}", url=text[1:]) from error
+    return [line for line in map(str.strip, lines.removeprefix("\ufeff").splitlines()) if line]
+
+
 def choose_reader(reader: str | None, remote_protocol: str | None, /) -> str | Reader | None:
     """Return the reader that ``--reader`` and ``--remote-protocol`` name.
 
     Raises
     ------
-    ReaderError
+    UsageError
         ``--remote-protocol`` is not a protocol, or stands with another reader than kerchunk's.
     """
-    from virtualstack.errors import ReaderError
+    from virtualstack.cli.output import worded
     from virtualstack.readers import Kerchunk
 
     if remote_protocol is None:
         return reader
     if reader not in (None, Kerchunk.name):
-        raise ReaderError(f"--remote-protocol is for kerchunk references, not for --reader {reader}; leave one out")
+        raise click.UsageError(
+            f"--remote-protocol is for kerchunk references, not for --reader {reader}; leave one out"
+        )
     try:
         return Kerchunk(remote_protocol=remote_protocol)
     except ValueError as error:
-        raise ReaderError(str(error)) from error
+        raise click.UsageError(worded(error)) from error

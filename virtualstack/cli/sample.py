@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from virtualstack.cli.output import report, table
 from virtualstack.printable import counted, did_you_mean
 from virtualstack.sizes import human_bytes
 
-__all__ = ["sample"]
+__all__ = ["no_sample", "sample", "write_sample"]
 
 
 def _names() -> list[str]:
@@ -51,10 +52,7 @@ def sample(name: str | None, folder: str | None, dry_run: bool, as_json: bool) -
         report(lambda: {"samples": facts}, lambda: "\n".join(table(rows, right=())), as_json=as_json)
         return
     if name not in samples.__all__:
-        raise click.UsageError(
-            f"there is no sample '{name}'.{did_you_mean(name, samples.__all__)} 'virtualstack sample' lists them",
-            ctx=click.get_current_context(),
-        )
+        raise no_sample(name)
     is_installed = name in samples.INSTALLED
     if is_installed and folder is not None:
         raise click.UsageError(
@@ -63,7 +61,7 @@ def sample(name: str | None, folder: str | None, dry_run: bool, as_json: bool) -
         )
     target = folder or f"sample/{name}"
     with TemporaryDirectory() if dry_run else nullcontext(target) as place:
-        paths = getattr(samples, name)(*([] if is_installed else [place]))
+        paths = write_sample(name, None if is_installed else place)
         size = sum(Path(path).stat().st_size for path in paths)
     written = (0, 0) if is_installed else (len(paths), size)
     dry = {"objects": written[0], "bytes": written[1], "deleted": 0} if dry_run else None
@@ -76,6 +74,34 @@ def sample(name: str | None, folder: str | None, dry_run: bool, as_json: bool) -
         return f"dry run: nothing is written. It would write {human_bytes(size)}: {told}" if dry_run else told
 
     report(lambda: {"name": name, "files": paths, "dry_run": dry}, text, as_json=as_json)
+
+
+def no_sample(name: str, /) -> click.UsageError:
+    """Return the error for the name of a sample that does not exist."""
+    from virtualstack import sample as samples
+
+    return click.UsageError(
+        f"there is no sample '{name}'.{did_you_mean(name, samples.__all__)} 'virtualstack sample' lists them"
+    )
+
+
+def write_sample(name: str, folder: str | Path | None, /) -> Sequence[str]:
+    """Write the files of a sample into a folder, unless they are installed, and return their paths.
+
+    Raises
+    ------
+    StorageError
+        The files cannot be written.
+    """
+    from virtualstack import sample as samples
+    from virtualstack.errors import StorageError, VirtualStackError
+
+    try:
+        return getattr(samples, name)(*([] if folder is None else [folder]))  # type: ignore[no-any-return]
+    except OSError as error:
+        if isinstance(error, VirtualStackError):
+            raise
+        raise StorageError(f"the sample '{name}' cannot be written: {error}", url=str(folder)) from error
 
 
 def _first_line(text: str | None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +12,10 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
 from virtualstack.cli.output import say, show
-from virtualstack.errors import MissingDependencyError, VirtualStackError
+from virtualstack.errors import CombineError, MissingDependencyError, VirtualStackError
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 __all__ = ["report", "serve"]
 
@@ -42,7 +46,7 @@ def _chunk(text: str) -> tuple[str, int]:
     help="Path or URL of references or of a file; a pattern such as 'data/*.nc' is joined to one cube.",
 )
 @option("--host", default="127.0.0.1", help="Address to listen at [default: 127.0.0.1].")
-@option("--port", type=int, default=8000, help="Port [default: 8000].")
+@option("--port", type=click.IntRange(0, 65535), default=8000, help="Port [default: 8000].")
 @option(
     "--allowed-host",
     "hosts",
@@ -92,6 +96,7 @@ def _chunk(text: str) -> tuple[str, int]:
 @option("--refresh", type=float, default=1.0, help="Seconds between looks at a store [default: 1].")
 @options.allow
 @options.concat_dim
+@options.in_order
 @options.unpack
 @options.storage
 def serve(
@@ -104,6 +109,7 @@ def serve(
     hosts: tuple[str, ...],
     chunks: tuple[tuple[str, int], ...],
     concat_dim: str | None,
+    in_order: bool,
     unpack: str | None,
     **others: Any,
 ) -> None:
@@ -123,7 +129,7 @@ def serve(
         "origins": origins or (["*"] if token else None),
         "hosts": hosts or (None if is_local else ["*"]),
         "chunks": dict(chunks),
-        "build": _joining(concat_dim, unpack),
+        "build": _joining(concat_dim, in_order, unpack),
     }
 
     def announce() -> None:
@@ -164,6 +170,7 @@ def serve(
 @options.allow
 @options.dry_run
 @options.concat_dim
+@options.in_order
 @options.unpack
 @options.storage
 def report(
@@ -172,13 +179,20 @@ def report(
     name: str | None,
     at: str | None,
     concat_dim: str | None,
+    in_order: bool,
     unpack: str | None,
     allow: tuple[str, ...],
     storage: Any,
     dry_run: bool,
 ) -> None:
     """Write a page about a cube, as one HTML file."""
-    settings = {"name": name, "at": at, "allow": allow, "storage": storage, "build": _joining(concat_dim, unpack)}
+    settings = {
+        "name": name,
+        "at": at,
+        "allow": allow,
+        "storage": storage,
+        "build": _joining(concat_dim, in_order, unpack),
+    }
     with maybe_dry(dry_run) as record:
         importlib.import_module("virtualstack.serve").report(cube, output, **settings)
     if record is not None:
@@ -187,12 +201,30 @@ def report(
     say("note", f"'{output}' is written: open it in a browser")
 
 
-def _joining(concat_dim: str | None, unpack: str | None) -> dict[str, Any]:
-    """Return the options of joining files of a pattern."""
+def _joining(concat_dim: str | None, in_order: bool, unpack: str | None) -> dict[str, Any]:
+    """Return the options of joining files of a pattern: by labels, or in the order of their names."""
+    if in_order and concat_dim is None:
+        raise click.UsageError("--in-order needs the dimension: add --concat-dim DIM")
     build: dict[str, Any] = {"unpack": unpack == "all" or unpack or False}
-    if concat_dim:
-        build |= {"combine": "nested", "concat_dim": concat_dim}
-    return build
+    if concat_dim is None:
+        return build
+    if in_order:
+        return {**build, "combine": "nested", "concat_dim": concat_dim}
+    return {**build, "preprocess": partial(_with_labels, concat_dim)}
+
+
+def _with_labels(dim: str, dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset, if it has labels along a dimension."""
+    if dim not in dataset.indexes:
+        url = dataset.encoding.get("source")
+        raise CombineError(
+            f"'{url}' has no labels along '{dim}' that determine its position; it has dimensions "
+            f"{sorted(map(str, dataset.sizes))}. Join the files in the order of their names with --in-order",
+            property="labels",
+            left=dim,
+            left_url=url,
+        )
+    return dataset
 
 
 def _named(texts: tuple[str, ...]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import plain
 from virtualstack.cli.output import report, wants_progress
-from virtualstack.errors import StorageError
 
-__all__ = ["read_list", "survey"]
+__all__ = ["survey"]
 
 _TABLES = "eras", "variables", "outliers", "duplicates", "interleaved", "gaps", "irregular", "failures"
 
@@ -56,10 +54,13 @@ def survey(
     as_json: bool,
 ) -> int:
     """Show what many files share, and which of them stand out."""
+    from tempfile import TemporaryDirectory
+
     from virtualstack import surveying
+    from virtualstack.storage.atomic import write_file
 
     found = surveying.survey(
-        [file for text in files for file in read_list(text)],
+        [file for text in files for file in options.read_list(text)],
         reader=reader,
         executor=executor,
         cache=cache,
@@ -73,34 +74,10 @@ def survey(
         tables = {name: plain(getattr(found, name)) for name in _TABLES}
         return {"dim": found.dim, "has_all_pairs": found.has_all_pairs, "files": plain(found.table), **tables}
 
+    if table:  # before the report, whose reader may leave early
+        with TemporaryDirectory() as folder:
+            path = Path(folder, Path(table).name)  # a suffix such as .gz compresses the table
+            found.table.to_csv(path, index=False)
+            write_file(table, path.read_bytes())
     report(facts, lambda: found.text() if show_all else found, as_json=as_json)
-    if table:
-        try:
-            found.table.to_csv(table, index=False)
-        except OSError as error:
-            raise StorageError(f"'{table}' cannot be written: {error}", url=table) from error
     return 1 if len(found.failures) else 0
-
-
-def read_list(text: str, /) -> list[str]:
-    """Return the lines of a list that are not empty, or the argument itself if it is not a list.
-
-    Parameters
-    ----------
-    text
-        ``@LIST`` for a file, ``@-`` for stdin, or anything else.
-
-    Raises
-    ------
-    StorageError
-        The list cannot be read.
-    """
-    if not text.startswith("@"):
-        return [text]
-    if text == "@-" and sys.stdin is None:
-        raise StorageError("the list '-' cannot be read: stdin is closed", url="-")
-    try:
-        lines = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"the list '{text[1:]}' cannot be read: {error}", url=text[1:]) from error
-    return [line for line in map(str.strip, lines.splitlines()) if line]

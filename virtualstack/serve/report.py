@@ -22,6 +22,7 @@ from virtualstack.serve.content import Content, ServedForm
 from virtualstack.serve.cubes import Cube, CubeLike, make_cube, name_from_url
 from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
 from virtualstack.storage import Allow, StorageLike
+from virtualstack.storage.atomic import write_file
 from virtualstack.storage.dry_run import active_dry_run
 
 __all__ = ["report"]
@@ -79,7 +80,7 @@ def report(
     TypeError
         The object is no cube.
     VirtualStackError
-        The cube cannot be opened.
+        The cube cannot be opened, or the report cannot be written.
 
     Examples
     --------
@@ -193,9 +194,4 @@ def _write(path: Path, text: str) -> None:
     if record is not None:
         record.written[absolute_url(path)] = text.encode()
         return
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, "utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_file(path, text.encode())

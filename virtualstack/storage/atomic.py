@@ -9,10 +9,11 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from virtualstack.errors import StorageError
 from virtualstack.storage.source import Bytes
 from virtualstack.system import LOCK_FLAGS, lock, sync_folder
 
-__all__ = ["LOCK_FILE", "TEMPORARY_PREFIX", "link_if_absent", "sync_folders", "temporary_file"]
+__all__ = ["LOCK_FILE", "TEMPORARY_PREFIX", "link_if_absent", "sync_folders", "temporary_file", "write_file"]
 
 TEMPORARY_PREFIX = ".virtualstack-"
 LOCK_FILE = f"{TEMPORARY_PREFIX}lock"
@@ -34,6 +35,28 @@ def temporary_file(path: Path, parts: Iterable[Bytes], /) -> Iterator[Path]:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_file(path: str | os.PathLike[str], data: bytes, /) -> None:
+    """Write a file for people at once, and replace one that exists. Its folder must exist.
+
+    Raises
+    ------
+    StorageError
+        The file cannot be written.
+    """
+    found = Path(path)
+    try:
+        if found.exists() and not found.is_file():  # a device or a pipe is written to, and not replaced
+            found.write_bytes(data)
+            return
+        found = found.resolve()
+        if not found.parent.exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(found.parent))
+        with temporary_file(found, [data]) as temporary:
+            temporary.replace(found)
+    except OSError as error:
+        raise StorageError(f"'{path}' cannot be written: {error}", url=os.fspath(path)) from error
 
 
 def link_if_absent(temporary: Path, path: Path, /) -> bool:
