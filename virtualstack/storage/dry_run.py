@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.location import Location
-from virtualstack.storage.local import LocalTarget
+from virtualstack.storage.local_target import LocalTarget
 from virtualstack.storage.target import Target, check_key, check_most
 
 __all__ = ["DryRun", "DryTarget", "active_dry_run", "dry_run", "is_pending", "unless_dry"]

@@ -1,17 +1,15 @@
-"""Read local files as sources, and write to local directories as targets."""
+"""Read local files as sources."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import functools
 import os
 import stat
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Self
@@ -19,10 +17,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.errors import SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.location import Fingerprint, Location, absolute_url, local_path
-from virtualstack.storage.atomic import LOCK_FILE, TEMPORARY_PREFIX, link_if_absent, sync_folders, temporary_file
-from virtualstack.storage.folders import files_below, list_folder
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,
@@ -32,10 +28,17 @@ from virtualstack.storage.source import (
     check_version,
     read_digest,
 )
-from virtualstack.storage.target import check_key, check_most
-from virtualstack.system import READ_FLAGS, in_forked_children, path_in_url, pread, read_into
+from virtualstack.system import READ_FLAGS, in_forked_children, pread, read_into
 
-__all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local", "read_local", "with_fingerprint"]
+__all__ = [
+    "FileErrors",
+    "LocalSource",
+    "location_from",
+    "look_up_local",
+    "open_local",
+    "read_local",
+    "with_fingerprint",
+]
 
 _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
 
@@ -49,7 +52,7 @@ class _Descriptor:
     __slots__ = ("__weakref__", "number", "status")
 
     def __init__(self, path: Path, url: str) -> None:
-        with _StorageErrors(url, "read"):
+        with FileErrors(url, "read"):
             _check_regular(path.stat(), url)  # before opening: opening a FIFO would wait for its writer
             self.number = os.open(path, READ_FLAGS)
             # This closes the file without Python code: in `__del__`, Ctrl-C would be lost.
@@ -103,7 +106,7 @@ class LocalSource:
         if not (offset >= 0 and 0 <= length <= self.size - offset):
             check_ranges([(offset, length)], url=self.location.url, size=self.size)  # raises an error with the reason
         file = self._descriptor()
-        with _StorageErrors(self.location.url, "read"):
+        with FileErrors(self.location.url, "read"):
             data = _pread(file.number, offset, length)
         if len(data) != length:
             check_lengths([length], [data], url=self.location.url)
@@ -116,7 +119,7 @@ class LocalSource:
             check_ranges([(offset, length)], url=self.location.url, size=self.size)
         file = self._descriptor()
         done = 0
-        with _StorageErrors(self.location.url, "read"):
+        with FileErrors(self.location.url, "read"):
             while done < length:  # Linux reads 2 GiB less a page at a time
                 n = read_into(file.number, target[done:], offset + done)
                 if not n:
@@ -129,7 +132,7 @@ class LocalSource:
         if not len(table):
             return []
         file = self._descriptor()
-        with _StorageErrors(self.location.url, "read"):
+        with FileErrors(self.location.url, "read"):
             offsets, lengths = table[:, 0].tolist(), table[:, 1].tolist()
             got: list[Bytes] = list(map(pread, repeat(file.number), lengths, offsets))
             if list(map(len, got)) != lengths:
@@ -144,7 +147,7 @@ class LocalSource:
                 _OPEN.move_to_end(id(self))
                 return found[0]
         file = _Descriptor(self._path, self.location.url)
-        check_version(self.location, _location(self.location.url, file.status))
+        check_version(self.location, location_from(self.location.url, file.status))
         self.keep(file)
         return file
 
@@ -176,7 +179,7 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     """
     path = _path(url)
     file = _Descriptor(path, url)
-    source = LocalSource(_location(url, file.status), (file.status.st_ino, file.status.st_ctime_ns))
+    source = LocalSource(location_from(url, file.status), (file.status.st_ino, file.status.st_ctime_ns))
     check_version(expected, source.location)
     source.keep(file)
     return source
@@ -188,10 +191,10 @@ def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> 
     The version is checked just before the file is opened.
     """
     path = _path(url)
-    with _StorageErrors(url, "read"):
+    with FileErrors(url, "read"):
         status = path.stat()
         if status.st_size != expected.size or status.st_mtime != expected.last_modified or expected.url != url:
-            check_version(expected, _location(url, status))
+            check_version(expected, location_from(url, status))
         if not (stat.S_ISREG(status.st_mode) and offset >= 0 and 0 <= length <= status.st_size - offset):
             _check_regular(status, url)
             check_ranges([(offset, length)], url=url, size=status.st_size)  # raises an error with the reason
@@ -228,12 +231,12 @@ def with_fingerprint(location: Location, /) -> Location:
 def look_up_local(url: str, /) -> Location:
     """Return the location of a local file without opening it; errors are the same as for `open_local`."""
     path = _path(url)
-    with _StorageErrors(url, "read"):
+    with FileErrors(url, "read"):
         status = path.stat()
         _check_regular(status, url)
         if not os.access(path, os.R_OK):
             raise PermissionError(url)
-    return _location(url, status)
+    return location_from(url, status)
 
 
 def _path(url: str) -> Path:
@@ -243,7 +246,8 @@ def _path(url: str) -> Path:
     return path
 
 
-def _location(url: str, status: os.stat_result) -> Location:
+def location_from(url: str, status: os.stat_result, /) -> Location:
+    """Return the location of a file with the size and the time of modification that the system tells."""
     return Location(url, size=status.st_size, last_modified=status.st_mtime)
 
 
@@ -268,7 +272,7 @@ def _check_regular(status: os.stat_result, url: str) -> None:
         )
 
 
-class _StorageErrors:
+class FileErrors:
     """A context that turns errors of the operating system into errors of storage."""
 
     __slots__ = ("_url", "_verb")
@@ -309,204 +313,3 @@ class _StorageErrors:
             ) from error
         if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the path
             raise StorageError(f"'{url}': {self._verb} failed: {error}. Check the file system", url=url) from error
-
-
-@dataclass(frozen=True, slots=True)
-class LocalTarget:
-    """Files under a local directory, made on the first write.
-
-    Parameters
-    ----------
-    url
-        ``file://`` URL of the directory.
-    """
-
-    url: str
-    _unsynced: set[Path] = field(default_factory=set, init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if local_path(self.url) is None:
-            raise StorageError(f"'{self.url}' is not the URL of a local directory ('file:///...')", url=self.url)
-        object.__setattr__(self, "url", f"file://{self.url.removeprefix('file://').rstrip('/')}/")
-
-    @property
-    def is_listed(self) -> bool:
-        """Always true: the keys can be listed."""
-        return True
-
-    def get(self, key: str, /, *, most: int | None = None) -> bytes:
-        """Read a whole file."""
-        source = open_local(self._url(key))
-        check_most(source.size, most, url=source.location.url)
-        return source.read(0, source.size)
-
-    def leftovers(self, prefix: str, before: float, /) -> list[str]:
-        """List the keys of temporary files that killed writers left below a folder before a time (s since 1970)."""
-        found = []
-        with _StorageErrors(self.url, "read"):
-            for key, path in self._files(prefix):
-                if path.name.startswith(TEMPORARY_PREFIX) and path.name != LOCK_FILE:
-                    with contextlib.suppress(FileNotFoundError):
-                        if path.stat().st_mtime < before:
-                            found.append(key)
-        return sorted(found)
-
-    def empty_folders(self, prefix: str, before: float, /) -> list[str]:
-        """List the folders in a folder that hold no files at any depth, unchanged since a time (s since 1970).
-
-        Links to folders are left out, since they may lead anywhere.
-        """
-        found = []
-        with _StorageErrors(self.url + prefix, "read"):
-            for name in self.folders(prefix):
-                key = f"{prefix}/{name}".lstrip("/")
-                if self._path(key).is_symlink():
-                    continue
-                walked = list(os.walk(self._path(key), onerror=_raise_unless_gone))
-                with contextlib.suppress(FileNotFoundError):
-                    is_empty = not any(names for _, _, names in walked)
-                    if is_empty and all(Path(folder).stat().st_mtime < before for folder, _, _ in walked):
-                        found.append(key)
-        return found
-
-    def list(self, prefix: str = "", /) -> list[str]:
-        """List the files in the folder ``prefix`` and below it, sorted."""
-        with _StorageErrors(self.url, "read"):
-            return sorted(key for key, path in self._files(prefix) if not path.name.startswith(TEMPORARY_PREFIX))
-
-    def first(self, prefix: str = "", /) -> str | None:
-        """Return the first file in the folder ``prefix`` and below it, or ``None``; it lists the folder once."""
-        folder = self._path(prefix.rstrip("/"))
-        try:
-            with _StorageErrors(self.url + prefix, "read"):
-                every = os.listdir(folder)  # noqa: PTH208 - 10^5 names, no paths
-            names = [name for name in every if not name.startswith(TEMPORARY_PREFIX)]
-        except SourceNotFoundError:
-            return None
-        if not names:
-            return None
-        least = min(names)
-        if os.path.isdir(f"{folder}/{least}"):  # its files may come after others, and it may be empty
-            return next(iter(self.list(prefix)), None)
-        return f"{prefix.rstrip('/')}/{least}".lstrip("/")
-
-    def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted; empty if the folder does not exist."""
-        with _StorageErrors(self.url + prefix, "read"):
-            return sorted(entry.name for entry in list_folder(str(self._path(prefix.rstrip("/")))) if entry.is_dir())
-
-    def contents(self, prefix: str = "", /) -> dict[str, Location]:
-        """List the files in the folder ``prefix`` and below it, with size and modification time; links are followed."""
-        top, found = str(self._path(prefix.rstrip("/"))), {}
-        with _StorageErrors(self.url + prefix, "read"):
-            for name, entry in files_below(top):
-                if entry.name.startswith(TEMPORARY_PREFIX):
-                    continue
-                key = f"{prefix.rstrip('/')}/{name}" if prefix else name
-                try:
-                    found[key] = _location(self.url + key, entry.stat())
-                except FileNotFoundError:
-                    if entry.is_symlink():  # a link to nothing; other files are gone
-                        with _StorageErrors(self.url + key, "read"):
-                            raise
-        return found
-
-    def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
-        """Write a file beside the old one, then rename it."""
-        self.put_parts(key, [memoryview(data)])
-
-    def put_parts(self, key: str, parts: Iterable[Bytes], /) -> None:
-        """Write a file as `put` does, from parts that are produced one by one."""
-        with self._written(key, parts) as (temporary, path):
-            temporary.replace(path)
-            self._unsynced.add(path.parent)
-
-    def check_put(self, key: str, /) -> None:
-        """Raise the error of `put` if the folder of a file cannot be made or written; nothing is written."""
-        folder = self._own_path(key).parent
-        with _StorageErrors(self._url(key), "write"):
-            while not folder.exists():
-                folder = folder.parent
-            if not folder.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-            if not os.access(folder, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-
-    def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write a file unless the key exists, and return whether it was written.
-
-        Once this returns, a loss of power loses neither this file nor the files that were put before it: their folders
-        are synchronised with the disk too, once each.
-        """
-        root = self._path("")
-        with self._written(key, [memoryview(data)]) as (temporary, path):
-            written = set(self._unsynced)
-            self._unsynced.difference_update(written)
-            sync_folders(written, root)  # first, since this file may refer to files in them
-            is_new = link_if_absent(temporary, path)
-            sync_folders({path.parent}, root)
-            return is_new
-
-    def delete(self, key: str, /) -> None:
-        """Delete a file; nothing happens if it does not exist."""
-        nothing = contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError)
-        with _StorageErrors(self._url(key), "delete"), nothing:
-            self._own_path(key).unlink()
-
-    def delete_folder(self, prefix: str, /) -> None:
-        """Delete a folder (``""``: the root) and the folders in it, as far as they hold no files."""
-        with _StorageErrors(self.url + prefix, "delete"):
-            top = self._own_path(f"{prefix.rstrip('/')}/x".lstrip("/")).parent
-            for folder, _, _ in os.walk(top, topdown=False, onerror=_raise_unless_gone):
-                with contextlib.suppress(FileNotFoundError, OSError):
-                    os.rmdir(folder)  # noqa: PTH106 - a text
-
-    @contextlib.contextmanager
-    def _written(self, key: str, parts: Iterable[Bytes]) -> Iterator[tuple[Path, Path]]:
-        path = self._own_path(key)
-        with _StorageErrors(self._url(key), "write"):
-            folder = path.parent
-            # the names of this folder, and of new folders above the root, must be on the disk, too
-            while not folder.exists():
-                folder = folder.parent
-                self._unsynced.add(folder)
-            with temporary_file(path, parts) as temporary:
-                yield temporary, path
-            with contextlib.suppress(OSError):  # xarray treats it as the version of a directory
-                os.utime(self._path(""))
-
-    def _files(self, prefix: str) -> Iterator[tuple[str, Path]]:
-        """Return key and path of all files in a folder and below it; links to folders are not followed."""
-        root = self._path("")
-        for folder, _, names in os.walk(self._path(prefix.rstrip("/")), onerror=_raise_unless_gone):
-            for path in (Path(folder, name) for name in names):
-                yield path.relative_to(root).as_posix(), path
-
-    def _own_path(self, key: str) -> Path:
-        """Return the path of a file that is written or deleted; it must not be behind a link out of the directory.
-
-        Raises
-        ------
-        ForbiddenLocationError
-            The folder of the file is outside of the directory.
-        """
-        path = self._path(key)
-        root, folder = os.path.realpath(self._path("")), os.path.realpath(path.parent)
-        if folder != root and not folder.startswith(f"{root.rstrip(os.sep)}{os.sep}"):
-            raise ForbiddenLocationError(
-                f"'{self._url(key)}' is behind a link to '{folder}', outside of '{self.url}', and nothing is written "
-                "or deleted there. If it should be, move the folder itself to the place of the link",
-                url=self._url(key),
-            )
-        return path
-
-    def _url(self, key: str) -> str:
-        return self.url + check_key(key, url=self.url)
-
-    def _path(self, key: str) -> Path:
-        return Path(path_in_url((self._url(key) if key else self.url)[len("file://") :]))
-
-
-def _raise_unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise error

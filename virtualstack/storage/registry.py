@@ -25,7 +25,8 @@ from virtualstack.storage.backends import (
     with_user,
 )
 from virtualstack.storage.dry_run import unless_dry
-from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
+from virtualstack.storage.local import look_up_local, open_local, read_local
+from virtualstack.storage.local_target import LocalTarget
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.named import Named, UnnamedBucket, in_both, in_either, is_named, place
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
