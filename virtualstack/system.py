@@ -105,7 +105,7 @@ def lock(descriptor: int) -> None:
         The file system has no locks, or on Windows another process held the lock for ten seconds.
     """
     if IS_WINDOWS:
-        _lock_byte(descriptor, "LK_LOCK")
+        _lock_byte(descriptor)
     else:
         import fcntl
 
@@ -124,13 +124,13 @@ def lock_for_reading(descriptor: int) -> bool:
     return True
 
 
-def _lock_byte(descriptor: int, how: str) -> None:
+def _lock_byte(descriptor: int) -> None:
     import msvcrt
 
     where = os.lseek(descriptor, 0, os.SEEK_CUR)
     os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
     try:
-        msvcrt.locking(descriptor, getattr(msvcrt, how), 1)  # type: ignore[attr-defined,unused-ignore]
+        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined,unused-ignore]
     finally:
         os.lseek(descriptor, where, os.SEEK_SET)
 

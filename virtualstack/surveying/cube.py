@@ -217,14 +217,14 @@ class _Runs:
         is_lost, n_referenced = np.ones(lines.n_cells, np.bool_), 0
         for block in number_blocks(array.manifest, self._sources, encodings):
             shape, cells = tuple(side.stop - side.start for side in block.box), block.box[axis]
-            number = np.moveaxis(block.encoding.reshape(shape), axis, 0).reshape(shape[axis], -1)
+            number, state, source = (
+                np.moveaxis(each.reshape(shape), axis, 0).reshape(shape[axis], -1)
+                for each in (block.encoding, block.state, block.source)
+            )
             np.maximum(high[cells], number.max(1), out=high[cells])
             np.minimum(low[cells], np.where(number < 0, _NO_CELL, number).min(1), out=low[cells])
-            is_lost[cells] &= (np.moveaxis(block.state.reshape(shape), axis, 0).reshape(shape[axis], -1) == ABSENT).all(
-                1
-            )
-            n_referenced += int(np.count_nonzero(block.source >= 0))
-            source = np.moveaxis(block.source.reshape(shape), axis, 0).reshape(shape[axis], -1)
+            is_lost[cells] &= (state == ABSENT).all(1)
+            n_referenced += int(np.count_nonzero(source >= 0))
             at = np.broadcast_to(np.arange(cells.start, cells.stop)[:, None], source.shape)[source >= 0]
             self._extend(source[source >= 0], lines.starts(at), lines.starts(at) + lines.lengths(at))
         known = np.flatnonzero(high >= 0)
