@@ -21,8 +21,8 @@ from tests.data.netcdf4 import netcdf4_file
 from tests.joins import MINIMAL
 from virtualstack import __version__
 from virtualstack.cli import building, inspect
-from virtualstack.cli.building import sample_files
 from virtualstack.cli.command import main
+from virtualstack.cli.files import sample_files
 from virtualstack.cli.output import OutputError
 from virtualstack.errors import MissingDependencyError, SourceNotFoundError
 from virtualstack.verify import verify_against_files
@@ -894,7 +894,7 @@ def test_debug_shows_the_traceback(arguments, tmp_path, capsys):
 
 def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
     """Without a traceback, unless it is asked for."""
-    monkeypatch.setattr(building, "scan", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("virtualstack.cli.files.scan", Mock(side_effect=KeyboardInterrupt))
     assert main(["build", files[0], "-o", "refs.json"]) == 130
     assert error_of(capsys) == "interrupted"
     with pytest.raises(KeyboardInterrupt):

@@ -1,12 +1,11 @@
-"""The work of ``virtualstack build`` and ``append``: scan and join files, write the cube, compare it with its files."""
+"""The work of ``virtualstack build`` and ``append``: join files, write the cube, compare it with its files."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal
 
 import click
@@ -14,12 +13,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from virtualstack import accessor, sample  # noqa: F401 - accessor registers vds.virtual
+from virtualstack import accessor  # noqa: F401 - registers vds.virtual
 from virtualstack.api import combine_datasets
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
-from virtualstack.cli.options import read_list
-from virtualstack.cli.output import report, say, show, step, wants_progress, worded
-from virtualstack.cli.sample import no_sample, write_sample
+from virtualstack.cli.files import Files, expand, open_scanned, scan_files
+from virtualstack.cli.output import report, say, show, step, wants_progress
 from virtualstack.combine import FromName
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
@@ -31,76 +29,14 @@ from virtualstack.errors import (
     VirtualStackError,
     WriterError,
 )
+from virtualstack.kerchunk.writer import FILE_SUFFIXES
 from virtualstack.location import absolute_url, local_path
-from virtualstack.printable import counted, did_you_mean, first_names
-from virtualstack.readers import ReadOptions
-from virtualstack.scanning import ScanResult, scan
+from virtualstack.printable import counted, first_names
 from virtualstack.sizes import human_bytes
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.storage.listing import find_urls
 from virtualstack.verify import Verification, require_library, verify_against_files
 
-__all__ = ["Build", "Files", "check_dropped", "expand", "open_scanned", "run", "sample_files", "scan_files"]
-
-_PREFIX = "sample:"
-
-
-def sample_files(text: str, /, *, is_dry: bool = False) -> tuple[str, ...] | None:
-    """Return the local paths of ``sample:<name>``, sorted by name, or ``None`` if the text names no sample.
-
-    The files are written into the folder ``sample/<name>``, unless it exists: cubes may refer to its files. Those of
-    an installed package stay there. A dry run writes none.
-
-    Raises
-    ------
-    UsageError
-        The sample does not exist.
-    SourceNotFoundError
-        The files are not there, and this is a dry run.
-    MissingDependencyError
-        The package with the files is not installed.
-    """
-    if not text.startswith(_PREFIX):
-        return None
-    name = text.removeprefix(_PREFIX)
-    if name not in sample.__all__:
-        raise no_sample(name)
-    if name in sample.INSTALLED:
-        return tuple(write_sample(name, None))
-    folder = Path("sample", name)
-    if folder.exists():
-        return tuple(sorted(str(path) for path in folder.iterdir()))
-    if is_dry:
-        raise SourceNotFoundError(
-            f"the files of '{text}' are not there, and a dry run does not write them. Write them with 'virtualstack "
-            f"sample {name} {folder}'",
-            url=text,
-        )
-    return tuple(write_sample(name, folder))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """Files of a command, and the options of reading them; see its help."""
-
-    files: tuple[str, ...]
-    reader: str | None
-    group: str | None
-    drop_variables: tuple[str, ...]
-    unsupported: Literal["inline", "raise", "skip"]
-    inline_limit: int
-    unpack: Literal["all", "differing"] | None
-    on_error: Literal["raise", "skip"]
-    executor: Literal["threads", "processes"] | None
-    cache: str | None
-    allow: tuple[str, ...]
-    storage: Any
-    dry_run: bool
-
-    @property
-    def is_part(self) -> bool:
-        """Whether a reader may take all files as parts of one index, as that of GRIB does."""
-        return True
+__all__ = ["Build", "run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,90 +189,6 @@ def _verified(
     )
 
 
-def scan_files(urls: Sequence[str], options: Files, /) -> ScanResult:
-    """Scan the files. With ``--on-error skip``, files that cannot be read are left out."""
-    with maybe_dry(options.dry_run):  # which keeps what the cache would get in memory
-        found = scan(
-            urls,
-            reader=options.reader,
-            executor=options.executor,
-            on_error=options.on_error,
-            cache=options.cache,
-            storage=options.storage,
-            progress=wants_progress(),
-            options=ReadOptions.from_options(
-                group=options.group,
-                is_tree=False,
-                is_part=options.is_part,
-                drop_variables=options.drop_variables,
-                unsupported=options.unsupported,
-                inline_limit=options.inline_limit,
-                allow=options.allow,
-            ),
-        )
-    if not found:
-        raise found.errors[0][1]
-    for url, error in found.errors:
-        say("warning", worded(f"left out '{url}': {error}"))
-    read = ReadOptions.from_options(group=options.group, allow=options.allow, inline_limit=options.inline_limit)
-    check_dropped(found.urls, options.drop_variables, read, reader=options.reader, storage=options.storage)
-    return found
-
-
-def check_dropped(
-    urls: Sequence[str], names: Sequence[str], read: ReadOptions, /, *, reader: Any = None, storage: Any = None
-) -> None:
-    """Refuse names of variables to leave out that no file has: they are mistyped.
-
-    Parameters
-    ----------
-    urls
-        The files. Most often only the first one is read again.
-    names
-        Names or paths of variables.
-    read
-        Options with which the files are read, and which drop no variable.
-    reader, storage
-        Reader of the files, and access to them.
-    """
-    missing, there = {name.rpartition("/")[2] for name in names}, set[str]()
-    for url in urls if missing else ():
-        try:
-            (root,) = scan([url], reader=reader, options=read, storage=storage)
-        except VirtualStackError:
-            return  # a file may open only without the variable
-        nodes = [node for _, node in root.walk()]
-        there |= {name for node in nodes for name in node.arrays}
-        there |= {x.path.rpartition("/")[2] for node in nodes for x in node.refusals}
-        missing -= there
-        if not missing:
-            return
-    if missing:
-        name = min(missing)
-        raise ReaderError(
-            f"no file has the variable '{name}' of --drop-variable.{did_you_mean(name, there)} The files have "
-            f"{first_names(sorted(there))}"
-        )
-
-
-def open_scanned(found: ScanResult, options: Files, /) -> list[xr.Dataset]:
-    """Open the scanned files as one dataset each, or as one of all if they are parts of one index."""
-    datasets = found.datasets(
-        unpack=options.unpack == "all",
-        unsupported="skip" if options.unsupported == "skip" else "raise",  # the scan has inlined values
-        on_error=options.on_error,
-    )
-    for dataset in datasets:
-        if not dataset.variables:
-            url = dataset.encoding.get("source", found.urls[0])
-            raise ReaderError(
-                f"there are no variables to reference in '{options.group or '/'}' of '{url}'; 'virtualstack inspect' "
-                "shows all groups; choose another one with --group",
-                url=url,
-            )
-    return datasets
-
-
 def _check_options(options: Build) -> None:
     """Refuse options that exclude each other."""
     if options.verify and options.join != "exact":
@@ -383,7 +235,7 @@ def _check_output(urls: Sequence[str], options: Build) -> None:
 def _is_there(url: str, option: StorageLike) -> bool:
     storage = Storage.from_option(option)
     try:
-        if not url.endswith((".json", ".json.gz", ".json.zst")):  # a folder
+        if not url.endswith(FILE_SUFFIXES):  # a folder
             return storage.target(f"{url}/").first() is not None
         storage.source(url)
     except SourceNotFoundError:
@@ -396,14 +248,15 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
     have_same = len({frozenset(dataset.variables) for dataset in datasets}) == 1
     is_left = options.append_dim is not None and options.join == "left" and have_same
     join = "outer" if is_left else options.join  # the append leaves out what the output lacks, not what the first lacks
+    combined = partial(
+        combine_datasets,
+        datasets,
+        join=join,
+        tolerance=options.tolerance,
+        unpack="differing" if options.unpack == "differing" else False,
+    )
     if options.new_dim:
-        return combine_datasets(
-            datasets,
-            new_dim=options.labellings,
-            join=join,
-            tolerance=options.tolerance,
-            unpack="differing" if options.unpack == "differing" else False,
-        )
+        return combined(new_dim=options.labellings)
     for url, dataset in zip(urls, datasets, strict=True):
         if dim not in dataset.sizes and not (dim in dataset.coords and dataset[dim].ndim == 0):
             raise CombineError(
@@ -424,13 +277,9 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
     if not is_in_order:
         _check_labels(datasets, urls, dim)
     is_scalar = all(dim not in dataset.dims for dataset in datasets)
-    return combine_datasets(
-        datasets,
+    return combined(
         combine="nested" if is_in_order else "by_coords",
         concat_dim=dim if is_in_order else None,
-        join=join,
-        tolerance=options.tolerance,
-        unpack="differing" if options.unpack == "differing" else False,
         new_dim={dim: lambda dataset: dataset[dim].values[()]} if is_scalar and not is_in_order else None,
     )
 
@@ -479,18 +328,6 @@ def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
         if isinstance(error, VirtualStackError):
             raise
         raise kind(f"{what}: {error}") from error
-
-
-def expand(files: Iterable[str], storage: StorageLike, /, *, is_dry: bool = False) -> list[str]:
-    """Return absolute URLs: the files of samples, the matches of patterns, and all other items unchanged."""
-    urls: list[str] = []
-    for text in (each for file in files for each in read_list(file)):
-        paths = sample_files(text, is_dry=is_dry)
-        urls += find_urls([text], storage=storage) if paths is None else map(absolute_url, paths)
-    twice = [url for url, n in Counter(urls).items() if n > 1]
-    if twice:
-        raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times. Give each file once")
-    return urls
 
 
 def _common_dim(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:

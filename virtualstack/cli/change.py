@@ -70,7 +70,7 @@ def update(
 
     Files may come late, come twice, or be processed again.
     """
-    from virtualstack.cli.building import Files, expand, open_scanned, scan_files
+    from virtualstack.cli.files import Files, expand, open_scanned, scan_files
     from virtualstack.errors import UnsupportedFeatureError
 
     files = Files(dry_run=dry_run, **given)

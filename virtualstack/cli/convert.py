@@ -82,7 +82,7 @@ def convert(
 ) -> None:
     """Write references in another form, such as kerchunk's or Icechunk's."""
     from virtualstack import conversion
-    from virtualstack.cli.building import check_dropped
+    from virtualstack.cli.files import check_dropped
     from virtualstack.readers import ReadOptions, VStack
 
     if message is not None and not target.rstrip("/").endswith((conversion.STORE, conversion.ICECHUNK)):

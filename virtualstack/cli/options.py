@@ -129,10 +129,9 @@ def _new_dim(text: str) -> tuple[str, str, str | None]:
     if found is None:
         raise ValueError(f"'{text}' is not NAME=PATTERN, such as 'member=_r(\\d+)' or 'time=(\\d{{8}}):%Y%m%d'")
     try:
-        re.compile(found[2])
+        groups = re.compile(found[2]).groups
     except re.error as error:
         raise ValueError(f"'{found[2]}' is not a regular expression: {error}") from error
-    groups = re.compile(found[2]).groups
     if groups > 1:
         raise ValueError(f"'{found[2]}' has {groups} groups, and one is needed. Write the other groups as (?:...)")
     return found[1], found[2], found[3]

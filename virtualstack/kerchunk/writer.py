@@ -36,7 +36,7 @@ from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
 from virtualstack.zarr.rewrite.rewrite import Budget, refuse_absent, refuse_absent_parts
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
-__all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]
+__all__ = ["FILE_SUFFIXES", "SUFFIXES", "how_taken", "write_kerchunk"]
 
 _PARQUET = ".parq", ".parquet"
 
@@ -61,7 +61,10 @@ _JSON: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
     ".json.gz": _gzipped,
     ".json.zst": _with_zstandard,
 }
-SUFFIXES = (*_JSON, *_PARQUET)
+FILE_SUFFIXES = tuple(_JSON)
+"""Suffixes of references that are one file; others are folders."""
+
+SUFFIXES = (*FILE_SUFFIXES, *_PARQUET)
 """File suffixes; each suffix selects a format of the references."""
 _UNFINISHED = b'{"metadata":{},"record_size":0}'
 
