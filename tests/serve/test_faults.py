@@ -308,6 +308,32 @@ def test_parts_of_a_chunk_wait_for_nobody():
     run(check())
 
 
+def test_what_is_sent_counts_when_the_cache_drops_it():
+    """A chunk from the cache that is still being sent takes memory from then on, until all have it."""
+
+    async def check():
+        reads = Reads(Memory(100), 100)
+
+        async def ask(key):
+            async def read():
+                return b"x" * 25
+
+            return await reads.get(key, read, nbytes=25, timeout=1)
+
+        (await ask(0)).release()
+        slow = [await ask(0), await ask(0)]
+        assert (reads.memory.used, reads.cached) == (0, 25)
+        for key in range(1, 6):
+            (await ask(key)).release()
+        assert (reads.memory.used, reads.cached) == (25, 100)
+        for lease, left in zip(slow, (25, 0), strict=True):
+            assert lease.data == b"x" * 25
+            lease.release()
+            assert reads.memory.used == left
+
+    run(check())
+
+
 def test_errors_are_not_kept():
     """A chunk that failed is read again by the next client."""
 

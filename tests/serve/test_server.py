@@ -171,6 +171,17 @@ def test_metadata_are_compressed(rain, accepted, decode):
         assert "content-encoding" not in plain.headers
 
 
+@pytest.mark.parametrize("path", ["/rain/zarr.json", "/-/facts/rain/variables", "/-/assets/page.js"])
+def test_documents_are_compressed_once(rain, path, monkeypatch):
+    """Not for each request."""
+    compress, done = gzip.compress, []
+    monkeypatch.setattr(gzip, "compress", lambda *args, **options: done.append(1) or compress(*args, **options))
+    with served({"rain": rain}) as client:
+        for _ in range(3):
+            assert client.get(path, headers={"accept-encoding": "gzip"}).headers["content-encoding"] == "gzip"
+    assert len(done) <= 1  # the page may be compressed by a test before this one
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -343,6 +354,21 @@ class TestWhoMayRead:
             assert client.get("/rain/zarr.json").status_code == 200  # by the cookie
             for key in ("/rain/zarr.json", "/rain@0/rain/c/0/0/0"):
                 assert client.get(key).headers["cache-control"].startswith("private, ")
+
+    def test_two_servers_on_one_host(self, rain):
+        """Browsers send cookies to all ports of a host, so that each server has a name of its own for its cookie."""
+        cookies = None
+        for port, token in ((8000, "sesame"), (8001, "other")):
+            client = TestClient(
+                vs.serve.app({"rain": rain}, token=token), base_url=f"http://localhost:{port}", cookies=cookies
+            )
+            assert client.get("/", params={"token": token}).status_code == 200
+            cookies = client.cookies
+        assert client.get("/rain/zarr.json").status_code == 200
+        first = TestClient(
+            vs.serve.app({"rain": rain}, token="sesame"), base_url="http://localhost:8000", cookies=cookies
+        )
+        assert first.get("/rain/zarr.json").status_code == 200
 
     @pytest.mark.parametrize("token", ["", "é"])
     def test_tokens_that_nobody_can_send(self, rain, token):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import html
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from virtualstack.serve.http import RangeError, choose_encoding, compress, is_same, read_range
+from virtualstack.serve.http import Document, RangeError, choose_encoding, is_same, read_range
 from virtualstack.serve.reads import Lease
 
 __all__ = ["ChunkAnswer", "document", "listing", "problem", "read_parts"]
@@ -33,21 +32,24 @@ def problem(status: int, message: str, headers: Mapping[str, str] | None = None,
 _REASONS = {400: "BadRequest", 401: "Unauthorized", 404: "NotFound", 405: "MethodNotAllowed", 503: "Busy"}
 
 
-def document(data: bytes, cache_control: str, headers: Headers, /, media_type: str = "application/json") -> Response:
+async def document(
+    found: Document, cache_control: str, headers: Headers, /, media_type: str = "application/json"
+) -> Response:
     """Return the answer with a whole document: compressed if the client takes it, or a range of it."""
-    plain = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
-    body, encoding = compress(data, None if "range" in headers else choose_encoding(headers.get("accept-encoding")))
-    etag = plain if encoding is None else f'{plain[:-1]}-{encoding}"'
+    wanted = None if "range" in headers else choose_encoding(headers.get("accept-encoding"))
+    body, encoding = await asyncio.to_thread(found.encode, wanted)
+    etag = found.etag if encoding is None else f'{found.etag[:-1]}-{encoding}"'
     common = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding", "Accept-Ranges": "bytes"}
     if is_same(headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=common)
+    size = len(found.data)
     try:
-        part = read_range(headers.get("range") if headers.get("if-range", etag) == etag else None, len(data))
+        part = read_range(headers.get("range") if headers.get("if-range", etag) == etag else None, size)
     except RangeError:
-        return Response(status_code=416, headers={**common, "Content-Range": f"bytes */{len(data)}"})
+        return Response(status_code=416, headers={**common, "Content-Range": f"bytes */{size}"})
     if part is not None:
-        span = {"Content-Range": f"bytes {part[0]}-{part[1] - 1}/{len(data)}"}
-        return Response(data[slice(*part)], 206, {**common, **span}, media_type)
+        span = {"Content-Range": f"bytes {part[0]}-{part[1] - 1}/{size}"}
+        return Response(found.data[slice(*part)], 206, {**common, **span}, media_type)
     return Response(body, 200, common | ({"Content-Encoding": encoding} if encoding else {}), media_type)
 
 

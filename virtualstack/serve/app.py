@@ -42,7 +42,6 @@ _LOCAL_HOSTS = "localhost", "127.0.0.1", "::1", "[::1]", "testserver"
 _EXPOSED = "ETag", "Content-Range", "Accept-Ranges", "Content-Length", "Content-Encoding"
 _NAME = re.compile(r"\w[\w.-]*")
 _RESERVED = "metrics", "zarr2"
-_COOKIE = "virtualstack-token"
 _MIN_MEMORY_BYTES = 1 << 20
 
 
@@ -228,7 +227,7 @@ class _TokenMiddleware:
         if self._is_token(request.query_params.get("token")):  # a link for a browser, which then has a cookie
             answer = RedirectResponse(request.url.remove_query_params("token"), 303, {"Cache-Control": "no-store"})
             answer.set_cookie(
-                _COOKIE,
+                _cookie(request),
                 self._token,
                 httponly=True,
                 secure=request.url.scheme == "https",
@@ -255,4 +254,9 @@ def _sent_token(request: Request) -> str | None:
     if kind.lower() == "basic":
         with contextlib.suppress(ValueError):
             return b64decode(value, validate=True).decode().partition(":")[2]
-    return request.cookies.get(_COOKIE)
+    return request.cookies.get(_cookie(request))
+
+
+def _cookie(request: Request) -> str:
+    """Return the name of the cookie with the token: browsers send the cookies of a host to all its ports."""
+    return "virtualstack-token-" + re.sub(r"[^a-zA-Z0-9]", "-", request.headers.get("host", ""))

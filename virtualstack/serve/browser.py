@@ -6,7 +6,8 @@ import asyncio
 import html
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ from virtualstack.serve.answers import document, listing, problem
 from virtualstack.serve.content import Content
 from virtualstack.serve.cubes import Cube
 from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
-from virtualstack.serve.http import error_body, find_status
+from virtualstack.serve.http import Document, error_body, find_status
 
 __all__ = ["BrowserServer"]
 
@@ -49,7 +50,7 @@ class _Version:
 
     def __init__(self, facts: CubeFacts) -> None:
         self.facts = facts
-        self.answers: OrderedDict[_Key, asyncio.Future[bytes | None]] = OrderedDict()
+        self.answers: OrderedDict[_Key, asyncio.Future[Document | None]] = OrderedDict()
 
 
 class BrowserServer:
@@ -84,16 +85,18 @@ class BrowserServer:
         if request.headers.get("accept", "").startswith("application/json") or not page.exists():
             return listing("cubes", names, request.headers)
         links = "".join(f'<li><a href="{quote(name)}">{html.escape(name)}</a></li>' for name in names)
-        text = page.read_text("utf-8").replace("<!-- cubes -->", f"<ul>{links}</ul>")
-        return _secured(document(text.encode(), "no-cache", request.headers, "text/html; charset=utf-8"), vary="Accept")
+        found = _asset(page, page.stat().st_mtime_ns, f"<ul>{links}</ul>")
+        answer = await document(found, "no-cache", request.headers, "text/html; charset=utf-8")
+        return _secured(answer, vary="Accept")
 
     async def asset(self, request: Request) -> Response:
         """Answer with a file of the page."""
         path = ASSETS / request.path_params["name"]
         if path.suffix not in _MEDIA_TYPES or path.parent != ASSETS or not path.is_file():
             return problem(404, f"the page has no file '{path.name}'")
-        data = await asyncio.to_thread(path.read_bytes)
-        return _secured(document(data, "no-cache", request.headers, f"{_MEDIA_TYPES[path.suffix]}; charset=utf-8"))
+        found = await asyncio.to_thread(_asset, path, path.stat().st_mtime_ns)
+        media_type = f"{_MEDIA_TYPES[path.suffix]}; charset=utf-8"
+        return _secured(await document(found, "no-cache", request.headers, media_type))
 
     async def cubes(self, request: Request) -> Response:
         """Answer with the names of the cubes."""
@@ -106,7 +109,7 @@ class BrowserServer:
             }
             for x in self._cubes.values()
         ]
-        return document(dump_facts({"cubes": found}), "no-cache", request.headers)
+        return await document(Document(dump_facts({"cubes": found})), "no-cache", request.headers)
 
     async def facts(self, request: Request) -> Response:
         """Answer with facts about a cube, which are computed in threads of their own."""
@@ -126,9 +129,9 @@ class BrowserServer:
             return problem(400, str(error))
         if data is None:
             return problem(404, f"there are no facts '{kind}' of cube '{name}' for {options}")
-        return document(data, "no-cache", request.headers)
+        return await document(data, "no-cache", request.headers)
 
-    async def _find(self, cube: Cube, content: Content, kind: str, options: Mapping[str, str]) -> bytes | None:
+    async def _find(self, cube: Cube, content: Content, kind: str, options: Mapping[str, str]) -> Document | None:
         version: _Version | None = content.answers
         if version is None:
             made = CubeFacts(cube.name, cube.kind, cube.url, content, cube.open_repository)
@@ -148,12 +151,18 @@ class BrowserServer:
         return await asyncio.shield(answer)
 
 
-def _find(facts: CubeFacts, kind: str, options: Mapping[str, str]) -> bytes | None:
+@lru_cache(_MAX_KEPT)
+def _asset(path: Path, _: int, cubes: str = "") -> Document:
+    """Read a file of the page, once for each time at which it was changed."""
+    return Document(path.read_bytes().replace(b"<!-- cubes -->", cubes.encode()))
+
+
+def _find(facts: CubeFacts, kind: str, options: Mapping[str, str]) -> Document | None:
     found: Any = facts.find(kind, options)
-    return None if found is None else dump_facts(found)
+    return None if found is None else Document(dump_facts(found))
 
 
-def _failed(answer: asyncio.Future[bytes | None]) -> bool:
+def _failed(answer: asyncio.Future[Document | None]) -> bool:
     """Return whether an answer failed; asyncio would report an error that nobody looks at."""
     return answer.cancelled() or answer.exception() is not None
 

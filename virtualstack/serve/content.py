@@ -12,7 +12,7 @@ from typing import Any
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ENTRY, ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.reading import OnAbsent
-from virtualstack.serve.http import make_hash
+from virtualstack.serve.http import Document, make_hash
 from virtualstack.storage import Bytes, Storage
 from virtualstack.zarr.documents import finite_attributes
 from virtualstack.zarr.metadata.chunk_keys import parse_cell
@@ -131,7 +131,7 @@ class Content:
         self._free_bytes = _MAX_REFERENCE_BYTES
         self.answers: Any = None  # facts about this version, which the page has asked for
         self._arrays: dict[tuple[str, ZarrFormat], PortableArray | str] = {}
-        self._documents: dict[str, bytes] = {}
+        self._documents: dict[str, Document] = {}
 
     def array(self, path: str, array: ManifestArray, zarr_format: ZarrFormat, /) -> PortableArray | str:
         """Return an array in one version of zarr, or the reason why this version cannot have it."""
@@ -179,7 +179,7 @@ class Content:
                 return "/".join(parts[:depth]), node, parts[depth:]
         return "/".join(parts), node, []
 
-    def document(self, key: str, zarr_format: ZarrFormat, /) -> bytes | None:
+    def document(self, key: str, zarr_format: ZarrFormat, /) -> Document | None:
         """Return a metadata document, or ``None`` if the key is none. Documents of groups hold those of all members."""
         name = key.rpartition("/")[2]
         if name not in _DOCUMENTS[zarr_format]:
@@ -189,7 +189,7 @@ class Content:
                 made = self._make_document(key, name, zarr_format)
                 if made is None:
                     return None
-                self._documents[key] = made
+                self._documents[key] = Document(made)
             return self._documents[key]
 
     def _make_document(self, key: str, name: str, zarr_format: ZarrFormat) -> bytes | None:

@@ -16,9 +16,9 @@ from virtualstack.errors import ForbiddenLocationError, GroupNotFoundError, Sour
 from virtualstack.printable import printable
 
 __all__ = [
+    "Document",
     "RangeError",
     "choose_encoding",
-    "compress",
     "error_body",
     "find_status",
     "hide_secrets",
@@ -87,11 +87,34 @@ def choose_encoding(header: str | None, /) -> str | None:
     return next((name for name in ("zstd", "gzip") if name in accepted), None)
 
 
-def compress(data: bytes, encoding: str | None, /) -> tuple[bytes, str | None]:
-    """Return the data in an encoding, and its name; small data stay as they are."""
-    if encoding is None or len(data) < _MIN_COMPRESSED_BYTES:
-        return data, None
-    return (gzip.compress(data, 6, mtime=0) if encoding == "gzip" else numcodecs.Zstd(level=6).encode(data)), encoding
+class Document:
+    """A document with its ETag, and its compressed forms, which are made when they are first asked for.
+
+    Parameters
+    ----------
+    data
+        The plain bytes.
+    """
+
+    __slots__ = "_forms", "data", "etag"
+
+    def __init__(self, data: bytes, /) -> None:
+        self.data = data
+        self.etag = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
+        self._forms: dict[str, bytes] = {}
+
+    def encode(self, encoding: str | None, /) -> tuple[bytes, str | None]:
+        """Return the document in an encoding, and its name; small documents stay as they are."""
+        if encoding is None or len(self.data) < _MIN_COMPRESSED_BYTES:
+            return self.data, None
+        if encoding not in self._forms:
+            made = (
+                gzip.compress(self.data, 6, mtime=0)
+                if encoding == "gzip"
+                else numcodecs.Zstd(level=6).encode(self.data)
+            )
+            self._forms[encoding] = made
+        return self._forms[encoding], encoding
 
 
 def make_hash(*parts: object) -> str:

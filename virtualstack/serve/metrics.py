@@ -54,7 +54,7 @@ class Metrics:
             ("virtualstack_cache_bytes", "Bytes of chunks in the cache", lambda: sum(x.cached for x in reads)),
             (
                 "virtualstack_memory_bytes",
-                "Bytes of chunks that are read or sent now",
+                "Bytes of chunks that are read or sent now, without the cache",
                 lambda: sum(x.memory.used for x in reads),
             ),
         ):

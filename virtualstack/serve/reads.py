@@ -53,6 +53,10 @@ class Memory:
             raise
         return nbytes
 
+    def take_now(self, nbytes: int) -> None:
+        """Take bytes that are there already, also beyond the limit; who asks next waits."""
+        self.used += nbytes
+
     def give(self, nbytes: int) -> None:
         """Return bytes, so that others can take them."""
         self.used -= nbytes
@@ -68,7 +72,19 @@ class Memory:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """Bytes of a chunk, which count as used until every client that got them has released them."""
+    """Bytes of a chunk, which count once: in the cache, or else in the memory until every client has released them.
+
+    Parameters
+    ----------
+    data
+        The bytes.
+    nbytes
+        Bytes of memory that they take; 0 while they are in the cache.
+    memory
+        The memory.
+    n_users
+        Number of clients that have not released them.
+    """
 
     data: Bytes
     nbytes: int
@@ -80,6 +96,7 @@ class Lease:
         self.n_users -= 1
         if self.n_users == 0:
             self.memory.give(self.nbytes)
+            self.nbytes = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +125,7 @@ class Reads:
     n_reads: int = 0
     n_hits: int = 0
     cached: int = 0
-    _cache: OrderedDict[Hashable, Bytes] = field(default_factory=OrderedDict)
+    _cache: OrderedDict[Hashable, Lease] = field(default_factory=OrderedDict)
     _readings: dict[Hashable, _Reading] = field(default_factory=dict)
 
     async def get(
@@ -143,10 +160,11 @@ class Reads:
         QueueFullError
             Too many chunks wait.
         """
-        if (data := self._cache.get(key)) is not None:
+        if (lease := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
             self.n_hits += 1
-            return Lease(data, 0, self.memory, 1)
+            lease.n_users += 1
+            return lease
         reading = self._readings.get(key)
         if reading is None:
             if len(self._readings) >= self.max_waiting and nbytes:
@@ -177,23 +195,24 @@ class Reads:
             raise
         finally:
             reading = self._readings.pop(key)
-        if taken > len(data):  # decoding took more
-            self.memory.give(taken - len(data))
-            taken = len(data)
-        if keeps:
-            self._keep(key, data)
-        if reading.n_waiting == 0:  # all clients have gone
-            self.memory.give(taken)
-        return Lease(data, taken, self.memory, reading.n_waiting)
+        is_kept = keeps and len(data) <= self.cache_bytes // 4 and key not in self._cache
+        # Decoding took more; what the cache or nobody has takes no more.
+        left = 0 if is_kept or reading.n_waiting == 0 else min(taken, len(data))
+        lease = Lease(data, left, self.memory, reading.n_waiting)
+        if is_kept:
+            self._keep(key, lease)
+        self.memory.give(taken - left)
+        return lease
 
-    def _keep(self, key: Hashable, data: Bytes) -> None:
-        size = len(data)
-        if size > self.cache_bytes // 4 or key in self._cache:
-            return
-        self._cache[key] = data
-        self.cached += size
+    def _keep(self, key: Hashable, lease: Lease) -> None:
+        self._cache[key] = lease
+        self.cached += len(lease.data)
         while self.cached > self.cache_bytes:
-            self.cached -= len(self._cache.popitem(last=False)[1])
+            _, old = self._cache.popitem(last=False)
+            self.cached -= len(old.data)
+            if old.n_users:  # it is being sent
+                old.nbytes = len(old.data)
+                self.memory.take_now(old.nbytes)
 
 
 def _is_good(task: asyncio.Task[Lease]) -> bool:

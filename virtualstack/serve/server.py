@@ -107,7 +107,7 @@ class CubeServer:
             loop.run_in_executor(cube.opener, content.document, key, zarr_format), self._timeout
         )
         if data is not None:
-            return document(data, self._cache_control(content), request.headers)
+            return await document(data, self._cache_control(content), request.headers)
         if not key or key.endswith("/"):
             names = content.names(key.rstrip("/"), zarr_format)
             if names is not None:
