@@ -10,14 +10,14 @@ SPAN = 1_000
 N_SOURCES = 3_000
 
 
-def large_group(n_chunks=1_000_000, n_sources=N_SOURCES):
+def large_group(n_chunks=1_000_000, n_sources=N_SOURCES, folder="archive"):
     """A group with one variable of many chunks in many sources."""
     encoding = vs.ChunkEncoding.c_order("<f4", (SPAN,))
     number = np.arange(n_chunks)
     manifest = vs.ChunkManifest.from_arrays(
         number * 4000,
         np.full(n_chunks, 4000),
-        location=[Location(url=f"s3://bucket/archive/year{i:05d}.nc") for i in range(n_sources)],
+        location=[Location(url=f"s3://bucket/{folder}/year{i:05d}.nc") for i in range(n_sources)],
         location_codes=3 + number * n_sources // n_chunks,
         encoding=encoding,
         fill=vs.Fill.zero("f4"),

@@ -198,6 +198,17 @@ def test_many_variables_with_long_attributes_come_in_pages(tmp_path):
     assert names == [f"v{i}" for i in range(80)]
 
 
+def test_large_integers_in_attributes():
+    """JavaScript rounds numbers from 2^53 on, so that they are text; others stay numbers."""
+    large = 2**53 + 1
+    attributes = {"id": large, "range": [-large, 2**53 - 1], "n": 7}
+    dataset = xr.Dataset({"a": ("x", [1.0], attributes)}, attrs={"id": large})
+    with serving({"a": dataset}) as client:
+        found = get(client, "/-/facts/a/variables")
+    assert found["attributes"]["id"] == str(large)
+    assert found["items"][0]["attributes"] == {"id": str(large), "range": [str(-large), 2**53 - 1], "n": 7}
+
+
 def test_a_zarr_store_in_a_folder(tmp_path):
     """It is served too, and so are facts about it."""
     xr.Dataset({"rain": ("x", [1.0, 2.0])}).to_zarr(tmp_path / "rain.zarr", zarr_format=3, consolidated=False)

@@ -370,6 +370,100 @@ def test_a_large_cube(browser, served):
     assert "year00100.nc" in browser.text(".sources tbody")
 
 
+def test_sources_with_long_names(browser, tmp_path):
+    """Fewer of them fit on a page; the buttons lead through all of them, and keep the focus."""
+    with serving({"long": large_group(150, 150, "long" * 1250)}) as url:
+        browser.open(f"{url}/#panel=sources")
+        seen, pages = 0, []
+        while seen < 150:
+            browser.run("await page.getByText(given).first().waitFor()", f"{seen + 1} to ")
+            pages.append(browser.text("[data-pages=text]"))
+            assert f"year{seen:05d}.nc" in browser.text(".sources tbody tr")
+            seen += browser.run("return page.locator('.sources tbody tr').count()")
+            if seen < 150:
+                browser.run("await page.getByRole('button', { name: 'Next' }).first().press('Enter')")
+        assert len(pages) == 2
+        assert pages[-1].endswith("to 150 of 150")
+        browser.run("await page.getByRole('button', { name: 'Previous' }).first().press('Enter')")
+        browser.run("await page.getByText('1 to ').first().waitFor()")
+        assert browser.text("[data-pages=text]") == pages[0]
+        assert browser.run("return page.evaluate(() => document.activeElement.tagName)") == "BUTTON"
+
+
+def test_the_focus_stays(browser, served):
+    """What opens another view leads the keys there; a choice keeps them."""
+    url, _, _ = served
+    focused = "return page.evaluate(() => document.activeElement.id || document.activeElement.tagName)"
+    browser.open(url)
+    browser.run("await page.getByLabel('Cube').focus(); await page.getByLabel('Cube').selectOption('states')")
+    browser.run("await page.locator('[data-variable=wind]').waitFor()")
+    assert browser.run(focused) == "SELECT"
+    browser.run(
+        "await page.getByLabel('Cube').selectOption('cube'); await page.locator('[data-variable=t] summary').click()"
+    )
+    browser.run("await page.getByRole('button', { name: 'Chunk map of t' }).press('Enter')")
+    assert browser.run(focused) == "panel"
+    browser.tab("Quick look")
+    browser.run("await page.getByLabel('Variable').focus(); await page.getByLabel('Variable').selectOption('x')")
+    browser.run("await page.locator('.series').waitFor()")
+    assert browser.run(focused) == "SELECT"
+    browser.tab("Snapshots")
+    browser.run("await page.getByRole('button', { name: 'Show snapshot 0' }).press('Enter')")
+    browser.run("await page.getByText('This is snapshot 0.').waitFor()")
+    assert browser.run(focused) == "panel"
+    browser.run("await page.getByRole('button', { name: 'Show the newest one' }).press('Enter')")
+    browser.run("await page.getByText('This is snapshot 0.').waitFor({ state: 'detached' })")
+    assert browser.run(focused) == "panel"
+
+
+def test_a_click_that_is_answered_late(browser, served):
+    """The series is that of the last click, also if the values of one before come after its own."""
+    url, _, values = served
+    browser.open(f"{url}/#cube=cube&panel=look&variable=t")
+    image = "[data-image][data-ready=yes]"
+    browser.run("await page.locator(given).waitFor()", image)
+    browser.run(
+        "let isSlow = true; await page.route('**/cube/t/c/**', async (x) => {"
+        "if (isSlow) await new Promise((done) => setTimeout(done, 1000)); await x.continue() });"
+        "const [at, box] = [page.locator(given), await page.locator(given).boundingBox()];"
+        "await at.click({ position: { x: 3, y: 3 } }); await page.waitForTimeout(200);"
+        "isSlow = false;"
+        "await at.click({ position: { x: box.width - 3, y: box.height - 3 } });"
+        "await page.locator('.series').waitFor(); await page.waitForTimeout(1500)",
+        image,
+    )
+    browser.run("await page.getByText('Values as a table').click()")
+    series = browser.run("return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))")
+    np.testing.assert_allclose([float(x) for x in series], values["cube"]["t"][:, 4, 5].values, rtol=1e-6)
+
+
+def test_a_series_by_keyboard(browser, served):
+    """Arrow keys say each value of a series."""
+    url, _, values = served
+    browser.open(f"{url}/#cube=cube&panel=look&variable=x")
+    browser.run("await page.locator('[data-series]').focus()")
+    for key, i in (("ArrowRight", 0), ("ArrowRight", 1), ("End", -1), ("ArrowLeft", -2), ("Home", 0)):
+        browser.run("await page.keyboard.press(given)", key)
+        wanted = -1.0 if i == 0 else float(values["cube"]["x"].values[i])
+        code = "await page.locator('[data-readout=series] strong').getByText(given, { exact: true }).waitFor()"
+        browser.run(code, f"{wanted:g}")
+
+
+def test_forms_that_differ_in_settings_alone_share_a_line(browser, tmp_path):
+    """The key of the map has one line for them, with the colours of all."""
+    for day, scale in enumerate((0.1, 0.2, 0.4)):
+        encoding = {"a": {"dtype": "i2", "scale_factor": scale, "_FillValue": -1, "chunksizes": (1,)}}
+        dataset = xr.Dataset({"a": ("time", [1.0])}, {"time": ("time", [day], {"units": "days since 2000-01-01"})})
+        dataset.to_netcdf(tmp_path / f"{day}.nc", encoding=encoding)
+    with serving({"a": str(tmp_path / "*.nc")}, build={"unpack": True}) as url:
+        browser.open(f"{url}/#panel=chunks&variable=a")
+        browser.run("await page.getByLabel('stored form', { exact: true }).check()")
+        assert browser.run("return page.locator('.legend.wide li').allInnerTexts()") == [
+            "<i2, packed, chunks of 1, 3 settings"
+        ]
+        assert browser.run("return page.locator('.legend.wide .swatch').count()") == 3
+
+
 def test_a_token(chromium, served):
     """A link with the token opens the page, which then sends it by itself."""
     _, store, _ = served

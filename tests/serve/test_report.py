@@ -86,6 +86,16 @@ def test_a_report_on_a_large_cube_is_bounded(tmp_path):
     assert len([x for x in embedded(tmp_path / "page.html")["answers"] if x.startswith("sources")]) == 30
 
 
+def test_sources_with_long_names(tmp_path):
+    """Fewer of them fit on a page; the report holds all pages, each where the one before says."""
+    vs.serve.report(large_group(150, 150, "long" * 1250), tmp_path / "page.html")
+    answers, offset, n = embedded(tmp_path / "page.html")["answers"], 0, 0
+    while offset is not None:
+        page = answers[f"sources?limit=100&offset={offset}"]
+        offset, n = page["next"], n + len(page["items"])
+    assert (n, page["total"]) == (150, 150)
+
+
 def test_the_command(store, tmp_path, capsys):
     """``virtualstack report CUBE -o FILE``."""
     assert main(["report", str(store), "-o", str(tmp_path / "page.html"), "--at", "0"]) == 0

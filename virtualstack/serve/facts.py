@@ -272,6 +272,11 @@ def _chunk(axis: ChunkAxis) -> int | str:
     return low if low == high else f"{low} to {high}"
 
 
+def _exact(digits: str) -> int | str:
+    """Return an integer, as text if numbers of JavaScript would round it."""
+    return int(digits) if abs(int(digits)) < 1 << 53 else digits
+
+
 def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes as JSON; long ones are cut, and numbers that JSON does not have become text."""
     shown: dict[str, Any] = {}
@@ -284,7 +289,7 @@ def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
         if len(text) > _MAX_ATTRIBUTE_CHARACTERS:
             shown[name] = (plain if isinstance(plain, str) else text)[:_MAX_ATTRIBUTE_CHARACTERS] + "..."
         else:
-            shown[name] = json.loads(text, parse_constant=str)
+            shown[name] = json.loads(text, parse_constant=str, parse_int=_exact)
     if len(attributes) > _MAX_ATTRIBUTES:
         shown["..."] = f"{len(attributes) - _MAX_ATTRIBUTES} more"
     return shown

@@ -174,11 +174,11 @@ def _questions(
     yield "timeline", {}
     if has_snapshots:
         yield "snapshots", {}
-    for begin in range(0, _MAX_SOURCES, _PAGE_OF_SOURCES):
-        yield "sources", {"offset": begin, "limit": _PAGE_OF_SOURCES}
-        answer = answers.get(f"sources?limit={_PAGE_OF_SOURCES}&offset={begin}")
-        if not isinstance(answer, dict) or begin + _PAGE_OF_SOURCES >= answer["total"]:
-            break
+    offset = 0
+    while offset is not None and offset < _MAX_SOURCES:
+        yield "sources", {"offset": offset, "limit": _PAGE_OF_SOURCES}
+        answer = answers.get(f"sources?limit={_PAGE_OF_SOURCES}&offset={offset}")
+        offset = answer["next"] if isinstance(answer, dict) else None
     for variable in content.group.all_arrays():
         yield "map", {"variable": variable}
     snapshots = answers.get("snapshots?")

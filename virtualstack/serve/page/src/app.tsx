@@ -50,6 +50,13 @@ function usePlace(): [Place, (change: Partial<Place>) => void] {
 export function App(props: { facts: Facts; made: string | null; live: LoadLive }) {
   const [place, choose] = usePlace();
   const cubes = useLoaded(() => props.facts.cubes(), []);
+  const shown = [place.cube, place.at, place.panel].join("\n");
+  const before = useRef(shown);
+  useEffect(() => {
+    // The button that was pressed may have gone: keys go on in what it opened.
+    if (before.current !== shown && document.activeElement === document.body) document.getElementById("panel")?.focus();
+    before.current = shown;
+  }, [shown]);
   return (
     <>
       <a class="skip" href="#content" onClick={(e) => { e.preventDefault(); document.getElementById("content")?.focus(); }}>
@@ -59,7 +66,22 @@ export function App(props: { facts: Facts; made: string | null; live: LoadLive }
         {(all) => {
           const cube = all.find((x) => x.name === place.cube) ?? all[0];
           if (!cube) return <Failure text="This server has no cube." />;
-          return <CubeView key={`${cube.name}@${place.at}`} {...props} cubes={all} cube={cube} place={place} choose={choose} />;
+          return (
+            <>
+              <header class="top">
+                <p class="brand"><Logo />virtualstack{props.made ? " report" : ""}</p>
+                {all.length > 1 && (
+                  <label class="choice">
+                    <span>Cube</span>
+                    <select value={cube.name} onChange={(e) => choose({ cube: e.currentTarget.value, at: "", variable: "" })}>
+                      {all.map((x) => <option key={x.name} value={x.name}>{x.name}</option>)}
+                    </select>
+                  </label>
+                )}
+              </header>
+              <CubeView key={`${cube.name}@${place.at}`} {...props} cube={cube} place={place} choose={choose} />
+            </>
+          );
         }}
       </Waiting>
     </>
@@ -70,13 +92,12 @@ interface CubeViewProps {
   facts: Facts;
   made: string | null;
   live: LoadLive;
-  cubes: CubeName[];
   cube: CubeName;
   place: Place;
   choose: (change: Partial<Place>) => void;
 }
 
-function CubeView({ facts, made, live, cubes, cube, place, choose }: CubeViewProps) {
+function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
   const id = place.at ? `${cube.name}@${place.at}` : cube.name;
   const [overview, setOverview] = useState<Overview | null>(null);
   const [variables, setVariables] = useState<Variable[]>([]);
@@ -103,17 +124,6 @@ function CubeView({ facts, made, live, cubes, cube, place, choose }: CubeViewPro
   const shown: Shown = { facts, cube: id, variables, variable, choose };
   return (
     <>
-      <header class="top">
-        <p class="brand"><Logo />virtualstack{made ? " report" : ""}</p>
-        {cubes.length > 1 && (
-          <label class="choice">
-            <span>Cube</span>
-            <select value={cube.name} onChange={(e) => choose({ cube: e.currentTarget.value, at: "", variable: "" })}>
-              {cubes.map((x) => <option key={x.name} value={x.name}>{x.name}</option>)}
-            </select>
-          </label>
-        )}
-      </header>
       <main id="content" tabIndex={-1}>
         <h1>{cube.name}{place.at && <span class="quiet"> @ {place.at}</span>}</h1>
         {overview && <Heading overview={overview} variables={variables} counts={counts} made={made} />}
@@ -129,7 +139,7 @@ function CubeView({ facts, made, live, cubes, cube, place, choose }: CubeViewPro
           {!overview && !failure && <p class="quiet" role="status">Loading …</p>}
           {overview && panel === "variables" && <><VariablesPanel {...shown} counts={counts} live={live !== null} /><Refused overview={overview} /></>}
           {variable && panel === "chunks" && <ChunksPanel {...shown} />}
-          {variable && panel === "look" && live && <LookPanel {...shown} live={live} key={variable.path} />}
+          {variable && panel === "look" && live && <LookPanel {...shown} live={live} />}
           {overview && panel === "timeline" && <TimelinePanel {...shown} />}
           {overview && panel === "sources" && <SourcesPanel {...shown} overview={overview} isReport={made !== null} />}
           {overview && panel === "snapshots" && <SnapshotsPanel {...shown} overview={overview} isReport={made !== null} />}

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { kind } from "../colours";
 import { Radios, Stat, Swatch, useDark, useLoaded, useWidth, VariableChoice, Waiting, type Shown } from "../common";
-import type { ChunkMap } from "../facts";
+import type { ChunkMap, Encoding } from "../facts";
 import { codecs, count, counted, size } from "../text";
 import { STATES } from "./variables";
 
@@ -223,18 +223,29 @@ function Readout({ map, box }: { map: ChunkMap; box: Box }) {
   );
 }
 
+/** Return stored forms as text, and their numbers; forms that differ in settings alone share a text. */
+function forms(encodings: Encoding[]): [string, number[]][] {
+  const alike = new Map<string, number[]>();
+  encodings.forEach((x, i) => {
+    const text = `${x.dtype}, ${codecs(x.codecs)}, chunks of ${x.chunk_shape.join(" × ") || 1}`;
+    alike.set(text, [...(alike.get(text) ?? []), i]);
+  });
+  return [...alike].map(([text, numbers]) => [numbers.length > 1 ? `${text}, ${numbers.length} settings` : text, numbers]);
+}
+
 const MAX_KEYS = 12;
 
 /** What the colours mean. */
 function Key({ map, colouring }: { map: ChunkMap; colouring: Colouring }) {
   if (colouring === "state") return null; // the counts above have the colours
-  const rows = colouring === "source" ? map.sources : map.encodings.map((x) => `${x.dtype}, ${codecs(x.codecs)}, chunks of ${x.chunk_shape.join(" × ") || 1}`);
-  const total = colouring === "source" ? map.n_sources : map.n_encodings;
+  const rows = colouring === "source" ? map.sources.map((x, i): [string, number[]] => [x, [i]]) : forms(map.encodings);
+  const shown = rows.slice(0, MAX_KEYS);
+  const left = (colouring === "source" ? map.n_sources : map.n_encodings) - shown.reduce((n, [, numbers]) => n + numbers.length, 0);
   return (
     <>
       {colouring === "source" && map.source_prefix && <p class="quiet small">Sources below <span class="url">{map.source_prefix}</span></p>}
-      <ul class="legend wide">{rows.slice(0, MAX_KEYS).map((x, i) => <li key={i}><Swatch of={kind(i)} /><span class="url">{x}</span></li>)}</ul>
-      {total > MAX_KEYS && <p class="quiet small">{counted(total - MAX_KEYS, colouring === "source" ? "more source" : "more form")}: colours repeat.</p>}
+      <ul class="legend wide">{shown.map(([text, numbers]) => <li key={text}>{numbers.slice(0, MAX_KEYS).map((i) => <Swatch key={i} of={kind(i)} />)}<span class="url">{text}</span></li>)}</ul>
+      {left > 0 && <p class="quiet small">{counted(left, colouring === "source" ? "more source" : "more form")}: colours repeat.</p>}
     </>
   );
 }

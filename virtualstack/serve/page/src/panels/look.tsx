@@ -21,6 +21,17 @@ interface Opened {
 
 export function LookPanel(props: Shown & { live: NonNullable<LoadLive> }) {
   const variable = props.variable!;
+  return (
+    <>
+      <h2>Quick look at {variable.path}</h2>
+      <div class="controls"><VariableChoice {...props} /></div>
+      <Opening {...props} key={variable.path} />
+    </>
+  );
+}
+
+function Opening(props: Shown & { live: NonNullable<LoadLive> }) {
+  const variable = props.variable!;
   const opened = useLoaded(async (): Promise<Opened> => {
     const live = await props.live();
     const url = new URL(`./${encodeURIComponent(props.cube).replace("%40", "@")}`, location.href.split("#")[0]).href;
@@ -35,13 +46,9 @@ export function LookPanel(props: Shown & { live: NonNullable<LoadLive> }) {
     return { array, labels: await Promise.all(labels) };
   }, []);
   return (
-    <>
-      <h2>Quick look at {variable.path}</h2>
-      <div class="controls"><VariableChoice {...props} /></div>
-      <Waiting of={opened}>
-        {(found) => <Look {...found} units={attribute(variable.attributes.units ?? "")} name={variable.path} />}
-      </Waiting>
-    </>
+    <Waiting of={opened}>
+      {(found) => <Look {...found} units={attribute(variable.attributes.units ?? "")} name={variable.path} />}
+    </Waiting>
   );
 }
 
@@ -59,6 +66,7 @@ function Look({ array, labels, units, name }: Opened & { units: string; name: st
   const [state, setState] = useState<"idle" | "reading" | "asks">("idle");
   const [failure, setFailure] = useState("");
   const last = useRef(0);
+  const lastSeries = useRef(0);
   const [yAxis, xAxis] = [n - 2, n - 1];
   const sides = [yAxis, xAxis].map((axis) => (axis >= 0 ? Math.min(array.shape[axis], MAX_SIDE) : 1));
   const others = array.dims.map((_, axis) => axis).filter((axis) => axis < yAxis || (axis >= 0 && array.shape[axis] > MAX_SIDE && n > 1));
@@ -91,15 +99,16 @@ function Look({ array, labels, units, name }: Opened & { units: string; name: st
     const begin = array.shape[0] <= most ? 0 : Math.max(0, Math.min(view.index[0] - most / 2, array.shape[0] - most) | 0);
     const stop = Math.min(array.shape[0], begin + most);
     const at = array.shape.map((_, axis) => (axis === yAxis ? view.index[axis] + point![0] : axis === xAxis && point ? view.index[axis] + point[1] : view.index[axis]));
+    const turn = ++lastSeries.current;
     setFailure("");
     setSeries(null);
     try {
       const values = await array.read(at.map((i, axis) => (axis === 0 ? [begin, stop] : i)));
       const where = at.slice(1).map((i, axis) => label(axis + 1, i)).join(", ");
       const title = `${name} along ${array.dims[0]}${where && ` at ${where}`}`;
-      setSeries({ values, title, units, begin, isCut: stop - begin < array.shape[0], text: (i) => label(0, begin + i) });
+      if (turn === lastSeries.current) setSeries({ values, title, units, begin, isCut: stop - begin < array.shape[0], text: (i) => label(0, begin + i) });
     } catch (error) {
-      setFailure(message(error));
+      if (turn === lastSeries.current) setFailure(message(error));
     }
   };
   useEffect(() => {

@@ -34,9 +34,18 @@ export function Series({ series }: { series: SeriesData }) {
   const x = (i: number) => LEFT + (values.length > 1 ? (i / (values.length - 1)) * (width - LEFT - 6) : 0);
   const y = (v: number) => TOP + (1 - (v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
   const [path, dots] = line(values, x, y);
+  const show = (i: number) => setAt(Math.max(0, Math.min(values.length - 1, i)));
   const move = (event: PointerEvent) => {
     const place = (event.clientX - frame.current!.getBoundingClientRect().left - LEFT) / (width - LEFT - 6);
-    setAt(Math.max(0, Math.min(values.length - 1, Math.round(place * (values.length - 1)))));
+    show(Math.round(place * (values.length - 1)));
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = event.shiftKey ? 10 : 1;
+    const from = at ?? (event.key === "ArrowRight" ? -step : step);
+    const to = { ArrowRight: from + step, ArrowLeft: from - step, Home: 0, End: values.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    show(to);
   };
   return (
     <section class="series" aria-label="Series">
@@ -44,7 +53,10 @@ export function Series({ series }: { series: SeriesData }) {
       {series.isCut && <p class="quiet small">The {count(values.length)} values from index {count(series.begin)} on are drawn.</p>}
       <div ref={frame}>
         {hasValues ? (
-          <svg width={width} height={HEIGHT} role="img" aria-label={`${series.title}: from ${value(low)} to ${value(high)} ${units}`} onPointerMove={move}>
+          <svg
+            width={width} height={HEIGHT} role="application" tabindex={0} data-series="line" onPointerMove={move} onKeyDown={onKeyDown}
+            aria-label={`${series.title}: from ${value(low)} to ${value(high)} ${units}. Arrow keys move along the series.`}
+          >
             {[low, (low + high) / 2, high].map((v) => (
               <g key={v}>
                 <line x1={LEFT} x2={width - 6} y1={y(v)} y2={y(v)} class="grid" />
@@ -61,7 +73,7 @@ export function Series({ series }: { series: SeriesData }) {
           <p class="quiet">There is no value along the whole series.</p>
         )}
       </div>
-      <p class="readout">{at !== null && <><strong>{value(values[at])} {units}</strong> at {series.text(at)}</>}</p>
+      <p class="readout" aria-live="polite" data-readout="series">{at !== null && <><strong>{value(values[at])} {units}</strong> at {series.text(at)}</>}</p>
       <details>
         <summary>Values as a table</summary>
         <table class="values">

@@ -1,19 +1,27 @@
 /** The files and objects that hold the bytes. */
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { useLoaded, Waiting, type Shown } from "../common";
-import type { Overview } from "../facts";
+import type { List, Overview, Source } from "../facts";
 import { count, size } from "../text";
 
 const LIMIT = 100;
 
 export function SourcesPanel(props: Shown & { overview: Overview; isReport: boolean }) {
+  const [before, setBefore] = useState<number[]>([]);
   const [offset, setOffset] = useState(0);
   const sources = useLoaded(() => props.facts.find(props.cube, "sources", { offset, limit: LIMIT }), [offset]);
+  const last = useRef(sources); // is shown until the next page is there, so that its buttons keep the focus
+  if (sources.state !== "loading") last.current = sources;
+  const go = (to: number, passed: number[]) => {
+    if (sources.state === "loading") return;
+    setBefore(passed);
+    setOffset(to);
+  };
   return (
     <>
       <h2>Sources</h2>
-      <Waiting of={sources}>
+      <Waiting of={last.current}>
         {(found) => (
           <>
             {found.total === 0 && <p class="quiet">No chunk refers to a source.</p>}
@@ -23,7 +31,7 @@ export function SourcesPanel(props: Shown & { overview: Overview; isReport: bool
                   Not verified: no record is kept of whether the sources are still what was indexed.
                   {props.overview.kind === "vstack" && <> <code>virtualstack verify {props.overview.url ?? "CUBE"}</code> checks them now.</>}
                 </p>
-                <Pages offset={offset} n={found.items.length} total={found.total} go={setOffset} />
+                <Pages of={found} before={before} go={go} />
                 <table class="sources">
                   <thead><tr><th scope="col">Source</th><th scope="col" class="number">Size</th><th scope="col" class="number">Chunks</th><th scope="col" class="number">Used</th><th scope="col">Variables</th></tr></thead>
                   <tbody>
@@ -41,7 +49,7 @@ export function SourcesPanel(props: Shown & { overview: Overview; isReport: bool
                 {found.items.some((x) => x.size !== null && x.nbytes > x.size) && (
                   <p class="quiet small">A chunk that lies in several cells of the grid, or belongs to several variables, is counted for each.</p>
                 )}
-                {found.total > LIMIT && <Pages offset={offset} n={found.items.length} total={found.total} go={setOffset} />}
+                {found.total > found.items.length && <Pages of={found} before={before} go={go} />}
               </>
             )}
           </>
@@ -51,14 +59,17 @@ export function SourcesPanel(props: Shown & { overview: Overview; isReport: bool
   );
 }
 
-function Pages({ offset, n, total, go }: { offset: number; n: number; total: number; go: (offset: number) => void }) {
+/** Buttons to the page before and after; a page of sources with long names has fewer of them than others. */
+function Pages({ of, before, go }: { of: List<Source>; before: number[]; go: (offset: number, before: number[]) => void }) {
+  const { offset, total, next } = of;
+  const n = of.items.length;
   return (
     <nav class="pages" aria-label="Pages of sources">
       <span data-pages="text">{count(offset + 1)} to {count(offset + n)} of {count(total)}</span>
       {total > n && (
         <>
-          <button type="button" disabled={offset === 0} onClick={() => go(Math.max(0, offset - LIMIT))}>Previous</button>
-          <button type="button" disabled={offset + n >= total} onClick={() => go(offset + LIMIT)}>Next</button>
+          <button type="button" aria-disabled={!before.length} onClick={() => before.length && go(before[before.length - 1], before.slice(0, -1))}>Previous</button>
+          <button type="button" aria-disabled={next === null} onClick={() => next !== null && go(next, [...before, offset])}>Next</button>
         </>
       )}
     </nav>
