@@ -5,12 +5,21 @@ import warnings
 
 import h5py
 import netCDF4
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
 
 import virtualstack as vs
+from tests.amount import examples
+from tests.codecs.hdf5_pipelines import filters_of
+from tests.codecs.test_hdf5_nbit import TYPES, LibraryError, create
+from tests.codecs.test_hdf5_scaleoffset import FLOATS, INTEGERS
 from tests.serve.javascript import JavaScriptError, through_zarrita, url_of
+from virtualstack.codecs.pipeline import decode
+from virtualstack.formats.hdf5.filters import filter_codecs
 
 hdf5plugin = pytest.importorskip("hdf5plugin")
 
@@ -124,13 +133,77 @@ def test_times_before_the_reform_are_refused(node, disk, tmp_path):
 def test_a_codec_that_is_missing_is_named(node, disk, tmp_path):
     """Such as szip."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("v", data=np.arange(100), chunks=(50,), scaleoffset=4)
+        file.create_dataset("v", data=np.arange(100), chunks=(50,), **hdf5plugin.Zfp(reversible=True))
     vs.open_virtual_dataset(tmp_path / "a.h5", loadable_variables=[]).virtual.to_vstack(
         tmp_path / "x.vstack", relative=True
     )
-    with pytest.raises(JavaScriptError, match=r"no codec 'virtualstack\.scaleoffset'") as caught:
+    with pytest.raises(JavaScriptError, match=r"no codec 'virtualstack\.zfp'") as caught:
         node("everything", url_of(disk.root, tmp_path / "x.vstack"))
     assert caught.value.name == "UnsupportedFeatureError"
+
+
+def decoded(node, raw, dtype, n, codecs):
+    """Return the bytes that the reader decodes a chunk to."""
+    documents = [{"name": name, "configuration": options} for name, options in codecs]
+    text = base64.b64encode(raw).decode()
+    return base64.b64decode(node("decode", "", bytes=text, dtype=dtype, n=n, codecs=documents))
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+def test_scaleoffset(dtype, node, disk, tmp_path):
+    """Values in narrow and in wide ranges, with a fill value and without, to decimals before and behind the point."""
+    rng = np.random.default_rng(0)
+    factors, spans = ([0, 1, 3, 6], [1.0, 1e3, 1e9]) if "f" in dtype else ([0, 4], [0, 1, 9, 250, 2**15, 2**40])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for i, (factor, span, fill) in enumerate((x, y, z) for x in factors for y in spans for z in (None, 5)):
+            if "f" in dtype:
+                numbers = (rng.uniform(-1, 1, 100) * span).astype(dtype)
+            else:
+                info = np.iinfo(dtype)
+                low = max(info.min, -span // 2)
+                numbers = rng.integers(low, min(info.max, low + span), 100, endpoint=True, dtype="i8").astype(dtype)
+            numbers[7:11] = 5
+            file.create_dataset(f"v{i}", data=numbers, chunks=(37,), scaleoffset=factor, fillvalue=fill)
+    with h5py.File(tmp_path / "a.h5") as file:
+        values = {f"/{name}": file[name][:] for name in file}
+    vds = vs.open_virtual_dataset(tmp_path / "a.h5", loadable_variables=[])
+    vds.virtual.to_vstack(tmp_path / "x.vstack", relative=True)
+    found = {
+        x["path"]: through_zarrita(x) for x in node("everything", url_of(disk.root, tmp_path / "x.vstack"))["arrays"]
+    }
+    assert found.keys() == values.keys()
+    for path, wanted in values.items():
+        assert found[path].tobytes() == wanted.astype(found[path].dtype).tobytes(), path
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(tid=TYPES, n=st.integers(1, 40), seed=st.integers(0, 1 << 31))
+def test_nbit(node, tid, n, seed):
+    """Elements of any data type decode to the bytes that virtualstack's own codec makes of them."""
+    try:
+        dataset = create(tid, n, n, np.random.default_rng(seed))
+    except LibraryError:
+        reject()
+    codecs = filter_codecs(filters_of(dataset.get_create_plist()))
+    _, raw = dataset.read_direct_chunk((0,))
+    dtype = f"|V{tid.get_size()}"
+    wanted = decode(raw, codecs, np.dtype(dtype), (n,)).tobytes()
+    assert decoded(node, raw, dtype, n, [(x.name, x.options()) for x in codecs]) == wanted
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+@pytest.mark.parametrize("astype", ["<f4", "<f8", "<i2", "|u1", ">i4", "<i8"])
+def test_fixedscaleoffset(astype, dtype, node):
+    """Bit by bit what numcodecs computes, in float32 and in float64."""
+    rng = np.random.default_rng(0)
+    encoded = (
+        rng.integers(0, 200, 500).astype(astype) if "f" not in astype else (rng.normal(size=500) * 1e3).astype(astype)
+    )
+    for scale, offset in [(10, 273.15), (0.1, 0.3), (3, 1e9 / 7), (1 / 3, -5)]:
+        codec = numcodecs.FixedScaleOffset(offset=offset, scale=scale, dtype=dtype, astype=astype)
+        options = {"offset": offset, "scale": scale, "dtype": dtype, "astype": astype}
+        found = decoded(node, encoded.tobytes(), dtype, 500, [("numcodecs.fixedscaleoffset", options)])
+        assert found == codec.decode(encoded.tobytes()).tobytes(), (scale, offset)
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "lzf", dict(hdf5plugin.BZip2()), dict(hdf5plugin.Zstd())])

@@ -2,6 +2,8 @@
 
 import { get, open, root, slice, withConsolidatedMetadata } from "zarrita";
 
+import { decodeChunk } from "../dist/codecs/pipeline.js";
+import { parseDtype } from "../dist/dtype.js";
 import { openVStack } from "../dist/index.js";
 
 /** Requests of the last job. */
@@ -116,6 +118,12 @@ const jobs = {
   async contents({ url, options }) {
     const { store } = await openVStack(url, optionsOf(options));
     return (await withConsolidatedMetadata(store)).contents();
+  },
+  /** Decode the bytes of a chunk of one axis. */
+  async decode({ bytes, dtype, n, codecs }) {
+    const type = parseDtype(dtype);
+    const stored = Uint8Array.from(atob(bytes), (x) => x.charCodeAt(0));
+    return base64(await decodeChunk(stored, { dtype: type, shape: [n], codecs, strides: [1], packing: null }, type));
   },
   /** Ask twice for one chunk, and give up the first time. */
   async twice({ url, options, key }) {

@@ -32,7 +32,7 @@ export async function bitshuffle(
   if (block % 8) throw new RangeError(`blocks of ${block} elements`);
   const out = new Uint8Array(total);
   const n = Math.floor(total / elementSize);
-  const shuffled = new Uint8Array(block * elementSize);
+  const shuffled = new Uint8Array(Math.min(block, n) * elementSize); // a header may name a block that is longer than the chunk
   for (let first = 0; first < n; ) {
     const left = n - first;
     const count = left >= block ? block : left - (left % 8);

@@ -11,6 +11,7 @@ import type { CodecJson, Encoding } from "../snapshot.js";
 import { bitshuffle } from "./bitshuffle.js";
 import { bloscSizes } from "./blosc.js";
 import { decodeCf } from "./cf.js";
+import { nbit, scaleOffset } from "./packed.js";
 import { bzip2, lz4Blocks, lzf } from "./streams.js";
 
 /** Elements of a decoded chunk in C order: little-endian bytes, or texts of any length. */
@@ -100,11 +101,12 @@ function arrayStep({ name, configuration: options }: CodecJson, state: State): A
     case "numcodecs.fixedscaleoffset": {
       state.dtype = parseDtype(options["astype"] ?? options["dtype"]);
       const from = state.dtype;
-      const scale = Number(options["scale"]);
-      const offset = Number(options["offset"]);
+      // numpy computes with float32 in float32: it rounds the parameters, and the result of each step
+      const isSingle = from.kind === "f" && from.itemsize === 4;
+      const [scale, offset] = ["scale", "offset"].map((x) => (isSingle ? Math.fround(Number(options[x])) : Number(options[x])));
       return (bytes) => {
         const encoded = numbers(from, bytes);
-        const work = from.kind === "f" && from.itemsize === 4 ? new Float32Array(encoded.length) : new Float64Array(encoded.length);
+        const work = isSingle ? new Float32Array(encoded.length) : new Float64Array(encoded.length);
         for (let i = 0; i < work.length; i++) {
           work[i] = Number(encoded[i]) / scale;
           work[i] += offset;
@@ -183,6 +185,10 @@ async function decodeBytes(bytes: Uint8Array, { name, configuration: options }: 
       return lzf(bytes, limit);
     case "virtualstack.lz4":
       return lz4Blocks(bytes, limit);
+    case "virtualstack.nbit":
+      return nbit(bytes, options, limit);
+    case "virtualstack.scaleoffset":
+      return scaleOffset(bytes, options, limit);
     case "virtualstack.bitshuffle":
       return bitshuffle(bytes, options, size, limit, (x) => zstd("zstd", {}, x, limit));
     case "blosc":

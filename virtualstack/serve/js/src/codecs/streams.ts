@@ -60,8 +60,12 @@ export function lz4Blocks(source: Uint8Array, limit: number): Uint8Array {
   return out;
 }
 
+/** Bytes that one byte of LZF is at most: three bytes are up to 264. */
+const LZF_RATIO = 88;
+
 /** Decode the LZF filter of HDF5 (32000), which does not say how long its bytes are. */
 export function lzf(source: Uint8Array, limit: number): Uint8Array {
+  limit = Math.min(limit, LZF_RATIO * source.length);
   const out = new Uint8Array(limit);
   let at = 0;
   for (let i = 0; i < source.length; ) {
@@ -87,7 +91,8 @@ const MAX_CODE_LENGTH = 20;
 
 /** Decode bzip2, with several streams one after the other. */
 export function bzip2(source: Uint8Array, limit: number): Uint8Array {
-  const out: number[] = [];
+  let out = new Uint8Array(Math.min(limit, 4 * source.length));
+  let end = 0;
   let bit = 0;
   const bits = (n: number): number => {
     if (bit + n > 8 * source.length) throw new RangeError("the bzip2 stream is cut off");
@@ -96,8 +101,13 @@ export function bzip2(source: Uint8Array, limit: number): Uint8Array {
     return found;
   };
   const put = (byte: number, n: number): void => {
-    if (out.length + n > limit) throw new RangeError(`the bzip2 stream has more than ${limit} bytes`);
-    for (; n > 0; n--) out.push(byte);
+    if (end + n > limit) throw new RangeError(`the bzip2 stream has more than ${limit} bytes`);
+    if (end + n > out.length) {
+      const longer = new Uint8Array(Math.min(limit, 2 * (end + n)));
+      longer.set(out);
+      out = longer;
+    }
+    out.fill(byte, end, (end += n));
   };
   while (bit < 8 * source.length) {
     if (bits(24) !== 0x425a68) throw new RangeError("this is no bzip2 stream");
@@ -113,15 +123,15 @@ export function bzip2(source: Uint8Array, limit: number): Uint8Array {
         break;
       }
       if (magic !== 0x314159265359) throw new RangeError("the bzip2 stream is damaged");
-      const begin = out.length;
+      const begin = end;
       bzip2Block(bits, size, put);
       let crc = 0xffffffff;
-      for (let i = begin; i < out.length; i++) crc = (crc << 8) ^ BZIP2_CRC[((crc >>> 24) ^ out[i]) & 255];
+      for (let i = begin; i < end; i++) crc = (crc << 8) ^ BZIP2_CRC[((crc >>> 24) ^ out[i]) & 255];
       if (~crc >>> 0 !== sum >>> 0) throw new RangeError("a bzip2 block has a wrong checksum");
       combined = ((combined << 1) | (combined >>> 31)) ^ sum;
     }
   }
-  return Uint8Array.from(out);
+  return out.subarray(0, end);
 }
 
 const BZIP2_CRC = Int32Array.from({ length: 256 }, (_, n) => {
