@@ -125,6 +125,15 @@ def test_the_committed_assets_are_what_the_build_makes(tmp_path):
     assert filecmp.cmpfiles(ASSETS, tmp_path / "assets", made, shallow=False)[0] == made
 
 
+def test_parts_that_need_no_browser():
+    """What ``npm test`` runs."""
+    needs_packages()
+    done = subprocess.run(
+        ["node", "--test", "test/unit.test.js"], cwd=SOURCES, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_variables(browser, served):
     """Each variable is listed with dimensions, size and attributes."""
     url, store, _ = served

@@ -1,5 +1,6 @@
 """The page from static files alone: it finds its numbers with the JavaScript reader, and they are what Python says."""
 
+import re
 import shutil
 
 import numpy as np
@@ -7,13 +8,15 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.arrays import referenced_array
 from tests.serve import javascript
 from tests.serve.groups import large_group, states_group
 from tests.serve.running import serving_by_nginx
 from tests.serve.test_page import Browser, needs_packages
 from tests.serve.unlike import cube, joined, write_files
 from tests.servers import RangeServer
-from virtualstack.manifests import count_sources, map_chunks
+from tests.vstack.archive import change_snapshot
+from virtualstack.manifests import ManifestGroup, count_sources, map_chunks
 from virtualstack.serve.browser import ASSETS
 from virtualstack.vstack import save
 
@@ -125,6 +128,38 @@ def test_sources(browser, site):
     wanted = count_sources(group_of(folder / "cube.vstack").all_arrays()).page().sources
     assert [row.split()[0] for row in rows] == [x.url.replace(f"file://{folder}/", url) for x in wanted]
     assert [row.split("\t")[2].strip() for row in rows] == [str(x.n_chunks) for x in wanted]
+
+
+def test_secrets_of_sources_are_not_shown(browser, site):
+    """Neither a login nor a query, though the URLs differ in the middle of it."""
+    url, folder, _ = site
+    locations = [f"https://user:word{i}@{i}.example/a/{i}.nc?token=a/secret{i}" for i in (1, 2)]
+    sources = {"prefix": [0, 0], "suffix": locations}
+    group = ManifestGroup(
+        arrays={"v": referenced_array((18,), (9,), "u1", urls=["https://a/1", "https://b/2"], dimension_names=("x",))}
+    )
+    store = folder / "secret.vstack"
+    save(group, store)
+
+    def edit(document):
+        document["prefixes"] = [""]
+        (segment,) = document["segments"]["tail"]
+        segment["prefixes"] = [0]
+        segment["sources"].update(sources)
+
+    change_snapshot(store, edit)
+    texts = []
+    browser.open(f"{url}page/page.html?store=../secret.vstack#panel=sources")
+    texts.append(browser.run("await page.locator('.sources').waitFor(); return page.content()"))
+    browser.open(f"{url}page/page.html?store=../secret.vstack#panel=chunks&variable=v")
+    browser.run("await page.locator('[data-map]').focus()")
+    for key in ("Home", "ArrowRight"):
+        texts.append(browser.run("await page.keyboard.press(given); return page.content()", key))
+        assert "Source " in browser.text("[data-readout=chunk]")
+    for text in texts:
+        assert not re.search("word[12]|secret[12]", text)
+    assert "2.example" in texts[0]
+    assert "2.example" in texts[2]
 
 
 def test_snapshots(browser, site):

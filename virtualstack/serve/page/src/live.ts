@@ -7,7 +7,8 @@ import type { Attributes } from "./facts";
 export interface Packing {
   scale: number;
   offset: number;
-  missing: number[];
+  /** Integers of more than 53 bits are bigints. */
+  missing: (number | bigint)[];
   isUnsigned: boolean;
   /** What is done, in words; empty if the stored numbers are the values. */
   text: string;
@@ -77,9 +78,15 @@ function numbers(x: unknown): number[] {
   return (Array.isArray(x) ? x : [x]).filter((y) => typeof y === "number");
 }
 
+/** Return numbers that mean that there is no value; integers that JSON numbers are too short for are text. */
+function missingNumbers(x: unknown, dtype: string): (number | bigint)[] {
+  if (!/int64$/.test(dtype)) return numbers(x);
+  return (Array.isArray(x) ? x : [x]).flatMap((y): (number | bigint)[] => (typeof y === "string" && /^-?\d+$/.test(y) ? [BigInt(y)] : numbers(y)));
+}
+
 function readPacking(attributes: Attributes, dtype: string): Packing {
   const [scale, offset] = [numbers(attributes.scale_factor)[0], numbers(attributes.add_offset)[0]];
-  const missing = [...new Set([...numbers(attributes._FillValue), ...numbers(attributes.missing_value)])];
+  const missing = [...new Set([attributes._FillValue, attributes.missing_value].flatMap((x) => missingNumbers(x, dtype)))];
   const isUnsigned = String(attributes._Unsigned) === "true" && dtype.startsWith("int");
   const used = [
     isUnsigned ? "_Unsigned" : "",
@@ -90,55 +97,78 @@ function readPacking(attributes: Attributes, dtype: string): Packing {
   return { scale: scale ?? 1, offset: offset ?? 0, missing, isUnsigned, text: used.join(", ") };
 }
 
-function decode(stored: ArrayLike<number | bigint>, packing: Packing, bits: number): Float64Array {
+type StoredNumbers = ArrayLike<number | bigint>;
+
+function decode(stored: StoredNumbers, packing: Packing, bits: number): Float64Array {
   const values = new Float64Array(stored.length);
-  // A float32 `_FillValue` is written with more digits in the attributes than a float32 has.
-  const missing = new Set(packing.missing.flatMap((x) => (stored instanceof Float32Array ? [x, Math.fround(x)] : [x])));
+  const isMissing = missingIn(stored, packing);
   for (let i = 0; i < stored.length; i += 1) {
-    let x = Number(stored[i]);
-    if (missing.has(x)) x = NaN;
-    else {
-      if (packing.isUnsigned && x < 0) x += 2 ** bits;
-      x = x * packing.scale + packing.offset;
-    }
-    values[i] = x;
+    values[i] = isMissing(stored[i]) ? NaN : Number(withSign(stored[i], packing, bits)) * packing.scale + packing.offset;
   }
   return values;
 }
 
+function missingIn(stored: StoredNumbers, { missing }: Packing): (x: number | bigint) => boolean {
+  if (typeof stored[0] === "bigint") {
+    // a number that JSON has rounded stands for all that are rounded to it
+    const exact = new Set(missing.filter((x) => typeof x === "bigint" || Number.isSafeInteger(x)).map(BigInt));
+    const rounded = new Set(missing.filter((x) => typeof x === "number" && !Number.isSafeInteger(x)));
+    return (x) => exact.has(x as bigint) || rounded.has(Number(x));
+  }
+  // A float32 `_FillValue` is written with more digits in the attributes than a float32 has.
+  const found = new Set(missing.flatMap((x) => (stored instanceof Float32Array ? [x, Math.fround(Number(x))] : [x])));
+  return (x) => found.has(x);
+}
+
+function withSign(x: number | bigint, { isUnsigned }: Packing, bits: number): number | bigint {
+  if (!isUnsigned || x >= 0) return x;
+  return typeof x === "bigint" ? BigInt.asUintN(bits, x) : x + 2 ** bits;
+}
+
 const MAX_LABELS = 50_000;
-const UNITS = /^\s*(days?|hours?|hr|h|minutes?|min|seconds?|sec|s|milliseconds?|d)\s+since\s+(\S.*)$/i;
-const MILLISECONDS: Record<string, number> = { d: 864e5, h: 36e5, mi: 6e4, s: 1e3, ms: 1 };
+const UNITS = /^\s*(days?|hours?|hr|h|minutes?|min|seconds?|sec|s|milliseconds?|microseconds?|nanoseconds?|d)\s+since\s+(\S.*)$/i;
+/** Beginnings of units, the longest first. */
+const MILLISECONDS: [string, number][] = [["mil", 1], ["mic", 1e-3], ["n", 1e-6], ["mi", 6e4], ["d", 864e5], ["h", 36e5], ["s", 1e3]];
+const NAT = -(2n ** 63n);
+const REFORM = Date.UTC(1582, 9, 15);
 
 /** Labels of a dimension, if it has a coordinate: numbers with units, or dates. */
 export async function labels(cube: string | zarr.AsyncReadable, path: string): Promise<{ values: Float64Array; text: (i: number) => string } | null> {
   const array = await openArray(cube, path);
   if (!NUMBERS.test(array.dtype) || array.shape.length !== 1 || array.shape[0] > MAX_LABELS) return null;
-  const { data } = await zarr.get(array);
-  const values = decode(data as ArrayLike<number | bigint>, readPacking(array.attrs, array.dtype), 64);
+  const stored = (await zarr.get(array)).data as StoredNumbers;
   const units = String(array.attrs.units ?? "");
   const toDate = dates(units, String(array.attrs.calendar ?? "standard"));
+  const packing = readPacking(array.attrs, array.dtype);
+  if (toDate && typeof stored[0] === "bigint") packing.missing.push(NAT);
+  const bits = Number(/\d+/.exec(array.dtype)![0]);
+  const values = decode(stored, packing, bits);
   const plain = units && units !== "1" ? ` ${units.replace(/^degrees_?(.).*$/, (_, x: string) => `°${x.toUpperCase()}`)}` : "";
+  const isWhole = array.dtype.includes("int") && packing.scale === 1 && packing.offset === 0;
+  const number = (i: number) => (isWhole ? withSign(stored[i], packing, bits) : Number(values[i].toPrecision(8)));
   return {
     values,
-    text: (i) => toDate?.(values[i]) ?? `${Number(values[i].toPrecision(8))}${plain}`,
+    text: (i) => (Number.isNaN(values[i]) ? "no value" : (toDate?.(values[i]) ?? `${number(i)}${plain}`)),
   };
 }
 
-/** Return how numbers become dates, or `null` if the calendar is not that of JavaScript. */
+const ORIGIN = /^(\d{1,4})-(\d{1,2})-(\d{1,2})(?:(?:T|\s+)(\d{1,2}):(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
+
+/** Return how numbers become dates, in UTC, or `null` if the calendar is not that of JavaScript. */
 function dates(units: string, calendar: string): ((x: number) => string | null) | null {
   const found = UNITS.exec(units);
   if (!found || !/^(standard|gregorian|proleptic_gregorian)$/i.test(calendar)) return null;
   const word = found[1].toLowerCase();
-  const step = MILLISECONDS[word.startsWith("milli") ? "ms" : word.startsWith("mi") ? "mi" : word[0]];
-  const origin = /^(\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T ](\d{1,2}):(\d{1,2})(?::(\d{1,2}))?)?/.exec(found[2]);
+  const step = MILLISECONDS.find(([begin]) => word.startsWith(begin))![1];
+  const origin = ORIGIN.exec(found[2]);
   if (!origin) return null;
-  const [year, month, day, hour, minute, second] = origin.slice(1).map((x) => Number(x ?? 0));
-  const begin = new Date(Date.UTC(2000, month - 1, day, hour, minute, second)).setUTCFullYear(year);
+  const [year, month, day, hour, minute, second] = origin.slice(1, 7).map((x) => Number(x ?? 0));
   if (year < 1583) return null; // the calendars differ
+  const [sign, hours, minutes] = [origin[7] === "-" ? -1 : 1, Number(origin[8] ?? 0), Number(origin[9] ?? 0)];
+  const begin = Date.UTC(year, month - 1, day, hour, minute, 0, 1000 * second) - sign * (36e5 * hours + 6e4 * minutes);
   return (x) => {
     const date = new Date(begin + x * step);
-    if (Number.isNaN(date.getTime())) return null;
+    if (Number.isNaN(date.getTime()) || date.getTime() < REFORM) return null;
     const text = date.toISOString();
     return text.slice(11, 19) === "00:00:00" ? text.slice(0, 10) : `${text.slice(0, 10)} ${text.slice(11, 16)}`;
   };

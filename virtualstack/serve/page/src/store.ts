@@ -1,11 +1,14 @@
 /** Facts that the page finds itself, in a vstack on a static web server or in a bucket. */
 
 import { attributeToJson, type ChunkStates, openVStack, type VStack } from "../../js/src/index";
+import { Cache } from "../../js/src/lru";
 import type { Attributes, ChunkMap, Count, CubeName, Encoding, Facts, Kinds, List, Options, Source, Variable } from "./facts";
 
 const MAX_BOXES = 4096;
 const MAX_ENCODINGS = 64;
 const MAX_COUNTED = 50;
+const MAX_COUNTED_AT_ONCE = 4;
+const MAX_KEPT_BYTES = 2 ** 28;
 const MAX_SNAPSHOTS = 200;
 const MAX_VARIABLES = 20;
 const MAX_ATTRIBUTE_CHARACTERS = 1000;
@@ -24,7 +27,7 @@ export class StoreFacts implements Facts {
   readonly lacks: ReadonlySet<keyof Kinds> = new Set(["timeline", "diff"]);
   private readonly name: string;
   private readonly opened = new Map<string, Promise<VStack>>();
-  private readonly states = new Map<string, Promise<ChunkStates>>();
+  private readonly states = new Cache<ChunkStates>(MAX_KEPT_BYTES);
 
   constructor(private readonly url: string) {
     this.name = decodeURIComponent(new URL(url).pathname.replace(/\/+$/, "").replace(/^.*\//, "")) || "cube";
@@ -59,7 +62,8 @@ export class StoreFacts implements Facts {
   }
 
   private statesOf(vstack: VStack, cube: string, { path }: ArrayInfo): Promise<ChunkStates> {
-    return kept(this.states, `${cube}${path}`, () => vstack.chunkStates(path));
+    const size = ({ state, source, code, length }: ChunkStates): number => [state, source, code, length].reduce((n, x) => n + x.byteLength, 1);
+    return this.states.get(`${cube}${path}`, () => vstack.chunkStates(path), size);
   }
 
   private variables(vstack: VStack, cube: string): Kinds["variables"] {
@@ -83,7 +87,8 @@ export class StoreFacts implements Facts {
 
   private async counts(vstack: VStack, cube: string, offset: number): Promise<Kinds["counts"]> {
     const arrays = vstack.arrays();
-    const items = arrays.slice(offset, offset + MAX_COUNTED).map(async (array): Promise<Count> => {
+    const some = arrays.slice(offset, offset + MAX_COUNTED);
+    const items = await mapped(some, MAX_COUNTED_AT_ONCE, async (array): Promise<Count> => {
       const path = array.path.slice(1);
       try {
         const states = await this.statesOf(vstack, cube, array);
@@ -94,7 +99,7 @@ export class StoreFacts implements Facts {
         return { path, error: error instanceof Error ? error.message : String(error), ...none, encodings: [] };
       }
     });
-    return page(await Promise.all(items), offset, arrays.length);
+    return page(items, offset, arrays.length);
   }
 
   private async map(vstack: VStack, cube: string, path: string): Promise<ChunkMap> {
@@ -133,6 +138,20 @@ function kept<T>(promises: Map<string, Promise<T>>, key: string, make: () => Pro
     promises.set(key, (found = make()));
     found.catch(() => promises.delete(key));
   }
+  return found;
+}
+
+/** Return what a function finds for each item; at most so many of its promises run at the same time. */
+async function mapped<A, B>(items: A[], most: number, find: (x: A) => Promise<B>): Promise<B[]> {
+  const found: B[] = [];
+  let next = 0;
+  const run = async (): Promise<void> => {
+    while (next < items.length) {
+      const i = next++;
+      found[i] = await find(items[i]);
+    }
+  };
+  await Promise.all(Array.from({ length: most }, run));
   return found;
 }
 
@@ -281,7 +300,7 @@ function drawn(array: ArrayInfo, states: ChunkStates): ChunkMap {
   }
   const dominant = sources.numbers();
   const order = [...new Set(dominant)].filter((x) => x >= 0);
-  const urls = order.map((n) => states.sources[n].location);
+  const urls = order.map((n) => shownUrl(states.sources[n].location)); // a part of a URL does not show where a secret is
   const prefix = commonPrefix(urls);
   const lines = <T>(flat: T[]): T[][] => table.map((_, i) => flat.slice(i * columns, (i + 1) * columns));
   const edges = edgesOf(across, columns);
@@ -299,8 +318,8 @@ function drawn(array: ArrayInfo, states: ChunkStates): ChunkMap {
     states: table,
     source: lines(dominant.map((n) => order.indexOf(n))),
     encoding: lines(encodings.numbers()),
-    sources: urls.map((x) => shownUrl(x.slice(prefix.length))),
-    source_prefix: shownUrl(prefix),
+    sources: urls.map((x) => x.slice(prefix.length)),
+    source_prefix: prefix,
     encodings: forms.slice(0, MAX_ENCODINGS),
   };
 }
