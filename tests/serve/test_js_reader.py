@@ -1,6 +1,7 @@
 """The JavaScript reader gives what xarray reads from the files: from web servers and S3, in node and in a page."""
 
 import base64
+import contextlib
 import json
 import re
 import shutil
@@ -165,6 +166,39 @@ def test_a_hint_that_is_behind(node, disk, unlike, tmp_path):
         with pytest.raises(JavaScriptError, match="neither snapshot 0, which its hint names, nor the next one"):
             node("snapshots", server.url("x.vstack"))
         assert len(node("snapshots", server.url("x.vstack"), options={"snapshot": 3})) == 2
+
+
+def test_a_bucket_that_nobody_may_list(node, unlike, tmp_path):
+    """It answers 403 for what does not exist: a snapshot may be missing, and a source must not be."""
+    for file in unlike[0].parent.glob("*.nc"):
+        shutil.copy(file, tmp_path)
+    store = shutil.copytree(unlike[0], tmp_path / "x.vstack")
+    change_snapshot(store, lambda document: document.update(message="first"))
+    for i in range(1, 4):
+        head = newest_snapshot(store)
+        shutil.copy(head, head.with_name(f"{10**12 - 1 - i}.json.gz"))
+        change_snapshot(store, lambda document, i=i: document.update(number=i, message=f"number {i}"))
+    for number in (1, 2):
+        (store / f".vstack/snapshots/{10**12 - 1 - number}.json.gz").unlink()
+    with RangeServer(tmp_path) as server:
+        server.fault = lambda path: None if (tmp_path / path).is_file() else 403
+        url = server.url("x.vstack")
+        (store / HINT).write_bytes(hint(2))  # which has been deleted
+        assert [x["number"] for x in node("snapshots", url)] == [3, 0]
+        (store / HINT).write_bytes(hint(1))
+        with pytest.raises(JavaScriptError, match="neither snapshot 1, which its hint names, nor the next one"):
+            node("snapshots", url)
+        (store / HINT).write_bytes(hint(3))
+        assert [x["number"] for x in node("snapshots", url)] == [3, 0]
+        assert_same_cube(node("everything", url, options={"snapshot": "first"}), unlike[1])
+        with pytest.raises(JavaScriptError, match="has no snapshot with the message 'no'"):
+            node("snapshots", url, options={"snapshot": "no"})
+        for change, path in [({"snapshot": 1}, "999999999998"), ({}, "0%25a%20b.nc")]:
+            (tmp_path / "0%a b.nc").unlink(missing_ok=True)
+            with pytest.raises(JavaScriptError, match=r"HTTP status 403 .*no such object in a bucket") as caught:
+                node("cells", url, options=change, path="/v", cells=[[0, 0, 0]])
+            assert (caught.value.name, caught.value.status) == ("StorageError", 403)
+            assert path in caught.value.url
 
 
 def test_zarrita_lists_what_a_store_has(reader, disk, unlike):
@@ -354,7 +388,7 @@ def test_no_file_and_no_private_host_is_read(reader, disk, unlike, tmp_path):
         assert all(x["url"].startswith(disk.root) for x in reader.requests)
 
 
-def test_headers_go_to_the_server_of_the_store_alone(node, unlike, tmp_path):
+def test_headers_go_to_objects_of_the_store_alone(node, unlike, tmp_path):
     with RangeServer(unlike[0].parent) as first, RangeServer(unlike[0].parent) as second:
         store = shutil.copytree(unlike[0], tmp_path / "x.vstack")
         first.files = tmp_path
@@ -364,6 +398,16 @@ def test_headers_go_to_the_server_of_the_store_alone(node, unlike, tmp_path):
         assert all(headers["Authorization"] == "Bearer 1" for *_, headers in first.log)
         assert [path for _, path, *_ in second.log] == ["/0%25a%20b.nc"]
         assert not any(x in headers for *_, headers in second.log for x in ("Authorization", "Cookie", "Referer"))
+        shutil.copy(unlike[0].parent / "0%a b.nc", tmp_path)
+        for prefix in ("../", first.root, f"{first.url('x.vstack/')}..%2f"):  # somebody else's files on the same server
+            change_snapshot(store, lambda x, prefix=prefix: x.update(prefixes=[prefix]))
+            first.reset()
+            with contextlib.suppress(JavaScriptError):
+                node("cells", first.url("x.vstack"), options=options, path="/v", cells=[[0, 0, 0]])
+            had = {path: "Authorization" in headers for _, path, _, headers in first.log}
+            assert had
+            assert any(not x for x in had.values())
+            assert all(has == ("/.vstack/" in path) for path, has in had.items()), had
 
 
 def test_damage_is_an_error(node, disk, unlike, tmp_path):
@@ -405,6 +449,8 @@ def test_damage_is_an_error(node, disk, unlike, tmp_path):
         lambda x: x["segments"]["tail"][0].update(shards=[10]),
         lambda x: x["segments"]["tail"][0].update(n_sources=1),
         lambda x: x["bundle"].update(size=3),
+        lambda x: x["arrays"]["/x"].update(chunk_shapes=[1]),
+        lambda x: x["arrays"]["/x"]["encodings"].append(x["arrays"]["/x"]["encodings"][0]),
         lambda x: x.update(prefixes=[]),
         lambda x: x.update(arrays=[]),
     ],

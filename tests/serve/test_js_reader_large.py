@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.data.arrays import array_of
-from tests.serve.javascript import url_of
+from tests.serve.javascript import JavaScriptError, url_of
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill, ManifestGroup
 from virtualstack.vstack import save
@@ -106,3 +106,10 @@ def test_large_shards_are_read_in_parts(n, node, disk, tmp_path):
     ranges = [re.fullmatch(r"bytes=(\d+)-(\d+)", x["range"]).groups() for x in node.requests if "/refs/" in x["url"]]
     assert 3 <= len(ranges) <= 40
     assert all(int(b) - int(a) < 10**6 for a, b in ranges)
+    (shard, *_) = (tmp_path / "x.vstack/.vstack/segments").glob("*/refs/c/0/0")
+    size = shard.stat().st_size
+    with shard.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(JavaScriptError, match=f"'.*/refs/c/0/0' has {size + 4} bytes instead of {size}") as caught:
+        node("first", url, path="/v", cell=[0])
+    assert caught.value.name == "ManifestError"

@@ -116,7 +116,7 @@ export function toJson(value: unknown): unknown {
     return Number.isSafeInteger(n) ? n : value.toString();
   }
   if (typeof value === "number" && !Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
-  if (value instanceof Uint8Array) return btoa(String.fromCharCode(...value));
+  if (value instanceof Uint8Array) return btoa(Array.from(value, (x) => String.fromCharCode(x)).join(""));
   if (Array.isArray(value)) return value.map(toJson);
   if (typeof value === "object" && value !== null) {
     return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, toJson(v)]));

@@ -5,7 +5,7 @@ import { bloscSizes, decodeBlosc } from "./codecs/blosc.js";
 import { decodeChunk, type Elements, unpack } from "./codecs/pipeline.js";
 import type { ReadObject } from "./documents.js";
 import { type DType, toLittleEndian } from "./dtype.js";
-import { AbsentChunkError, ManifestError, SourceChangedError, StorageError, VStackError } from "./errors.js";
+import { AbsentChunkError, ManifestError, SourceChangedError, StorageError, UnsupportedFeatureError, VStackError } from "./errors.js";
 import type { Client } from "./http.js";
 import { type Resolve, urlOf } from "./locations.js";
 import { Ranges } from "./ranges.js";
@@ -15,6 +15,8 @@ import type { ArrayEntry, Encoding, Placement, Segment, Snapshot } from "./snaps
 
 const MAX_BUNDLE = 2 ** 29;
 const MAX_FRAME = 2 ** 28;
+/** Bytes of a cell or a decoded chunk: a store of a stranger can name any shape. */
+const MAX_CHUNK_BYTES = 2 ** 31;
 const SLACK = 2 ** 28;
 const TEXT_SLACK = 2 ** 30;
 
@@ -81,6 +83,7 @@ export class Chunks {
 
   private async values(array: ArrayEntry, cell: readonly number[], signal?: AbortSignal): Promise<Elements> {
     const shape = array.axes.map((x, i) => x.end(cell[i]) - x.begin(cell[i]));
+    checkSize(product(shape) * Math.max(array.dtype.itemsize, 1));
     const found = await this.find(array, cell);
     if (found.state === "absent" && this.options.absent === "raise") {
       throw new AbsentChunkError("nobody knows the values of this chunk: it is ABSENT. The option absent: \"fill\" returns the fill value");
@@ -95,22 +98,16 @@ export class Chunks {
     return encoding.packing ? unpack(cut as Uint8Array, encoding.dtype, array.dtype, encoding.packing) : cut;
   }
 
-  /** Return a decoded chunk, which several may wait for. If one of them gives up, another one begins again. */
-  private async shared(array: ArrayEntry, found: Stored, encoding: Encoding, signal?: AbortSignal): Promise<Elements> {
+  /** Return a decoded chunk, which several may wait for. */
+  private shared(array: ArrayEntry, found: Stored, encoding: Encoding, signal?: AbortSignal): Promise<Elements> {
     const key = `${found.segment!.name}/${found.source}/${found.offset}/${found.length}/${array.path}/${found.code}`;
-    for (;;) {
-      signal?.throwIfAborted();
-      try {
-        return await this.decoded.get(key, () => this.decode(array, found, encoding, signal), bytesOfElements);
-      } catch (error) {
-        if (!(error instanceof Error && error.name === "AbortError") || signal?.aborted) throw error;
-      }
-    }
+    return this.decoded.get(key, (all) => this.decode(array, found, encoding, all), bytesOfElements, signal);
   }
 
   private async decode(array: ArrayEntry, found: Stored, encoding: Encoding, signal?: AbortSignal): Promise<Elements> {
     const text = array.dtype.kind === "string";
     const size = product(encoding.shape) * (text ? 1 : encoding.dtype.itemsize);
+    checkSize(size);
     if (found.length > 2 * size + (text ? TEXT_SLACK : SLACK)) {
       throw new ManifestError(`the store is damaged: a chunk of ${size} bytes is stored in ${found.length}`);
     }
@@ -141,12 +138,12 @@ export class Chunks {
     return answer.bytes;
   }
 
-  /** Return what the frame of a bundled array holds. */
   /** Return the bytes that the chunk of an array in the bundle has when it is no longer compressed. */
   async bundledBytes(array: ArrayEntry): Promise<number> {
     return (await this.frame(array)).length;
   }
 
+  /** Return what the frame of a bundled array holds. */
   private async frame(array: ArrayEntry): Promise<Uint8Array> {
     const [offset, length] = array.bundled!;
     this.bundle ??= this.readBundle();
@@ -176,12 +173,18 @@ export class Chunks {
 /** Data type to which a chunk is decoded. */
 const target = (array: ArrayEntry, encoding: Encoding): DType => (encoding.packing ? encoding.dtype : array.dtype);
 
+/** Raise an error for more bytes than a chunk may have. */
+export function checkSize(size: number): void {
+  if (size > MAX_CHUNK_BYTES) throw new UnsupportedFeatureError(`a chunk has ${size} bytes, more than ${MAX_CHUNK_BYTES}`);
+}
+
 const bytesOfElements = (x: Elements): number =>
   Math.max(1, typeof x[0] === "string" ? (x as string[]).reduce((n, y) => n + 2 * y.length + 32, 0) : x.length);
 
 const plain = (etag: string): string => etag.replace(/^W\//, "").replaceAll('"', "");
 const time = (seconds: number): string => new Date(1000 * seconds).toISOString();
 
+/** Return where the bytes of a cell are, from its placement and its row. */
 export function stored(array: ArrayEntry, segment: Segment, placed: Placement, rows: Rows, i: number): Stored {
   const source = rows.source[i];
   const isHole = source === ABSENT || source === EMPTY;
@@ -189,7 +192,7 @@ export function stored(array: ArrayEntry, segment: Segment, placed: Placement, r
   const codes: unknown[] = isHole ? array.fillValues : array.encodings;
   if (!(code >= 0 && code < codes.length)) throw new ManifestError(`the store is damaged: '${array.path}' has no encoding or fill value ${code}`);
   const state = source === ABSENT ? "absent" : source === EMPTY ? "empty" : source === INLINE ? "inline" : "reference";
-  return { state, segment, source, offset: rows.offset[i], length: rows.length[i], code, start: rows.start[i] };
+  return { state, segment, source, offset: rows.offset[i], length: isHole ? 0 : rows.length[i], code, start: rows.start[i] };
 }
 
 /** Return elements of a fill value. */

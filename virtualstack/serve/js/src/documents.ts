@@ -8,8 +8,8 @@ export const MAX_DOCUMENT_BYTES = 2 ** 26;
 const MAX_MARKS = 2 ** 23;
 const NAME = /^[0-9a-f]{24}$/;
 
-/** Read an object below `.vstack`, or raise an error. */
-export type ReadObject = (key: string, range?: { offset: number; length: number } | { limit: number }) => Promise<Uint8Array>;
+/** Read an object below `.vstack`, or a range of one that has a size, or raise an error. */
+export type ReadObject = (key: string, range: { offset: number; length: number; size: number } | { limit: number }) => Promise<Uint8Array>;
 
 export async function parseDocument(bytes: Uint8Array, key: string): Promise<Json> {
   // a server that answers with "Content-Encoding: gzip" makes fetch decompress the document

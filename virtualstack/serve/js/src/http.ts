@@ -22,10 +22,16 @@ export interface Request {
   limit?: number;
   /** Whether what is at the URL may change: then caches of the browser ask the server again. */
   mayChange?: boolean;
+  /** Whether the request gets the headers of the caller: those to URLs below the store get them if this is not said. */
+  isOwn?: boolean;
   signal?: AbortSignal;
 }
 
 const MAX_REQUESTS = 32;
+const REASONS: Record<number, string> = {
+  401: "access denied",
+  403: "access denied, or there is no such object in a bucket that nobody may list",
+};
 
 /** Requests of one reader: at most 32 at the same time. */
 export class Client {
@@ -34,12 +40,12 @@ export class Client {
 
   /**
    * @param send Such as `globalThis.fetch`.
-   * @param origin Server that gets `headers`; no other one does.
+   * @param store URL of the store, which ends in a slash. URLs below it get `headers`.
    * @param headers Headers of the caller, for example with a token.
    */
   constructor(
     private readonly send: Fetch,
-    private readonly origin: string,
+    private readonly store: URL,
     private readonly headers: Record<string, string> = {},
   ) {}
 
@@ -66,9 +72,15 @@ export class Client {
   private checkRedirect(url: string, response: Response): void {
     if (!response.redirected) return;
     const to = new URL(response.url);
-    if (isPrivate(to.hostname) && !isPrivate(new URL(url).hostname) && to.origin !== this.origin) {
+    if (isPrivate(to.hostname) && !isPrivate(new URL(url).hostname) && to.origin !== this.store.origin) {
       throw new ForbiddenLocationError(`'${url}' redirects to '${to.host}', which is in a private network`, { url });
     }
+  }
+
+  /** Whether a URL is below the store. Servers may decode escaped slashes and dots, and then it is elsewhere. */
+  private isBelow({ origin, pathname }: URL): boolean {
+    const { store } = this;
+    return origin === store.origin && pathname.startsWith(store.pathname) && !/%(?:2e|2f|5c)/i.test(pathname.slice(store.pathname.length));
   }
 
   /** Whether a server answers at all, even if it does not let this page see what. */
@@ -82,9 +94,9 @@ export class Client {
     }
   }
 
-  private async request(url: string, { offset = 0, length, limit = 2 ** 29, mayChange, signal }: Request): Promise<Answer | null> {
+  private async request(url: string, { offset = 0, length, limit = 2 ** 29, mayChange, isOwn, signal }: Request): Promise<Answer | null> {
     if (length === 0) return { bytes: new Uint8Array(0), size: null, etag: null, lastModified: null };
-    const own = new URL(url).origin === this.origin ? this.headers : {};
+    const own = (isOwn ?? this.isBelow(new URL(url))) ? this.headers : {};
     const headers: Record<string, string> = { ...own };
     if (length !== undefined) headers["Range"] = `bytes=${offset}-${offset + length - 1}`;
     // Chromium reads ranges of one object one after the other if it may cache them, and could mix versions of it
@@ -107,7 +119,7 @@ export class Client {
       if (response.status === 404) return null;
       const wanted = length === undefined ? 200 : 206;
       if (response.status !== wanted) {
-        const why = response.status === 200 ? "the server ignores ranges of bytes" : response.statusText || "an error";
+        const why = response.status === 200 ? "the server ignores ranges of bytes" : (REASONS[response.status] ?? (response.statusText || "an error"));
         throw new StorageError(`'${url}' answers with HTTP status ${response.status} instead of ${wanted}: ${why}`, {
           url,
           status: response.status,

@@ -6,15 +6,15 @@
 
 import { toJson } from "./attributes.js";
 import { integer, product } from "./checks.js";
-import { Chunks } from "./chunks.js";
+import { Chunks, stored, type Stored } from "./chunks.js";
 import type { Elements } from "./codecs/pipeline.js";
-import { MAX_DOCUMENT_BYTES, type ReadObject } from "./documents.js";
+import type { ReadObject } from "./documents.js";
 import { ManifestError, SourceNotFoundError, StorageError, VStackError } from "./errors.js";
-import { findNewest, listNumbers } from "./finding.js";
+import { findNewest, listNumbers, MAX_MISSING, objectUrl, type Place, probe, readSnapshot } from "./finding.js";
 import { Client, type Fetch } from "./http.js";
 import { type Resolve, urlOf } from "./locations.js";
-import { ABSENT, EMPTY, INLINE, Segments, type Source } from "./segments.js";
-import { type ArrayEntry, cellCount, type GroupEntry, parseInfo, parseSnapshot, type Snapshot, type SnapshotInfo, snapshotKey } from "./snapshot.js";
+import { Segments, type Source } from "./segments.js";
+import { type ArrayEntry, type GroupEntry, parseInfo, parseSnapshot, type Snapshot, type SnapshotInfo } from "./snapshot.js";
 import { VStackStore, zarrDtype } from "./store.js";
 
 export * from "./errors.js";
@@ -26,7 +26,7 @@ export interface OpenOptions {
   snapshot?: number | string;
   /** A function like `globalThis.fetch`, for example one that repeats requests. */
   fetch?: Fetch;
-  /** Headers of requests to the server of the store. Other servers never get them. */
+  /** Headers of requests for objects of the store, and for a listing of its bucket. Requests for other files never get them. */
   headers?: Record<string, string>;
   /** Return the URL of a location such as `file:///data/a.nc`, or undefined for the usual one. What it returns is allowed. */
   resolve?: Resolve;
@@ -89,33 +89,34 @@ export async function openVStack(url: string | URL, options: OpenOptions = {}): 
   if (!/^https?:$/.test(base.protocol)) throw new StorageError(`'${base}' is not the URL of a web server`, { url: String(base) });
   if (!base.pathname.endsWith("/")) base.pathname += "/";
   const send: Fetch = options.fetch ?? ((address, init) => globalThis.fetch(address, init));
-  const client = new Client(send, base.origin, options.headers);
-  const place = { base, client, bucket: options.bucket };
-  const read = async (n: number): Promise<Uint8Array | null> =>
-    (await client.find(objectUrl(base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES, mayChange: true }))?.bytes ?? null;
+  const client = new Client(send, base, options.headers);
+  const place: Place = { base, client, bucket: options.bucket };
   let number: number;
   let bytes: Uint8Array | null;
   let key: string | undefined;
   if (typeof options.snapshot === "number") {
     number = integer(options.snapshot, "the option 'snapshot'");
-    bytes = await read(number);
+    bytes = await readSnapshot(place, number);
     if (!bytes) throw new SourceNotFoundError(`'${base}' has no snapshot ${number}`, { url: String(base), status: 404 });
-  } else ({ number, bytes, key } = await findNewest(place, read));
+  } else ({ number, bytes, key } = await findNewest(place));
   if (typeof options.snapshot === "string") {
-    while ((await parseInfo(bytes, number, key)).message !== options.snapshot) {
-      do {
-        number -= 1;
-        if (number < 0) throw new SourceNotFoundError(`'${base}' has no snapshot with the message '${options.snapshot}'`, { url: String(base) });
-        bytes = await read(number);
-      } while (!bytes);
-      key = undefined;
+    for (let nMissing = 0; !bytes || (await parseInfo(bytes, number, key)).message !== options.snapshot; key = undefined) {
+      nMissing = bytes ? 0 : nMissing + 1;
+      number -= 1;
+      if (number < 0 || nMissing === MAX_MISSING) {
+        throw new SourceNotFoundError(`'${base}' has no snapshot with the message '${options.snapshot}'`, { url: String(base) });
+      }
+      bytes = await probe(place, number);
     }
   }
-  const load: ReadObject = async (key, range) => (await client.read(objectUrl(base, key), range ?? {})).bytes;
-  return new VStack(base, client, await parseSnapshot(bytes!, number, load, key), load, options);
+  const load: ReadObject = async (key, range) => {
+    const { bytes, size } = await client.read(objectUrl(base, key), range);
+    // a server may hide the size from a page
+    if ("size" in range && size !== null && size !== range.size) throw new ManifestError(`'${key}' has ${size} bytes instead of ${range.size}`);
+    return bytes;
+  };
+  return new VStack(place, await parseSnapshot(bytes!, number, load, key), load, options);
 }
-
-const objectUrl = (base: URL, key: string): string => `${base.origin}${base.pathname}${key}${base.search}`;
 
 /** One snapshot of a vstack. */
 export class VStack {
@@ -127,8 +128,7 @@ export class VStack {
   private readonly chunks: Chunks;
 
   constructor(
-    private readonly base: URL,
-    private readonly client: Client,
+    private readonly place: Place,
     private readonly content: Snapshot,
     load: ReadObject,
     private readonly options: OpenOptions,
@@ -137,7 +137,7 @@ export class VStack {
     this.snapshot = { number, time, message, changes };
     this.segments = new Segments(content, load);
     const chunkOptions = { resolve: options.resolve, absent: options.absent ?? "raise" };
-    this.chunks = new Chunks(content, this.segments, load, client, base, chunkOptions, options.cacheBytes ?? 2 ** 26);
+    this.chunks = new Chunks(content, this.segments, load, place.client, place.base, chunkOptions, options.cacheBytes ?? 2 ** 26);
     this.store = new VStackStore(content, this.chunks);
   }
 
@@ -147,18 +147,25 @@ export class VStack {
    * @param limit How many at most: each is one request at least.
    */
   async snapshots(limit = 100): Promise<SnapshotInfo[]> {
-    const numbers = await listNumbers({ base: this.base, client: this.client, bucket: this.options.bucket }, this.content.number);
+    const numbers = (await listNumbers(this.place, this.content.number))[Symbol.iterator]();
     const found: SnapshotInfo[] = [];
-    for (let i = 0; i < numbers.length && found.length < limit; i += 8) {
-      const some = numbers.slice(i, i + 8).map(async (n) => {
-        const answer = await this.client.find(objectUrl(this.base, snapshotKey(n)), { limit: MAX_DOCUMENT_BYTES, mayChange: true });
-        if (!answer) return null;
-        const { number, time, message, changes } = await parseInfo(answer.bytes, n);
-        return { number, time, message, changes };
-      });
-      for (const info of await Promise.all(some)) if (info) found.push(info);
+    for (let nMissing = 0; found.length < limit && nMissing < MAX_MISSING; ) {
+      const some: Promise<SnapshotInfo | null>[] = [];
+      for (let next; some.length < 8 && !(next = numbers.next()).done; ) some.push(this.info(next.value));
+      if (some.length === 0) break;
+      for (const info of await Promise.all(some)) {
+        nMissing = info ? 0 : nMissing + 1;
+        if (info) found.push(info);
+      }
     }
     return found.slice(0, limit);
+  }
+
+  private async info(n: number): Promise<SnapshotInfo | null> {
+    const bytes = await probe(this.place, n);
+    if (!bytes) return null;
+    const { number, time, message, changes } = await parseInfo(bytes, n);
+    return { number, time, message, changes };
   }
 
   /** Return the groups. The path of the root is `""`. */
@@ -200,13 +207,15 @@ export class VStack {
   async chunkStates(path: string): Promise<ChunkStates> {
     const array = this.array(path);
     const grid = array.axes.map((x) => x.n);
-    const n = cellCount(array);
-    if (n > MAX_CELLS) throw new VStackError(`'${path}' has ${n} cells, more than ${MAX_CELLS}`, { variable: path });
+    const n = product(grid);
+    // an axis without cells leaves no cell, but the other axes still have their edges
+    const most = product(grid.map((x) => Math.max(x, 1)));
+    if (most > MAX_CELLS) throw new VStackError(`'${path}' has a grid of ${grid.join(" x ")} cells, more than ${MAX_CELLS}`, { variable: path });
     const edges = array.axes.map((x) => Array.from({ length: x.n + 1 }, (_, i) => x.begin(i)));
     const found = { grid, edges, state: new Uint8Array(n), source: new Int32Array(n).fill(-1), code: new Int32Array(n), length: new Float64Array(n) };
     const sources: Source[] = [];
     if (array.bundled) {
-      found.state.fill(4);
+      found.state.fill(STATES.indexOf("bundled"));
       found.length.fill(await this.chunks.bundledBytes(array));
     } else await this.paint(array, grid, found, sources);
     return { ...found, sources };
@@ -236,12 +245,10 @@ export class VStack {
       const size = pages.length > 1 ? pages[1].first - pages[0].first : Infinity;
       for (const cell of cells) {
         const page = pages[Math.floor((rows[cell] - pages[0].first) / size)];
-        const i = rows[cell] - page.first;
-        const source = page.source[i];
-        found.state[cell] = source === ABSENT ? 0 : source === EMPTY ? 1 : source === INLINE ? 2 : 3;
-        found.length[cell] = source === ABSENT || source === EMPTY ? 0 : page.length[i];
-        const placed = placements[shown[cell]];
-        found.code[cell] = page.code[i] + (source === ABSENT || source === EMPTY ? placed.fill : placed.encoding);
+        const { state, source, length, code } = stored(array, segment, placements[shown[cell]], page, rows[cell] - page.first);
+        found.state[cell] = STATES.indexOf(state);
+        found.length[cell] = length;
+        found.code[cell] = code;
         if (source < 0) continue;
         let at = places.get(source);
         if (at === undefined) {
@@ -265,7 +272,7 @@ export class VStack {
 
   /** Return the URL from which a source is read, or raise an error that says why it is not. */
   urlOf(source: Source): string {
-    return urlOf(source.location, this.base, this.options.resolve);
+    return urlOf(source.location, this.place.base, this.options.resolve);
   }
 
   private array(path: string): ArrayEntry {
@@ -276,6 +283,8 @@ export class VStack {
 }
 
 const MAX_CELLS = 2 ** 24;
+/** What the numbers of {@link ChunkStates} mean. */
+const STATES: Stored["state"][] = ["absent", "empty", "inline", "reference", "bundled"];
 
 /** Return the number of the placement that each cell shows, or -1, and its row. */
 function placementsOfCells(placements: readonly { row: number; strides: number[]; begin: number[]; count: number[] }[], grid: number[]): { shown: Int32Array; rows: Float64Array } {

@@ -1,5 +1,6 @@
 /** Ranges of sources that are asked for at the same time: what is near each other comes with one request. */
 
+import { StorageError } from "./errors.js";
 import type { Answer, Client } from "./http.js";
 
 const MAX_GAP_BYTES = 2 ** 15;
@@ -37,7 +38,7 @@ export class Ranges {
 
   private async request(url: string, group: Wanted[]): Promise<void> {
     const offset = group[0].offset;
-    const length = Math.max(...group.map((x) => x.offset + x.length)) - offset;
+    const length = group.reduce((end, x) => Math.max(end, x.offset + x.length), 0) - offset;
     const controller = new AbortController();
     const giveUp = (): void => {
       if (group.every((x) => x.signal?.aborted)) controller.abort();
@@ -54,7 +55,10 @@ export class Ranges {
         x.resolve({ ...answer, bytes: group.length === 1 ? answer.bytes : answer.bytes.slice(begin, end) });
       }
     } catch (error) {
-      for (const x of group) x.reject(error);
+      // a range beyond the end of the object must not fail those that are in it
+      const isRange = error instanceof StorageError && (error.status === 206 || error.status === 416);
+      if (isRange && group.length > 1) for (const x of group) void this.request(url, [x]);
+      else for (const x of group) x.reject(error);
     }
   }
 }

@@ -2,7 +2,7 @@
 
 import { crc32, crc32c, finite, integer, type Json, list, orNull, text, view } from "./checks.js";
 import { MAX_DOCUMENT_BYTES, parseDocument, type ReadObject } from "./documents.js";
-import { ManifestError } from "./errors.js";
+import { ManifestError, VStackError } from "./errors.js";
 import { isRelative, relocate, scheme } from "./locations.js";
 import { Cache } from "./lru.js";
 import { decodeBlosc } from "./codecs/blosc.js";
@@ -12,6 +12,8 @@ const PAGE_ROWS = 32768;
 const SHARD_PAGES = 64;
 const SOURCES_IN_PAGE = 4096;
 const PART_BYTES = 2 ** 40;
+/** Sources of a segment that are listed at once. */
+const MAX_SOURCES = 2 ** 22;
 /** Shards of at most this size are read whole for one chunk: one request instead of two. */
 export const MAX_WHOLE_SHARD_BYTES = 2 ** 21;
 /** What requests for many pages have at most, so that a page on the screen can be drawn in between. */
@@ -100,7 +102,7 @@ export class Segments {
       for (k = i; k < places.length && places[k][0] === stop && (k === i || stop + places[k][1] - offset <= MAX_REQUEST_BYTES); k++) {
         stop += places[k][1];
       }
-      const whole = this.load(shardKey(segment, shard), { offset, length: stop - offset });
+      const whole = this.load(shardKey(segment, shard), { offset, length: stop - offset, size: shardSize(segment, shard) });
       for (let j = i; j < k; j++) {
         const [at, length] = places[j];
         jobs.push(this.rows(segment, begin + j, async () => (await whole).subarray(at - offset, at - offset + length)));
@@ -115,7 +117,8 @@ export class Segments {
     const shard = Math.floor(page / n);
     const index = await this.index(segment, shard);
     const [offset, length] = place(segment, shard, index, page % n);
-    if (shardSize(segment, shard) > MAX_WHOLE_SHARD_BYTES) return this.load(shardKey(segment, shard), { offset, length });
+    const size = shardSize(segment, shard);
+    if (size > MAX_WHOLE_SHARD_BYTES) return this.load(shardKey(segment, shard), { offset, length, size });
     return (await this.whole(segment, shard)).subarray(offset, offset + length);
   }
 
@@ -144,8 +147,8 @@ export class Segments {
         if (length > size) throw new ManifestError(`'${key}' is too short for its index`);
         if (shardPages(segment) === 1 && size > pageLimit(segment) + 36) throw new ManifestError(`'${key}' is too long for one page`);
         const bytes = isWhole
-          ? (await this.whole(segment, shard)).subarray(size - length)
-          : await this.load(key, { offset: size - length, length });
+          ? (await this.whole(segment, shard)).slice(size - length) // a view would keep the whole shard in memory
+          : await this.load(key, { offset: size - length, length, size });
         const digits = Array.from(bytes.subarray(0, 12), (x) => x.toString(16).padStart(2, "0")).join("");
         if (digits !== segment.name || view(bytes).getUint32(12, true) !== shard) throw new ManifestError(`'${key}' is another shard`);
         const index = bytes.subarray(16, length - 4);
@@ -165,6 +168,7 @@ export class Segments {
 
   /** Return all sources of a segment. */
   async allSources(segment: Segment): Promise<Source[]> {
+    if (segment.nSources > MAX_SOURCES) throw new VStackError(`segment ${segment.name} has ${segment.nSources} sources, more than ${MAX_SOURCES}`);
     const n = segment.sources ? 1 : Math.ceil(segment.nSources / SOURCES_IN_PAGE);
     return (await Promise.all(Array.from({ length: n }, (_, i) => this.sourcePage(segment, i)))).flat();
   }
@@ -191,7 +195,7 @@ export class Segments {
     if (part >= segment.heap.length || at + length + 4 > segment.heap[part]) {
       throw new ManifestError(`the store is damaged: an inline chunk is outside the heap of segment ${segment.name}`);
     }
-    const bytes = await this.load(`.vstack/segments/${segment.name}/heap/${part}`, { offset: at, length: length + 4 });
+    const bytes = await this.load(`.vstack/segments/${segment.name}/heap/${part}`, { offset: at, length: length + 4, size: segment.heap[part] });
     const chunk = bytes.subarray(0, length);
     const owner = new TextEncoder().encode(`${segment.name}/${part}`);
     if (crc32(owner, chunk) !== view(bytes).getUint32(length, true)) {

@@ -1,7 +1,7 @@
 /** Snapshots: which one is the newest, and what one says. */
 
 import { attributes, Heap } from "./attributes.js";
-import { finite, fromBase64, integer, type Json, list, object, orNull, product, text } from "./checks.js";
+import { finite, fromBase64, integer, type Json, list, object, orNull, text } from "./checks.js";
 import { name, parseDocument, parseJson, type ReadObject, Table } from "./documents.js";
 import { type DType, isAlike, parseDtype } from "./dtype.js";
 import { ManifestError } from "./errors.js";
@@ -259,17 +259,22 @@ function array(path: string, value: unknown, heap: Heap, load: ReadObject): Arra
   if (fillValues.length === 0 || (dtype.kind !== "string" && fillValues.some((x) => x.length !== dtype.itemsize))) {
     throw new ManifestError(`the store is damaged: fill values of ${what} are not one value each`);
   }
+  const axes = shape.map((n, i) => axis(n, chunks[i], heap, what));
+  const bundled = orNull(found["bundled"], `bundled of ${what}`, (x) => list(x, "bundled", length, 2) as [number, number]);
+  if (bundled && (axes.some((x) => x.n !== 1) || encodings.length !== 1)) {
+    throw new ManifestError(`the store is damaged: ${what} is in the bundle and has ${axes.map((x) => x.n).join(" x ")} cells and ${encodings.length} encodings, not one of each`);
+  }
   return {
     path,
     dtype,
     shape,
-    axes: shape.map((n, i) => axis(n, chunks[i], heap, what)),
+    axes,
     dimensionNames: list(found["dimension_names"], `dimension_names of ${what}`, text, ndim),
     attributes: { ...attributes(found["attributes"], heap), ...attributes(found["cf"], heap) },
     fillValues,
     encodings,
     placements: new Table(found["placements"], `placements of ${what}`, (x) => placement(x, ndim), load, ndim),
-    bundled: orNull(found["bundled"], `bundled of ${what}`, (x) => list(x, "bundled", length, 2) as [number, number]),
+    bundled,
   };
 }
 
@@ -312,6 +317,3 @@ function segment(value: unknown, what: string): Segment {
     prefixes: list(found["prefixes"], "prefixes of a segment", (x) => integer(x, "a prefix")),
   };
 }
-
-/** Number of cells of an array. */
-export const cellCount = (array: ArrayEntry): number => product(array.axes.map((x) => x.n));

@@ -4,7 +4,7 @@ import type { AbsolutePath, AsyncReadable, GetOptions, RangeQuery } from "zarrit
 
 import { toJson } from "./attributes.js";
 import { type Json, product } from "./checks.js";
-import type { Chunks } from "./chunks.js";
+import { type Chunks, checkSize } from "./chunks.js";
 import { type Elements, encodeTexts } from "./codecs/pipeline.js";
 import { elements } from "./attributes.js";
 import { type DType, fromHalf, toLittleEndian } from "./dtype.js";
@@ -27,9 +27,9 @@ export function zarrDtype({ kind, itemsize, unit }: DType): string | null {
   return null;
 }
 
-/** Return the length of zarr's chunks along each axis: that of the cells, or what they have on average. */
+/** Return the length of zarr's chunks along each axis: that of the cells, or what they have on average; at most the axis. */
 export function chunkShape(array: ArrayEntry): number[] {
-  return array.axes.map((x) => x.regular ?? Math.max(1, Math.ceil(x.length / x.n)));
+  return array.axes.map((x) => Math.max(1, Math.min(x.length, x.regular ?? Math.ceil(x.length / Math.max(x.n, 1)))));
 }
 
 /** The store that zarrita reads. */
@@ -86,6 +86,7 @@ export class VStackStore implements AsyncReadable {
     const count = array.axes.map((x, i) => x.find(end[i] - 1) - first[i] + 1);
     const isText = array.dtype.kind === "string";
     const size = array.dtype.itemsize;
+    checkSize(product(lengths) * Math.max(size, 1));
     const out: Elements = isText ? new Array<string>(product(lengths)).fill("") : new Uint8Array(product(lengths) * size);
     await Promise.all(
       Array.from({ length: product(count) }, async (_, k) => {

@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateSync, gzipSync } from "node:zlib";
 
+import { attributeToJson } from "../dist/index.js";
 import { adler32, crc32, crc32c } from "../dist/checks.js";
+import { bitshuffle } from "../dist/codecs/bitshuffle.js";
 import { decodeChunk } from "../dist/codecs/pipeline.js";
 import { bzip2, lz4Block, lzf } from "../dist/codecs/streams.js";
 import { inflate, parseDocument } from "../dist/documents.js";
@@ -12,6 +14,7 @@ import { Client } from "../dist/http.js";
 import { fromHalf, parseDtype, toLittleEndian } from "../dist/dtype.js";
 import { isPrivate, percentDecode, relocate, urlOf } from "../dist/locations.js";
 import { Cache } from "../dist/lru.js";
+import { Ranges } from "../dist/ranges.js";
 
 const bytes = (text) => new TextEncoder().encode(text);
 
@@ -102,7 +105,7 @@ test("a public server does not lead to a private one", async () => {
     const response = new Response("secret");
     Object.defineProperties(response, { redirected: { value: true }, url: { value: url.replace("a.example.com", "10.0.0.1") } });
     return response;
-  }, "https://store.example.com");
+  }, new URL("https://store.example.com/"));
   await assert.rejects(client.read("https://a.example.com/x", {}), { name: "ForbiddenLocationError" });
   assert.equal((await client.read("https://b.example.com/x", {})).bytes.length, 6);
 });
@@ -119,4 +122,108 @@ test("frames of Zstandard that do not say their size are bounded by their blocks
   await assert.rejects(decodeChunk(bomb, encoding, u1), { name: "ChunkDecodeError", message: /blocks of the frame/ });
   const skipped = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0];
   await assert.rejects(decodeChunk(new Uint8Array([...skipped, ...bomb]), encoding, u1), { name: "ChunkDecodeError" });
+});
+
+test("headers of the caller go to URLs below the store alone", async () => {
+  const got = [];
+  const send = async (url, { headers, redirect }) => {
+    if (headers.Authorization) got.push(url);
+    assert.equal(redirect, headers.Authorization ? "error" : "follow");
+    return new Response("x");
+  };
+  const client = new Client(send, new URL("https://h/a/x.vstack/"), { Authorization: "Bearer 1" });
+  const own = ["https://h/a/x.vstack/.vstack/zarr.json", "https://h/a/x.vstack/b%20c%25?q=%2e"];
+  const others = [
+    "https://h/a/b.nc", "https://h/a/x.vstack", "https://h/a/x.vstack2/b", "https://h/", "https://h:444/a/x.vstack/b", "http://h/a/x.vstack/b",
+    "https://other/a/x.vstack/b", "https://h/a/x.vstack/../b", "https://h/a/x.vstack/%2E%2e/b", "https://h/a/x.vstack/..%2fb", "https://h/a/x.vstack/..%5Cb", "https://h/a/x.vstack/%252e%2e%2fb",
+  ];
+  for (const url of [...own, ...others]) await client.read(url, {});
+  assert.deepEqual(got, own);
+  await client.read("https://h/?list-type=2", { isOwn: true });
+  assert.equal(got.length, 3);
+});
+
+test("who gives up does not fail others who wait for the same value", async () => {
+  const cache = new Cache(100);
+  const signals = [];
+  const make = (signal) => new Promise((resolve, reject) => {
+    signals.push(signal);
+    signal.addEventListener("abort", () => reject(signal.reason));
+    setTimeout(() => resolve(7), 20);
+  });
+  const get = (signal) => cache.get("a", make, () => 1, signal);
+  for (const reason of [undefined, "a text", new DOMException("late", "TimeoutError")]) {
+    const [first, second] = [new AbortController(), new AbortController()];
+    const jobs = [get(first.signal), get(second.signal), get(second.signal)];
+    first.abort(reason);
+    await assert.rejects(jobs[0], (error) => error === first.signal.reason);
+    assert.equal(await jobs[1], 7);
+    assert.equal(await jobs[2], 7);
+    cache.kept.clear();
+  }
+  assert.equal(signals.length, 3);
+  const [first, second] = [new AbortController(), new AbortController()];
+  const settled = Promise.allSettled([get(first.signal), get(second.signal)]);
+  first.abort();
+  assert.ok(!signals[3].aborted);
+  second.abort();
+  assert.ok(signals[3].aborted); // nobody wants it any more
+  assert.equal(await get(), 7); // and whoever asks next begins again
+  assert.equal(signals.length, 5);
+  assert.deepEqual((await settled).map((x) => x.reason?.name), ["AbortError", "AbortError"]);
+  await assert.rejects(get(AbortSignal.abort()), { name: "AbortError" });
+});
+
+const FILE = Uint8Array.from({ length: 100 }, (_, i) => i);
+
+/** Answer ranges of a file of 100 bytes as web servers do. */
+const serve = async (url, { headers }) => {
+  const [begin, end] = /(\d+)-(\d+)/.exec(headers.Range).slice(1).map(Number);
+  if (begin >= FILE.length) return new Response("", { status: 416 });
+  const part = FILE.slice(begin, end + 1);
+  return new Response(part, { status: 206, headers: { "Content-Range": `bytes ${begin}-${begin + part.length - 1}/${FILE.length}` } });
+};
+
+test("a range outside of a file does not fail those near it", async () => {
+  let n = 0;
+  const ranges = new Ranges(new Client((...x) => (n++, serve(...x)), new URL("https://h/")));
+  const wanted = [[0, 10], [95, 10], [90, 5], [200, 1]];
+  const found = await Promise.allSettled(wanted.map(([offset, length]) => ranges.read("https://h/a", offset, length)));
+  assert.deepEqual(found.map((x) => x.status), ["fulfilled", "rejected", "fulfilled", "rejected"]);
+  assert.deepEqual([...found[0].value.bytes, ...found[2].value.bytes], [...FILE.slice(0, 10), ...FILE.slice(90, 95)]);
+  assert.deepEqual(found.flatMap((x) => x.reason?.status ?? []), [206, 416]);
+  assert.equal(n, 5);
+});
+
+test("very many ranges come with one request", async () => {
+  const ranges = new Ranges(new Client(serve, new URL("https://h/")));
+  const found = await Promise.all(Array.from({ length: 150_000 }, (_, i) => ranges.read("https://h/a", i % 100, 1)));
+  assert.ok(found.every((x, i) => x.bytes[0] === i % 100));
+});
+
+test("attributes with many bytes are shown", () => {
+  const found = attributeToJson({ a: Uint8Array.from({ length: 1_000_000 }, (_, i) => i % 251) });
+  assert.equal(found.a, Buffer.from(Uint8Array.from({ length: 1_000_000 }, (_, i) => i % 251)).toString("base64"));
+});
+
+test("no more memory is taken than a chunk needs, whatever a header says", async () => {
+  const allocated = [];
+  const plain = globalThis.Uint8Array;
+  globalThis.Uint8Array = new Proxy(plain, {
+    construct(target, given, made) {
+      if (typeof given[0] === "number") allocated.push(given[0]);
+      return Reflect.construct(target, given, made);
+    },
+  });
+  try {
+    const header = [0, 0, 0, 0, 0, 0, 0, 64, 0xff, 0xff, 0xff, 0xc0];
+    const stream = plain.from([...header, 0, 0, 0, 1, 0]);
+    await assert.rejects(bitshuffle(stream, { elementsize: 8, compressor: "lz4" }, 64, 100, null));
+    assert.deepEqual([...(await bitshuffle(plain.of(1, 2, 3), { elementsize: 4, blocksize: 2 ** 40 }, 64, 100, null))], [1, 2, 3]);
+    assert.equal(lzf(plain.of(1, 7, 8), 2 ** 30).length, 2);
+    assert.throws(() => bzip2(plain.of(0x42, 0x5a, 0x68, 0x39), 2 ** 30));
+  } finally {
+    globalThis.Uint8Array = plain;
+  }
+  assert.ok(Math.max(...allocated) < 1000, String(allocated));
 });
