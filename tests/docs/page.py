@@ -1,11 +1,14 @@
 """A page of Markdown, and how its blocks run: as a reader types them, from top to bottom, and nothing else.
 
 - ``python`` blocks run one after the other in one namespace; a block that begins with ``>>>`` is a doctest.
-- ``sh`` blocks are lines of ``virtualstack ...``, run by its ``main``. If a ``text`` block is next, its lines are lines
-  of the output, in the same order. Numbers of bytes and offsets in it may differ, because compressors do.
-- Other blocks (``text``, ``bash`` ...) are not run. The site's build runs ``{code-cell}`` blocks of notebooks.
+- ``bash`` blocks are commands. A block of ``virtualstack ...`` alone is run by its ``main``, which starts faster, and
+  any other by bash, in a home folder of its own. ``virtualstack serve`` runs beside the rest, on a free port.
+- A ``text`` block next to a ``bash`` block has lines of its output, in the same order. Numbers of bytes and offsets in
+  it may differ, because compressors do.
+- ``<!-- not run: reason -->`` above a block: it is not run. All other ``text`` blocks have a reason, too.
 - ``<!-- needs: module -->`` skips the page where the module is not installed.
 
+The site's build runs ``{code-cell}`` blocks of notebooks.
 ``python -m tests.docs.page PAGE`` runs a page in the folder that one is in.
 """
 
@@ -14,9 +17,13 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import os
 import re
 import shlex
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,24 +34,38 @@ CHANGES = ROOT / "docs" / "changes"
 """Fragments of the changelog, which are no pages."""
 PAGES = [ROOT / "README.md", *sorted(x for x in (ROOT / "docs").rglob("*.md") if x.parent != CHANGES)]
 
+RUN = {"python", "bash"}
+"""Languages of blocks that run, unless they have a reason why not."""
+
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+_SHELL = re.compile(r"[|<>~$]|&&")
+_SERVER = "127.0.0.1:8000"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: its language, its text, and the line of the page that the text begins on."""
+    """A fenced block: its language, its text, the line of the page that it begins on, and why it is not run."""
 
     language: str
     text: str
     line: int
+    reason: str | None = None
+
+    @property
+    def commands(self) -> list[str]:
+        """The lines of the block, with those that a backslash continues."""
+        return self.text.replace("\\\n", " ").splitlines()
 
     def run(self, namespace: dict[str, Any], path: Path) -> str:
         """Run it, if its language is one that runs, and return the output of commands."""
-        if self.language == "sh":
-            return self._run_commands()
-        if self.language == "python" and self.text.startswith(">>>"):
+        if self.reason is not None or self.language not in RUN:
+            return ""
+        if self.language == "bash":
+            is_plain = all(x.startswith("virtualstack ") and not _SHELL.search(x) for x in self.commands)
+            return "".join(map(_run_main, self.commands)) if is_plain else _run_bash(self.text)
+        if self.text.startswith(">>>"):
             self._run_doctest(namespace, path)
-        elif self.language == "python":
+        else:
             # Empty lines in front let a traceback show the line of the page.
             exec(compile("\n" * (self.line - 1) + self.text, str(path), "exec"), namespace)
         return ""
@@ -56,21 +77,6 @@ class Block:
             if _without_bytes(line) not in lines:  # takes lines until it finds this one
                 raise AssertionError(f"the output has no line '{line}' at this place:\n{output}")
 
-    def _run_commands(self) -> str:
-        from virtualstack.cli.command import main
-
-        for command in self.text.replace("\\\n", " ").splitlines():
-            program, *arguments = shlex.split(command)
-            if program != "virtualstack":
-                raise ValueError(
-                    f"'{command}' is not a virtualstack command; blocks that do not run are 'bash' or 'text'"
-                )
-            with contextlib.redirect_stdout(io.StringIO()) as output:
-                status = main(arguments)
-            if status:
-                raise RuntimeError(f"'{command}' exits with {status}")
-        return output.getvalue()
-
     def _run_doctest(self, namespace: dict[str, Any], path: Path) -> None:
         test = doctest.DocTestParser().get_doctest(self.text, namespace, path.name, str(path), self.line - 1)
         test.globs = namespace  # get_doctest copies it
@@ -81,13 +87,14 @@ class Block:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Give the fenced blocks of a page."""
-    for match in re.finditer(r"^```(\S*).*?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        yield Block(match.group(1), match.group(2), text.count("\n", 0, match.start(2)) + 1)
+    """Yield the fenced blocks of a page."""
+    fence = r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\S*).*?\n(.*?)^```$"
+    for match in re.finditer(fence, text, re.MULTILINE | re.DOTALL):
+        yield Block(match[2], match[3], text.count("\n", 0, match.start(3)) + 1, match[1])
 
 
 def directives(text: str, name: str) -> list[str]:
-    """Give the values of ``<!-- name: value -->``."""
+    """Return the values of ``<!-- name: value -->``."""
     return re.findall(rf"^<!-- {name}: (\S+) -->$", text, re.MULTILINE)
 
 
@@ -95,10 +102,66 @@ def run(path: Path) -> None:
     """Run the blocks of a page in the folder that one is in."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     output = ""
-    for block in blocks(path.read_text()):
-        if block.language == "text" and output:
-            block.check_output(output)
-        output = block.run(namespace, path)
+    text = path.read_text()
+    with contextlib.ExitStack() as servers:
+        address = f"127.0.0.1:{_free_port()}"
+        for block in blocks(text.replace(_SERVER, address)):
+            if block.language == "bash" and block.reason is None and block.text.startswith("virtualstack serve "):
+                servers.enter_context(serving(block.text, address))
+                continue
+            if block.language == "text" and block.reason is None and output:
+                block.check_output(output)
+            output = block.run(namespace, path)
+
+
+@contextlib.contextmanager
+def serving(command: str, address: str) -> Iterator[None]:
+    """Run ``virtualstack serve`` beside the block, at an address such as 127.0.0.1:8000."""
+    host, port = address.split(":")
+    program = Path(sys.executable).with_name("virtualstack")
+    arguments = [program, *shlex.split(command)[1:], "--port", port]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(600):
+            with socket.socket() as client:
+                if client.connect_ex((host, int(port))) == 0:
+                    break
+            if process.poll() is not None:
+                raise RuntimeError(f"'{command}' exits with {process.returncode}")
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        _, messages = process.communicate(timeout=60)
+        print(messages)
+
+
+def _run_main(command: str) -> str:
+    from virtualstack.cli.command import main
+
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        status = main(shlex.split(command)[1:])
+    if status:
+        raise RuntimeError(f"'{command}' exits with {status}")
+    return output.getvalue()
+
+
+def _run_bash(script: str) -> str:
+    home = Path("home").absolute()
+    (home / ".config/fish/completions").mkdir(parents=True, exist_ok=True)  # fish makes it when it starts
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"HOME": str(home), "PATH": programs}
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"'{script.strip()}' exits with {done.returncode}")
+    return done.stdout
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def _without_bytes(line: str) -> str:

@@ -3,21 +3,24 @@
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
-from tests.docs.page import PAGES, ROOT, Block, blocks, directives
+from tests.docs.page import PAGES, ROOT, RUN, Block, blocks, directives, serving
 from virtualstack import errors
+from virtualstack.cli.group import cli
 
 DOCS = ROOT / "docs"
 
 
-RUN = [path for path in PAGES if any(block.language in {"python", "sh"} for block in blocks(path.read_text()))]
+RUNNING = [path for path in PAGES if any(x.language in RUN and not x.reason for x in blocks(path.read_text()))]
 
 
-@pytest.mark.parametrize("path", RUN, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", RUNNING, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_runs_as_typed(path, tmp_path):
     """From top to bottom in a new interpreter, in an empty folder; warnings are errors."""
     for module in directives(path.read_text(), "needs"):
@@ -26,7 +29,7 @@ def test_a_page_runs_as_typed(path, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.docs.page", path],
         capture_output=True, text=True, check=False, timeout=300,
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT), "VIRTUALSTACK_PLACES": f"{tmp_path}.places"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -53,23 +56,83 @@ def test_a_page_names_no_machine_of_ours(path):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_says_what_its_blocks_are(path):
-    """A fence without a language would silently not run."""
-    fences = re.findall(r"^```(\S*)", path.read_text(), re.MULTILINE)
+    """A fence without a language would silently not run, and so would one that is not at the beginning of a line."""
+    text = path.read_text()
+    fences = re.findall(r"^```(\S*)", text, re.MULTILINE)
     directives = {"{code-cell}"} if path.parent.name == "notebooks" else {"{eval-rst}"}
-    assert set(fences[::2]) <= {"python", "sh", "bash", "js", "text", "toml"} | directives
+    assert set(fences[::2]) <= {"python", "bash", "js", "text", "toml"} | directives
     assert set(fences[1::2]) <= {""}
+    assert not re.search(r"^[ >]+```|^~~~", text, re.MULTILINE)
 
 
-def test_a_wrong_block_fails(tmp_path):
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_block_runs_or_says_why_not(path):
+    """A text is the output of the commands before it, or has a reason, too; no reason is written above other things."""
+    text = path.read_text()
+    before = Block("", "", 0)
+    found = list(blocks(text))
+    for block in found:
+        runs = block.language in RUN or block.language.startswith("{")
+        is_output = block.language == "text" and before.language == "bash" and before.reason is None
+        assert runs or is_output or block.reason, f"line {block.line} is no output, and has no reason"
+        before = block
+    assert len(re.findall("^<!-- not run:", text, re.MULTILINE)) == sum(block.reason is not None for block in found)
+
+
+COMMANDS = sorted({line for path in PAGES for x in blocks(path.read_text()) if x.reason for line in x.commands})
+
+
+def test_what_is_not_run_is_right_usage():
+    """Options of virtualstack exist, Python compiles, and files of the repository are there."""
+    for path in PAGES:
+        for block in blocks(path.read_text()):
+            if block.language == "python" and block.reason:
+                compile(block.text, str(path), "exec")
+            if block.language == "toml":
+                tomllib.loads(block.text)
+            for file in re.findall(r"\b(?:tests|docs)/\S+\.(?:py|md)", block.reason or ""):
+                assert (ROOT / file).exists(), block.reason
+    for command in COMMANDS:
+        if found := re.search(r"(?:^|\| )virtualstack (\w+) (.*)", command):
+            cli.commands[found[1]].make_context(found[1], shlex.split(found[2]))
+        for file in re.findall(r"\btests/\S+\.py", command):
+            assert (ROOT / file).exists(), command
+
+
+def test_a_wrong_block_fails(tmp_path, monkeypatch):
     """Of each kind that runs."""
     with pytest.raises(AssertionError, match="Expected:"):
         Block("python", ">>> 1 + 1\n3\n", 1).run({}, tmp_path)
     with pytest.raises(ZeroDivisionError):
         Block("python", "1 / 0\n", 1).run({}, tmp_path)
     with pytest.raises(RuntimeError, match=r"'virtualstack inspect gone\.nc' exits with 1"):
-        Block("sh", "virtualstack inspect gone.nc\n", 1).run({}, tmp_path)
-    with pytest.raises(ValueError, match="'rm refs' is not a virtualstack command"):
-        Block("sh", "rm refs\n", 1).run({}, tmp_path)
+        Block("bash", "virtualstack inspect gone.nc\n", 1).run({}, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuntimeError, match="'rm refs' exits with 1"):
+        Block("bash", "rm refs\n", 1).run({}, tmp_path)
+    with pytest.raises(RuntimeError, match="exits with 1"):
+        Block("bash", "virtualstack inspect gone.nc | cat\n", 1).run({}, tmp_path)
+    with (
+        pytest.raises(RuntimeError, match=r"'virtualstack serve gone\.vstack' exits with 1"),
+        serving("virtualstack serve gone.vstack", "127.0.0.1:1"),
+    ):
+        pass
+
+
+def test_a_block_with_a_reason_does_not_run():
+    """The line above the fence says it."""
+    one, other = blocks("<!-- not run: it costs -->\n```python\n1 / 0\n```\ntext\n```bash\necho a\n```\n")
+    assert (one.reason, one.line, other.reason) == ("it costs", 3, None)
+    assert one.run({}, ROOT) == ""
+    assert other.run({}, ROOT) == "a\n"
+
+
+def test_output_is_that_of_all_commands(capfd):
+    """Of virtualstack, and of programs of a shell."""
+    assert "hdf5" in Block("bash", "virtualstack readers | grep hdf5\n", 1).run({}, ROOT)
+    both = Block("bash", "virtualstack readers --json\necho 'a' > /dev/null; echo b\n", 1).run({}, ROOT)
+    assert both.startswith("{")
+    assert both.endswith("b\n")
 
 
 def test_a_text_that_is_no_output_fails():
