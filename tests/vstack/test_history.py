@@ -344,6 +344,8 @@ def test_a_store_in_a_bucket_that_may_not_be_listed(served):
     with RangeServer(files, fault=fault) as server:
         storage = {"s3://b/": {"endpoint": server.root, "max_retries": 0}}
         assert len(Repository.open("s3://b/x.vstack", storage=storage).log()) == 4
+        (served / snapshot_key(1)).unlink()
+        assert [x.number for x in Repository.open("s3://b/x.vstack", storage=storage).log()] == [3, 2, 0]
         with pytest.raises(StorageError, match="access denied: "):
             Repository.open("s3://b/y.vstack", storage=storage)
 

@@ -131,8 +131,8 @@ def _probed(objects: Objects, error: StorageError) -> Newest:
     for n in range(number + 1, number + 1 + _MAX_PROBED_SNAPSHOTS):
         try:
             found = Newest(number=n, key=snapshot_key(n), data=snapshot_bytes(objects, n))
-        except StorageError as missing:  # S3 denies access to missing objects if listing is not permitted
-            if isinstance(missing, SourceNotFoundError) or isinstance(missing.__cause__, PermissionError):
+        except StorageError as missing:
+            if _is_missing(missing):
                 return found
             raise
     raise MalformedFileError(
@@ -141,6 +141,11 @@ def _probed(objects: Objects, error: StorageError) -> Newest:
         "listed",
         url=objects.url,
     )
+
+
+def _is_missing(error: StorageError) -> bool:
+    """Whether there is no such snapshot: S3 denies access to missing objects if listing is not permitted."""
+    return isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, PermissionError)
 
 
 def _carried(document: Any, url: str) -> bytes | None:
@@ -244,8 +249,10 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
     key = snapshot_key(number)
     try:
         data = objects.get(key, most=MAX_DOCUMENT_BYTES)
-    except SourceNotFoundError:
-        return None
+    except StorageError as error:
+        if _is_missing(error):
+            return None
+        raise
     url = objects.url + key
     match read_document(data, number=number, url=url):
         case {"time": int() | float() as time, "message": None | str() as message, "changes": list() as changes}:
