@@ -108,6 +108,26 @@ def test_ranges_without_a_byte(rain, asked):
         assert (found.status_code, found.headers["content-range"]) == (416, "bytes */160")
 
 
+@pytest.mark.parametrize("key", ["/rain/rain/c/2/0/0", "/zarr2/rain/rain/2.0.0"])
+def test_chunks_that_are_sent_again(rain, key):
+    """An answer from the cache is that of the first time, and conditions, ranges and origins count as then."""
+    with served({"rain": rain}, refresh=0) as client:
+        first, again = client.get(key), client.get(key)
+        assert again.content == first.content
+        assert again.headers == first.headers
+        assert again.headers["vary"] == "Origin"
+        assert client.get(key, headers={"range": "bytes=3-9"}).content == first.content[3:10]
+        assert client.get(key, headers={"if-none-match": first.headers["etag"]}).status_code == 304
+        assert client.get(key, headers={"host": "evil.example"}).status_code == 400
+        assert client.head(key).content == b""
+        page = client.get(key, headers={"origin": "http://localhost:8888"})
+        assert page.headers["access-control-allow-origin"] == "http://localhost:8888"
+        vs.Repository.open(rain).write("rain", {"time": 2}, np.full((4, 5), -1.0))
+        assert client.get("/rain/rain/c/2/0/0").content == np.full(20, -1.0).tobytes()
+        for _ in range(2):
+            assert client.get(key.replace("/rain/", "/rain@0/", 1)).content == first.content
+
+
 def test_etags(rain):
     """A client that has a value gets status 304; ETags of stored chunks stay when the store grows."""
     with served({"rain": rain}, refresh=0) as client:

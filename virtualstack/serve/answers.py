@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from virtualstack.serve.http import Document, RangeError, choose_encoding, is_same, read_range
+from virtualstack.serve.http import Document, RangeError, RawHeaders, choose_encoding, is_same, read_range
 from virtualstack.serve.reads import Lease
 
 __all__ = ["ChunkAnswer", "document", "listing", "problem", "read_parts"]
@@ -65,6 +65,8 @@ def listing(title: str, names: Sequence[str], headers: Headers, /) -> Response:
 
 
 _COPIED_BYTES = 64 << 10
+_SMALL_BYTES = 128 << 10
+"""Answers that are given to the ASGI server at once: what it holds of them until the client takes it is little."""
 
 type Read = Callable[[int, int], Awaitable[Lease]]
 
@@ -87,7 +89,7 @@ class ChunkAnswer:
     def __init__(
         self,
         status: int,
-        headers: Mapping[str, str],
+        headers: RawHeaders,
         lease: Lease,
         begin: int,
         stop: int,
@@ -97,7 +99,7 @@ class ChunkAnswer:
         more: AsyncIterator[Lease] | None = None,
     ) -> None:
         self.status_code = status
-        self._headers = [(key.lower().encode(), value.encode("latin-1")) for key, value in headers.items()]
+        self._headers = headers
         self._lease = lease
         self._span = begin, stop
         self._timeout = timeout
@@ -106,9 +108,15 @@ class ChunkAnswer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer. A source that fails halfway, or a client that stops, ends the connection."""
         begin, stop = self._span
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self._headers}
         try:
             async with asyncio.timeout(self._timeout):  # an earlier answer on this connection may still be unsent
-                await send({"type": "http.response.start", "status": self.status_code, "headers": self._headers})
+                await send(start)
+                if self._more is None and stop - begin <= _SMALL_BYTES:
+                    data = self._lease.data
+                    body = data if stop - begin == len(data) else memoryview(data)[begin:stop]
+                    await send({"type": "http.response.body", "body": body})
+                    return
             await self._send(send, self._lease, begin, stop)
             if self._more is None:
                 await self._end(send)

@@ -6,13 +6,14 @@ import contextlib
 import hmac
 import re
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from typing import Any, Literal
 
 from virtualstack.errors import MissingDependencyError
 
 try:
     from starlette.applications import Starlette
+    from starlette.datastructures import Headers
     from starlette.middleware import Middleware
     from starlette.middleware.cors import CORSMiddleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -182,7 +183,7 @@ def app(
         Middleware(metrics.watch),
         Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts or _LOCAL_HOSTS), www_redirect=False),
         Middleware(
-            CORSMiddleware,
+            _Origins,
             allow_origins=list(origins or ()),
             allow_origin_regex=_LOCAL_ORIGINS if is_local else None,
             allow_methods=["GET", "HEAD"],
@@ -192,6 +193,7 @@ def app(
         ),
         *([Middleware(_TokenMiddleware, token=token)] if token else []),
     ]
+    middleware.append(Middleware(_Keys, server=server))
     routes = [
         Route("/metrics", metrics.show),
         *BrowserServer(made, timeout=timeout).routes,
@@ -199,6 +201,7 @@ def app(
     ]
     application = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
     application.state.cubes = made
+    application.state.metrics = metrics
     return application
 
 
@@ -209,6 +212,38 @@ def _checked(name: str) -> str:
             "digit; 'metrics' and 'zarr2' are taken"
         )
     return name
+
+
+class _Origins(CORSMiddleware):
+    """Let pages of some origins read answers. Programs name no origin, and their answers take fewer steps."""
+
+    async def simple_response(self, scope: Scope, receive: Receive, send: Send, request_headers: Headers) -> None:
+        if "origin" in request_headers:
+            await super().simple_response(scope, receive, send, request_headers)
+            return
+
+        async def answer(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"vary", b"Origin")]
+            await send(message)
+
+        await self.app(scope, receive, answer)
+
+
+class _Keys:
+    """Send requests for keys of cubes to their server, and not through the routes of the page, which takes longer."""
+
+    def __init__(self, app: ASGIApp, server: CubeServer) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            if path not in ("", "/", "/metrics") and not path.startswith("/-/"):
+                await self._server(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class _TokenMiddleware:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.reading import OnAbsent
-from virtualstack.serve.http import Document, make_hash
+from virtualstack.serve.http import Document, RawHeaders, make_hash
 from virtualstack.storage import Bytes, Storage
 from virtualstack.zarr.documents import finite_attributes
 from virtualstack.zarr.metadata.chunk_keys import parse_cell
@@ -28,6 +30,9 @@ _DOCUMENTS: Mapping[ZarrFormat, tuple[str, ...]] = {
 
 _MAX_LISTED = 10_000
 """Largest number of names in a listing of one folder."""
+
+_MAX_HEADS = 1 << 14
+"""Number of chunks whose headers a version keeps."""
 
 _MAX_REFERENCE_BYTES = 64 << 20
 """Bytes of references that a version keeps in memory; others are read for each chunk."""
@@ -85,7 +90,7 @@ class Chunk:
         if self.stored is None or self.stored.location is None:
             return None
         at = self.stored.location
-        return make_hash(at.url, at.size, at.etag, at.last_modified, self.stored.offset, self.stored.length)
+        return f"{_version(at)}-{self.stored.offset:x}-{self.stored.length:x}"
 
     def read(self, storage: Storage, absent: OnAbsent, begin: int = 0, stop: int | None = None, /) -> Bytes:
         """Read the bytes of the chunk, or from ``begin`` to ``stop``.
@@ -101,6 +106,11 @@ class Chunk:
         if self.stored.location is None:
             return memoryview(self.stored.inline)[begin:stop]
         return self.array.read_stored(self.cell, self.stored, storage, begin, stop - begin)
+
+
+@lru_cache(4096)
+def _version(location: Location) -> str:
+    return make_hash(location.url, location.size, location.etag, location.last_modified)
 
 
 class Content:
@@ -130,8 +140,15 @@ class Content:
         self._reading = threading.Lock()
         self._free_bytes = _MAX_REFERENCE_BYTES
         self.answers: Any = None  # facts about this version, which the page has asked for
+        self.heads: dict[tuple[str, ZarrFormat], tuple[Hashable, RawHeaders]] = {}
         self._arrays: dict[tuple[str, ZarrFormat], PortableArray | str] = {}
         self._documents: dict[str, Document] = {}
+
+    def keep_head(self, at: tuple[str, ZarrFormat], read_key: Hashable, headers: RawHeaders, /) -> None:
+        """Keep the headers of a whole chunk for its next answer, and what the chunk is called in the cache."""
+        if len(self.heads) >= _MAX_HEADS:
+            self.heads.clear()
+        self.heads[at] = read_key, headers
 
     def array(self, path: str, array: ManifestArray, zarr_format: ZarrFormat, /) -> PortableArray | str:
         """Return an array in one version of zarr, or the reason why this version cannot have it."""

@@ -18,12 +18,14 @@ from virtualstack.printable import printable
 __all__ = [
     "Document",
     "RangeError",
+    "RawHeaders",
     "choose_encoding",
     "error_body",
     "find_status",
     "hide_secrets",
     "is_same",
     "make_hash",
+    "raw_headers",
     "read_range",
 ]
 
@@ -32,6 +34,15 @@ _WEIGHT = re.compile(r"\s*([\w*]+)\s*(?:;\s*q=([\d.]+))?\s*")
 _MIN_COMPRESSED_BYTES = 512
 _DOCUMENTS = "", "zarr.json", ".zgroup", ".zattrs", ".zarray", ".zmetadata"
 _SECRETS = re.compile(r"(\w://)([^/@\s'\"?]*@)?([^\s'\"?]*)(\?[^\s'\"]*)?")
+
+
+type RawHeaders = list[tuple[bytes, bytes]]
+"""Headers as ASGI servers take them."""
+
+
+def raw_headers(headers: Mapping[str, str], /) -> RawHeaders:
+    """Return headers as ASGI servers take them."""
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 
 class RangeError(ValueError):

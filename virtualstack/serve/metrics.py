@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -30,6 +30,7 @@ class Metrics:
     """
 
     def __init__(self, reads: Sequence[Reads], /) -> None:
+        self.write: Callable[[str], None] | None = None  # what writes a line for each request, in place of the log
         self._registry = CollectorRegistry()
         self._kept: dict[tuple[str, int], tuple[Counter, Counter, Histogram]] = {}
         names = ("cube", "status")
@@ -96,9 +97,10 @@ class Metrics:
                 seconds = time.perf_counter() - begin
                 cube = scope.get("virtualstack.cube", "")
                 self._count(cube, status, sent, seconds)
-                if _LOG.isEnabledFor(logging.INFO):
+                write = self.write or (_LOG.info if _LOG.isEnabledFor(logging.INFO) else None)
+                if write is not None:
                     client = (scope.get("client") or ("-",))[0]
                     what = printable(f"{scope['method']} {scope['path']}").replace("\n", "\\n")
-                    _LOG.info('%s "%s" %d %d %.1f ms', client, what, status, sent, 1000 * seconds)
+                    write(f'{client} "{what}" {status} {sent} {1000 * seconds:.1f} ms')
 
         return watched

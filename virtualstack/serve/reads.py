@@ -128,6 +128,15 @@ class Reads:
     _cache: OrderedDict[Hashable, Lease] = field(default_factory=OrderedDict)
     _readings: dict[Hashable, _Reading] = field(default_factory=dict)
 
+    def find(self, key: Hashable, /) -> Lease | None:
+        """Return the bytes of a chunk from the cache, or ``None``; the caller must release the lease."""
+        lease = self._cache.get(key)
+        if lease is not None:
+            self._cache.move_to_end(key)
+            self.n_hits += 1
+            lease.n_users += 1
+        return lease
+
     async def get(
         self,
         key: Hashable,
@@ -160,10 +169,7 @@ class Reads:
         QueueFullError
             Too many chunks wait.
         """
-        if (lease := self._cache.get(key)) is not None:
-            self._cache.move_to_end(key)
-            self.n_hits += 1
-            lease.n_users += 1
+        if (lease := self.find(key)) is not None:
             return lease
         reading = self._readings.get(key)
         if reading is None:

@@ -15,7 +15,7 @@ from virtualstack.errors import VirtualStackError
 from virtualstack.serve.answers import ChunkAnswer, document, listing, problem, read_parts
 from virtualstack.serve.content import Chunk, Content
 from virtualstack.serve.cubes import Cube
-from virtualstack.serve.http import RangeError, error_body, find_status, is_same, make_hash, read_range
+from virtualstack.serve.http import RangeError, error_body, find_status, is_same, make_hash, raw_headers, read_range
 from virtualstack.serve.reads import Lease, QueueFullError, Reads
 from virtualstack.storage import Bytes
 from virtualstack.zarr.portable import PortableArray, ZarrFormat
@@ -30,6 +30,8 @@ _PART_BYTES = 4 << 20
 
 _ZARR2 = "zarr2/"
 """Begin of the paths at which cubes are zarr 2: programs warn about folders with the metadata of both versions."""
+
+_CONDITIONS = frozenset([b"range", b"if-none-match"])
 
 _IMMUTABLE = "max-age=31536000, immutable"
 _NEWEST = "no-cache"
@@ -63,13 +65,13 @@ class CubeServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        response = await self._respond(Request(scope, receive))
+        response = await self._respond(scope)
         await response(scope, receive, send)
 
-    async def _respond(self, request: Request) -> ASGIApp:
-        if request.method not in ("GET", "HEAD"):
+    async def _respond(self, scope: Scope) -> ASGIApp:
+        if scope["method"] not in ("GET", "HEAD"):
             return problem(405, "this server is read-only", {"Allow": "GET, HEAD"})
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
         path = path.lstrip("/")
         zarr_format: ZarrFormat = 2 if path.startswith(_ZARR2) else 3
         first, slash, key = path.removeprefix(_ZARR2).partition("/")
@@ -77,21 +79,36 @@ class CubeServer:
         cube = self._cubes.get(name)
         if cube is None:
             return problem(404, f"there is no cube '{name}' here; there are {', '.join(list(self._cubes)[:5])}")
-        request.scope["virtualstack.cube"] = name
+        scope["virtualstack.cube"] = name
         if not slash:
-            where = f"{request.scope.get('root_path', '')}/{quote(path)}/"
+            where = f"{scope.get('root_path', '')}/{quote(path)}/"
             return Response(status_code=307, headers={"Location": where})
         try:
             content = None if at else cube.fresh
             if content is None:
                 content = await asyncio.wait_for(cube.content(snapshot if at else None), self._timeout)
-            return await self._answer(cube, content, key, zarr_format, request)
+            return self._again(cube, content, key, zarr_format, scope) or await self._answer(
+                cube, content, key, zarr_format, Request(scope)
+            )
         except (VirtualStackError, TimeoutError) as error:
             body = error_body(error, timeout=self._timeout, cube=name, key=key)
             return Response(body, find_status(error, key), {"Cache-Control": "no-store"}, "application/json")
         except QueueFullError:
             message = f"too many chunks of '{name}' are waiting for their sources; try again later"
             return problem(503, message, {"Retry-After": "5"})
+
+    def _again(
+        self, cube: Cube, content: Content, key: str, zarr_format: ZarrFormat, scope: Scope
+    ) -> ChunkAnswer | None:
+        """Return the answer with a whole chunk that was sent before and is in the cache, in few steps."""
+        head = content.heads.get((key, zarr_format))
+        if head is None or scope["method"] != "GET" or any(name in _CONDITIONS for name, _ in scope["headers"]):
+            return None
+        read_key, headers = head
+        lease = self._reads[cube.name].find(read_key)
+        if lease is None:
+            return None
+        return ChunkAnswer(200, headers, lease, 0, len(lease.data), timeout=self._timeout)
 
     def _cache_control(self, content: Content) -> str:
         return f"{self._scope}, {_IMMUTABLE if content.is_fixed else _NEWEST}"
@@ -101,7 +118,7 @@ class CubeServer:
     ) -> ASGIApp:
         found = content.chunk_key(key, zarr_format)
         if found is not None:
-            return await self._chunk(cube, content, *found, request)
+            return await self._chunk(cube, content, key, *found, request)
         loop = asyncio.get_running_loop()
         data = await asyncio.wait_for(
             loop.run_in_executor(cube.opener, content.document, key, zarr_format), self._timeout
@@ -115,7 +132,7 @@ class CubeServer:
         return problem(404, f"cube '{cube.name}' has no key '{key}'")
 
     async def _chunk(
-        self, cube: Cube, content: Content, array: PortableArray, cell: tuple[int, ...], request: Request
+        self, cube: Cube, content: Content, key: str, array: PortableArray, cell: tuple[int, ...], request: Request
     ) -> ASGIApp:
         if array.is_in_memory:
             chunk = content.chunk(array, cell)
@@ -133,7 +150,8 @@ class CubeServer:
             "Cache-Control": self._cache_control(content),
             "Content-Type": "application/octet-stream",
         }
-        if is_same(request.headers.get("if-none-match"), headers["ETag"]):
+        asked = _headers(request.scope)
+        if is_same(asked.get("if-none-match"), headers["ETag"]):
             return Response(status_code=304, headers=headers)
         if self._redirects and (url := chunk.public_url) is not None:
             return Response(status_code=307, headers={**headers, "Location": url})
@@ -143,8 +161,8 @@ class CubeServer:
             whole = await read(0, None)
             size = len(whole.data)
         try:
-            is_wanted = request.headers.get("if-range", headers["ETag"]) == headers["ETag"]
-            part = read_range(request.headers.get("range") if is_wanted else None, size)
+            is_wanted = asked.get("if-range", headers["ETag"]) == headers["ETag"]
+            part = read_range(asked.get("range") if is_wanted else None, size)
         except RangeError:
             return _released(whole, Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"}))
         begin, stop = part or (0, size)
@@ -154,14 +172,21 @@ class CubeServer:
         status = 200 if part is None else 206
         if request.method == "HEAD":
             return _released(whole, Response(status_code=status, headers=headers))
+        raw = raw_headers(headers)
         if chunk.stored is None:
-            return ChunkAnswer(status, headers, whole or await read(0, None), begin, stop, timeout=self._timeout)
+            lease = whole or await read(0, None)
+            if part is None:
+                content.keep_head((key, array.zarr_format), (identity, 0, None), raw)
+            return ChunkAnswer(status, raw, lease, begin, stop, timeout=self._timeout)
         most = min(_STREAMED_BYTES, self._reads[cube.name].memory.limit // 8)
         if stop - begin <= most:
-            return ChunkAnswer(status, headers, await read(begin, stop), 0, stop - begin, timeout=self._timeout)
+            lease = await read(begin, stop)
+            if part is None:
+                content.keep_head((key, array.zarr_format), (identity, 0, size), raw)
+            return ChunkAnswer(status, raw, lease, 0, stop - begin, timeout=self._timeout)
         parts = read_parts(partial(read, keeps=False), begin, stop, min(_PART_BYTES, most))
         first = await anext(parts)
-        return ChunkAnswer(status, headers, first, 0, len(first.data), timeout=self._timeout, more=parts)
+        return ChunkAnswer(status, raw, first, 0, len(first.data), timeout=self._timeout, more=parts)
 
     async def _read(
         self,
@@ -176,14 +201,14 @@ class CubeServer:
         keeps: bool = True,
     ) -> Lease:
         loop, absent = asyncio.get_running_loop(), content.form.absent
+        key = identity, begin, stop
         if chunk.stored is None and (cells := chunk.array.cut_cells(chunk.cell)):
             return await self._get(
-                cube, identity, partial(self._assemble, cube, content, chunk, cells), chunk.array.count_bytes(cells)
+                cube, key, partial(self._assemble, cube, content, chunk, cells), chunk.array.count_bytes(cells)
             )
         # A chunk that is made takes the memory of its stored bytes and of its values.
         nbytes = 2 * chunk.array.chunk_nbytes if chunk.stored is None or stop is None else stop - begin
         read = partial(chunk.read, content.storage, absent, begin, stop)
-        key = identity, begin, stop
         return await self._get(cube, key, lambda: loop.run_in_executor(cube.executor, read), nbytes, keeps)
 
     async def _get(
@@ -211,6 +236,11 @@ class CubeServer:
         finally:
             for lease in leases:
                 lease.release()
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Return the headers of a request, which are looked up more cheaply than those of a `Request`."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _released(lease: Lease | None, response: Response) -> Response:

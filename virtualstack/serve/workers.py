@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import logging
+import asyncio
+import atexit
 import os
+import pickle
+import sys
+import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,8 +20,10 @@ from virtualstack.sizes import byte_count
 
 __all__ = ["run"]
 
+_SECONDS_OF_LINES = 0.1
+
 _VARIABLE = "VIRTUALSTACK_SERVE"
-"""Environment variable with the options of worker processes, as JSON."""
+"""Environment variable with the options of worker processes, pickled: they may hold functions."""
 
 
 def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, announce: Callable[[], None]) -> None:
@@ -26,7 +32,7 @@ def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, an
     Parameters
     ----------
     options
-        Parameters of :func:`virtualstack.serve.app`, as JSON values.
+        Parameters of :func:`virtualstack.serve.app`, which can be pickled.
     host, port
         Where to listen.
     workers
@@ -46,23 +52,43 @@ def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, an
         cube.open_now()
     announce()
     if workers == 1:
-        _log()
         uvicorn.run(application, **settings)
         return
     shares = {name: byte_count(options[name], option=name) // workers for name in ("memory", "cache")}
-    os.environ[_VARIABLE] = json.dumps({**options, **shares})
+    os.environ[_VARIABLE] = b64encode(pickle.dumps({**options, **shares})).decode()
     uvicorn.run("virtualstack.serve.workers:make", factory=True, workers=workers, **settings)
 
 
 def make() -> Starlette:
     """Return the application of a worker process."""
-    _log()
-    return _app(json.loads(os.environ[_VARIABLE]))
+    return _app(pickle.loads(b64decode(os.environ[_VARIABLE])))
 
 
 def _app(options: Mapping[str, Any]) -> Starlette:
-    return app(options["cubes"], **{name: value for name, value in options.items() if name != "cubes"})
+    application = app(options["cubes"], **{name: value for name, value in options.items() if name != "cubes"})
+    application.state.metrics.write = _Lines().write
+    return application
 
 
-def _log() -> None:
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+class _Lines:
+    """Lines with their times for stderr: a record of logging for each request would take as long as the answer."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._second, self._text = 0, ""
+        atexit.register(self._flush)
+
+    def write(self, line: str) -> None:
+        """Write a line, with all others of a tenth of a second."""
+        if not self._lines:
+            asyncio.get_running_loop().call_later(_SECONDS_OF_LINES, self._flush)
+        now = time.time()
+        if int(now) != self._second:
+            self._second = int(now)
+            self._text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+        self._lines.append(f"{self._text},{int(now % 1 * 1000):03} {line}\n")
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
+        sys.stderr.write("".join(lines))
+        sys.stderr.flush()

@@ -204,7 +204,7 @@ class PortableArray:
         else:
             part = manifest.read(tuple(slice(i, i + 1) for i in cell))
             entry, start = part.entries.reshape(-1)[0], part.starts
-        code = int(entry["location"])
+        code, row, offset, length = entry.item()
         if code == ABSENT and absent == "raise":
             raise StorageError(
                 f"chunk {cell} of variable '{self.path}' is ABSENT: its source should contain it, but does not. "
@@ -213,11 +213,10 @@ class PortableArray:
                 cell=cell,
             )
         if code in (EMPTY, ABSENT):
-            is_own = part.fills[int(entry["encoding"])] == self.array.manifest.tables.fill
+            is_own = part.fills[row] == self.array.manifest.tables.fill
             return None if is_own and not self.writes_fill else "made"
         if start is not None and np.any(start):
             return "made"
-        offset, length = int(entry["offset"]), int(entry["length"])
         if code == INLINE:
             return StoredRange(
                 location=None, offset=0, length=length, inline=memoryview(part.inline)[offset : offset + length]
