@@ -1,10 +1,8 @@
 """Help, completion and suggestions: what the command shows without doing anything."""
 
-import shlex
 import subprocess
 import sys
 
-import click
 import pytest
 
 import virtualstack as vs
@@ -32,19 +30,6 @@ def test_the_help_of_a_command_has_examples(name, capsys):
     assert main([name, "--help"]) == 0
     assert "\nExamples:\n  " in capsys.readouterr().out
     assert all(param.help for param in cli.commands[name].params)
-
-
-@pytest.mark.parametrize(
-    "example", sorted({x for command in cli.commands.values() for x in command.examples} | set(cli.examples))
-)
-def test_examples_are_right_usage(example):
-    """A reader can run them with files of their own."""
-    words = shlex.split(example.partition(" > ")[0])
-    if words[0] == "echo":
-        words = shlex.split(words[1].removeprefix('eval "$(').removesuffix(')"'))
-    assert words.pop(0) == "virtualstack"
-    with cli.commands[words[0]].make_context(words[0], words[1:]) as context:
-        assert isinstance(context, click.Context)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["--version"], ["completion", "fish"]])

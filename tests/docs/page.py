@@ -104,7 +104,7 @@ def run(path: Path) -> None:
     output = ""
     text = path.read_text()
     with contextlib.ExitStack() as servers:
-        address = f"127.0.0.1:{_free_port()}"
+        address = f"127.0.0.1:{find_free_port()}"
         for block in blocks(text.replace(_SERVER, address)):
             if block.language == "bash" and block.reason is None and block.text.startswith("virtualstack serve "):
                 servers.enter_context(serving(block.text, address))
@@ -158,7 +158,7 @@ def _run_bash(script: str) -> str:
     return done.stdout
 
 
-def _free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
