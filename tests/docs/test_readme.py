@@ -5,9 +5,13 @@ import shlex
 import subprocess
 import sys
 
+import fsspec
 import pytest
+import xarray as xr
 
+import virtualstack as vs
 from tests.docs.page import ROOT, blocks
+from tests.servers import RangeServer
 
 
 def commands():
@@ -56,3 +60,43 @@ def test_the_readme_is_short():
     assert len(text.splitlines()) < 60
     first = text.split("\n\n")[1]
     assert len(re.findall(r"\.(?:\s|$)", first)) == 3
+
+
+def hourly(folder):
+    """Write the files of the hours, each in its newest version."""
+    return [*{path.partition("_v2")[0].removesuffix(".nc"): path for path in vs.sample.hourly(folder)}.values()]
+
+
+@pytest.mark.parametrize(
+    ("page", "make", "variable", "files"),
+    [
+        ("README.md", hourly, "tb", "44 hourly files"),
+        ("docs/index.md", hourly, "tb", "44 hourly files"),
+        ("docs/index.md", vs.sample.model, "tas", "the 3 files"),
+    ],
+)
+def test_requests_and_bytes_are_those_of_a_run(page, make, variable, files, tmp_path, monkeypatch):
+    """Of reading one map of a cube on a web server, and of its files with xarray, h5netcdf and fsspec."""
+    monkeypatch.chdir(tmp_path)
+    paths = make("data")
+    assert len(paths) == int(re.search(r"\d+", files)[0])
+    vs.open_virtual_mfdataset(paths).virtual.to_vstack("cube.vstack", relative=True)
+    found, maps = [], []
+    with RangeServer(tmp_path) as server:
+        cubes = (
+            lambda: xr.open_dataset(server.url("cube.vstack"), engine="virtualstack"),
+            lambda: xr.open_mfdataset(
+                [fsspec.filesystem("http").open(server.url(path)) for path in paths], engine="h5netcdf"
+            ),
+        )
+        for cube in cubes:
+            server.reset()
+            with cube() as opened:
+                maps.append(opened[variable].sel(time="2024-06-02T12:00").load())
+            found.append((server.n_requests, server.bytes_sent))
+    xr.testing.assert_identical(*(x.drop_attrs() for x in maps))
+    (line,) = (line for line in (ROOT / page).read_text().splitlines() if files in line)
+    said = re.findall(r"(\d+) requests and ([\d.]+) ([kM])B", line)
+    for (n, n_bytes), (number, size, unit) in zip(found, said, strict=True):
+        assert n == int(number)
+        assert n_bytes == pytest.approx(float(size) * {"k": 1e3, "M": 1e6}[unit], rel=0.06)
