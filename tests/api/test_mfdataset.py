@@ -208,10 +208,13 @@ def test_a_new_dimension_joins_files_that_lack_it(tmp_path):
 
 def test_overlaps_are_named_with_both_files(tmp_path):
     paths = [write(tmp_path / "a.nc", time=days(0, 4)), write(tmp_path / "b.nc", time=days(3, 4))]
-    error = refuse(r"'time' overlaps: 2000-01-01.* to 2000-01-04.* in '.*a.nc' and .* in '.*b.nc' \(both have", paths)
+    where = r"'time' overlaps: 2000-01-01.* to 2000-01-04.* in '.*a.nc' and .* in '.*b.nc' "
+    error = refuse(rf"{where}\(both have 2000-01-04 00:00:00\)", paths)
     assert error.left_url.endswith("a.nc")
     other = [paths[0], write(tmp_path / "c.nc", time=[0.5, 1.5])]
     refuse("their labels alternate", other)
+    three = [paths[0], write(tmp_path / "d.nc", time=days(1, 4))]
+    refuse(r"\(both have 2000-01-02 00:00:00 and 2 more\)", three)
 
 
 def test_duplicates_are_named(tmp_path):

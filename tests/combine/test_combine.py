@@ -33,6 +33,10 @@ def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None
     return vs.open_virtual_dataset(netcdf4_file(path, {"time": None, "y": 3}, variables | more))
 
 
+def test_options_without_a_word_of_the_user_are_the_defaults():
+    assert CombineOptions.from_options() == CombineOptions()
+
+
 def test_constant_variables_are_compared_by_value_and_kept_virtual(tmp_path):
     """What has no time dimension must be equal in all files, and points to the first."""
     parts = [make_file(tmp_path / f"{i}.nc", 2 * i, n=i + 1) for i in range(3)]
@@ -63,6 +67,8 @@ def test_what_differs_is_named(tmp_path, change, message):
         joined(parts)
     assert caught.value.left_url.endswith("a.nc")
     assert caught.value.right_url.endswith("b.nc")
+    if "more" in message:
+        assert (caught.value.left, caught.value.right) == (False, True)
 
 
 def test_a_dimension_that_is_not_there_is_named(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from virtualstack import combine_datasets
-from virtualstack.combine.labels import check_kinds, distance, distinct_labels
+from virtualstack.combine.labels import check_calendars, check_kinds, distance, distinct_labels, first_within, is_jitter
 from virtualstack.combine.part import Part
 from virtualstack.errors import CombineError
 
@@ -78,6 +78,66 @@ def test_integers_are_compared_as_integers(dtype):
     assert distinct_labels([a, b], 1).which.tolist() == [0, 0]
     assert distance(pd.Index([-(2**63)]), pd.Index([2**63 - 1])) == 2**64 - 1
     assert distance(pd.Index([-1]), pd.Index(np.array([2**64 - 1], "u8"))) == 2**64
+
+
+def first_by_pairs(rows, limit):
+    """Return for each row the first one that is kept and near, each compared with each."""
+    found = [None] * len(rows)
+    for i, own in enumerate(rows):
+        if found[i] is None:
+            for j, other in enumerate(rows):
+                if found[j] is None and all(abs(a - b) <= limit for a, b in zip(own, other, strict=True)):
+                    found[j] = i
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("dtype", "base"),
+    [("f8", -1), ("f4", 1000), ("i1", -128), ("u1", 250), ("i8", 2**63 - 6), ("u8", 0), ("M8[s]", 0), ("m8[ns]", -3)],
+)
+def test_labels_within_a_tolerance_are_those_of_a_comparison_in_pairs(dtype, base, seed):
+    """Numbers at a distance that is exactly the tolerance, and at the ends of their dtype, too."""
+    rng = np.random.default_rng(seed)
+    scale, is_time = (4 if dtype[0] == "f" else 1), dtype[0] in "mM"
+    rows = [[base + x / scale if scale > 1 else base + x for x in row] for row in rng.integers(0, 6, (12, 2)).tolist()]
+    rows = [list(row) for row in dict.fromkeys(map(tuple, rows))]
+    indexes = [pd.Index(np.array(row, dtype)) for row in rows]
+    for n in range(3):
+        tolerance = pd.Timedelta(n, dtype[3:-1]) if is_time else n / scale
+        assert first_within(indexes, tolerance).tolist() == first_by_pairs(rows, n / scale)
+
+
+def test_all_labels_must_be_near_to_be_noise():
+    """Each of them less than half a step away."""
+    first, near, half, far = (pd.Index(x) for x in ([0.0, 1, 3], [0.0, 1.25, 3], [0.0, 1.5, 3], [0.0, 2, 3]))
+    assert is_jitter(distinct_labels([first, near]))
+    assert is_jitter(distinct_labels([first, near, first]))
+    for other in (half, far):
+        assert not is_jitter(distinct_labels([first, near, other]))
+        assert not is_jitter(distinct_labels([first, other, near]))
+    assert not is_jitter(distinct_labels([pd.Index([0.0]), pd.Index([0.1])]))
+    assert not is_jitter(distinct_labels([first, near[:2], near]))
+    assert is_jitter(distinct_labels([first[:2], near[:2]]))
+
+
+def test_calendars_are_those_of_the_dates_that_are_there():
+    """A file whose dates are all missing has none."""
+    dates = {
+        x: xr.date_range("2000", periods=2, calendar=x, use_cftime=True).values
+        for x in ("noleap", "360_day", "standard")
+    }
+    nothing, days = np.array([None, np.nan], object), np.array(["2000-01-01"], "M8[s]")
+    parts = [Part(variables={}, sizes={}, source=f"{i}.nc") for i in range(3)]
+    for first in (nothing, dates["noleap"], np.append(nothing, dates["noleap"])):
+        check_calendars("t", parts, [first, nothing, dates["noleap"]])
+        with pytest.raises(
+            CombineError, match=r"cftime, calendar 'noleap' in '1.nc', cftime, calendar '360_day' in '2.nc'"
+        ):
+            check_calendars("t", parts, [nothing, dates["noleap"], dates["360_day"]])
+    check_calendars("t", parts, [days, days, days])
+    with pytest.raises(CombineError, match=r"datetime64 in '0.nc', cftime, calendar 'standard' in '1.nc'"):
+        check_calendars("t", parts, [days, dates["standard"], days])
 
 
 def test_labels_of_several_kinds_have_no_tolerance():

@@ -201,7 +201,7 @@ def test_absurd_shapes_are_refused(shape):
 
 
 def test_what_memory_does_not_hold_is_a_typed_error(monkeypatch):
-    data = pack(as_chunks("contiguous", 5000).entries, None)
+    data = pack(as_chunks("contiguous", 90_000).entries, None)
     monkeypatch.setattr("virtualstack.manifests.columns._all_rows", Mock(side_effect=MemoryError))
-    with pytest.raises(ManifestError, match="packed entries of 5000 chunks take 0 MiB, which this machine does not"):
-        unpack(data, (5000,), ENTRY)
+    with pytest.raises(ManifestError, match="packed entries of 90000 chunks take 2 MiB, which this machine does not"):
+        unpack(data, (90_000,), ENTRY)

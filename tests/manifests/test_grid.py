@@ -35,6 +35,26 @@ def test_regular_and_listed_axes_are_equal(length, chunk):
     assert pickle.loads(pickle.dumps(axis)) == axis
 
 
+def some_axes():
+    made = {ChunkAxis.regular(n, chunk): None for n in range(8) for chunk in (1, 2, 3, 5)}
+    lists = ([1, 2], [2, 1], [2, 1, 2], [2, 2, 1], [2, 2, 1, 2], [3, 1], [3, 1, 3], [1, 1, 2], [1, 1, 2, 1])
+    return [*made, *(ChunkAxis.from_lengths(x) for x in lists)]
+
+
+@pytest.mark.parametrize("axis", some_axes(), ids=repr)
+def test_an_axis_begins_another_one_if_its_cells_do(axis):
+    own = axis.lengths().tolist()
+    for other in some_axes():
+        assert axis.begins(other) == (other.lengths().tolist()[: len(own)] == own), other
+
+
+@pytest.mark.parametrize("axis", some_axes(), ids=repr)
+def test_the_usual_length_covers_most_elements(axis):
+    lengths = axis.lengths().tolist()
+    most = max(sorted(set(lengths)), key=lambda n: n * lengths.count(n), default=None)
+    assert axis.usual_length() == (axis.chunk or most)
+
+
 def test_rectilinear_axes_compare_by_their_lines():
     """Axes of the same number of cells and elements still differ by where the lines are."""
     assert ChunkAxis.from_lengths([1, 3, 2]) == ChunkAxis.from_lengths([1, 3, 2])

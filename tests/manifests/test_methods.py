@@ -284,3 +284,11 @@ def test_axes_that_cannot_be_counted_are_refused(operation):
     """An axis has less than 2^63 elements."""
     with pytest.raises(ManifestError, match="long"):
         operation(KNOWN.array)
+
+
+def test_a_choice_between_arrays_of_other_meaning_is_refused():
+    """Their stored numbers would be decoded by one rule, and so would numbers that are no elements of the other."""
+    other = replace(KNOWN.array, attributes={"scale_factor": 2.0}, cf={"scale_factor": 2.0})
+    for a, b in ((KNOWN.array, other), (other, KNOWN.array)):
+        with pytest.raises(CombineError, match="scale_factor"):
+            np.where(np.arange(6) > 3, a, b)

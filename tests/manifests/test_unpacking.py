@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.data.arrays import inline_chunks
+from virtualstack.codecs.cf import cf_codec
 from virtualstack.manifests import (
     ABSENT,
     EMPTY,
@@ -19,6 +20,7 @@ from virtualstack.manifests import (
     unpack,
     value_changing,
 )
+from virtualstack.manifests.unpacking import decoded_by_xarray
 from virtualstack.reading import read_array
 
 PACKED = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": np.int16(-1), "long_name": "n"}
@@ -163,3 +165,15 @@ def test_what_is_no_number_stays_as_it_is(values, reason):
     unpacked = unpack(array)
     assert unpacked.array is array
     assert reason in str(unpacked.obstacle)
+
+
+@pytest.mark.parametrize("units", ["hours since 1990-01-01", "days since 1950-01-01", "seconds since 1970-01-01"])
+@pytest.mark.parametrize("more", [{}, {"_FillValue": 200}, {"scale_factor": 0.5}, {"add_offset": 100}])
+@pytest.mark.parametrize("dtype", ["i2", ">i4", "i8", "u4", "f4", "f8"])
+def test_dates_are_compared_with_those_of_xarray_in_the_years_that_it_can_show(dtype, units, more):
+    """Not the dates of the largest numbers of the dtype, which neither has."""
+    stored = np.dtype(dtype)
+    attributes = {k: stored.type(v) if k == "_FillValue" else v for k, v in more.items()} | {"units": units}
+    decoded = decoded_by_xarray(cf_codec(stored, attributes))
+    assert decoded.attributes == {}
+    assert decoded.encoding == attributes | {"dtype": stored}

@@ -490,11 +490,12 @@ def test_nan_comes_back():
 @pytest.mark.parametrize(
     "value",
     [
-        object(), {1: 2}, {1, 2}, np.array([None]), np.array(["a"], np.dtypes.StringDType(na_object=None)), 1j,
-        10**4300, np.ma.masked_array([1, 2], [0, 1]), np.bytes_(b"a\0"), np.str_("a\0"),
+        object(), {1: 2}, {"a": 1, 2: 3}, {1, 2}, np.array([None]),
+        np.array(["a"], np.dtypes.StringDType(na_object=None)), 1j, 10**4300,
+        np.ma.masked_array([1, 2], [0, 1]), np.bytes_(b"a\0"), np.str_("a\0"),
         np.zeros(1, [("a", "i1", (10**6, 0)), ("b", "i4")]),
     ],
-    ids=["object", "dict", "set", "objects", "texts", "complex", "digits", "mask", "bytes", "text", "fields"],
+    ids=["object", "dict", "keys", "set", "objects", "texts", "complex", "digits", "mask", "bytes", "text", "fields"],
 )  # fmt: skip
 def test_values_without_a_plain_form_are_refused(value):
     with pytest.raises(UnstorableError):

@@ -94,7 +94,9 @@ def reindex_dataset(
             property="labels",
         )
     loaded = dataset.drop_vars(virtual)
-    options = {} if fill_value is None else {"fill_value": _of_loaded(fill_value, loaded)}
+    options = {}
+    if fill_value is not None:  # of the types of maps, xarray knows dict
+        options["fill_value"] = dict(fill_value) if isinstance(fill_value, Mapping) else fill_value
     result = loaded.reindex(indexers, method=method, tolerance=tolerance, **options)
     targets = {}
     for dim in indexers:
@@ -116,12 +118,6 @@ def reindex_dataset(
     result = result[[*dataset.data_vars, *result.coords]]  # in their order, with coordinates of unused dimensions
     result.attrs, result.encoding = dict(dataset.attrs), dict(dataset.encoding)
     return result
-
-
-def _of_loaded(fill_value: Any, loaded: xr.Dataset) -> Any:
-    if not isinstance(fill_value, Mapping):
-        return fill_value
-    return {name: value for name, value in fill_value.items() if name in loaded.variables}
 
 
 def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules, /, *, code: int = EMPTY) -> Part:

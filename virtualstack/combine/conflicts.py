@@ -168,7 +168,7 @@ def _is_masked_alone(array: ManifestArray) -> bool:
     return array.dtype.kind == "f" and not array.cf.keys() - _MISSING
 
 
-def unpack_differing(parts: Sequence[Part], /, *, decode_times: bool = True) -> list[Part]:
+def unpack_differing(parts: Sequence[Part], /, *, decode_times: bool) -> list[Part]:
     """Return parts in which variables whose decoding attributes differ are decoded by their chunks; others stay packed.
 
     Parameters

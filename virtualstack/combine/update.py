@@ -210,13 +210,7 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
                 property="order",
                 right_url=part.source,
             )
-    check_kinds(dim, parts, [_index(part, dim) for part in parts])
-
-
-def _index(part: Part, dim: str) -> _Index:
-    if dim in part.indexes:
-        return part.indexes[dim].index
-    return _label_index(dim, part.variables[dim].values)
+    check_kinds(dim, parts, [_label_index(dim, part.variables[dim].values) for part in parts])
 
 
 def _label_index(dim: str, labels: Any) -> _Index:
