@@ -94,7 +94,7 @@ def reindex_dataset(
             property="labels",
         )
     loaded = dataset.drop_vars(virtual)
-    options = {}
+    options: dict[str, Any] = {}
     if fill_value is not None:  # of the types of maps, xarray knows dict
         options["fill_value"] = dict(fill_value) if isinstance(fill_value, Mapping) else fill_value
     result = loaded.reindex(indexers, method=method, tolerance=tolerance, **options)
