@@ -174,6 +174,22 @@ def test_a_chunk_that_two_answers_show_is_read_once(tmp_path):
             assert len(ranges) == len({*zip((x for _, x, _, _ in source.log), ranges, strict=True)})
 
 
+def test_large_cells_are_decoded_once(tmp_path):
+    """A chunk of a file of which many are served is read once, if it fits into half of the cache."""
+    values = np.arange(9 << 20, dtype="f8").reshape(9, -1)
+    encoding = {"a": {"chunksizes": values.shape, "zlib": True, "complevel": 1}}
+    xr.Dataset({"a": (("t", "x"), values)}).to_netcdf(tmp_path / "a.nc", encoding=encoding)
+    with RangeServer(tmp_path) as source:
+        vds = vs.open_virtual_dataset(source.url("a.nc"))
+        for cache, n_wanted in (("160 MiB", 1), ("100 MiB", 9)):
+            with serving({"cube": vds}, chunks={"t": 1}, cache=cache) as url:
+                get(f"{url}/cube/a/zarr.json")
+                source.reset()
+                for i in range(9):
+                    assert get(f"{url}/cube/a/c/{i}/0") == (200, values[i].tobytes())
+                assert source.n_requests == n_wanted
+
+
 def test_chunks_that_are_larger_than_the_limit(tmp_path):
     """They are sent in parts; the memory that they take is bounded."""
     values = np.arange(6 << 20, dtype="f8")

@@ -128,6 +128,11 @@ class Reads:
     _cache: OrderedDict[Hashable, Lease] = field(default_factory=OrderedDict)
     _readings: dict[Hashable, _Reading] = field(default_factory=dict)
 
+    @property
+    def max_kept_bytes(self) -> int:
+        """Largest size of what is kept in the cache."""
+        return self.cache_bytes // 2
+
     def find(self, key: Hashable, /) -> Lease | None:
         """Return the bytes of a chunk from the cache, or ``None``; the caller must release the lease."""
         lease = self._cache.get(key)
@@ -201,7 +206,7 @@ class Reads:
             raise
         finally:
             reading = self._readings.pop(key)
-        is_kept = keeps and len(data) <= self.cache_bytes // 4 and key not in self._cache
+        is_kept = keeps and len(data) <= self.max_kept_bytes and key not in self._cache
         # Decoding took more; what the cache or nobody has takes no more.
         left = 0 if is_kept or reading.n_waiting == 0 else min(taken, len(data))
         lease = Lease(data, left, self.memory, reading.n_waiting)

@@ -202,7 +202,9 @@ class CubeServer:
     ) -> Lease:
         loop, absent = asyncio.get_running_loop(), content.form.absent
         key = identity, begin, stop
-        if chunk.stored is None and (cells := chunk.array.cut_cells(chunk.cell)):
+        reads = self._reads[cube.name]
+        most = {"max_cell_bytes": reads.max_kept_bytes, "max_bytes": reads.memory.limit}
+        if chunk.stored is None and (cells := chunk.array.cut_cells(chunk.cell, **most)):
             return await self._get(
                 cube, key, partial(self._assemble, cube, content, chunk, cells), chunk.array.count_bytes(cells)
             )

@@ -52,8 +52,7 @@ _CODECS_2 = frozenset({"blosc", "gzip", "shuffle", "vlen-utf8", "zlib", "zstd"})
 
 
 _MAX_CELLS = 64
-_MAX_CELL_BYTES = 64 << 20
-"""Largest number of cells, and of their bytes, from which one chunk is made."""
+"""Largest number of cells from which one chunk is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,10 +244,11 @@ class PortableArray:
                 cell=cell,
             ) from error
 
-    def cut_cells(self, cell: tuple[int, ...], /) -> list[tuple[int, ...]]:
+    def cut_cells(self, cell: tuple[int, ...], /, *, max_cell_bytes: int, max_bytes: int) -> list[tuple[int, ...]]:
         """Return the cells of the array that a chunk shows, if it cuts one of them, so that other chunks show it too.
 
-        The result is empty if the chunk shows whole cells, or if the cells are many or large.
+        The result is empty if the chunk shows whole cells, or if the cells are many, if one has more than
+        ``max_cell_bytes``, so that it would not be kept, or if they and the chunk have more than ``max_bytes``.
         """
         met = self._met(cell)
         is_cut = any(
@@ -258,13 +258,16 @@ class PortableArray:
         if not is_cut or self.plain is not None or self.array.dtype.kind == "T":
             return []
         cells = list(product(*met)) if math.prod(map(len, met)) <= _MAX_CELLS else []
-        return cells if self.count_bytes(cells) <= _MAX_CELL_BYTES else []
+        is_kept = all(self._cell_bytes(cell) <= max_cell_bytes for cell in cells)
+        return cells if is_kept and self.count_bytes(cells) <= max_bytes else []
 
     def count_bytes(self, cells: Sequence[tuple[int, ...]], /) -> int:
         """Return the bytes of memory that cells of the array and a chunk of them take."""
-        axes = self.array.grid.axes
-        sizes = (math.prod(_length(axis.span(i)) for i, axis in zip(cell, axes, strict=True)) for cell in cells)
-        return sum(sizes) * self.array.dtype.itemsize + self.chunk_nbytes
+        return sum(map(self._cell_bytes, cells)) + self.chunk_nbytes
+
+    def _cell_bytes(self, cell: tuple[int, ...]) -> int:
+        spans = (axis.span(i) for i, axis in zip(cell, self.array.grid.axes, strict=True))
+        return math.prod(map(_length, spans)) * self.array.dtype.itemsize
 
     def read_cell(self, cell: tuple[int, ...], storage: Storage, /, *, absent: OnAbsent) -> Bytes:
         """Read the values of one cell of the array, as their bytes.
