@@ -28,6 +28,7 @@ __all__ = [
     "hold_interrupts",
     "in_forked_children",
     "is_foreign",
+    "is_running",
     "is_writable_by_others",
     "limit_memory",
     "lock",
@@ -138,6 +139,18 @@ def _lock_byte(descriptor: int) -> None:
 def is_foreign(status: os.stat_result) -> bool:
     """Return whether a file belongs to another account, except root. Windows does not tell: False."""
     return hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; on Windows, which cannot be asked so, always true."""
+    if not IS_WINDOWS:  # there, signal 0 would end the process
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+    return True
 
 
 def is_writable_by_others(status: os.stat_result) -> bool:

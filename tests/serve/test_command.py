@@ -1,5 +1,6 @@
 """The command `virtualstack serve`."""
 
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.serve.running import find_free_port
 from virtualstack.cli.command import main
+from virtualstack.serve.metrics import forget_ended_processes
 
 VIRTUALSTACK = Path(sys.executable).with_name("virtualstack")
 
@@ -27,6 +29,18 @@ def rain(tmp_path, monkeypatch):
     return tmp_path
 
 
+def first_answer(server, request):
+    """Return the first answer of a server."""
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.read()
+        except urllib.error.URLError:
+            assert server.poll() is None
+            time.sleep(0.1)
+    return pytest.fail("the server did not start")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_cubes_are_served(rain, workers):
     """By the names of files, by names of their own, and joined by a pattern; the command ends by SIGINT."""
@@ -37,22 +51,50 @@ def test_cubes_are_served(rain, workers):
     try:
         request = urllib.request.Request(f"http://127.0.0.1:{port}/all/rain/zarr.json")
         request.add_header("Authorization", "Bearer sesame")
-        for _ in range(300):
-            try:
-                with urllib.request.urlopen(request) as answer:
-                    assert b'"shape":[2]' in answer.read()
-                break
-            except urllib.error.URLError:
-                assert server.poll() is None
-                time.sleep(0.1)
-        else:
-            pytest.fail("the server did not start")
+        assert b'"shape":[2]' in first_answer(server, request)
     finally:
         server.send_signal(2)
         _, messages = server.communicate(timeout=30)
     assert f"http://127.0.0.1:{port}/rain/ serves" in messages
     assert '127.0.0.1 "GET /all/rain/zarr.json" 200 ' in messages
     assert "Traceback" not in messages
+
+
+def test_metrics_of_several_processes(rain):
+    """Each process answers for all of them."""
+    port = find_free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [VIRTUALSTACK, "serve", "rain.vstack", f"--port={port}", "--workers=2"]
+    with subprocess.Popen(command, cwd=rain, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            first_answer(server, f"{url}/rain/rain/zarr.json")
+            for _ in range(40):
+                urllib.request.urlopen(f"{url}/rain/rain/c/0").read()
+            time.sleep(1)
+            for _ in range(10):
+                lines = urllib.request.urlopen(f"{url}/metrics").read().decode().splitlines()
+                assert 'virtualstack_requests_total{cube="rain",status="200"} 41.0' in lines
+                (n,) = (float(x.split()[1]) for x in lines if x.startswith("virtualstack_chunks_read_total"))
+                (shared,) = (float(x.split()[1]) for x in lines if x.startswith("virtualstack_chunks_shared_total"))
+                assert n + shared == 40
+                assert f"virtualstack_cache_bytes {n * 8}" in lines
+        finally:
+            server.send_signal(2)
+            assert "Traceback" not in server.communicate(timeout=30)[1]
+
+
+def test_processes_that_were_killed_hold_no_memory(tmp_path, monkeypatch):
+    """What they counted stays, and what they held is left out when another one takes their place."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    for pid in (ended.pid, os.getpid()):
+        for kind in ("counter", "gauge_livesum", "gauge_sum"):
+            (tmp_path / f"{kind}_{pid}.db").touch()
+    forget_ended_processes()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert len(left) == 5
+    assert f"gauge_livesum_{ended.pid}.db" not in left
 
 
 @pytest.mark.parametrize(

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from virtualstack.printable import printable
 from virtualstack.serve.reads import Reads
+from virtualstack.system import is_running
 
-__all__ = ["Metrics"]
+__all__ = ["FOLDER_VARIABLE", "Metrics", "forget_ended_processes"]
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Environment variable that prometheus_client reads when it is imported: the folder of shared counters."""
 
 _LOG = logging.getLogger("virtualstack.serve")
 
 
+_SECONDS_OF_GAUGES = 0.5
+
+
 class Metrics:
-    """Counters of one application.
+    """Counters of one application; those of its worker processes together, if the command started several.
 
     Parameters
     ----------
@@ -41,25 +52,36 @@ class Metrics:
         self._seconds = Histogram(
             "virtualstack_request_seconds", "Time to the end of the answer in s", ("cube",), registry=self._registry
         )
-        for name, what, value in (
+        self._gauges: list[tuple[Gauge, Callable[[], int]]] = []
+        self._will_set = False
+        gauges: tuple[tuple[str, str, Literal["sum", "livesum"], Callable[[], int]], ...] = (
             (
                 "virtualstack_chunks_read_total",
                 "Chunks that were read from sources",
+                "sum",
                 lambda: sum(x.n_reads for x in reads),
             ),
             (
                 "virtualstack_chunks_shared_total",
                 "Chunks that were in the cache or being read",
+                "sum",
                 lambda: sum(x.n_hits for x in reads),
             ),
-            ("virtualstack_cache_bytes", "Bytes of chunks in the cache", lambda: sum(x.cached for x in reads)),
+            (
+                "virtualstack_cache_bytes",
+                "Bytes of chunks in the cache",
+                "livesum",
+                lambda: sum(x.cached for x in reads),
+            ),
             (
                 "virtualstack_memory_bytes",
                 "Bytes of chunks that are read or sent now, without the cache",
+                "livesum",
                 lambda: sum(x.memory.used for x in reads),
             ),
-        ):
-            Gauge(name, what, registry=self._registry).set_function(value)
+        )
+        for name, what, mode, value in gauges:
+            self._gauges.append((Gauge(name, what, registry=self._registry, multiprocess_mode=mode), value))
 
     def _count(self, cube: str, status: int, sent: int, seconds: float) -> None:
         found = self._kept.get((cube, status))  # finding counters by their labels takes longer than counting
@@ -69,10 +91,22 @@ class Metrics:
         found[0].inc()
         found[1].inc(sent)
         found[2].observe(seconds)
+        if _shared_folder() and not self._will_set:  # another process may be asked
+            self._will_set = True
+            asyncio.get_running_loop().call_later(_SECONDS_OF_GAUGES, self._set_gauges)
+
+    def _set_gauges(self) -> None:
+        self._will_set = False
+        for gauge, value in self._gauges:
+            gauge.set(value())
 
     async def show(self, _: Request) -> Response:
         """Answer with the counters as Prometheus reads them."""
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        self._set_gauges()
+        registry = self._registry
+        if _shared_folder():
+            MultiProcessCollector(registry := CollectorRegistry())  # type: ignore[no-untyped-call]
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     def watch(self, app: ASGIApp) -> ASGIApp:
         """Return an application that counts and logs the requests of another one."""
@@ -104,3 +138,15 @@ class Metrics:
                     write(f'{client} "{what}" {status} {sent} {1000 * seconds:.1f} ms')
 
         return watched
+
+
+def _shared_folder() -> str | None:
+    return os.environ.get(FOLDER_VARIABLE)
+
+
+def forget_ended_processes() -> None:
+    """Leave out what processes that have ended held in memory."""
+    for path in Path(os.environ[FOLDER_VARIABLE]).glob("gauge_live*.db"):
+        pid = int(path.stem.rpartition("_")[2])
+        if not is_running(pid):
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ import atexit
 import os
 import pickle
 import sys
+import tempfile
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from virtualstack.serve.app import app
+from virtualstack.serve.metrics import FOLDER_VARIABLE, forget_ended_processes
 from virtualstack.sizes import byte_count
 
 __all__ = ["run"]
@@ -56,11 +58,14 @@ def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, an
         return
     shares = {name: byte_count(options[name], option=name) // workers for name in ("memory", "cache")}
     os.environ[_VARIABLE] = b64encode(pickle.dumps({**options, **shares})).decode()
-    uvicorn.run("virtualstack.serve.workers:make", factory=True, workers=workers, **settings)
+    with tempfile.TemporaryDirectory(prefix="virtualstack-metrics-") as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        uvicorn.run("virtualstack.serve.workers:make", factory=True, workers=workers, **settings)
 
 
 def make() -> Starlette:
     """Return the application of a worker process."""
+    forget_ended_processes()
     return _app(pickle.loads(b64decode(os.environ[_VARIABLE])))
 
 
