@@ -321,6 +321,17 @@ def test_frames_of_an_animation_have_durations_and_timecodes():
     check_samples(raw, 3 * (BIG + 2 * 64 * 64))
 
 
+@pytest.mark.parametrize("reference", range(4))
+@pytest.mark.parametrize("duration", [u32(0), *[u32(2, x, 8) for x in (0, 255)], *[u32(3, x, 32) for x in (0, 256)]])
+def test_frames_that_take_no_time_or_are_kept_have_a_bit_more(duration, reference):
+    """It tells whether they are kept before or after their colors are turned."""
+    (_, (ticks, _)) = duration
+    last = [*NO, (reference, 2), *(YES if not ticks or reference else [])]
+    one = frame(size=NO, more=[*duration, (7, 32)], last=last)
+    two = frame(more=[*u32(1), (7, 32)])
+    check_samples(stored(image([*ANIMATED, *YES], tones=YES), None, one, *ONE_SECTION, two), 3 * (BIG + 64 * 64))
+
+
 def test_channels_are_blended_each_in_its_own_way():
     header = image(extra=["alpha", "depth"], colors="gray")
     ways = [*u32(2), *u32(0), *YES, (0, 2), *u32(3, 1, 2), *NO, (0, 2), *u32(0)]

@@ -30,7 +30,7 @@ from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import Fill, ManifestGroup, inline_array
 from virtualstack.printable import MAX_SHOWN_ITEMS
 from virtualstack.vstack import Repository
-from virtualstack.vstack.diff import Changed
+from virtualstack.vstack.diff import Changed, Diff
 from virtualstack.vstack.format.names import snapshot_key
 
 
@@ -48,6 +48,20 @@ def test_nothing(url):
     found = Repository.open(url).diff(0)
     assert not found
     assert repr(found).endswith("\n  no difference")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [{}, {"added": ("v",)}, {"removed": ("v",)}, {"changed": {"/": Changed(anew=True)}}, {"relocated": (("a", "b"),)}],
+)
+def test_any_difference_is_one(one):
+    """Of a snapshot; so is any of a variable."""
+    nothing = {"added": (), "removed": (), "changed": {}, "relocated": ()}
+    assert bool(Diff(url="memory://x", before=0, after=1, **nothing | one)) == bool(one)
+    box = ({"time": slice(0, 1)},)
+    each = {"attributes": {"a": (1, 2)}, "properties": {"dtype": ("i1", "i2")}, "appended": box, "overwritten": box}
+    assert not Changed()
+    assert all(Changed(**{name: value}) for name, value in {**each, "anew": True}.items())
 
 
 def test_variables_come_and_go(url, tmp_path):

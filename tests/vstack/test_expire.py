@@ -297,6 +297,15 @@ def test_a_damaged_store_is_left_alone(url, clock):
     assert files(url) == before
 
 
+def test_nothing_is_expired_where_the_place_of_a_source_is_not_known(url):
+    """It may be in the store itself."""
+    change_snapshot(url, lambda document: document["prefixes"].pop())
+    before = files(url)
+    with pytest.raises(MalformedFileError, match="has a source with prefix number"):
+        Repository.open(url).expire(keep=1, grace=timedelta(0))
+    assert files(url) == before
+
+
 def test_what_is_no_object_of_the_store_stays(url, clock):
     """Whatever its name; and arguments are checked."""
     others = [".vstack/segments/notes.txt", ".vstack/pages/0123.json.gz", ".vstack/bundles/x/y", "data.nc"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -32,7 +32,7 @@ from virtualstack.vstack.format.names import (
     segment_folder,
     snapshot_key,
 )
-from virtualstack.vstack.format.snapshot import Snapshot, Uses, decode_uses, read_document
+from virtualstack.vstack.format.snapshot import Uses, decode_uses, read_document
 from virtualstack.vstack.write.view import follow
 
 __all__ = ["Expired", "expire"]
@@ -261,7 +261,7 @@ def _used(store: OpenStore, numbers: Sequence[int]) -> set[str]:
     archive = store.archive(head)
     for rows in concurrently(archive.page, list(pages.values()), urls=[objects.url]):
         segments.update(_segments_in(rows, objects))
-    within = partial(_segment_names, archive, head)
+    within = partial(_segment_names, archive)
     for found in concurrently(within, sorted(segments), urls=[objects.url]):
         names |= found
     return names
@@ -291,18 +291,23 @@ def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iter
         yield number
 
 
-def _segment_names(archive: Archive, head: Snapshot, number: int) -> set[str]:
+def _segment_names(archive: Archive, number: int) -> set[str]:
     """Return the name of a segment, and of the segments whose bytes its sources name.
 
-    The URL of the store in a source does not matter here: the store may have been opened through a link or another
-    scheme.
+    Neither relocations of sources nor the URL of the store in them matter here: the store may have been opened
+    through a link or another scheme.
+
+    Raises
+    ------
+    MalformedFileError
+        The location of a source is not known.
     """
+    prefixes = replace(archive.prefixes, moved=())
     segment = archive.segment(number)
     names = {segment.name}
     for page in range(segment.n_pages):
-        for prefix, suffix, *_ in archive.source_rows(segment, page):
-            begin = segment.prefixes[prefix] if prefix < len(segment.prefixes) else -1
-            path = head.prefixes[begin] + suffix if 0 <= begin < len(head.prefixes) else ""
+        for row in archive.source_rows(segment, page):
+            path = prefixes.written(row, segment.prefixes)
             at = path.rfind(f"{SEGMENTS}/")
             if at >= 0 and (name := _name_in(path[at:])):
                 names.add(name)

@@ -175,27 +175,22 @@ def _made(
             other = source.find_group(path, nodes[own])
             by_groups.setdefault((own, id(other)), (other, {}))[1][name] = each
         for (own, _), (other, each_name) in by_groups.items():
-            for name, over in _placed(nodes[own], whole.get(id(other), other), each_name, storage, how).items():
-                made[f"{own}/{name}"] = [_written_like(was, x) for x in over]
-        manifests = [over.manifest for each in made.values() for over in each]
-        found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
+            for name, over in _placed(nodes[own], whole.get(id(other), other), was, each_name, storage, how).items():
+                made[f"{own}/{name}"] = over
+        found = {x.url for each in made.values() for over in each for x in over.manifest.tables.locations}
         store.opened.permission.check(sorted(found))  # a document of references names other files than itself
     except (CombineError, ReaderError, StorageError) as error:
         return str(error)
     return made
 
 
-def _written_like(was: Location, over: Overlay) -> Overlay:
-    """Make the sources of new chunks relative to the store if the old source was."""
-    manifest = over.manifest
-    if was.relative_to is None or not isinstance(manifest, ChunkManifest):
-        return over
-    locations = tuple(replace(x, relative_to=was.relative_to) for x in manifest.locations)
-    return replace(over, manifest=replace(manifest, locations=locations))
-
-
 def _placed(
-    stored: ManifestGroup, source: ManifestGroup, cells: Mapping[str, Cells], storage: Storage, how: Rescan
+    stored: ManifestGroup,
+    source: ManifestGroup,
+    was: Location,
+    cells: Mapping[str, Cells],
+    storage: Storage,
+    how: Rescan,
 ) -> dict[str, list[Overlay]]:
     """Return the new chunks of the variables of one group of a source.
 
@@ -228,7 +223,7 @@ def _placed(
         _check_loaded(part, there, loaded)
         labelled = there.indexes.keys() & part.indexes.keys()
         for name, each in cells.items():
-            made[name] += _overlays(part.variables[name], there.variables[name].dims, each, at, labelled)
+            made[name] += _overlays(part.variables[name], there.variables[name].dims, was, each, at, labelled)
     return made
 
 
@@ -283,7 +278,7 @@ def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old:
             return tuple((slice(int(at[a]), int(at[b - 1]) + 1), slice(a, b)) for a, b in itertools.pairwise(cuts))
     if n == end - begin:
         return ((slice(begin, end), slice(0, n)),)
-    if n == axis.length and n > end - begin:
+    if n == axis.length:
         return ((slice(0, n), slice(0, n)),)
     shown = int(np.diff(lines)[numbers].sum())
     raise CombineError(
@@ -371,9 +366,16 @@ def _inline_pieces(
 
 
 def _overlays(
-    variable: xr.Variable, dims: tuple[object, ...], cells: Cells, region: Mapping[str, slice], labelled: Set[object]
+    variable: xr.Variable,
+    dims: tuple[object, ...],
+    was: Location,
+    cells: Cells,
+    region: Mapping[str, slice],
+    labelled: Set[object],
 ) -> Iterator[Overlay]:
     """Yield the new chunks for cells that refer to a source, and for EMPTY cells among them.
+
+    They are relative to the store if the old source was.
 
     Raises
     ------
@@ -387,6 +389,8 @@ def _overlays(
     own = np.zeros(there.shape, np.bool_)
     numbers = cells.numbers - np.array(low, np.int64)
     own[tuple(numbers[((numbers >= 0) & (numbers < own.shape)).all(1)].T)] = True
+    locations = tuple(replace(x, relative_to=was.relative_to) for x in manifest.locations)
+    manifest = replace(manifest, locations=locations)
     check_order(there, manifest, own, array.grid, [i for i, dim in enumerate(dims) if dim not in labelled])
     for first, last in find_boxes(own | (there.entries["location"] == EMPTY)):
         box = tuple(slice(a, b) for a, b in zip(first, last, strict=True))

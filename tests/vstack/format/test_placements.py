@@ -38,6 +38,7 @@ def boxes_and_cells(draw):
 @settings(max_examples=examples(300))
 @example(([((0, 1),), ((5, 4),), ((6, 1),)], 1, [(n,) for n in range(12)]))
 @example(([((5, 4),), ((6, 1),), ((20, 1),)], 1, [(n,) for n in range(22)]))
+@example(([((0, 4), (0, 1)), ((0, 2), (5, 1))], 2, [(1, 5)]))
 @given(boxes_and_cells())
 def test_the_latest_placement_shows_a_cell(drawn):
     boxes, ndim, cells = drawn
@@ -45,6 +46,45 @@ def test_the_latest_placement_shows_a_cell(drawn):
     found = placements(boxes, ndim).find(columns)
     wanted = [latest(boxes, cell) for cell in (cells if ndim else [()])]
     assert found.tolist() == wanted
+
+
+@settings(max_examples=examples(200))
+@example(([((0, 2),), ((0, 4),), ((1, 1),)], 1, [(0,), (1,), (2,), (4,)]))
+@example(([((0, 2), (0, 2)), ((0, 3), (1, 1)), ((1, 1), (0, 3))], 2, [(0, 0), (1, 1), (2, 2)]))
+@given(boxes_and_cells())
+def test_placements_within_a_box_show_its_cells(drawn):
+    """Those that meet it, from the last one on that covers it."""
+    boxes, ndim, cells = drawn
+    cells = cells if ndim else [()]
+    for low, high in [(min(cells), max(cells)), (cells[0], cells[0])]:
+        sides = [(min(a, b), max(a, b) + 1) for a, b in zip(low, high, strict=True)]
+        meets = [all(a < end and a + n > begin for (a, n), (begin, end) in zip(x, sides, strict=True)) for x in boxes]
+        covers = [
+            all(a <= begin and a + n >= end for (a, n), (begin, end) in zip(x, sides, strict=True)) for x in boxes
+        ]
+        last = max((i for i, covered in enumerate(covers) if covered), default=0)
+        found = placements(boxes, ndim).within(*np.array(sides, np.int64).reshape(ndim, 2).T)
+        wanted = [box for i, (box, met) in enumerate(zip(boxes, meets, strict=True)) if met and i >= last]
+        assert found.table.tolist() == placements(wanted, ndim).table.tolist()
+
+
+@settings(max_examples=examples(100))
+@given(st.data())
+def test_rows_of_cells(data):
+    """The first row, and as many strides as there are cells from the first one."""
+    ndim, number = data.draw(st.integers(0, 3)), st.integers(0, 9)
+    rows = [[0, *(data.draw(number) for _ in range(3)), *(data.draw(number) - 4 for _ in range(ndim))] for _ in "ab"]
+    rows = [[*row, *(data.draw(number) for _ in range(ndim)), *[9] * ndim] for row in rows]
+    which = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=4))
+    cells = [[data.draw(number) for _ in range(ndim)] for _ in which]
+    found = Placements(np.array(rows, np.int64))
+    columns = [np.array(column, np.int64) for column in zip(*cells, strict=True)]
+    wanted = [
+        rows[i][1] + sum((cell[k] - rows[i][4 + ndim + k]) * rows[i][4 + k] for k in range(ndim))
+        for i, cell in zip(which, cells, strict=True)
+    ]
+    assert found.find_rows(np.array(which), columns).tolist() == wanted
+    assert found.find_rows(which[0], [column[:1] for column in columns]).reshape(-1).tolist() == wanted[:1]
 
 
 @pytest.mark.parametrize("is_shuffled", [False, True])
@@ -63,6 +103,11 @@ def test_many_placements_are_found_together(is_shuffled):
     [
         ([0, 0, 0, 0, 1 << 61, 0, 9], "beyond all rows"),
         ([0, 1 << 61, 0, 0, 1 << 61, 0, 4], "beyond all rows"),
+        ([0, 1 << 61, 0, 0, 1 << 61, 0, 3], "beyond all rows"),
+        ([0, 0, 0, 0, -(1 << 61), 0, 4], "beyond all rows"),
+        ([0, (1 << 62) + 1, 0, 0, 1, 0, 1], "invalid numbers"),
+        ([-1, 0, 0, 0, 1, 0, 1], "invalid numbers"),
+        ([0, 0, 0, -1, 1, 0, 1], "invalid numbers"),
         ([0, 0, 0, 0, 1, -1, 2], "invalid numbers"),
         ([0, 0, 0, 0, 1, 0, 0], "invalid numbers"),
         ([0, 0, 0, 0, 1, 0], "invalid placements"),
@@ -72,3 +117,10 @@ def test_many_placements_are_found_together(is_shuffled):
 def test_damaged_placements_are_an_error(row, message):
     with pytest.raises(MalformedFileError, match=message):
         Placements.from_json([row], 1, where="here")
+
+
+@pytest.mark.parametrize(
+    "row", [[0, 1 << 61, 0, 0, 1 << 61, 0, 2], [0, 1 << 62, 0, 0, 1, 0, 1], [1, 0, 2, 3, -2, 0, 1]]
+)
+def test_placements_may_be_large(row):
+    assert Placements.from_json([row], 1, where="here").table.tolist() == [row]

@@ -42,7 +42,7 @@ def _opened(message: bytes) -> Iterator[Any]:
             eccodes.codes_release(handle)
 
 
-def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDArray[np.float64] | None:
+def coordinates(message: bytes, key: str, /) -> NDArray[np.float64] | None:
     """Return coordinates of the grid of a message.
 
     Parameters
@@ -51,8 +51,6 @@ def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDA
         A whole message.
     key
         Key of eccodes, such as ``"latitudes"`` or ``"distinctLatitudes"``.
-    n_points
-        Expected number of coordinates; any number if ``None``.
 
     Returns
     -------
@@ -62,12 +60,11 @@ def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDA
     Raises
     ------
     LibraryError
-        eccodes cannot compute them, or there are more or fewer than expected.
+        eccodes cannot compute them.
     """
     with _opened(message) as handle:
         try:
-            _check_count(eccodes.codes_get_size(handle, key), n_points)
-            return _checked(eccodes.codes_get_double_array(handle, key), n_points)
+            return np.asarray(eccodes.codes_get_double_array(handle, key))
         except eccodes.KeyValueNotFoundError:
             return None
 
@@ -142,23 +139,13 @@ def kerchunk_values(message: bytes, key: str, dtype: np.dtype[Any], size: int | 
             return np.asarray(found.astype(dtype, copy=False))
 
 
-def _checked(values: NDArray[Any], size: int | None) -> NDArray[Any]:
-    _check_count(values.size, size)
-    return values
-
-
-def _check_count(found: int, size: int | None) -> None:
-    if size is not None and found != size:
-        raise LibraryError(f"the GRIB message has {found} points; {size} are expected")
-
-
 def _values(handle: Any, size: int | None, row: int, *, is_whole: bool) -> NDArray[Any]:
     found = eccodes.codes_get_size(handle, "values")
     if (size is not None and found != size) or found % row:
         raise LibraryError(f"the GRIB message has {found} points; {size or f'rows of {row}'} are expected")
     if is_whole:
         with np.errstate(over="ignore"):
-            return _checked(eccodes.codes_get_double_array(handle, "values"), found).astype(np.float32)
+            return np.asarray(eccodes.codes_get_double_array(handle, "values")).astype(np.float32)
     packing = _packing(handle)
     if packing is not None and packing.is_constant:
         with np.errstate(over="ignore"):
@@ -166,10 +153,10 @@ def _values(handle: Any, size: int | None, row: int, *, is_whole: bool) -> NDArr
         return np.full(found, np.nan if one == np.float32(_MISSING_VALUE) else one, np.float32)
     eccodes.codes_set_double(handle, "missingValue", _MISSING_VALUE)
     if packing is not None and packing.is_exact:
-        values = _checked(eccodes.codes_get_float_array(handle, "values"), found)
+        values = np.asarray(eccodes.codes_get_float_array(handle, "values"))
     else:
         with np.errstate(over="ignore"):
-            values = _checked(eccodes.codes_get_double_array(handle, "values"), found).astype(np.float32)
+            values = np.asarray(eccodes.codes_get_double_array(handle, "values")).astype(np.float32)
     if packing is None or packing.may_miss:
         # from bitmaps, and from packings that support missing values
         values[values == np.float32(_MISSING_VALUE)] = np.nan

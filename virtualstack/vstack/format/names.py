@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import struct
 import time
@@ -68,9 +69,8 @@ def snapshot_key(number: int, /) -> str:
 
 def snapshot_number(key: str, /) -> int | None:
     """Return the number of the snapshot at a key; ``None`` if the key is not the key of a snapshot."""
-    digits = key.removeprefix(f"{SNAPSHOTS}/").removesuffix(".json.gz")
-    number = _LAST_SNAPSHOT - int(digits) if len(digits) == 12 and digits.isascii() and digits.isdigit() else None
-    return number if number is not None and key == snapshot_key(number) else None
+    found = re.fullmatch(rf"{re.escape(SNAPSHOTS)}/([0-9]{{12}})\.json\.gz", key)
+    return None if found is None else _LAST_SNAPSHOT - int(found[1])
 
 
 def new_id() -> str:

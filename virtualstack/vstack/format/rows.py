@@ -126,19 +126,11 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
         raise MalformedFileError(f"{where} is damaged: {error}; restore it, or open another snapshot") from error
     stored, follows = _follows(page[0])
     gap, length = page[1][stored], page[2][stored]
+    run = gap.copy()
+    run[1:] += length[:-1]
+    run = np.cumsum(run)
     begins = np.flatnonzero(~follows)
-    if len(begins) == 1:
-        offset = np.cumsum(gap)
-        offset[1:] += np.cumsum(length[:-1])
-    elif len(begins):
-        moved = gap.copy()
-        moved[1:] += length[:-1]
-        moved[begins] = 0
-        run = np.cumsum(moved)
-        offset = run + np.repeat(gap[begins] - run[begins], np.diff(begins, append=len(gap)))
-    else:
-        offset = gap
-    page[1][stored] = offset
+    page[1][stored] = run + np.repeat(gap[begins] - run[begins], np.diff(begins, append=len(gap)))
     page.flags.writeable = False
     return page
 
