@@ -313,7 +313,9 @@ def test_pages_are_as_long_as_the_specification_says():
 
 @pytest.mark.parametrize("part", [100, pytest.param(1, marks=pytest.mark.apart)])
 def test_many_sources_and_rows_are_read_alike(part, tmp_path, monkeypatch):
-    """More than a page of each, of pages as they are or a hundredth of these."""
+    """More than a page of each, of pages as they are or a hundredth of these; a shard and a half."""
+    for module in (archive, rows, segment):
+        monkeypatch.setattr(module, "SHARD_PAGES", 2)
     for module, name in ((rows, "PAGE_ROWS"), (plain_reader, "PAGE"), (plain_reader, "SOURCES")):
         monkeypatch.setattr(module, name, getattr(module, name) // part)
     page = sources.PAGE_SOURCES // part

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.amount import examples
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
 from virtualstack.location import Location
-from virtualstack.vstack.format.sources import MAX_MOVED, Prefixes, SourceRow
+from virtualstack.vstack.format.sources import MAX_MOVED, Prefixes, SourcePage, SourceRow
 
 STORES = st.sampled_from(
     [
@@ -177,3 +177,53 @@ def test_an_archive_that_grows_by_folders_needs_a_single_prefix(known, url, expe
     chosen, rows = Prefixes(store="s3://store/x.vstack/", table=tuple(known)).rows([Location(url)], relative=False)
     assert chosen == (expected,)
     assert expected + rows[0].suffix == url
+
+
+ROW = {"prefix": 1, "suffix": "a.nc", "size": 5, "mtime": 2.5, "etag": "e"}
+
+
+def page_of(*rows):
+    """Return the JSON of a page: a list for each property."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *[{}, {"prefix": 0}, {"size": None}, {"size": 0}, {"size": (1 << 63) - 1}, {"mtime": None}, {"mtime": -3.0}],
+        *[{"etag": None}, {"unmodified_since": 4.5}, {"digest": "d"}, {"unmodified_since": 1.0, "digest": "d"}],
+    ],
+)
+def test_a_page_of_sources_is_written_as_it_was_read(changes):
+    page = SourcePage.from_json(page_of(ROW | changes), where="here")
+    assert page.rows == (SourceRow(**ROW | changes),)
+    assert page.document() == page_of(ROW | changes)
+
+
+def test_properties_that_no_source_has_are_left_out():
+    first, second = ROW | {"digest": None, "unmodified_since": None}, ROW | {"digest": "d", "unmodified_since": None}
+    page = SourcePage.from_json(page_of(first, second), where="here")
+    assert page.document() == page_of({**ROW, "digest": None}, {**ROW, "digest": "d"})
+    assert SourcePage.from_json(page_of(first), where="here").document() == page_of(ROW)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *[{"prefix": x} for x in (-1, None, True, "1", 1.5)],
+        *[{"size": x} for x in (-1, 1 << 63, True, 1.5, "5")],
+        *[{"mtime": x} for x in (False, "2")],
+        *[{"unmodified_since": x} for x in (True, "2")],
+        *[{"suffix": x} for x in (None, 5)],
+        *[{"etag": 5}, {"digest": 5}],
+    ],
+)
+def test_a_source_that_is_not_valid_is_named(changes):
+    with pytest.raises(MalformedFileError, match=r"'here' has the source .*, which is not valid: restore it"):
+        SourcePage.from_json(page_of(ROW | changes), where="here")
+
+
+@pytest.mark.parametrize("document", [{}, {**page_of(ROW), "size": []}, {**page_of(ROW), "size": 5}, {"prefix": 1}])
+def test_columns_of_a_page_are_as_long_as_each_other(document):
+    with pytest.raises(MalformedFileError, match="'here' is not a page of sources"):
+        SourcePage.from_json(document, where="here")
