@@ -99,6 +99,13 @@ def test_zeros_that_zstd_made_of_more_are_no_bomb():
         unpack(data, (4000,), ENTRY)
 
 
+def test_bytes_behind_starts_are_counted():
+    data = pack(np.zeros(3, ENTRY), np.arange(3))
+    for n in (1, 2):
+        with pytest.raises(ManifestError, match=f"packed entries have {n} bytes too many"):
+            unpack(data + bytes(n), (3,), ENTRY)
+
+
 def mixed():
     """Chunks of two sources, holes of two kinds, inline bytes, and starts."""
     entries = np.zeros((2, 3), ENTRY)

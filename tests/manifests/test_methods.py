@@ -287,8 +287,11 @@ def test_axes_that_cannot_be_counted_are_refused(operation):
 
 
 def test_a_choice_between_arrays_of_other_meaning_is_refused():
-    """Their stored numbers would be decoded by one rule, and so would numbers that are no elements of the other."""
-    other = replace(KNOWN.array, attributes={"scale_factor": 2.0}, cf={"scale_factor": 2.0})
-    for a, b in ((KNOWN.array, other), (other, KNOWN.array)):
-        with pytest.raises(CombineError, match="scale_factor"):
+    """Their stored numbers would be decoded by one rule; the remedy names the variable in its group."""
+    one = replace(KNOWN.array, name="group/v")
+    other = replace(one, attributes={"scale_factor": 2.0}, cf={"scale_factor": 2.0})
+    for a, b in ((one, other), (other, one)):
+        with pytest.raises(CombineError, match=r"set_encoding\({'v': {'scale_factor': \.\.\.}}\) says") as caught:
             np.where(np.arange(6) > 3, a, b)
+        error = caught.value
+        assert (error.variable, error.property, error.left, error.right) == ("group/v", "scale_factor", 2.0, None)

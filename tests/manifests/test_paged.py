@@ -1,6 +1,7 @@
 """Manifests in pages: what is read when, and that it is what the manifest in memory has."""
 
 import copy
+import itertools
 import math
 import pickle
 import threading
@@ -456,3 +457,47 @@ def test_a_slice_within_the_first_chunk_begins_there():
     np.testing.assert_array_equal(model_read(array[13], sources), values[13])
     assert isinstance(array[30:].manifest, ChunkManifest)
     assert isinstance(array[13], ManifestArray)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_cuts_within_a_chunk_add_up(axis):
+    array, _, values, sources = paged(shape=(5, 10), chunks=(2, 5))
+    for first, second in itertools.product(range(4), repeat=2):
+        keys = [(slice(None),) * axis + (slice(n, None),) for n in (first, second)]
+        twice = array[keys[0]][keys[1]]
+        np.testing.assert_array_equal(model_read(twice, sources), values[keys[0]][keys[1]])
+
+
+def test_cells_of_joined_manifests_come_in_the_order_of_the_request():
+    joined = np.concatenate([paged(shape=(2, 4), chunks=(1, 2))[0] for _ in range(3)])
+    assert isinstance(joined.manifest, JoinedManifest)
+    whole = joined.in_memory()
+    for rows in itertools.product([0, 1, 2, 5], repeat=3):
+        cells = np.ix_(np.array(rows), np.array([1, 0]))
+        assert shown(joined.manifest.pick(cells)) == shown(whole.pick(cells))
+        points = np.array(rows), np.array([1, 0, 1])
+        assert shown(joined.manifest.pick(points)) == shown(whole.pick(points))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": (2**63 - 1,)}, None),
+        ({"shape": (2**63 - 1,), "first_row": 1}, "more of them than can be counted"),
+        ({"shape": (2, 2), "first_row": 2**63 - 5, "strides": (1, 2)}, None),
+        ({"shape": (2, 2), "first_row": 2**63 - 4, "strides": (1, 2)}, "more of them than can be counted"),
+        ({"shape": (3, 0), "first_row": 4, "strides": (-2, 9)}, None),
+        ({"shape": (3, 0), "first_row": 3, "strides": (-2, 9)}, "begins in row -1, before the first of all pages"),
+    ],
+)
+def test_rows_of_a_grid_are_numbers_that_can_be_counted(options, message):
+    array, _, _ = known(shape=(4,), chunks=(1,))
+
+    def made():
+        return PagedManifest(source=HeldPages(array.in_memory(), 4), page_size=1, tables=array.in_memory(), **options)
+
+    if message is None:
+        made()
+    else:
+        with pytest.raises(ManifestError, match=message):
+            made()

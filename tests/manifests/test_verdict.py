@@ -104,8 +104,9 @@ def test_no_value_is_brought_among_packed_numbers(operation):
     """It would be taken for a stored number, and read as another value."""
     coords = {"t": [0, 1]}
     packed = variable("p", cf={"scale_factor": 0.5, "add_offset": 10.0}, dtype="i2").assign_coords(coords)
-    with pytest.raises(CombineError, match=r"packed by .*'add_offset', 'scale_factor'.* unpack=True"):
+    with pytest.raises(CombineError, match=r"packed by .*'add_offset', 'scale_factor'.* unpack=True") as caught:
         operation(packed)
+    assert (caught.value.variable, caught.value.property, caught.value.right) == ("v", "add_offset", 0)
     missing = variable("p", cf={"_FillValue": np.int16(-9)}, dtype="i2").assign_coords(coords)
     assert isinstance(operation(missing).variable._data, ManifestArray)
 

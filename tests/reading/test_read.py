@@ -6,7 +6,7 @@ import pickle
 import threading
 import tracemalloc
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -404,3 +404,30 @@ def test_plain_chunks_in_any_order_of_axes(tmp_path, shape, n):
         encoding = ChunkEncoding.c_order("<i4", stored.shape[1:]).with_strides(steps)
         array = replace(array, manifest=replace(array.manifest, encodings=(encoding,)))
         np.testing.assert_array_equal(read_array(array, ..., Storage.from_option(None)), values.reshape(whole))
+
+
+@pytest.mark.parametrize("codecs", [(), (ZLIB,)], ids=["raw", "zlib"])
+def test_slices_of_a_small_array_are_those_of_numpy(codecs):
+    values = np.arange(16.0).reshape(2, 8)
+    array, _ = known(values, (2, 3), url=f"memory://reading/{len(codecs)}", codecs=codecs)
+    for start, stop, step in product(range(8), (None, *range(9)), (-4, -3, -2, -1, 1, 2, 3)):
+        key = 0, slice(start, stop, step)
+        np.testing.assert_array_equal(read_array(array, key), values[key], err_msg=str(key))
+
+
+@pytest.mark.parametrize("key", [(), (0,), (slice(0, 2),), (np.array([0, 1]),)], ids=repr)
+def test_a_chunk_that_does_not_decode_has_a_remedy(key):
+    """By each way of reading: that of the codec, or else the one for damaged sources."""
+    damaged = inline_chunks((2,), "<f4", bytes(8), codecs=(ZLIB,))
+    with pytest.raises(ChunkDecodeError, match=r"bytes 0 to 8 of the manifest, does not decode: .*restore it or scan"):
+        read_array(damaged, key)
+    units = {"data_type": "<f8", "attributes": {"units": "days since 2000-01-01"}}
+    late = inline_chunks(
+        (2,),
+        "M8[ns]",
+        np.full(2, 1e9).tobytes(),
+        codecs=(Codec.from_config("virtualstack.cf", **units),),
+        fill=np.datetime64("NaT", "ns"),
+    )
+    with pytest.raises(ChunkDecodeError, match=r"Open with decode_times=False, which leaves times as they are stored$"):
+        read_array(late, key)

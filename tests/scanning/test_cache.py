@@ -29,6 +29,7 @@ from tests.scanning.readers import Noting
 from tests.servers import RangeServer
 from virtualstack.errors import ManifestError, StorageError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.manifests.serialised.headers import from_group_header
 from virtualstack.manifests.serialised.values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.scanning.cache import ScanCache, Version, hash_backends
@@ -500,6 +501,14 @@ def test_nan_comes_back():
 def test_values_without_a_plain_form_are_refused(value):
     with pytest.raises(UnstorableError):
         from_value(value, Heap())
+
+
+def test_lists_that_are_too_deep_are_refused():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(UnstorableError, match="too deep in each other"):
+        from_group_header(ManifestGroup(arrays={}, attributes={"a": deep}), Heap())
 
 
 @pytest.mark.parametrize(

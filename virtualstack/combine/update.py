@@ -13,6 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
+from virtualstack.codecs.codec import shortened
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, load_part
 from virtualstack.combine.labels import check_kinds, distinct_labels, is_jitter, misfit
@@ -101,7 +102,7 @@ def _listed(labels: Any, dim: str, url: str | None) -> NDArray[Any]:
         found = None
     if found is None or found.ndim > 1:
         raise CombineError(
-            f"labels= must be a list of labels of '{dim}', each of them one value, not {str(labels)[:100]!r}",
+            f"labels= must be a list of labels of '{dim}', each of them one value, not {shortened(labels)}",
             variable=dim,
             property="labels",
             left_url=url,

@@ -407,7 +407,7 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
         remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"
     if key != "dtype":
         remedy += (
-            f". Where one of them is wrong, vds.virtual.set_encoding({{{left.name and left.name.rsplit('/', 1)[-1]!r}: "
+            f". Where one of them is wrong, vds.virtual.set_encoding({{{left.name and left.name.rpartition('/')[2]!r}: "
             f"{{{key!r}: ...}}}}) says what it should be"
         )
     return CombineError(

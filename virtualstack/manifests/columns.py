@@ -11,7 +11,7 @@ from numcodecs import zstd
 from numpy.typing import NDArray
 
 from virtualstack.codecs.bounded import CodecError, bounded_decoder
-from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.codec import Codec, shortened
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.cells import MAX_READ_CELLS
 
@@ -83,10 +83,10 @@ def unpack(
 def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
     """Return the number of cells of a shape; refuse a shape that is invalid or too large for ``nbytes``."""
     if len(shape) > _MAX_AXES or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise ManifestError(f"packed entries of shape {str(shape)[:200]}, which no chunk grid has")
+        raise ManifestError(f"packed entries of shape {shortened(shape)}, which no chunk grid has")
     if math.prod(max(n, 1) for n in shape) > max(MAX_READ_CELLS, _MAX_CELLS_PER_BYTE * nbytes):
         raise ManifestError(
-            f"packed entries of shape {str(shape)[:200]} have only {nbytes} bytes, which cannot hold so many chunks: "
+            f"packed entries of shape {shortened(shape)} have only {nbytes} bytes, which cannot hold so many chunks: "
             "they are damaged; write them again"
         )
     return math.prod(shape)

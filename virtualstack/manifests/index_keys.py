@@ -77,7 +77,7 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
 def _as_slice(index: NDArray[np.int64]) -> slice | None:
     """Return indexes as a slice, or ``None`` if no slice selects them."""
     if not index.size:
-        return slice(0, 0)
+        return slice(0)
     step = int(index[1] - index[0]) if index.size > 1 else 1
     if step == 0 or not bool((np.diff(index) == step).all()):
         return None
