@@ -431,9 +431,23 @@ def test_damage_is_an_error(node, disk, unlike, tmp_path):
             assert (HINT in caught.value.message) == (file.name == "zarr.json")
 
 
+def packing(document):
+    """Return the attributes that unpack the first encoding."""
+    return document["arrays"]["/v"]["encodings"][0]["codecs"][0]["configuration"]["attributes"]
+
+
 @pytest.mark.parametrize(
     "edit",
     [
+        lambda x: packing(x).update(_FillValue={"int16": 1.5}),
+        lambda x: packing(x).update(_FillValue={"int16": 2**15}),
+        lambda x: packing(x).update(_FillValue={"int16": {}}),
+        lambda x: packing(x).update(_FillValue={"int16": "nan"}),
+        lambda x: packing(x).update(scale_factor=None),
+        lambda x: packing(x).update(scale_factor={"float64": []}),
+        lambda x: packing(x).update(scale_factor={"float64": [1, 2]}),
+        lambda x: x["arrays"]["/v"].pop("bundled"),
+        lambda x: x.pop("message"),
         lambda x: x.update(vstack_format=2),
         lambda x: x.update(number=7),
         lambda x: x["arrays"]["/v"].update(dtype="|O8"),

@@ -34,7 +34,7 @@ export function list<T>(value: unknown, what: string, item: (x: unknown, what: s
 }
 
 export function orNull<T>(value: unknown, what: string, check: (x: unknown, what: string) => T): T | null {
-  return value === null || value === undefined ? null : check(value, what);
+  return value === null ? null : check(value, what);
 }
 
 export function finite(value: unknown, what: string): number {

@@ -219,11 +219,24 @@ test("no more memory is taken than a chunk needs, whatever a header says", async
     const header = [0, 0, 0, 0, 0, 0, 0, 64, 0xff, 0xff, 0xff, 0xc0];
     const stream = plain.from([...header, 0, 0, 0, 1, 0]);
     await assert.rejects(bitshuffle(stream, { elementsize: 8, compressor: "lz4" }, 64, 100, null));
-    assert.deepEqual([...(await bitshuffle(plain.of(1, 2, 3), { elementsize: 4, blocksize: 2 ** 40 }, 64, 100, null))], [1, 2, 3]);
+    assert.deepEqual([...(await bitshuffle(plain.of(1, 2, 3), { elementsize: 1, blocksize: 2 ** 40 }, 64, 100, null))], [1, 2, 3]);
+    await assert.rejects(bitshuffle(plain.of(1, 2, 3), { elementsize: 2 }, 64, 100, null), /not whole elements/);
+    await assert.rejects(bitshuffle(stream, { elementsize: 1, compressor: "gzip" }, 64, 100, null), /unknown compressor/);
     assert.equal(lzf(plain.of(1, 7, 8), 2 ** 30).length, 2);
     assert.throws(() => bzip2(plain.of(0x42, 0x5a, 0x68, 0x39), 2 ** 30));
   } finally {
     globalThis.Uint8Array = plain;
   }
   assert.ok(Math.max(...allocated) < 1000, String(allocated));
+});
+
+test("elements that are longer than a chunk take no time", async () => {
+  const u1 = parseDtype("|u1");
+  const encoding = { dtype: u1, shape: [3], codecs: [{ name: "virtualstack.shuffle", configuration: { elementsize: 2 ** 52 } }], strides: [1], packing: null };
+  assert.deepEqual([...(await decodeChunk(Uint8Array.of(1, 2, 3), encoding, u1))], [1, 2, 3]);
+  for (const codec of ["nbit", "scaleoffset"]) {
+    const parameters = { nbit: [8, 0, 2 ** 32 - 1, 1, 4, 0, 1, 0], scaleoffset: [2, 0, 2 ** 32 - 1, 0, 4, 0, 0, 0, ...Array(12).fill(0)] }[codec];
+    const one = { ...encoding, codecs: [{ name: `virtualstack.${codec}`, configuration: { values: parameters } }] };
+    await assert.rejects(decodeChunk(new Uint8Array(30), one, u1), { name: "ChunkDecodeError", message: /declare 17179869180 bytes/ });
+  }
 });

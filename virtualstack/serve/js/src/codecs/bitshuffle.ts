@@ -19,6 +19,7 @@ export async function bitshuffle(
 ): Promise<Uint8Array> {
   const elementSize = integer(options["elementsize"], "elementsize", 1);
   const compressor = options["compressor"] ?? "none";
+  if (compressor !== "none" && compressor !== "lz4" && compressor !== "zstd") throw new RangeError(`unknown compressor ${JSON.stringify(compressor)}`);
   let block = integer(options["blocksize"] ?? 0, "blocksize");
   let at = 0;
   let total = bytes.length;
@@ -28,6 +29,7 @@ export async function bitshuffle(
     at = 12;
   }
   if (total > limit) throw new RangeError(`the header declares ${total} bytes instead of ${size}`);
+  if (total % elementSize) throw new RangeError(`${total} bytes are not whole elements of ${elementSize}`);
   block ||= defaultBlock(elementSize);
   if (block % 8) throw new RangeError(`blocks of ${block} elements`);
   const out = new Uint8Array(total);
@@ -51,7 +53,7 @@ export async function bitshuffle(
     unshuffleBits(part, out, first * elementSize, count, elementSize);
     first += count;
   }
-  const rest = (n % 8) * elementSize + (total % elementSize);
+  const rest = (n % 8) * elementSize;
   if (at + rest > bytes.length) throw new RangeError("the chunk is cut off");
   out.set(bytes.subarray(at, at + rest), total - rest);
   return out;

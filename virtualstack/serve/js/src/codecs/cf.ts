@@ -1,8 +1,8 @@
 /** `virtualstack.cf`: stored numbers to the values that `xr.open_dataset` shows. */
 
-import { type Json, list, object } from "../checks.js";
+import { type Json, object } from "../checks.js";
 import { cast, type DType, type Numbers, numbers } from "../dtype.js";
-import { UnsupportedFeatureError } from "../errors.js";
+import { ManifestError, UnsupportedFeatureError } from "../errors.js";
 
 const NAT = -(2n ** 63n);
 const MAX_INT64 = 2n ** 63n - 1n;
@@ -11,26 +11,27 @@ const REFORM = BigInt(Date.UTC(1582, 9, 15)) * 1_000_000n;
 const NS: Record<string, bigint> = {
   ns: 1n, us: 1_000n, ms: 1_000_000n, s: 1_000_000_000n, m: 60_000_000_000n, h: 3_600_000_000_000n, D: 86_400_000_000_000n,
 };
+const NOT_FINITE: Record<string, number> = { NaN, Infinity, "-Infinity": -Infinity };
 const UNITS: Record<string, string> = {
   nanosecond: "ns", microsecond: "us", millisecond: "ms", second: "s", minute: "m", hour: "h", day: "D",
 };
 
 /** Decode numbers of one data type to values of another. */
 export function decodeCf(stored: Numbers, storedType: DType, type: DType, configuration: Json): Numbers {
-  const attributes = object(configuration["attributes"] ?? {}, "attributes of virtualstack.cf");
+  const attributes = object(configuration["attributes"], "attributes of virtualstack.cf");
   const unsigned = attributes["_Unsigned"];
   const reinterpret = reinterpreted(storedType, unsigned);
   const raw = reinterpret ? numbers(reinterpret, new Uint8Array(stored.buffer, stored.byteOffset, stored.byteLength)) : stored;
   const fills = new Set<number | bigint>();
   for (const name of ["missing_value", "_FillValue"]) {
-    for (const x of values(attributes[name])) {
+    for (const x of values(attributes, name)) {
       if (Number.isNaN(x)) continue;
       fills.add(reinterpret && name === "_FillValue" ? cast(asNumbers(x, storedType, reinterpret), reinterpret)[0] : x);
     }
   }
   if (type.kind === "M" || type.kind === "m") return times(raw, fills, type, attributes);
-  const scale = values(attributes["scale_factor"])[0];
-  const offset = values(attributes["add_offset"])[0];
+  const scale = value(attributes, "scale_factor");
+  const offset = value(attributes, "add_offset");
   const out = cast(raw, type);
   if (type.kind !== "f") {
     if (fills.size || !"iu".includes(type.kind)) throw new UnsupportedFeatureError(`virtualstack.cf to ${String(type.description)}`);
@@ -81,16 +82,31 @@ function asNumbers(x: number | bigint, storedType: DType, reinterpret: DType): N
 }
 
 /** Return the numbers of an attribute: `{"int16": -1}`, with a list for several. */
-function values(attribute: unknown): (number | bigint)[] {
-  if (attribute === undefined || attribute === null) return [];
-  if (typeof attribute === "number") return [attribute];
-  if (Array.isArray(attribute)) return list(attribute, "an attribute", (x) => x).flatMap(values);
-  if (typeof attribute === "string") {
-    const special: Record<string, number> = { NaN: NaN, Infinity, "-Infinity": -Infinity };
-    if (attribute in special) return [special[attribute]];
-    throw new UnsupportedFeatureError(`virtualstack.cf with the attribute '${attribute}'`);
+function values(attributes: Json, name: string): number[] {
+  if (attributes[name] === undefined) return [];
+  const entries = Object.entries(object(attributes[name], `'${name}' of virtualstack.cf`));
+  const [kind, said] = entries.length === 1 ? entries[0] : ["", null];
+  return (Array.isArray(said) ? said : [said]).map((x: unknown) => {
+    const number = typeof x === "string" ? NOT_FINITE[x] : x;
+    if (typeof number === "number" && isOfType(number, kind)) return number;
+    throw new ManifestError(`the store is damaged: '${name}' of virtualstack.cf is ${JSON.stringify(attributes[name])}`);
+  });
+}
+
+function isOfType(x: number, kind: string): boolean {
+  const [, isUnsigned, bits] = /^(u?)int(8|16|32|64)$/.exec(kind) ?? [];
+  if (!bits) return /^(python|float(16|32|64))$/.test(kind);
+  const most = 2 ** (Number(bits) - (isUnsigned ? 0 : 1)); // a number of JSON rounds the greatest one of 64 bits to this
+  return Number.isInteger(x) && x >= (isUnsigned ? 0 : -most) && (x < most || (x === most && bits === "64"));
+}
+
+/** Return the number of an attribute that has one. */
+function value(attributes: Json, name: string): number | undefined {
+  const found = values(attributes, name);
+  if (attributes[name] !== undefined && found.length !== 1) {
+    throw new ManifestError(`the store is damaged: '${name}' of virtualstack.cf has ${found.length} numbers`);
   }
-  return Object.values(object(attribute, "an attribute of virtualstack.cf")).flatMap(values);
+  return found[0];
 }
 
 function times(raw: Numbers, fills: Set<number | bigint>, type: DType, attributes: Json): BigInt64Array {

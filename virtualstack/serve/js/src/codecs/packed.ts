@@ -138,10 +138,10 @@ const [DECIMALS, INTEGERS] = [0, 2];
  */
 export function scaleOffset(source: Uint8Array, options: Json, limit: number): Uint8Array {
   const values = words(options);
-  const [scaling, factor, n, kind, size, , order, hasFill] = values;
+  const [scaling, factor, n, kind, size, sign, order, hasFill] = values;
   const isFloat = kind === 1;
   const sizes = isFloat ? [4, 8] : [1, 2, 4, 8];
-  if (values.length !== 20 || kind > 1 || !sizes.includes(size) || order > 1 || (!isFloat && (factor | 0) > 8 * size) || scaling !== (isFloat ? DECIMALS : INTEGERS)) {
+  if (values.length !== 20 || kind > 1 || !sizes.includes(size) || sign > 1 || order > 1 || hasFill > 1 || (!isFloat && (factor | 0) > 8 * size) || scaling !== (isFloat ? DECIMALS : INTEGERS)) {
     throw new RangeError(`the parameters ${values.slice(0, 8).join(", ")} are unknown`);
   }
   if (!isFloat && factor === 8 * size) return source;

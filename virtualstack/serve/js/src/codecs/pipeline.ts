@@ -286,7 +286,7 @@ async function xz(bytes: Uint8Array, options: Json, limit: number): Promise<Uint
 function unshuffle(bytes: Uint8Array, size: number): Uint8Array {
   const out = new Uint8Array(bytes.length);
   const n = Math.floor(bytes.length / size);
-  for (let b = 0; b < size; b++) for (let i = 0; i < n; i++) out[i * size + b] = bytes[b * n + i];
+  if (n > 0) for (let b = 0; b < size; b++) for (let i = 0; i < n; i++) out[i * size + b] = bytes[b * n + i];
   out.set(bytes.subarray(n * size), n * size);
   return out;
 }
