@@ -1,16 +1,20 @@
 """What a notebook shows of results: HTML that is whole, escaped and of bounded size."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.arrays import referenced
+from tests.data.watching import recorded_calls
 from tests.drawing.test_html import check
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.scanning import ScanResult
+from virtualstack.vstack import display, save
 from virtualstack.vstack.format.names import SEGMENTS
 
 
@@ -66,6 +70,27 @@ def test_repository(repository):
     assert shown.count("<svg ") == 3  # a map has an inner drawing
     assert "<summary>chunks of rain: 11 sources</summary>" in shown
     assert 'aria-label="timeline along time, 0 to 13: 11 files, 1 era, 1 gap, 0 duplicates"' in shown
+
+
+@pytest.mark.parametrize(("chunks", "by"), [([1, 1], "state"), ([1, 2], "encoding"), ([2, 2, 1], "encoding")])
+def test_chunks_of_a_repository_are_told_apart_by_what_differs(chunks, by, tmp_path, monkeypatch):
+    """By their encodings if there are some; a single chunk is not drawn."""
+    drawn = recorded_calls(monkeypatch, display, "svg_chunk_map", lambda found, *, by: by)
+    arrays = [referenced([[0]], [[4 * n]], (n, 4)) for n in chunks]
+    joined = replace(np.concatenate(arrays, 0), name="v", dimension_names=("x", "y"))
+    save(ManifestGroup(arrays={"v": joined, "w": replace(arrays[0], name="w")}), tmp_path / "x.vstack")
+    assert "<summary>chunks of v: 1 source</summary>" in html(vs.Repository.open(tmp_path / "x.vstack"))
+    assert drawn == [by]
+    save(ManifestGroup(arrays={"w": replace(arrays[0], name="w")}), tmp_path / "x.vstack", mode="w")
+    assert "chunks of" not in html(vs.Repository.open(tmp_path / "x.vstack"))
+
+
+@pytest.mark.parametrize(("most", "is_drawn"), [(11 + 1, True), (11, False)])
+def test_stores_of_many_chunks_are_not_drawn(repository, monkeypatch, most, is_drawn):
+    """Chunks of all variables count."""
+    monkeypatch.setattr(display, "_MAX_DRAWN_CHUNKS", most)
+    shown = html(repository)
+    assert ("<svg" in shown, "12 chunks, which plot() draws" in shown) == (is_drawn, not is_drawn)
 
 
 def test_repository_whose_references_cannot_be_read(repository):

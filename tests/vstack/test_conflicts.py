@@ -8,13 +8,17 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.arrays import referenced
 from tests.vstack.growing import dataset, values, virtual, write
 from virtualstack.combine.addition import appended
 from virtualstack.combine.fitting import Fitting
 from virtualstack.errors import ConflictError
-from virtualstack.manifests import ManifestGroup, inline_array
+from virtualstack.manifests import ChunkGrid, ManifestGroup, inline_array
+from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
+from virtualstack.vstack.format.snapshot import ArrayNode
 from virtualstack.vstack.save import Stored
+from virtualstack.vstack.write import conflicts
 
 
 @pytest.fixture
@@ -215,3 +219,25 @@ def test_files_that_are_added_beside_a_folder_that_is_relocated(n, tmp_path):
     second.update(added, dim="time")
     assert values(url).sizes["time"] == 4 + n
     assert vs.Repository.open(url).verify().is_good
+
+
+@pytest.mark.parametrize(
+    ("change", "is_grown"),
+    [
+        ({}, True),
+        ({"grid": ChunkGrid.regular((6, 4), (2, 4))}, True),
+        ({"grid": ChunkGrid.regular((3, 4), (2, 4))}, False),
+        ({"grid": ChunkGrid.regular((4, 8), (2, 2))}, False),
+        ({"dtype": np.dtype("i8")}, False),
+        ({"dimension_names": ("y", "x")}, False),
+        ({"attributes": {"a": 1}}, True),
+    ],
+)
+def test_cells_of_a_longer_variable_are_in_their_places(change, is_grown):
+    """Unless it was made anew, or is in the bundle, which has no cells."""
+    header = ArrayHeader.from_array(referenced([[0], [8]], [[8], [8]], (2, 4), "u1"))
+    before, now = ArrayNode(header=header), ArrayNode(header=replace(header, **change))
+    assert conflicts._is_grown(before, now) == is_grown
+    for other in (replace(now, bundled=(0, 5)), replace(now, generation=1)):
+        assert not conflicts._is_grown(before, other)
+    assert not conflicts._is_grown(replace(before, bundled=(0, 5)), now)

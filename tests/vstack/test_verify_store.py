@@ -20,8 +20,6 @@ from tests.servers import RangeServer
 from tests.vstack.archive import copy_with_other_times, days, join, write_day
 from virtualstack.errors import SourceChangedError
 from virtualstack.vstack.format.archive import Archive
-from virtualstack.vstack.format.rows import Placements
-from virtualstack.vstack.shown import _hidden
 
 
 @pytest.fixture
@@ -188,24 +186,6 @@ def test_web_servers_are_asked_for_each(tmp_path):
         assert statuses(repository.verify()) == [("000.nc", "changed"), ("001.nc", "missing")]
         server.mode, server.status = "status", 403
         assert [status for _, status in statuses(repository.verify())] == ["unreachable"] * 4
-
-
-def test_later_placements_hide_earlier_ones():
-    """As painting boxes one after the other tells."""
-    random = np.random.default_rng(0)
-    for _ in range(300):
-        ndim, n = int(random.integers(1, 4)), int(random.integers(1, 12))
-        begins = random.integers(0, 6, (n, ndim))
-        counts = random.integers(1, 5, (n, ndim))
-        table = np.concatenate([np.zeros((n, 4)), np.zeros((n, ndim)), begins, counts], 1).astype(np.int64)
-        is_hidden, is_met = _hidden(Placements(table))
-        boxes = [tuple(slice(b, b + c) for b, c in zip(*row, strict=True)) for row in zip(begins, counts, strict=True)]
-        for i, box in enumerate(boxes):
-            later = [np.zeros((12,) * ndim, bool) for _ in boxes[i + 1 :]]
-            for painted, other in zip(later, boxes[i + 1 :], strict=True):
-                painted[other] = True
-            assert is_met[i] == any(painted[box].any() for painted in later)
-            assert is_hidden[i] == any(painted[box].all() for painted in later)
 
 
 # -- samples --------------------------------------------------------------------------------------------------
