@@ -1,6 +1,7 @@
 """The JavaScript reader decodes what h5py and xarray decode: filters of HDF5, packing, and times."""
 
 import base64
+import random
 import warnings
 
 import h5py
@@ -9,16 +10,20 @@ import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
+from h5py import h5t
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
 from tests.codecs.hdf5_pipelines import filters_of
+from tests.codecs.test_elements import N, random_float, record, stored_bytes
 from tests.codecs.test_hdf5_nbit import TYPES, LibraryError, create
 from tests.codecs.test_hdf5_scaleoffset import FLOATS, INTEGERS
+from tests.data.hdf5_parts import bfloat16, dataset_of, properties, reduced, text
 from tests.serve.javascript import JavaScriptError, through_zarrita, url_of
 from virtualstack.codecs.pipeline import decode
+from virtualstack.formats.hdf5.datatypes import element_type
 from virtualstack.formats.hdf5.filters import filter_codecs
 
 hdf5plugin = pytest.importorskip("hdf5plugin")
@@ -189,6 +194,74 @@ def test_nbit(node, tid, n, seed):
     dtype = f"|V{tid.get_size()}"
     wanted = decode(raw, codecs, np.dtype(dtype), (n,)).tobytes()
     assert decoded(node, raw, dtype, n, [(x.name, x.options()) for x in codecs]) == wanted
+
+
+def assert_elements(node, tid, raw):
+    """Compare elements with those that virtualstack's own codec makes."""
+    found = element_type(tid.encode())
+    dtype = found.stored
+    wanted = decode(raw.tobytes(), found.codecs, dtype, (N,))
+    codecs = [(x.name, x.options()) for x in found.codecs]
+    got = np.frombuffer(decoded(node, raw.tobytes(), f"|V{dtype.itemsize}", N, codecs), dtype)
+    if dtype.kind == "f":  # with other bits of NaN
+        np.testing.assert_array_equal(got, wanted)
+        assert np.array_equal(np.signbit(got[got == got]), np.signbit(wanted[got == got]))
+    else:
+        assert got.tobytes() == wanted.tobytes()
+
+
+def test_floats_of_any_layout(node):
+    """Parts of any size in any order, subnormal numbers, infinities and NaN, in both byte orders."""
+    rng = random.Random(0)
+    made = [tid for tid in (random_float(rng) for _ in range(400)) if tid is not None]
+    assert {element_type(tid.encode()).stored.itemsize for tid in made} == {2, 4, 8}
+    for tid in [*made, bfloat16()]:
+        assert_elements(node, tid, stored_bytes(rng, tid.get_size()))
+
+
+def test_integers_of_any_bits(node):
+    """Any number of bits anywhere in up to 8 bytes."""
+    rng = random.Random(0)
+    for flags in [0, 1, 8, 9] * 60:
+        size = rng.randint(1, 8)
+        precision = rng.randint(1, 8 * size)
+        offset = rng.randint(0, 8 * size - precision)
+        numbers = b"".join(n.to_bytes(k, "little") for n, k in ((size, 4), (offset, 2), (precision, 2)))
+        tid = h5t.decode(b"\x03\x00" + bytes([0x10, flags, 0, 0]) + numbers)
+        assert_elements(node, tid, stored_bytes(rng, size))
+
+
+@pytest.mark.parametrize("padding", [h5t.STR_NULLTERM, h5t.STR_SPACEPAD])
+@pytest.mark.parametrize("size", [2, 5, 33])
+def test_strings_end_where_the_library_ends_them(padding, size, node):
+    rng = random.Random(size)
+    for letters in (b"\0 a", b" a", b"\0b", b"c", b" ", b"\0"):
+        assert_elements(node, text(size, padding), np.frombuffer(bytes(rng.choices(letters, k=N * size)), "u1"))
+
+
+def test_members_are_converted_where_they_lie(node):
+    rng = random.Random(1)
+    assert_elements(node, record(), np.frombuffer(bytes(rng.choices(b"\0ab\xff\x80", k=N * 40)), "u1"))
+
+
+def test_a_file_of_reduced_numbers_and_strings_of_c(node, disk, tmp_path):
+    """Packed by nbit, or compressed."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        tid = reduced(h5t.STD_I16BE, 12, 2)
+        packed = dataset_of(file, "n", tid, (100,), properties(chunk=((30,),), filter=(5,)))
+        packed[...] = np.arange(-50, 50)
+        dataset_of(file, "s", text(6), (100,), properties(chunk=((30,),), deflate=(4,)))[...] = np.arange(100).astype(
+            "S6"
+        )
+        small = dataset_of(file, "b", bfloat16(), (100,), properties(chunk=((30,),), deflate=(4,)))
+        small[...] = np.arange(-50, 50) / 4
+    vds = vs.open_virtual_dataset(tmp_path / "a.h5", loadable_variables=[])
+    vds.virtual.to_vstack(tmp_path / "x.vstack", relative=True)
+    found = {x["path"]: x for x in node("everything", url_of(disk.root, tmp_path / "x.vstack"))["arrays"]}
+    with h5py.File(tmp_path / "a.h5") as file:
+        for name in "nb":
+            np.testing.assert_array_equal(through_zarrita(found[f"/{name}"]), file[name][:])
+        assert [x.encode() for x in through_zarrita(found["/s"])] == file["s"][:].tolist()
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8"])

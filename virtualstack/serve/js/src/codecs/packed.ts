@@ -20,7 +20,7 @@ function wideBitsAt(bytes: Uint8Array, bit: number, width: number): bigint {
 }
 
 /** Write an integer of 1, 2, 4 or 8 bytes without a sign; what does not fit wraps. */
-function setInteger(data: DataView, at: number, size: number, isLittle: boolean, value: number | bigint): void {
+export function setInteger(data: DataView, at: number, size: number, isLittle: boolean, value: number | bigint): void {
   if (size === 8) data.setBigUint64(at, BigInt(value), isLittle);
   else if (size === 4) data.setUint32(at, Number(value), isLittle);
   else if (size === 2) data.setUint16(at, Number(value), isLittle);

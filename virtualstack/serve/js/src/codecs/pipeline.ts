@@ -11,6 +11,7 @@ import type { CodecJson, Encoding } from "../snapshot.js";
 import { bitshuffle } from "./bitshuffle.js";
 import { bloscSizes } from "./blosc.js";
 import { decodeCf } from "./cf.js";
+import { elements, storedSize } from "./elements.js";
 import { nbit, scaleOffset } from "./packed.js";
 import { bzip2, lz4Blocks, lzf } from "./streams.js";
 
@@ -19,6 +20,8 @@ export type Elements = Uint8Array | string[];
 
 /** Bytes by which a stream may be longer than the values, for example for checksums. */
 const SLACK_BYTES = 2 ** 16;
+
+const ELEMENTS = "virtualstack.elements";
 
 interface State {
   dtype: DType;
@@ -53,7 +56,8 @@ export async function decodeChunk(stored: Uint8Array, encoding: Encoding, target
     let bytes = stored;
     for (let i = encoding.codecs.length - 1; i >= at + (explicit ? 1 : 0); i--) {
       codec = encoding.codecs[i].name;
-      bytes = await decodeBytes(bytes, encoding.codecs[i], size);
+      const isInside = i > at && first === ELEMENTS;
+      bytes = await decodeBytes(bytes, encoding.codecs[i], isInside ? storedSize(encoding.codecs[at].configuration, size) : size);
     }
     codec = explicit ? first : "bytes";
     if (isText) {
@@ -185,6 +189,8 @@ async function decodeBytes(bytes: Uint8Array, { name, configuration: options }: 
       return lzf(bytes, limit);
     case "virtualstack.lz4":
       return lz4Blocks(bytes, limit);
+    case ELEMENTS:
+      return elements(bytes, options, limit);
     case "virtualstack.nbit":
       return nbit(bytes, options, limit);
     case "virtualstack.scaleoffset":
