@@ -123,6 +123,17 @@ def test_a_replaced_file_is_seen(tmp_path, url, first):
     xr.testing.assert_equal(values(url), xr.load_dataset(tmp_path / "0.nc"))
 
 
+@pytest.mark.parametrize("prefer", [None, "last", "newest"])
+def test_values_that_were_written_stay_when_their_file_is_placed_again(tmp_path, url, first, prefer):
+    """The chunks that were written are of the store itself; those of the file are of its new version."""
+    opened(url).write("t", {"time": slice(2, 4)}, 7)
+    write(tmp_path / "0.nc", dataset(range(10, 16), seed=9))
+    opened(url).update(str(tmp_path / "0.nc"), dim="time", prefer=prefer)
+    expected = xr.load_dataset(tmp_path / "0.nc")
+    expected["t"][{"time": slice(2, 4)}] = 7
+    xr.testing.assert_equal(values(url), expected)
+
+
 @pytest.mark.parametrize("n_mask", [1, 2])
 def test_a_replaced_file_of_the_same_size_is_seen(tmp_path, url, n_mask):
     """Local files have times of modification, by which the store would refuse what it has."""

@@ -18,7 +18,6 @@ from virtualstack.combine.precedence import Meeting, Prefer, compare_cells, is_p
 from virtualstack.combine.region import Box, Side, overlay_on
 from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError
-from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, ManifestArray
 from virtualstack.manifests.manifest import Overlay
@@ -170,8 +169,7 @@ class Placing:
 
     def attributes(self, url: str) -> Mapping[str, Any]:
         """Read the global attributes of a file."""
-        options = ReadOptions(is_tree=True)
-        return scan([url], storage=self.fitting.storage, options=options).groups[0].attributes
+        return scan([url], storage=self.fitting.storage).groups[0].attributes
 
     # -- virtual variables ------------------------------------------------------------------------------------
 
