@@ -133,8 +133,6 @@ def test_inspect_shows_many_files_and_writes_a_page(files, capsys):
 @pytest.mark.parametrize("command", ["append", "build"])
 def test_append_joins_other_labels_as_told(command, join, labels, name, tmp_path, monkeypatch, capsys):
     """Labels along other dimensions that the store lacks are left out, or files may lack some; xarray is the oracle."""
-    if join == "outer" and name == "a.icechunk":
-        pytest.skip("Icechunk has no ABSENT chunks")
     monkeypatch.chdir(tmp_path)
     data = [
         xr.Dataset({"t": (("time", "x"), np.array([each]) + 10.0 * i)}, {"time": [i], "x": each})
@@ -146,6 +144,45 @@ def test_append_joins_other_labels_as_told(command, join, labels, name, tmp_path
     words = ["append", name, "--dim"] if command == "append" else ["build", "-o", name, "--append"]
     assert main(["build", "0.nc", "-o", name]) == 0
     assert main([*words, "time", "1.nc", "2.nc"]) == 1
+    if join == "outer" and name == "a.icechunk":  # which cannot express that data is missing
+        assert main([*words, "time", "1.nc", "2.nc", "--join", join]) == 1
+        words = [*words[:-1], "--absent", "fill", words[-1]]
     assert main([*words, "time", "1.nc", "2.nc", "--join", join]) == 0
     expected = xr.concat(data, "time", join="outer").sel(x=[0, 1])
     np.testing.assert_array_equal(values(name)["t"], expected["t"])
+
+
+@pytest.mark.parametrize("join", ["left", "outer"])
+@pytest.mark.parametrize("name", ["a.vstack", "a.icechunk", "a.json", "a.parq"])
+def test_a_gap_of_an_appended_file_is_refused_or_missing(name, join, tmp_path, monkeypatch, capsys):
+    """Whatever the word of the join: Icechunk refuses it unless told, and every other form reads it as NaN."""
+    monkeypatch.chdir(tmp_path)
+    for i, x in enumerate(([0, 1], [0])):
+        data = xr.Dataset({"t": (("time", "x"), np.array([x]) + 10.0 * i)}, {"time": [i], "x": x})
+        data["t"].encoding["chunksizes"] = (1, 1)
+        data.to_netcdf(f"{i}.nc", unlimited_dims=["time"], engine="netcdf4")
+    assert main(["build", "0.nc", "-o", name]) == 0
+    words = ["append", name, "1.nc", "--dim", "time", "--join", join]
+    if name == "a.icechunk":
+        capsys.readouterr()
+        assert main(words) == 1
+        assert "ABSENT chunks, which Icechunk cannot distinguish" in (said := capsys.readouterr().err)
+        assert "--absent fill" in said
+        assert values(name).sizes["time"] == 1
+        words += ["--absent", "fill"]
+    assert main(words) == 0
+    np.testing.assert_array_equal(values(name)["t"], [[0, 1], [10, np.nan]])
+
+
+def test_kerchunk_references_may_refuse_gaps(tmp_path, monkeypatch, capsys):
+    """With ``--absent raise``; a vstack expresses them, and has no such option."""
+    monkeypatch.chdir(tmp_path)
+    for i, names in enumerate(("t", "tu")):
+        data = xr.Dataset({name: ("time", [1.0]) for name in names}, {"time": [i]})
+        chunks = {name: {"chunksizes": (1,)} for name in names}
+        data.to_netcdf(f"{i}.nc", unlimited_dims=["time"], engine="netcdf4", encoding=chunks)
+    words = ["build", "0.nc", "1.nc", "--join", "outer"]
+    assert main([*words, "-o", "a.json", "--absent", "raise"]) == 1
+    assert "ABSENT" in capsys.readouterr().err
+    assert main([*words, "-o", "a.json"]) == 0
+    assert main([*words, "-o", "a.vstack", "--absent", "raise"]) == 2

@@ -62,6 +62,7 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @option("--verify", is_flag=True, help="Compare every value with the source files.")
 @options.rewrite
+@options.absent_or_default
 @options.relative
 @options.allow
 @options.message
@@ -130,6 +131,7 @@ def build(**given: Any) -> int:
 @click.argument("files", shell_complete=complete_files, metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
 @option("--dim", metavar="DIM", required=True, help="Dimension to append along.")
 @options.rewrite
+@options.absent_or_default
 @options.relative
 @options.allow
 @options.message

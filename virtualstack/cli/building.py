@@ -53,6 +53,7 @@ class Build(Files):
     join: Literal["exact", "outer", "inner", "left", "right"]
     tolerance: float | pd.Timedelta | None
     rewrite: str | None
+    absent: Literal["raise", "fill"] | None
     message: str | None
     relative: bool
     as_json: bool
@@ -160,11 +161,13 @@ def _write(joined: xr.Dataset, options: Build, allow: list[str]) -> None:
     if options.form == STORE:
         every |= {"message": options.message, "relative": options.relative, "allow": allow}
         joined.virtual.to_vstack(options.output, **mode, **every)
-    elif options.form == ICECHUNK:
-        joined.virtual.to_icechunk(options.output, rewrite=options.rewrite, **mode, **every)
+        return
+    every |= {"rewrite": options.rewrite} | ({"absent": options.absent} if options.absent else {})
+    if options.form == ICECHUNK:
+        joined.virtual.to_icechunk(options.output, **mode, **every)
     else:
         every |= {"relative": options.relative, "allow": allow} | (mode if options.append_dim else {})
-        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, **every)
+        joined.virtual.to_kerchunk(options.output, **every)
 
 
 def _verified(
@@ -208,6 +211,8 @@ def _check_options(options: Build) -> None:
         )
     if options.message is not None and options.form != STORE:
         raise click.UsageError("--message is for the log of a vstack. Leave it out, or write a vstack")
+    if options.absent and options.form == STORE:
+        raise click.UsageError("A vstack expresses ABSENT chunks. Leave --absent out")
     if options.relative and options.form == ICECHUNK:
         raise click.UsageError("Icechunk has no relative locations. Leave --relative out")
 

@@ -37,13 +37,7 @@ __all__ = ["convert"]
     help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides the form.",
 )
 @options.relative
-@option(
-    "--absent",
-    type=click.Choice(["raise", "fill"]),
-    default="raise",
-    help="What to do with ABSENT chunks if the target cannot express them: an error, or the fill value "
-    "[default: raise].",
-)
+@options.absent(default="raise", told="raise")
 @options.rewrite
 @options.allow
 @options.message

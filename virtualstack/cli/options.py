@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from virtualstack.readers import Reader
 
 __all__ = [
+    "absent",
+    "absent_or_default",
     "AGE",
     "DURATION",
     "POSITIVE",
@@ -283,6 +285,20 @@ rewrite = option(
     type=Value(_budget),
     help="Re-encode what kerchunk cannot store, and put it into the references: 1% of a variable, or 64MiB.",
 )
+
+
+def absent(*, default: str | None, told: str) -> Callable[[Callable[..., Any]], Any]:
+    """Return ``--absent``, with a default and its description."""
+    return option(
+        "--absent",
+        type=click.Choice(["raise", "fill"]),
+        default=default,
+        help="What to do with ABSENT chunks if the target cannot express them: an error, or the fill value "
+        f"[default: {told}].",
+    )
+
+
+absent_or_default = absent(default=None, told="raise for Icechunk, fill for kerchunk references")
 
 in_order = option(
     "--in-order",
