@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from virtualstack.readers import Reader
 
 __all__ = [
-    "absent",
-    "absent_or_default",
     "AGE",
     "DURATION",
     "POSITIVE",
     "SAMPLE",
     "SNAPSHOT",
     "TARGET",
+    "absent",
+    "absent_or_default",
     "allow",
     "as_json",
     "at",
