@@ -38,6 +38,7 @@ __all__ = [
     "pause_time_limit",
     "pread",
     "read_into",
+    "replace_locked",
     "ring_after",
     "sync_folder",
     "url_path",
@@ -134,6 +135,23 @@ def _lock_byte(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined,unused-ignore]
     finally:
         os.lseek(descriptor, where, os.SEEK_SET)
+
+
+def replace_locked(descriptor: int, path: str, data: bytes) -> None:
+    """Replace a file that this process has open to append to it, and has locked.
+
+    Readers see the old or the new file. Windows replaces no file that is open, so that there they may see a part of it.
+    """
+    if IS_WINDOWS:
+        os.ftruncate(descriptor, 0)
+        while data:
+            data = data[os.write(descriptor, data) :]
+        return
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}-{os.getpid()}")
+    with open(temporary, "wb", opener=lambda x, flags: os.open(x, flags, 0o600)) as file:
+        file.write(data)
+    os.replace(temporary, path)  # noqa: PTH105 - pathlib takes 10 ms to import
 
 
 def is_foreign(status: os.stat_result) -> bool:

@@ -23,7 +23,7 @@ from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.standing import config_path, standing_places
 from virtualstack.storage.threads import concurrently
-from virtualstack.system import LOCK_FLAGS, is_foreign, is_writable_by_others, lock
+from virtualstack.system import LOCK_FLAGS, is_foreign, is_writable_by_others, lock, replace_locked
 
 __all__ = ["ALLOW_VARIABLE", "RECORD_VARIABLE", "Grant", "Granted", "grant", "grant_sources", "granted", "listed",
            "place_from_user", "record_path", "remove", "why_ignored"]  # fmt: skip
@@ -249,10 +249,7 @@ def remove(places: Collection[str], /) -> list[str]:
         with _locked(path) as descriptor:
             lines = _read_all(descriptor).splitlines(keepends=True)
             kept = [x for x in lines if (m := _LINE.fullmatch(x.strip())) is None or m["place"] not in gone]
-            temporary = path.with_name(f".{path.name}-{os.getpid()}")
-            temporary.write_text("".join(kept), encoding="utf-8")
-            temporary.chmod(0o600)
-            temporary.replace(path)
+            replace_locked(descriptor, str(path), "".join(kept).encode())
     except OSError as error:
         raise StorageError(f"the record of places '{path}' cannot be written: {error}") from error
     with _PROCESS.lock:
