@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.location import Location
-from virtualstack.storage.local_target import LocalTarget
-from virtualstack.storage.target import Target, check_key, check_most
+from virtualstack.storage.target import Target, check_most
 
 __all__ = ["DryRun", "DryTarget", "active_dry_run", "dry_run", "is_pending", "unless_dry"]
 
@@ -144,12 +143,15 @@ class DryTarget:
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Take an object down, if it could be written."""
-        url = self.url + check_key(key, url=self.url)
-        if isinstance(self.target, LocalTarget):
-            self.target.check_put(key)
+        url = self.url + key
+        self.check_put(key)
         with _LOCK:
             self.record.written[url] = bytes(data)
             self.record.deleted.discard(url)
+
+    def check_put(self, key: str, /) -> None:
+        """Raise the error of the target."""
+        self.target.check_put(key)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Take an object down unless the key exists."""

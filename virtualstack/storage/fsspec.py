@@ -169,6 +169,10 @@ class FsspecTarget:
         """Write an object and replace an existing one; the write is atomic only if the filesystem writes atomically."""
         self._pipe(key, data, "overwrite")
 
+    def check_put(self, key: str, /) -> None:
+        """Raise an error if the key is not a plain relative path."""
+        self._url(key)
+
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written."""
         try:

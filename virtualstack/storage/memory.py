@@ -158,6 +158,10 @@ class MemoryTarget:
         with _LOCK:
             _OBJECTS[url] = bytes(data)
 
+    def check_put(self, key: str, /) -> None:
+        """Raise an error if the key is not a plain relative path."""
+        self._url(key)
+
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written."""
         url = self._url(key)

@@ -364,6 +364,10 @@ class RemoteTarget:
         connection, path = self._connect(url)
         connection.put(url, path, data, create=False)
 
+    def check_put(self, key: str, /) -> None:
+        """Raise an error if the key is not a plain relative path."""
+        self._url(key)
+
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written; the server orders the writers."""
         url = self._url(key)

@@ -86,6 +86,9 @@ class Target(Protocol):
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object and replace an existing one."""
 
+    def check_put(self, key: str, /) -> None:
+        """Raise the error of `put` as far as it is known without writing; nothing is written."""
+
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists; of several writers exactly one gets ``True``."""
 
