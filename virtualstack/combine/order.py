@@ -287,10 +287,12 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
     if overlapping:
         raise _overlap(parts, overlapping, rules.tolerance)
     within = "" if rules.tolerance is None else f" within tolerance={rules.tolerance!r}"
+    dims = _labelled(parts) or [*parts[0].sizes, "time"]
+    times = [dim for dim in dims if dim in parts[0].indexes and parts[0].indexes[dim].index.dtype.kind == "M"]
     raise CombineError(
         f"{parts[0].called} and {parts[1].called} have the same coordinates "
         f"{sorted(parts[0].indexes)}{within}, which therefore do not determine their order. Join them with "
-        "combine='nested' and concat_dim=, or give each file a label with new_dim=",
+        f"combine='nested' and concat_dim='{[*times, *dims][0]}', or give each file a label with new_dim=",
         property="labels",
         left_url=parts[0].source,
         right_url=parts[1].source,
