@@ -49,6 +49,17 @@ def test_json_file(tmp_path):
         assert group["v"].in_memory().entries["offset"].tolist() == [5, 6]
 
 
+def test_names_of_folders_may_contain_json(tmp_path):
+    """Only the suffix says that references are one file, as in the writer."""
+    data = xr.Dataset({"v": ("x", [1.0, 2.0])})
+    data.virtual.to_kerchunk(tmp_path / "refs.parq")
+    (tmp_path / "refs.parq").rename(tmp_path / "refs.json.d")
+    assert read(tmp_path / "refs.json.d")["v"].shape == (2,)
+    data.virtual.to_kerchunk(tmp_path / "refs.json")
+    (tmp_path / "refs.json").rename(tmp_path / "refs.json.old")
+    assert read(tmp_path / "refs.json.old")["v"].shape == (2,)
+
+
 def test_few_compressed_bytes_do_not_become_gigabytes(tmp_path):
     """A file of some kilobytes took gigabytes of memory; it ends in an error that names it, within little memory."""
     path = tmp_path / "refs.json.zst"

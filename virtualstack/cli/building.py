@@ -29,7 +29,7 @@ from virtualstack.errors import (
     VirtualStackError,
     WriterError,
 )
-from virtualstack.kerchunk.writer import FILE_SUFFIXES
+from virtualstack.kerchunk.references import is_one_file
 from virtualstack.location import absolute_url, local_path
 from virtualstack.printable import counted, first_names
 from virtualstack.sizes import human_bytes
@@ -240,7 +240,7 @@ def _check_output(urls: Sequence[str], options: Build) -> None:
 def _is_there(url: str, option: StorageLike) -> bool:
     storage = Storage.from_option(option)
     try:
-        if not url.endswith(FILE_SUFFIXES):  # a folder
+        if not is_one_file(url):  # a folder
             return storage.target(f"{url}/").first() is not None
         storage.source(url)
     except SourceNotFoundError:

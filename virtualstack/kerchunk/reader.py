@@ -26,7 +26,15 @@ from virtualstack.errors import (
 )
 from virtualstack.formats.base import ReadOptions, check_references, permitted
 from virtualstack.kerchunk.parquet_table import ParquetTable, check_size, read_record
-from virtualstack.kerchunk.references import WHOLE, References, build_manifest, place_rows, with_sizes
+from virtualstack.kerchunk.references import (
+    FOLDER_SUFFIXES,
+    WHOLE,
+    References,
+    build_manifest,
+    is_one_file,
+    place_rows,
+    with_sizes,
+)
 from virtualstack.kerchunk.table import ReferenceTable
 from virtualstack.kerchunk.text import load_json, split_text
 from virtualstack.location import BYTES, Location, absolute_url, join_url
@@ -207,7 +215,6 @@ def _without_caches(url: str) -> str:
 
 
 _PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
-_PARQUET = ".parq", ".parquet"
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT_BYTES = 1 << 33
 _FREE_UNPACKED_BYTES = 1 << 26
@@ -296,8 +303,7 @@ class Kerchunk:
         """
         url = url.rstrip("/")
         base = self._base(absolute_url(".") if url.startswith(BYTES) else url.rpartition("/")[0])
-        is_one_file = ".json" in url.rpartition("/")[2] and not url.endswith((".parq", ".parquet"))
-        zmetadata = None if is_one_file else _directory(url, storage)
+        zmetadata = None if is_one_file(url) else _directory(url, storage)
         if zmetadata is None:
             source = storage.source(url)
             return self._from_table(_parse(source), base, storage, options, url)
@@ -428,7 +434,7 @@ def _directory(url: str, storage: Storage) -> Source | None:
     try:
         return storage.source(f"{url}/.zmetadata")
     except SourceNotFoundError:
-        if url.endswith(_PARQUET):
+        if url.endswith(FOLDER_SUFFIXES):
             raise
         return None
 

@@ -16,15 +16,24 @@ from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.zarr.metadata.array import ArrayMetadata
 
 __all__ = [
+    "FILE_SUFFIXES",
+    "FOLDER_SUFFIXES",
     "WHOLE",
     "LocateReference",
     "Measure",
     "References",
     "build_manifest",
     "check_grid",
+    "is_one_file",
     "place_rows",
     "with_sizes",
 ]
+
+FILE_SUFFIXES = ".json", ".json.gz", ".json.zst"
+"""Suffixes of references that are one file."""
+
+FOLDER_SUFFIXES = ".parq", ".parquet"
+"""Suffixes of references that are a folder."""
 
 _UNKNOWN = np.int64(-1)
 
@@ -37,6 +46,15 @@ type LocateReference = Callable[[str], Location]
 
 type Measure = Callable[[Sequence[Location]], Sequence[Location]]
 """A function that returns locations with their sizes."""
+
+
+def is_one_file(url: str, /) -> bool:
+    """Return whether references are one file, by their suffix; those with other names may be a folder.
+
+    >>> is_one_file("https://host/refs.json?token=a"), is_one_file("refs.json.d")
+    (True, False)
+    """
+    return url.partition("?")[0].endswith(FILE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

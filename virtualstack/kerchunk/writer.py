@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.kerchunk.document import parquet_files, reference_dict, reference_texts
+from virtualstack.kerchunk.references import FILE_SUFFIXES, FOLDER_SUFFIXES
 from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import (
     ChunkEncoding,
@@ -36,9 +37,7 @@ from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
 from virtualstack.zarr.rewrite.rewrite import Budget, refuse_absent, refuse_absent_parts
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
-__all__ = ["FILE_SUFFIXES", "SUFFIXES", "how_taken", "write_kerchunk"]
-
-_PARQUET = ".parq", ".parquet"
+__all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]
 
 
 def _gzipped(parts: Iterable[Bytes]) -> Iterator[Bytes]:
@@ -56,15 +55,12 @@ def _with_zstandard(parts: Iterable[Bytes]) -> Iterator[Bytes]:
     yield memoryview(packed.getvalue())
 
 
-_JSON: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
+_PACKED: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
     ".json": iter,
     ".json.gz": _gzipped,
     ".json.zst": _with_zstandard,
 }
-FILE_SUFFIXES = tuple(_JSON)
-"""Suffixes of references that are one file; others are folders."""
-
-SUFFIXES = (*FILE_SUFFIXES, *_PARQUET)
+SUFFIXES = (*FILE_SUFFIXES, *FOLDER_SUFFIXES)
 """File suffixes; each suffix selects a format of the references."""
 _UNFINISHED = b'{"metadata":{},"record_size":0}'
 
@@ -162,7 +158,7 @@ def write_kerchunk(
             "100,000 chunks on",
             feature="suffix",
         )
-    is_parquet = suffix in _PARQUET
+    is_parquet = suffix in FOLDER_SUFFIXES
     url = _relative_to(f"{root}/") if relative else str
     hierarchy = make_hierarchy(group, fill_budget=fill_budget, shares_chunks=is_parquet)
     reached = Storage.from_option(storage)
@@ -171,7 +167,7 @@ def write_kerchunk(
     if not is_parquet:
         if local is not None and os.path.isdir(local):
             raise _in_the_way(f"{root}/{name}", "a directory")
-        parts = _JSON[suffix](reference_texts(hierarchy, url=url, progress=progress))
+        parts = _PACKED[suffix](reference_texts(hierarchy, url=url, progress=progress))
         if isinstance(folder, LocalTarget):
             folder.put_parts(name, parts)
         else:
