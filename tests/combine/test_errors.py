@@ -307,6 +307,16 @@ REFUSED = {
         "'old' does not have the label 9 along 'x', which 'new' needs.",
         ("x", "labels", None, None, "old", "new"),
     ),
+    "regions at labels that begin before the store": (
+        lambda: _by_labels("x", part("old", x=[1, 2, 3]), part("new", x=[9, 1, 2])),
+        "'old' does not have the label 9 along 'x', which 'new' needs.",
+        ("x", "labels", None, None, "old", "new"),
+    ),
+    "regions at labels that come back": (
+        lambda: _by_labels("x", part("old", x=[1, 2, 3]), part("new", x=[1, 2, 1])),
+        "'old' does not have these labels in sequence along 'x', which 'new' needs.",
+        ("x", "labels", None, None, "old", "new"),
+    ),
     "regions at labels in another order": (
         lambda: _by_labels("x", part("old", x=[1, 2, 3]), part("new", x=[3, 2])),
         "'old' does not have these labels in sequence along 'x', which 'new' needs.",

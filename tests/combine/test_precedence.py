@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.data.arrays import one_inline_chunk, referenced
-from virtualstack.combine.precedence import Candidate, check_prefer, compare_cells, is_preferred
+from virtualstack.combine.precedence import Candidate, Meeting, check_prefer, compare_cells, is_preferred
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, ChunkManifest, Fill
@@ -142,3 +142,22 @@ def test_a_candidate_shows_its_url_and_time():
     """How its attributes are read is nobody's concern."""
     assert repr(Candidate("a.nc", None, len)) == "Candidate(url='a.nc', last_modified=None)"
     assert Candidate("a.nc", None, len) == Candidate("a.nc", None, max)
+
+
+@pytest.mark.parametrize("old_starts", [None, [1, 2]])
+@pytest.mark.parametrize("new_starts", [None, [3, 4]])
+@pytest.mark.parametrize("take", [[True, False], [False, True], [True, True]])
+def test_cells_that_are_taken_keep_their_starts(old_starts, new_starts, take):
+    array = referenced([0, 4], [4, 4], (4,))
+    old, new = (
+        replace(array.in_memory(), starts=None if starts is None else np.array(starts))
+        for starts in (old_starts, new_starts)
+    )
+    take, no = np.array(take), np.zeros(2, bool)
+    merged = Meeting(old=old, new=new, grid=array.grid, take=no, clashing=no, unknown=no).merged(array, take)
+    starts = np.where(
+        take, np.zeros(2) if new_starts is None else new_starts, np.zeros(2) if old_starts is None else old_starts
+    )
+    found = merged.in_memory().starts
+    assert (found is None) == (old_starts is new_starts is None)
+    assert (np.zeros(2) if found is None else found).tolist() == starts.tolist()

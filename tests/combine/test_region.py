@@ -1,11 +1,26 @@
 """Boxes of elements: what their functions return is compared with masks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualstack.combine.region import Side, bounding, clipped, find_boxes, grown, merged, read_region, read_side
+from tests.data.arrays import referenced_array
+from virtualstack.combine.region import (
+    Side,
+    _present,
+    bounding,
+    clipped,
+    find_boxes,
+    grown,
+    merged,
+    read_region,
+    read_side,
+)
+from virtualstack.manifests import ABSENT, ENTRY
+from virtualstack.manifests.manifest import Overlay
 
 SHAPES = st.integers(0, 3).flatmap(lambda n: st.tuples(*n * [st.integers(0, 5)]))
 
@@ -121,3 +136,20 @@ def test_a_region_of_too_many_items(region):
 def test_a_region_of_unknown_dimensions():
     with pytest.raises(ValueError, match=r"region names \['a', 'b'\]; the dimensions are \['x'\]"):
         read_region({"b": 1, "a": 2, "x": 0}, ["x"], (5,))
+
+
+def test_an_overlay_without_its_absent_cells():
+    """Every choice of two rows of three cells: the others stand where they stood."""
+    for bits in range(1 << 6):
+        is_absent = np.array([bits >> i & 1 for i in range(6)], bool).reshape(2, 3)
+        entries = referenced_array((2, 3), (1, 1)).in_memory().entries.copy()
+        entries[is_absent] = np.array((ABSENT, 0, 0, 0), ENTRY)
+        overlay = Overlay(replace(referenced_array((2, 3), (1, 1)).in_memory(), entries=entries), (5, 7))
+        found = np.zeros((9, 12), ENTRY)
+        for part in _present(overlay):
+            box = tuple(slice(a, a + n) for a, n in zip(part.begin, part.manifest.shape, strict=True))
+            assert not found["length"][box].any()
+            found[box] = part.manifest.read(tuple(slice(0, n) for n in part.manifest.shape)).entries
+        expected = np.zeros((9, 12), ENTRY)
+        expected[5:7, 7:10] = np.where(is_absent, np.zeros((), ENTRY), entries)
+        np.testing.assert_array_equal(found, expected)

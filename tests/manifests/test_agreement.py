@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.amount import examples
 from virtualstack.manifests import reads_as, stored_number
+from virtualstack.manifests.agreement import is_missing
 
 NUMBERS = st.integers(-128, 255) | st.sampled_from([np.nan, 300, -9999, 3.5])
 
@@ -73,3 +74,21 @@ def test_any_number_that_decodes_to_a_value_is_found(dtype, data):
 def test_the_number_of_a_value(dtype, cf, value, number):
     found = stored_number(np.dtype(dtype), cf, value)
     np.testing.assert_array_equal(None if found is None else found.value, number)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *(
+            (x, True)
+            for x in (np.nan, np.float32("nan"), complex("nan"), np.datetime64("NaT", "s"), np.timedelta64("NaT", "s"))
+        ),
+        (np.array(np.nan), True),
+        (np.array(np.nan, object), True),
+        *((x, False) for x in (0, 0.0, 5.5, -1, True, 1j, "a", b"a", None, np.datetime64("2000-01-01"))),
+        *((x, False) for x in (np.array([np.nan]), np.array([[np.nan]]), [np.nan])),
+    ],
+    ids=repr,
+)
+def test_one_nan_is_a_missing_value(value, expected):
+    assert is_missing(value) is expected

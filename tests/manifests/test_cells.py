@@ -2,6 +2,7 @@
 
 import pickle
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -227,3 +228,23 @@ def test_what_was_cut_and_joined_is_as_it_was():
         dtype=np.dtype("i2"),
     )
     assert np.concatenate([holes[:50], holes[50:]]).grid == holes.grid
+
+
+@pytest.mark.parametrize(
+    "strides", [((4, 1), (9, 1), True), ((4, 1), (4, 2), False), ((4, 1), (9, 2), False)], ids=repr
+)
+def test_strides_matter_along_cells_of_several_elements(strides):
+    """Cells of one element along an axis begin where they begin."""
+    *both, is_same = strides
+    arrays = [
+        replace(made, manifest=replace(made.in_memory(), encodings=(made.in_memory().encodings[0].with_strides(x),)))
+        for made, x in zip([referenced_array((3, 4), (1, 4), lengths=16)] * 2, both, strict=True)
+    ]
+    assert arrays[0].equals(arrays[1]) is is_same
+    assert arrays[1].equals(arrays[0]) is is_same
+
+
+@pytest.mark.parametrize(("before", "lengths"), [(2, [2, 2, 2]), (4, [2, 2, 2, 2]), (6, [6, 2, 2]), (1, [1, 2, 2])])
+def test_holes_beside_an_array_are_no_more_cells_than_it_has(before, lengths):
+    padded = np.pad(referenced_array((4,), (2,)), (before, 0), constant_values=0)
+    assert padded.grid.axes[0].lengths().tolist() == lengths

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 import tracemalloc
 from dataclasses import replace
 
@@ -164,10 +165,17 @@ def test_keys_outside_of_the_grid_are_refused(key):
         )
 
 
-def test_a_chunk_without_length_is_refused():
-    """Each chunk of a dict needs its path, offset and length."""
-    with pytest.raises(ManifestError, match="needs 'path', 'offset' and 'length'"):
-        ChunkManifest.from_dict({"0.0": {"path": "x"}}, shape=(2, 2), encoding=ENCODING, fill=FILL)
+@pytest.mark.parametrize("key", ["path", "offset", "length"])
+def test_a_chunk_needs_its_path_offset_and_length(key):
+    chunk = {"path": "file:///b", "offset": 1, "length": 16}
+    rest = sorted(chunk.keys() - {key})
+    with pytest.raises(ManifestError, match=re.escape(f"needs 'path', 'offset' and 'length', not {rest}")):
+        ChunkManifest.from_dict(
+            {"0.0": chunk | {"more": 1}, "0.1": chunk, "1.0": {x: chunk[x] for x in rest}},
+            shape=(2, 2),
+            encoding=ENCODING,
+            fill=FILL,
+        )
 
 
 def test_unify_rewrites_every_code():

@@ -9,7 +9,7 @@ from virtualstack.errors import CombineError
 from virtualstack.manifests import ChunkGrid, Fill, ManifestArray
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.mosaic import Runs, Tile, place_tiles, take_runs
-from virtualstack.testing.strategies import known_arrays, model_read
+from virtualstack.testing.strategies import known_arrays, model_read, store_array
 
 MANY = settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -127,3 +127,13 @@ def test_places_that_are_none_are_refused():
         take_runs(chunked((2,), (1,)), 0, Runs.from_starts([1], [2]))
     with pytest.raises(ValueError, match=r"a tile of \(2,\) elements cannot stand for 3 on axis 0"):
         place_tiles((4,), [Tile(chunked((2,), (1,)), (Runs.from_starts([0], [3]),))], FILL)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+def test_any_elements_of_an_axis_are_taken(chunk):
+    """All subsets of seven elements."""
+    known = store_array(np.arange(7, dtype="i2"), (chunk,), url=f"memory://mosaic/{chunk}")
+    for bits in range(1 << 7):
+        index = np.array([i for i in range(7) if bits >> i & 1], np.int64)
+        array = array_of(take_runs(known.array.as_chunks(), 0, runs_of(index)), known.array.dtype)
+        np.testing.assert_array_equal(model_read(array, known.sources), known.values[index])

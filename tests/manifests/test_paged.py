@@ -501,3 +501,15 @@ def test_rows_of_a_grid_are_numbers_that_can_be_counted(options, message):
     else:
         with pytest.raises(ManifestError, match=message):
             made()
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4])
+def test_elements_at_a_distance_are_those_in_memory(chunk):
+    """With equal encodings, so that they join without another one."""
+    array, _, values, sources = paged(shape=(9,), chunks=(chunk,))
+    twin = known(shape=(9,), chunks=(chunk,))[0]
+    for start, step in itertools.product(range(9), (-5, -4, -3, -2, 2, 3, 4, 5)):
+        found, wanted = array[start::step], twin[start::step]
+        np.testing.assert_array_equal(model_read(found, sources), values[start::step])
+        assert found.grid == wanted.grid
+        assert set(found.in_memory().encodings) == set(wanted.in_memory().compact().encodings)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from tests.amount import examples
-from virtualstack.manifests import ChunkEncoding, PlainArray, describe, unpack, why_not_plain
-from virtualstack.manifests.plain import ArrayForm, match_axes
+from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, PlainArray, describe, unpack, why_not_plain
+from virtualstack.manifests.plain import ArrayForm, _odd_lengths, match_axes
 from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays, store_array
 
 
@@ -139,3 +139,14 @@ def test_axes_of_one_element_take_nothing_from_those_beside_them(chunks):
     """Chunks that are longer than the array have the shape that they are stored in."""
     encoding = ChunkEncoding.c_order("i2", chunks)
     assert match_axes(encoding, (1,) * len(chunks)) == (chunks, None)
+
+
+@pytest.mark.parametrize(
+    "lengths", [[4, 1, 4, 6], [4, 1, 4, 4], [4, 4, 1, 2], [1, 4, 4, 5], [5, 4, 3], [3, 4, 4, 1]], ids=str
+)
+def test_chunks_of_other_lengths_are_counted_but_for_a_shorter_last_one(lengths):
+    common = max(sorted(set(lengths)), key=lengths.count)
+    n_odd = sum(n != common for n in lengths[:-1]) + (lengths[-1] > common)
+    axis = ChunkAxis.from_lengths(lengths)
+    assert _odd_lengths(ChunkGrid((axis,)), 0) == (common, n_odd)
+    assert _odd_lengths(ChunkGrid((ChunkAxis.regular(6, 2), axis, ChunkAxis.regular(5, 2))), 1) == (common, 9 * n_odd)

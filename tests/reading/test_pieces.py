@@ -1,5 +1,7 @@
 """Small equal pieces of uncompressed values: many at once, and what h5py and netCDF4 read."""
 
+from itertools import product
+
 import h5py
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import virtualstack as vs
 from tests.data.netcdf4 import netcdf4_file
 from virtualstack.errors import StorageError
 from virtualstack.reading import read_array, read_points
-from virtualstack.storage import LocalSource
+from virtualstack.storage import LocalSource, MemoryTarget
+from virtualstack.testing.strategies import store_array
 
 N_ROWS, N_COLUMNS = 100, 1 << 14
 COMPOUND = np.dtype({"names": ["a", "f1"], "formats": ["u1", ">f4"], "offsets": [0, 4], "itemsize": 12})
@@ -143,3 +146,16 @@ def test_a_piece_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match=rf"cell \(0, 0\) of variable '/v' \(bytes {bad} to .*a bad sector"):
         read_array(array, np.s_[:, 5])
     np.testing.assert_array_equal(read_array(array, np.s_[:, 6]), values[:, 6])
+
+
+@pytest.mark.parametrize("chunks", [(1, 4), (2, 3), (2, 1), (3, 2)])
+def test_any_two_points_of_an_array(chunks):
+    """In one cell or in two that are side by side, above each other, or neither; and one of them three times."""
+    values = np.arange(12.0).reshape(3, 4)
+    array, values, sources = store_array(values, chunks, url=f"memory://points/{chunks}".replace(" ", ""))
+    for url, data in sources.items():
+        MemoryTarget(url.rpartition("/")[0]).put(url.rpartition("/")[2], data)
+    every = [divmod(n, 4) for n in range(12)]
+    for a, b in product(every, repeat=2):
+        key = tuple(map(np.array, zip(a, b, a, a, strict=True)))
+        np.testing.assert_array_equal(read_points(array, key), values[key])

@@ -212,7 +212,7 @@ class ChunkManifest:
         table: dict[Location, int] = {}
         for key, chunk in chunks.items():
             cell = cell_of_key(key, shape, separator)
-            if "path" not in chunk or "offset" not in chunk or "length" not in chunk:
+            if not {"path", "offset", "length"} <= chunk.keys():
                 raise ManifestError(f"chunk '{key}' needs 'path', 'offset' and 'length', not {sorted(chunk)}")
             codes[cell] = table.setdefault(Location(chunk["path"]), len(table) + FIRST)
             offsets[cell], lengths[cell] = chunk["offset"], chunk["length"]
