@@ -364,14 +364,14 @@ JOINING = {
     ),
     "not the same, the first's": (
         [part([0]), part([1], k=4.0)],
-        r"combine_options=\{'compat': 'override'\}",
+        r", or take the first file's for all files with combine_options=\{'compat': 'override'\}$",
         {"combine_options": {"compat": "override"}},
         lambda a, b: plain([a, b], compat="override"),
     ),
     "not the same, joined": (
         [part([0]), part([1], k=4.0)],
-        r"join it along the dimension \(combine_options=\{'data_vars': \[\.\.\.\]\}",
-        {"combine_options": {"data_vars": ["v", "k"]}},
+        r"\. Join it along 't' too with combine_options=\{'data_vars': \['k'\]\}, leave it out",
+        {"combine_options": {"data_vars": ["k"]}},
         lambda a, b: plain([a.assign(k=a.k.expand_dims(t=a.t)), b.assign(k=b.k.expand_dims(t=b.t))]),
     ),
     "absent in one": (

@@ -378,12 +378,32 @@ def test_variables_without_the_dimension_get_it_on_request(tmp_path):
             file.createVariable("run", "i4", ())[...] = i
             file.createVariable("height", "f4", ())[...] = 2 + i
             file["v"].coordinates = "height"
-    refuse(r": 0 and 1\..*join it along the dimension \(combine_options=\{'data_vars'", paths)
+    refuse(r": 0 and 1\. Join it along 'time' too with combine_options=\{'data_vars': \['run'\]\}, leave it", paths)
+    options = {"combine_options": {"data_vars": ["run"]}}
+    refuse(r"Join it along 'time' too with combine_options=\{'coords': \['height'\]\}, leave it", paths, **options)
     for data_vars, coords in (("all", "all"), (["run"], ["height"]), (["run", "area"], "all")):
         vds = vs.open_virtual_mfdataset(paths, combine_options={"data_vars": data_vars, "coords": coords})
         expected = plain(paths, combine="nested", concat_dim="time", data_vars=data_vars, coords=coords)
         check(vds, expected)
         assert vds.run.dims == ("time",)
+
+
+def test_a_coordinate_gets_a_new_dimension_on_request(tmp_path):
+    """The message names the option; one file gets the dimension too, so that it can be appended."""
+    paths = [tmp_path / f"shot_{i}.nc" for i in range(3)]
+    datasets = [xr.Dataset({"v": ("x", [1.0 * i, 2.0])}, {"t": ("x", [0.0, i]), "z": 5.0}) for i in range(3)]
+    for path, made in zip(paths, datasets, strict=True):
+        made.to_netcdf(path, engine="netcdf4")
+    options = {"new_dim": {"shot": vs.FromName(r"_(\d)")}}
+    refuse(r"Join it along 'shot' too with combine_options=\{'coords': \['t'\]\}, leave", paths, **options)
+    expected = xr.concat(datasets, "shot", coords=["t"], compat="equals").assign_coords(shot=range(3))
+    options["combine_options"] = {"coords": ["t"]}
+    check(vs.open_virtual_mfdataset(paths, **options), expected)
+    store = str(tmp_path / "s.vstack")
+    vs.open_virtual_mfdataset(paths[:2], **options).virtual.to_vstack(store)
+    vs.open_virtual_mfdataset(paths[2:], **options).virtual.to_vstack(store, append_dim="shot")
+    found = xr.open_dataset(store, engine="virtualstack").set_coords(["t", "z"])
+    xr.testing.assert_equal(found.load(), expected)
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -1005,3 +1005,28 @@ def test_a_sample_that_cannot_be_written_is_an_error(tmp_path, monkeypatch, caps
     for arguments in (["sample", "hourly"], ["build", "sample:hourly", "-o", "a.vstack"]):
         assert main(arguments) == 1
         assert "the sample 'hourly' cannot be written" in capsys.readouterr().err
+
+
+def test_a_variable_without_the_dimension_gets_it(tmp_path, capsys):
+    """The message of `build` names the option, which `append` has too; `--verify` compares such variables."""
+    parts = [
+        xr.Dataset({"v": ("time", [1.0, i]), "k": ("x", [0.0, i])}, {"time": [2 * i, 2 * i + 1], "h": 3.0 * i})
+        for i in range(3)
+    ]
+    paths = [str(tmp_path / f"{i}.nc") for i in range(3)]
+    for path, part in zip(paths, parts, strict=True):
+        part.to_netcdf(path, engine="netcdf4")
+    cube = str(tmp_path / "c.vstack")
+    assert main(["build", *paths[:2], "-o", cube]) == 1
+    assert ": 1 of 2 values differ" in (said := capsys.readouterr().err)
+    assert "Join it along 'time' too with --expand k, leave it out with --drop-variable k" in said
+    expand = ["--expand", "k", "--expand", "h"]
+    assert main(["build", *paths[:2], "-o", cube, *expand, "--verify"]) == 0
+    assert main(["append", cube, paths[2], "--dim", "time", *expand]) == 0
+    expected = xr.concat(parts, "time", data_vars=["k"], coords=["h"])
+    xr.testing.assert_equal(xr.open_dataset(cube, engine="virtualstack").load(), expected)
+    capsys.readouterr()
+    assert main(["build", *paths, "-o", cube, "--overwrite", "--expand", "kk"]) == 1
+    assert "no file has the variable 'kk' of --expand. Did you mean 'k'?" in capsys.readouterr().err
+    assert main(["build", paths[0], "-o", cube, "--overwrite", "--expand", "k"]) == 2
+    assert "Name it with --concat-dim" in capsys.readouterr().err

@@ -54,11 +54,12 @@ def combine_datasets(
         the first dataset are used. It is a number, or a timedelta for dates.
     new_dim
         New dimensions by name, each with the source of its labels: a :class:`FromName` (of
-        ``dataset.encoding["source"]``), a :class:`FromAttribute`, or a function of the dataset.
+        ``dataset.encoding["source"]``), a :class:`FromAttribute`, or a function of the dataset. Data
+        variables get them; coordinates only if ``combine_options["coords"]`` names them.
     unpack
         ``"differing"`` unpacks the variables that the datasets pack differently. ``False`` unpacks none.
     combine_options
-        Options of :func:`xarray.concat` as a dict, such as ``{"compat": "override"}``: ``data_vars``, ``coords``,
+        Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
         ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
         left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
     storage

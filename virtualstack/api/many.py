@@ -80,12 +80,12 @@ def open_virtual_mfdataset(
         ``dataset.encoding["source"]``.
     new_dim
         New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
-        function of the dataset.
+        function of the dataset. Data variables get them; coordinates only if ``combine_options["coords"]`` names them.
     unpack
         If true, virtual variables are decoded as ``xr.open_dataset`` decodes them: missing values, scale and offset,
         and times. ``"differing"`` does this only for variables that the files pack differently.
     combine_options
-        Options of :func:`xarray.concat` as a dict, such as ``{"compat": "override"}``: ``data_vars``, ``coords``,
+        Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
         ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
         left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
     executor
@@ -285,12 +285,13 @@ def open_virtual_mfdatatree(
         ``tree.encoding["source"]``.
     new_dim
         New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
-        function of the dataset of the root group.
+        function of the dataset of the root group. Data variables get them; coordinates only if
+        ``combine_options["coords"]`` names them.
     unpack
         If true, virtual variables are decoded as ``xr.open_dataset`` decodes them. ``"differing"`` does this only for
         variables that the files pack differently.
     combine_options
-        Options of :func:`xarray.concat` as a dict, such as ``{"compat": "override"}``: ``data_vars``, ``coords``,
+        Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
         ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``.
     executor
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a

@@ -94,6 +94,7 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Which coordinates along other dimensions to keep where they differ [default: exact, an error].",
 )
 @options.tolerance
+@options.expand
 @options.unpack
 @reading_files
 def build(**given: Any) -> int:
@@ -146,6 +147,7 @@ def build(**given: Any) -> int:
     help="What may differ from the store along other dimensions: nothing; left leaves out labels that the store lacks; "
     "with outer, files may lack labels and variables [default: exact].",
 )
+@options.expand
 @options.unpack
 @reading_files
 def append(store: str, dim: str, **given: Any) -> int:

@@ -31,7 +31,7 @@ from virtualstack.errors import (
 )
 from virtualstack.kerchunk.references import is_one_file
 from virtualstack.location import absolute_url, local_path
-from virtualstack.printable import counted, first_names
+from virtualstack.printable import counted, did_you_mean, first_names
 from virtualstack.sizes import human_bytes
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.verify import Verification, require_library, verify_against_files
@@ -52,6 +52,7 @@ class Build(Files):
     verify: bool
     join: Literal["exact", "outer", "inner", "left", "right"]
     tolerance: float | pd.Timedelta | None
+    expand: tuple[str, ...]
     rewrite: str | None
     absent: Literal["raise", "fill"] | None
     message: str | None
@@ -93,7 +94,9 @@ def run(options: Build, /) -> int:
             url=urls[0],
         )
     new = ", ".join(options.labellings) or None
-    dim = options.concat_dim or new or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
+    dim = options.concat_dim or new or (options.append_dim if options.expand else None)
+    dim = dim or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
+    _check_expanded(datasets, dim, options)
     left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
     if left_out:
         where = options.group or "/"
@@ -259,6 +262,7 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
         join=join,
         tolerance=options.tolerance,
         unpack="differing" if options.unpack == "differing" else False,
+        combine_options={"coords": options.expand},  # data variables, too; "data_vars" would say what others do
     )
     if options.new_dim:
         return combined(new_dim=options.labellings)
@@ -287,6 +291,20 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
         concat_dim=dim if is_in_order else None,
         new_dim={dim: lambda dataset: dataset[dim].values[()]} if is_scalar and not is_in_order else None,
     )
+
+
+def _check_expanded(datasets: Sequence[xr.Dataset], dim: str | None, options: Build) -> None:
+    """Refuse ``--expand`` without a dimension, and of variables that do not exist."""
+    if options.expand and dim is None:
+        raise click.UsageError("--expand needs the dimension that variables get. Name it with --concat-dim")
+    there = sorted({str(name) for dataset in datasets for name in dataset.variables})
+    for name in options.expand:
+        if name not in there:
+            raise CombineError(
+                f"no file has the variable '{name}' of --expand.{did_you_mean(name, there)} The files have "
+                f"{first_names(there)}",
+                variable=name,
+            )
 
 
 def _check_labels(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "drop_variables",
     "dry_run",
     "executor",
+    "expand",
     "group",
     "in_order",
     "inline_limit",
@@ -308,6 +309,14 @@ in_order = option(
 )
 
 concat_dim = option("--concat-dim", metavar="DIM", section=JOINING, help="Dimension to join files of a pattern along.")
+
+expand = option(
+    "--expand",
+    metavar="NAME",
+    multiple=True,
+    section=JOINING,
+    help="Variable without the dimension of the join that gets it, with the values of each file. Repeatable.",
+)
 
 unpack = option(
     "--unpack",

@@ -46,6 +46,7 @@ _WORDS = {
     r"\bdrop_vars\(('[^']*')\)": r"drop_variables=[\1]",
     r'allow=vs\.Listed\(("[^"]*")\)': r"allow=\1",
     r"grace=timedelta\(0\)": "--grace 0",
+    r"combine_options=\{'(?:coords|data_vars)': (\[[^]]*\])\}": r"expand=\1",
 }
 """Functions and expressions of Python, and what does the same on the command line."""
 
@@ -289,6 +290,8 @@ def _option(name: str, value: str, options: Mapping[str, click.Option]) -> str |
     for own in _OPTIONS.get((name, value), ()):
         if own.split()[0] in options:
             return own
+    if name == "expand" and name not in options and value:
+        return f"'virtualstack build {' '.join(f'--expand {shlex.quote(x)}' for x in ast.literal_eval(value))}'"
     flag = next((x for x in _OPTIONS.get((name, None), ()) if x in options), name)
     if flag not in options:
         return None

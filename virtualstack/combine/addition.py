@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from virtualstack.combine.concat import concat_parts
-from virtualstack.combine.equal_variables import the_same
+from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
 from virtualstack.combine.fitting import Fitting, check_presence, fitted, lacking, load_part
 from virtualstack.combine.labels import check_kinds
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
@@ -96,11 +96,12 @@ def _appended(
         check_presence(old, new, absent, more="join='outer' fills missing elements with missing values; or ")
     old, new = _completed(old, new, dim, fitting), _completed(new, old, dim, fitting)
     if dim in old.sizes:
-        joined = concat_parts([old, new], dim, fitting.keeping_attributes, fitting.storage)
+        joined = concat_parts([old, new], dim, fitting.keeping_attributes, fitting.storage, is_append=True)
     else:
+        why, remedies = "is in a group without the dimension", Remedies(others=(KEEP_STORED,))
         for name in old.variables:
             if name not in old.indexes:
-                the_same(name, [old, new], fitting.storage, fitting.rules, why="is in a group without the dimension")
+                the_same(name, [old, new], fitting.storage, fitting.rules, why=why, remedies=remedies)
         joined = old
     unchanged = {name for name, x in joined.variables.items() if dim not in x.dims} & stored.arrays.keys()
     return group_from(joined, stored, unchanged)

@@ -15,7 +15,7 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, missing_variable
 from virtualstack.combine.align import align
 from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with_attributes
-from virtualstack.combine.equal_variables import the_same
+from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
 from virtualstack.combine.labels import check_calendars, check_kinds
 from virtualstack.combine.part import Attribute, Part, over_index
 from virtualstack.dataset import expand_dims, make_index, virtual_array
@@ -24,10 +24,10 @@ from virtualstack.storage import Storage
 
 __all__ = ["concat_parts", "merge_parts", "unite_parts"]
 
-_LACKS_DIM = "does not have the dimension that files are joined along"
 
-
-def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, /) -> Part:
+def concat_parts(
+    parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, /, *, is_append: bool = False
+) -> Part:
     """Join parts along a dimension that either all of them have or none.
 
     Variables with the dimension are joined. If no file has the dimension, all data variables are joined, and so is the
@@ -43,6 +43,8 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
         Rules for differences.
     storage
         Storage by which values are read that must be compared.
+    is_append
+        Whether the first part is that of a store, whose variables keep their dimensions; for messages.
 
     Raises
     ------
@@ -61,7 +63,14 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
         if name not in joined_names:
             variables[name] = members[0]
             if not all(name in part.indexes for part in parts):  # labels of indexes are aligned already
-                variables[name] = the_same(name, parts, storage, rules, why=_LACKS_DIM)
+                variables[name] = the_same(
+                    name,
+                    parts,
+                    storage,
+                    rules,
+                    why=f"does not have the dimension '{dim}' that files are joined along",
+                    remedies=_remedies(name, parts, dim, rules, is_append),
+                )
             if name in parts[0].indexes:
                 indexes[name] = parts[0].indexes[name]
         elif name in parts[0].indexes and not is_new:
@@ -151,6 +160,17 @@ def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> s
         or name in more
     }
     return {name for name in wanted if name == dim or name not in indexed}
+
+
+def _remedies(name: str, parts: Sequence[Part], dim: str, rules: Rules, is_append: bool) -> Remedies:
+    """Return remedies for a variable that lacks the dimension: to join it too, beside those that are joined already."""
+    option = "coords" if any(name in part.coordinates for part in parts) else "data_vars"
+    known = rules.coords if option == "coords" else rules.data_vars
+    names = [*(sorted(known) if isinstance(known, frozenset) else []), name]
+    options = f"combine_options={{'{option}': {names}}}"
+    if is_append:
+        return Remedies(f"build the store again from all files, joined along '{dim}' with {options}", (KEEP_STORED,))
+    return Remedies(f"join it along '{dim}' too with {options}")
 
 
 # -- variables that are not in all files ----------------------------------------------------------------------

@@ -95,6 +95,11 @@ class Rules:
             _check("combine_attrs", attrs, _ATTRS)
         return cls(join=join, tolerance=_tolerance(tolerance), **options)
 
+    def expands_coordinate(self, name: str) -> bool:
+        """Return whether a coordinate without the joined dimension gets it."""
+        named = [x for x in (self.coords, self.data_vars) if isinstance(x, frozenset)]
+        return self.coords == "all" or any(name in names for names in named)
+
     def fill(self, name: str) -> Any:
         """Return the fill value of a variable; ``None`` means a missing value."""
         return self.fill_value.get(name) if isinstance(self.fill_value, Mapping) else self.fill_value

@@ -123,7 +123,7 @@ def combine_datasets(
         Values to be compared cannot be read.
     """
     how = how or CombineOptions()
-    parts = with_new_dims([Part.from_dataset(dataset) for dataset in flatten(datasets)], how.new_dim)
+    parts = with_new_dims([Part.from_dataset(dataset) for dataset in flatten(datasets)], how.new_dim, how.rules)
     if how.unpack_where_differing:
         parts = unpack_differing(parts, decode_times=how.decode_times)
     return combine_parts(nest_like(datasets, parts), parts, how.dims, how.rules, Storage.from_option(storage)).dataset()
@@ -256,7 +256,7 @@ def combine_trees(
     store = Storage.from_option(storage)
     nodes = {path: _parts(flat, path) for path in paths}
     for dim, labelling in how.new_dim.items():
-        nodes = _with_new_dim(nodes, dim, make_labels(nodes["/"], dim, labelling))
+        nodes = _with_new_dim(nodes, dim, make_labels(nodes["/"], dim, labelling), rules)
     combined = {}
     ordered = {path for path, parts in nodes.items() if dims is None and have_an_order(parts, rules)}
     for path, parts in nodes.items():
@@ -306,11 +306,13 @@ def _parts(trees: Sequence[xr.DataTree], path: str) -> list[Part]:
     return parts
 
 
-def _with_new_dim(nodes: Mapping[str, Sequence[Part]], dim: str, labels: Sequence[Any]) -> dict[str, list[Part]]:
+def _with_new_dim(
+    nodes: Mapping[str, Sequence[Part]], dim: str, labels: Sequence[Any], rules: Rules
+) -> dict[str, list[Part]]:
     """Return nodes in which all nodes that have data have a new dimension."""
     return {
         path: [
-            with_new_dim(part, dim, label) if part.variables.keys() - part.coordinates else part
+            with_new_dim(part, dim, label, rules) if part.variables.keys() - part.coordinates else part
             for part, label in zip(parts, labels, strict=True)
         ]
         for path, parts in nodes.items()

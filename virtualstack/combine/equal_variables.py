@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,13 +19,44 @@ from virtualstack.manifests import other_meaning
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = ["the_same"]
+__all__ = ["KEEP_STORED", "Remedies", "the_same"]
+
+KEEP_STORED = "keep the store's for the new files too with combine_options={'compat': 'override'}"
+"""Remedy for a variable of a store that differs in an addition."""
 
 _BATCH_BYTES = 1 << 26  # bytes of values that are compared at a time
 _MAX_UNASKED_BYTES = 1 << 30  # bytes of values of a variable that are read without a request by the user
 
 
-def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str) -> xr.Variable:
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """Remedies for a variable that differs, for messages: the one that keeps all values comes first.
+
+    Parameters
+    ----------
+    join
+        Clause that says how to join the variable too; it helps if only its values differ.
+    others
+        Clauses that always help; by default, to leave the variable out or to take that of the first file.
+    """
+
+    join: str | None = None
+    others: Sequence[str] = ()
+
+    def text(self, name: str, *, only_values: bool) -> str:
+        """Return a sentence without its full stop."""
+        usual = (
+            f"leave it out with drop_variables=['{name}']",
+            "take the first file's for all files with combine_options={'compat': 'override'}",
+        )
+        *first, last = [*([self.join] if self.join and only_values else []), *(self.others or usual)]
+        text = f"{', '.join(first)}, or {last}" if first else last
+        return text[0].upper() + text[1:]
+
+
+def the_same(
+    name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str, remedies: Remedies | None = None
+) -> xr.Variable:
     """Return a variable that must be the same in all parts, after checking that it is.
 
     Virtual variables are compared by their references. If these do not decide it, values are read and compared; the
@@ -43,6 +75,8 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
         Rules with ``compat`` and ``tolerance``.
     why
         Reason why the variable must be the same, for messages.
+    remedies
+        Remedies if it differs, for messages.
 
     Raises
     ------
@@ -51,6 +85,7 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
     StorageError
         Values cannot be read.
     """
+    remedies = remedies or Remedies()
     masks = [part.absent_in(name) for part in parts] if len(parts) > 1 else [None]
     there = [(part, mask) for part, mask in zip(parts, masks, strict=True) if mask is None or not mask.all()]
     if there:
@@ -59,36 +94,35 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
     if rules.compat == "override" or len(parts) == 1:
         return first
     if any(mask is not None for mask in masks):
-        return _united(name, parts, masks, storage, rules, why)
+        return _united(name, parts, masks, storage, rules, why, remedies)
     others = [part for part in parts[1:] if part.variables[name] is not first]
     unsettled = []
     for other in others:
         found = _structural_difference(first, other.variables[name])
         if found is not None:
-            raise _differs(name, why, parts[0], other, found)
+            raise _differs(name, why, parts[0], other, found, remedies.text(name, only_values=False))
         if not _is_provably_equal(first, other.variables[name]):
             unsettled.append(other)
     if not unsettled:
         return first
-    _check_size(name, first, parts)
+    _check_size(name, first, parts, remedies)
     values = _values(first, storage)
     for batch in _batches(unsettled, values.nbytes):
         read = _values_of_all([part.variables[name] for part in batch], storage)
         for other, its in zip(batch, read, strict=True):
             found = _value_difference(values, np.asarray(its), rules.tolerance)
             if found is not None:
-                raise _differs(name, why, parts[0], other, found)
+                raise _differs(name, why, parts[0], other, found, remedies.text(name, only_values=True))
     return first
 
 
-def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None:
+def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part], remedies: Remedies) -> None:
     """Refuse to read a variable that does not fit into memory."""
     if variable.nbytes > _MAX_UNASKED_BYTES:
         raise CombineError(
             f"variable '{name}' must be the same in all files, and checking this would read "
-            f"{variable.nbytes / 1e9:.3g} GB from each of {len(parts):,} files. Take the first file's without "
-            f"a check with combine_options={{'compat': 'override'}}, leave it out with drop_variables, or "
-            "join it too",
+            f"{variable.nbytes / 1e9:.3g} GB from each of {len(parts):,} files. "
+            f"{remedies.text(name, only_values=True)}, which checks nothing",
             variable=name,
             property="values",
             left_url=parts[0].source,
@@ -96,23 +130,29 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None
 
 
 def _united(
-    name: str, parts: Sequence[Part], masks: Sequence[Mask | None], storage: Storage, rules: Rules, why: str
+    name: str,
+    parts: Sequence[Part],
+    masks: Sequence[Mask | None],
+    storage: Storage,
+    rules: Rules,
+    why: str,
+    remedies: Remedies,
 ) -> xr.Variable:
     """Return a variable assembled from all parts; elements that several parts have must be the same."""
     united, *others = _of_one_dtype([part.variables[name] for part in parts])
-    _check_size(name, united, parts)
+    _check_size(name, united, parts, remedies)
     values = _values(united, storage)
     covered = _is_there(masks[0], united)
     for part, mask, variable in zip(parts[1:], masks[1:], others, strict=True):
         found = _structural_difference(united, variable)
         if found is not None:
-            raise _differs(name, why, parts[0], part, found)
+            raise _differs(name, why, parts[0], part, found, remedies.text(name, only_values=False))
         is_there = _is_there(mask, variable)
         its = _values(variable, storage)
         both, more = covered & is_there, is_there & ~covered
         found = _value_difference(values[both], its[both], rules.tolerance)
         if found is not None:
-            raise _differs(name, why, parts[0], part, found)
+            raise _differs(name, why, parts[0], part, found, remedies.text(name, only_values=True))
         if more.any():
             values = np.where(more, its, values)
             left, right = (cast(Any, virtual_array(x)) for x in (united, variable))
@@ -149,12 +189,9 @@ class _Difference(NamedTuple):
     right: object
 
 
-def _differs(name: str, why: str, first: Part, other: Part, found: _Difference) -> CombineError:
+def _differs(name: str, why: str, first: Part, other: Part, found: _Difference, remedies: str) -> CombineError:
     return CombineError(
-        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}. Leave "
-        f"it out with drop_variables, take the first file's with combine_options={{'compat': 'override'}}, or "
-        "join only the files that agree. open_virtual_mfdataset can also join it along the dimension "
-        f"(combine_options={{'data_vars': [...]}} or 'coords')",
+        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}. {remedies}",
         variable=name,
         property="values",
         left=found.left,

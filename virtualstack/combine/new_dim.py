@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
@@ -117,8 +118,10 @@ type Labelling = FromName | FromAttribute | Callable[[xr.Dataset], Any]
 """Source of the label of a file; a function is called with the dataset of the file."""
 
 
-def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], /) -> list[Part]:
+def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], rules: Rules, /) -> list[Part]:
     """Return parts whose data variables have new dimensions of one element, with their labels.
+
+    Coordinates that ``rules`` names for the join get them too.
 
     Raises
     ------
@@ -128,7 +131,7 @@ def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], /)
     made = list(parts)
     for dim, labelling in labellings.items():
         labels = make_labels(made, dim, labelling)
-        made = [with_new_dim(part, dim, label) for part, label in zip(made, labels, strict=True)]
+        made = [with_new_dim(part, dim, label, rules) for part, label in zip(made, labels, strict=True)]
     return made
 
 
@@ -247,8 +250,8 @@ def _refusal(dim: str, part: Part, message: str) -> CombineError:
     return CombineError(message, variable=dim, property="labels", left_url=part.source)
 
 
-def with_new_dim(part: Part, dim: str, label: Any, /) -> Part:
-    """Return a part whose data variables have a new dimension of one element in front.
+def with_new_dim(part: Part, dim: str, label: Any, rules: Rules, /) -> Part:
+    """Return a part whose data variables, and coordinates named by rules, have a new dimension of one element in front.
 
     Raises
     ------
@@ -266,7 +269,7 @@ def with_new_dim(part: Part, dim: str, label: Any, /) -> Part:
         raise _refusal(dim, part, f"new_dim names '{dim}', which is already a {what} of {part.called}. {remedy}")
     changed = {dim: xr.Variable((dim,), [label])}
     for name, variable in part.variables.items():
-        if name not in part.coordinates:
+        if name not in part.coordinates or (rules.expands_coordinate(name) and name not in part.indexes):
             array = virtual_array(variable)
             data = variable.values[None] if array is None else array[None]
             changed[name] = xr.Variable((dim, *variable.dims), data, variable.attrs, variable.encoding)

@@ -142,7 +142,7 @@ def verify_against_files(
                 differences += [Difference(variable=x, url=url, reason="it is not in the cube") for x in lost]
                 if dim is not None and dim not in source.sizes and dim not in present:
                     names.discard(dim)  # the labels of a new dimension are in no file
-                found = {name: _difference(part, source, name) for name in sorted(names)}
+                found = {name: _difference(part, source, name, dim) for name in sorted(names)}
                 differences += [Difference(variable=x, url=url, reason=reason) for x, reason in found.items() if reason]
             if show is not None:
                 show(done, len(urls), len({difference.url for difference in differences}))
@@ -167,10 +167,13 @@ def _part(dataset: xr.Dataset, source: xr.Dataset, dim: str | None, begin: int) 
     return (dataset.isel({dim: begin}) if begin < dataset.sizes[dim] else dataset), 1
 
 
-def _difference(cube: xr.Dataset, source: xr.Dataset, name: str) -> str | None:
+def _difference(cube: xr.Dataset, source: xr.Dataset, name: str, dim: str | None) -> str | None:
     if name not in source.variables:
         return "it is not in the file"
     ours, theirs = cube.variables[name], source.variables[name]
+    if dim is not None and dim in ours.dims and dim not in theirs.dims:  # each element has the values of the file
+        ours = ours.transpose(dim, ...)
+        theirs = theirs.set_dims({dim: ours.sizes[dim], **theirs.sizes})  # type: ignore[no-untyped-call]
     if ours.shape != theirs.shape:
         return f"the cube has shape {ours.shape} there, but the file has {theirs.shape}"
     expected = values_read(lambda: theirs.values)
