@@ -4,6 +4,7 @@ Run with VIRTUALSTACK_BENCHMARK=full for ten seconds a round.
 """
 
 import contextlib
+import math
 import os
 import shutil
 import subprocess
@@ -28,6 +29,20 @@ pytestmark = [
 
 SECONDS = 10 if os.environ.get("VIRTUALSTACK_BENCHMARK") == "full" else 3
 WORKERS = 2
+
+
+BARE = """
+import numpy as np
+
+CHUNKS = [row.tobytes() for row in np.load("a.npy")]
+HEADERS = [(b"content-length", b"%d" % len(CHUNKS[0]))]
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+    await send({"type": "http.response.body", "body": CHUNKS[int(scope["path"].split("/")[-2])]})
+"""
 
 
 @contextlib.contextmanager
@@ -80,38 +95,46 @@ def serve(folder, port, *options):
 
 @pytest.mark.parametrize(("n", "length"), [(1000, 25_000), (200, 250_000), (60, 1_000_000)])
 def test_stored_chunks(tmp_path, n, length):
-    """Chunks of 100 kB, 1 MB and 4 MB, beside nginx with a plain zarr copy; both have two processes."""
+    """Chunks of 100 kB, 1 MB and 4 MB, beside nginx with a plain zarr copy, and the least that uvicorn can do.
+
+    All have two processes.
+    """
     values = np.random.default_rng(0).random((n, length), "f4")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("a", data=values, chunks=(1, length))
     vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_vstack(tmp_path / "a.vstack")
     zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(1, length), compressors=None, name="a")
-    ours, theirs = find_free_port(), find_free_port()
+    ours, theirs, bare = find_free_port(), find_free_port(), find_free_port()
+    np.save(tmp_path / "a.npy", values)
+    (tmp_path / "bare.py").write_text(BARE)
     (tmp_path / "nginx.conf").write_text(
         f"daemon off; user root; worker_processes {WORKERS}; pid {tmp_path}/pid; error_log {tmp_path}/error;\n"
         "events { worker_connections 256; }\n"
         "http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 9999999;\n"
         f"server {{ listen 127.0.0.1:{theirs}; root {tmp_path}; }} }}"
     )
-    urls = f"http://127.0.0.1:{ours}", f"http://127.0.0.1:{theirs}"
-    paths = "/a/a", "/a.zarr/a"
-    commands = serve(tmp_path, ours, f"--workers={WORKERS}"), ["nginx", "-c", tmp_path / "nginx.conf"]
-    best, cpu = [0.0, 0.0], [0.0, 0.0]
-    with (
-        running(commands[0], f"{urls[0]}{paths[0]}/c/0/0", tmp_path) as a,
-        running(commands[1], f"{urls[1]}{paths[1]}/c/0/0", tmp_path) as b,
-    ):
-        for _ in range(3):
-            for i, process in enumerate((a, b)):
-                before = cpu_seconds(process.pid)
-                rate = load(urls[i], paths[i], n, tmp_path)
-                if rate > best[i]:
-                    best[i], cpu[i] = rate, (cpu_seconds(process.pid) - before) / (rate * SECONDS)
-    print(
-        f"\nstored chunks of {length * 4:,} bytes: {best[0]:,.0f} a second, nginx {best[1]:,.0f}: "
-        f"x{best[0] / best[1]:.2f}; "
-        f"CPU time a chunk {cpu[0] * 1e3:.2f} ms, nginx {cpu[1] * 1e3:.2f} ms"
-    )
+    uvicorn = [sys.executable, "-m", "uvicorn", "bare:app", f"--port={bare}", f"--workers={WORKERS}", "--no-access-log"]
+    servers = {
+        "virtualstack": (serve(tmp_path, ours, f"--workers={WORKERS}"), f"http://127.0.0.1:{ours}", "/a/a"),
+        "nginx": (["nginx", "-c", tmp_path / "nginx.conf"], f"http://127.0.0.1:{theirs}", "/a.zarr/a"),
+        "bytes from memory under uvicorn": ([*uvicorn, "--log-level=warning"], f"http://127.0.0.1:{bare}", "/a/a"),
+    }
+    rates, cpu = dict.fromkeys(servers, 0.0), dict.fromkeys(servers, math.inf)
+    with contextlib.ExitStack() as stack:
+        processes = {
+            name: stack.enter_context(running(command, f"{url}{path}/c/0/0", tmp_path))
+            for name, (command, url, path) in servers.items()
+        }
+        for name, (_, url, path) in list(servers.items()) * 3:
+            before = cpu_seconds(processes[name].pid)
+            rate = load(url, path, n, tmp_path)
+            rates[name] = max(rate, rates[name])
+            cpu[name] = min(cpu[name], (cpu_seconds(processes[name].pid) - before) / (rate * SECONDS))
+    print(f"\nstored chunks of {length * 4:,} bytes")
+    for name, rate in rates.items():
+        print(
+            f"{name}: {rate:,.0f} a second, nginx x {rate / rates['nginx']:.2f}; {cpu[name] * 1e6:.0f} us of CPU each"
+        )
 
 
 def test_decoded_chunks(tmp_path):

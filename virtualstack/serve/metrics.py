@@ -28,7 +28,8 @@ FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _LOG = logging.getLogger("virtualstack.serve")
 
 
-_SECONDS_OF_GAUGES = 0.5
+_SECONDS_OF_REQUESTS = 0.5
+"""Requests of so many seconds are counted together, which takes less time than one by one."""
 
 
 class Metrics:
@@ -53,7 +54,7 @@ class Metrics:
             "virtualstack_request_seconds", "Time to the end of the answer in s", ("cube",), registry=self._registry
         )
         self._gauges: list[tuple[Gauge, Callable[[], int]]] = []
-        self._will_set = False
+        self._pending: list[tuple[str, int, int, float]] = []
         gauges: tuple[tuple[str, str, Literal["sum", "livesum"], Callable[[], int]], ...] = (
             (
                 "virtualstack_chunks_read_total",
@@ -83,26 +84,27 @@ class Metrics:
         for name, what, mode, value in gauges:
             self._gauges.append((Gauge(name, what, registry=self._registry, multiprocess_mode=mode), value))
 
-    def _count(self, cube: str, status: int, sent: int, seconds: float) -> None:
-        found = self._kept.get((cube, status))  # finding counters by their labels takes longer than counting
-        if found is None:
-            counters = self._requests.labels(cube, status), self._bytes.labels(cube), self._seconds.labels(cube)
-            found = self._kept[cube, status] = counters
-        found[0].inc()
-        found[1].inc(sent)
-        found[2].observe(seconds)
-        if _shared_folder() and not self._will_set:  # another process may be asked
-            self._will_set = True
-            asyncio.get_running_loop().call_later(_SECONDS_OF_GAUGES, self._set_gauges)
+    def _count_later(self, cube: str, status: int, sent: int, seconds: float) -> None:
+        if not self._pending:
+            asyncio.get_running_loop().call_later(_SECONDS_OF_REQUESTS, self._count)
+        self._pending.append((cube, status, sent, seconds))
 
-    def _set_gauges(self) -> None:
-        self._will_set = False
+    def _count(self) -> None:
+        pending, self._pending = self._pending, []
+        for cube, status, sent, seconds in pending:
+            found = self._kept.get((cube, status))  # finding counters by their labels takes longer than counting
+            if found is None:
+                counters = self._requests.labels(cube, status), self._bytes.labels(cube), self._seconds.labels(cube)
+                found = self._kept[cube, status] = counters
+            found[0].inc()
+            found[1].inc(sent)
+            found[2].observe(seconds)
         for gauge, value in self._gauges:
             gauge.set(value())
 
     async def show(self, _: Request) -> Response:
         """Answer with the counters as Prometheus reads them."""
-        self._set_gauges()
+        self._count()
         registry = self._registry
         if _shared_folder():
             MultiProcessCollector(registry := CollectorRegistry())  # type: ignore[no-untyped-call]
@@ -130,7 +132,7 @@ class Metrics:
             finally:
                 seconds = time.perf_counter() - begin
                 cube = scope.get("virtualstack.cube", "")
-                self._count(cube, status, sent, seconds)
+                self._count_later(cube, status, sent, seconds)
                 write = self.write or (_LOG.info if _LOG.isEnabledFor(logging.INFO) else None)
                 if write is not None:
                     client = (scope.get("client") or ("-",))[0]
