@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.serve.test_page import Browser, needs_packages
 from tests.serve.unlike import cube, joined, write_files
 from tests.servers import RangeServer
 from tests.vstack.archive import change_snapshot
-from virtualstack.manifests import ManifestGroup, count_sources, map_chunks
+from virtualstack.manifests import ManifestGroup, Refusal, count_sources, map_chunks
 from virtualstack.serve.browser import ASSETS
 from virtualstack.vstack import save
 
@@ -90,6 +91,22 @@ def test_variables_and_counts(browser, site):
     text = browser.text("[data-variable=t]")
     assert "time 120 × y 5 × x 6" in text
     assert "units\nK" in text
+
+
+def test_notes_of_the_reader(browser, site):
+    """What could not be expressed is listed as the store has it."""
+    url, folder, _ = site
+    group = group_of(folder / "states.vstack")
+    notes = [
+        Refusal(path=f"/lost{i}", reason=f"variable {i} has <b>no</b> zarr dtype", kind=kind)
+        for i, kind in enumerate(("refused", "inlined", "packed"))
+    ]
+    save(replace(group, refusals=tuple(notes)), folder / "noted.vstack")
+    stored = group_of(folder / "noted.vstack").refusals
+    browser.open(f"{url}page/page.html?store=../noted.vstack")
+    browser.run("await page.getByText('3 notes of the reader').click()")
+    text = browser.text("details[open] .pairs")
+    assert text.split("\n") == [x for note in stored for x in (note.path, f"{note.kind}: {note.reason}")]
 
 
 def test_chunk_map(browser, site):

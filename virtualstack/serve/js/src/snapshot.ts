@@ -133,6 +133,8 @@ export interface GroupEntry {
   dimensions: Record<string, number>;
   unlimited: string[];
   coordinates: string[];
+  /** What a reader of a source could not express. */
+  refusals: { path: string; kind: string; reason: string }[];
 }
 
 export interface Snapshot {
@@ -225,6 +227,10 @@ function group(path: string, value: unknown, heap: Heap): GroupEntry {
     dimensions: Object.fromEntries(dimensions.map(([k, n]) => [k, integer(n, `dimension '${k}'`)])),
     unlimited: list(found["unlimited"], `unlimited of ${what}`, text),
     coordinates: list(found["coordinates"], `coordinates of ${what}`, text),
+    refusals: list(found["refusals"] ?? [], `refusals of ${what}`, (x, part) => {
+      const row = object(x, part);
+      return { path: text(row["path"], part), kind: text(row["kind"], part), reason: text(row["reason"], part) };
+    }),
   };
 }
 

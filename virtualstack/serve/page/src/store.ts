@@ -7,6 +7,7 @@ import type { Attributes, ChunkMap, Count, CubeName, Encoding, Facts, Kinds, Lis
 const MAX_BOXES = 4096;
 const MAX_ENCODINGS = 64;
 const MAX_COUNTED = 50;
+const MAX_NOTES = 100;
 const MAX_COUNTED_AT_ONCE = 4;
 const MAX_KEPT_BYTES = 2 ** 28;
 const MAX_SNAPSHOTS = 200;
@@ -69,6 +70,7 @@ export class StoreFacts implements Facts {
   private variables(vstack: VStack, cube: string): Kinds["variables"] {
     const items = vstack.arrays().map(variable);
     const [root] = vstack.groups().filter((x) => x.path === "");
+    const noted = vstack.groups().flatMap((x) => x.refusals);
     return {
       name: this.name,
       kind: "vstack",
@@ -79,8 +81,8 @@ export class StoreFacts implements Facts {
       groups: vstack.groups().map((x) => x.path.slice(1)).filter(Boolean),
       n_refused: 0,
       refused: [],
-      n_noted: 0,
-      noted: [],
+      n_noted: noted.length,
+      noted: noted.slice(0, MAX_NOTES).map((x) => ({ ...x, reason: x.reason.slice(0, MAX_ATTRIBUTE_CHARACTERS) })),
       ...page(items),
     };
   }
