@@ -1,0 +1,146 @@
+"""What the child process reads with eccodes, here in this process: beside calls of eccodes, and exact arithmetic."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+pytest.importorskip("eccodes")
+
+import eccodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.amount import examples
+from tests.codecs.test_grib_fields import PACKINGS
+from tests.data.make_grib import edited, message, opened
+from virtualstack.child.errors import LibraryError
+from virtualstack.codecs.grib import child
+
+MISSING = float(np.finfo("f4").max)
+ALTERNATE = edited(message(values=np.arange(24.0)), {"alternativeRowScanning": 1})
+
+
+def as_eccodes(raw):
+    """Decode a message as cfgrib does: missing values are marked by the largest float32."""
+    with opened(raw) as handle:
+        eccodes.codes_set_double(handle, "missingValue", MISSING)
+        found = eccodes.codes_get_double_array(handle, "values")
+    return np.where(found == MISSING, np.nan, found).astype("f4")
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("row", [1, 6])
+def test_values_are_those_of_eccodes(name, row):
+    wanted = as_eccodes(PACKINGS[name])
+    for size in (24, None):
+        np.testing.assert_array_equal(child.values(PACKINGS[name], size, row, False), wanted)
+    np.testing.assert_array_equal(child.plain_values(PACKINGS[name], "values"), wanted)
+    if not np.isnan(wanted).any():
+        np.testing.assert_array_equal(child.values(PACKINGS[name], 24, row, True), wanted)
+
+
+def test_rows_that_run_the_other_way_are_turned():
+    found = child.values(ALTERNATE, 24, 6, False).reshape(4, 6)
+    wanted = as_eccodes(ALTERNATE).reshape(4, 6)
+    np.testing.assert_array_equal(found, [row if i % 2 == 0 else row[::-1] for i, row in enumerate(wanted)])
+    np.testing.assert_array_equal(child.values(ALTERNATE, 24, 1, False), wanted.reshape(-1))
+    with pytest.raises(LibraryError, match="every other row of the field backwards"):
+        child.plain_values(ALTERNATE, "values")
+
+
+@pytest.mark.parametrize(
+    ("size", "row", "what"),
+    [(23, 1, "23 are expected"), (25, 1, "25 are"), (None, 5, "rows of 5 are"), (24, 7, "24 are")],
+)
+def test_points_are_counted(size, row, what):
+    with pytest.raises(LibraryError, match=f"the GRIB message has 24 points; {what}"):
+        child.values(PACKINGS["simple"], size, row, False)
+
+
+def test_coordinates_are_those_of_eccodes():
+    raw = PACKINGS["simple"]
+    for key in ("latitudes", "distinctLatitudes"):
+        with opened(raw) as handle:
+            wanted = eccodes.codes_get_double_array(handle, key)
+        np.testing.assert_array_equal(child.coordinates(raw, key), wanted)
+        np.testing.assert_array_equal(child.plain_values(raw, key), wanted)
+    assert child.coordinates(raw, "noSuchKey") is None
+    with pytest.raises(LibraryError):
+        child.values(b"GRIB", None, 1, False)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", ["simple", "holes"])
+def test_numbers_of_kerchunk_are_checked(name, dtype):
+    dtype, raw = np.dtype(dtype), PACKINGS[name]
+    n = 24 * dtype.itemsize
+    found = child.kerchunk_values(raw, "values", dtype, n, n)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.astype("f4"), as_eccodes(raw))
+    for size, limit in ((n + 1, 2 * n), (None, n - 1)):
+        with pytest.raises(LibraryError, match=f"the GRIB message .* {n} bytes"):
+            child.kerchunk_values(raw, "values", dtype, size, limit)
+
+
+REFERENCES = st.one_of(
+    st.sampled_from([0.0, 1.0, -1.0, 273.15, 1.5e38, -3.4e38, 2.0**-126]),
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.builds(lambda a, b: a * 2.0**b, st.integers(-(1 << 24), 1 << 24), st.integers(-60, 60)),
+)
+PACKED = st.builds(
+    child._Packing,
+    st.just("grid_simple"),
+    st.integers(0, 30),
+    st.integers(-40, 40) | st.integers(-510, 510),
+    st.just(0) | st.integers(-30, 30),
+    REFERENCES,
+    st.booleans(),
+)
+
+
+@settings(max_examples=examples(500))
+@given(PACKED, st.lists(st.floats(0, 1), max_size=8))
+def test_float32_is_exact_where_it_is_used(packing, parts):
+    """What eccodes computes in float32 is what it computes in float64, rounded."""
+    if not packing.is_exact:
+        return
+    assert packing.decimal == 0
+    most = (1 << packing.bits) - 1
+    numbers = np.array([0, 1, most // 2, max(most - 1, 0), most, *(int(x * most) for x in parts)], "f8")
+    with np.errstate(over="ignore"):
+        rounded = (numbers * 2.0**packing.binary + packing.reference).astype("f4")
+        found = numbers.astype("f4") * np.float32(2.0**packing.binary) + np.float32(packing.reference)
+    np.testing.assert_array_equal(found, rounded)
+
+
+@settings(max_examples=examples(500))
+@given(PACKED)
+def test_values_that_may_be_taken_as_missing_are_known(packing):
+    """A value that is as large as the number that marks missing ones."""
+    if packing.may_miss:
+        return
+    assert not packing.has_bitmap
+    ends = [Fraction(packing.reference) + n * Fraction(2) ** packing.binary for n in (0, (1 << packing.bits) - 1)]
+    assert max(map(abs, ends)) / Fraction(10) ** packing.decimal < Fraction(MISSING)
+
+
+@pytest.mark.parametrize(
+    ("bits", "binary", "decimal", "reference", "kind", "is_exact", "may_miss"),
+    [
+        (16, -5, 0, 273.0, "grid_simple", True, False),
+        (16, -5, 0, 273.0, "grid_ccsds", True, False),
+        (16, -5, 0, 273.0, "grid_jpeg", False, False),
+        (24, 0, 0, 0.0, "grid_simple", True, False),
+        (25, 0, 0, 0.0, "grid_simple", False, False),
+        (16, 0, 1, 0.0, "grid_simple", False, False),
+        (16, 0, 0, 273.15, "grid_simple", False, False),  # which float32 does not have
+        (16, 64, 0, 0.0, "grid_simple", True, True),
+        (16, 500, 0, 0.0, "grid_simple", False, True),
+        (16, 0, -20, 0.0, "grid_simple", False, True),
+    ],
+)
+def test_usual_packings_are_read_the_fast_way(bits, binary, decimal, reference, kind, is_exact, may_miss):
+    packing = child._Packing(kind, bits, binary, decimal, reference, False)
+    assert (packing.is_exact, packing.may_miss) == (is_exact, may_miss)
+    assert child._Packing(kind, bits, binary, decimal, reference, True).may_miss
