@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 
 from tests.amount import examples
 from tests.codecs.test_grib_fields import PACKINGS
-from tests.data.make_grib import edited, message, opened
+from tests.data.make_grib import GRIB1, edited, message, opened
 from virtualstack.child.errors import LibraryError
 from virtualstack.codecs.grib import child
 
 MISSING = float(np.finfo("f4").max)
+NAN = np.nan
+BITS = np.arange(24) % 3 == 1
+KINDS = {
+    **PACKINGS,
+    "one bit": edited(message(), {"bitsPerValue": 1}, values=BITS.astype("f8")),
+    "constant, holes": message(values=np.where(BITS, NAN, 3.0)),
+    "edition 1, constant, holes": message(sample=GRIB1, values=np.where(BITS, NAN, 3.0)),
+    "complex, holes": message(after={"packingType": "grid_complex"}, values=np.where(BITS, NAN, np.arange(24.0))),
+}
 ALTERNATE = edited(message(values=np.arange(24.0)), {"alternativeRowScanning": 1})
 
 
@@ -29,21 +38,37 @@ def as_eccodes(raw):
     return np.where(found == MISSING, np.nan, found).astype("f4")
 
 
-@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("row", [1, 6])
 def test_values_are_those_of_eccodes(name, row):
-    wanted = as_eccodes(PACKINGS[name])
+    wanted = as_eccodes(KINDS[name])
+    assert len(set(wanted[~np.isnan(wanted)].tolist())) > 1 or "constant" in name
+    assert np.isnan(wanted).any() == ("holes" in name)
     for size in (24, None):
-        np.testing.assert_array_equal(child.values(PACKINGS[name], size, row, False), wanted)
-    np.testing.assert_array_equal(child.plain_values(PACKINGS[name], "values"), wanted)
+        np.testing.assert_array_equal(child.values(KINDS[name], size, row, False), wanted)
+    np.testing.assert_array_equal(child.plain_values(KINDS[name], "values"), wanted)
     if not np.isnan(wanted).any():
-        np.testing.assert_array_equal(child.values(PACKINGS[name], 24, row, True), wanted)
+        np.testing.assert_array_equal(child.values(KINDS[name], 24, row, True), wanted)
+
+
+def test_messages_are_closed(monkeypatch):
+    """If eccodes fails, too."""
+    release, closed = eccodes.codes_release, []
+    monkeypatch.setattr(child.eccodes, "codes_release", lambda handle: closed.append(release(handle)))
+    child.values(PACKINGS["simple"], 24, 1, False)
+    with pytest.raises(LibraryError):
+        child.values(PACKINGS["simple"], 25, 1, False)
+    assert len(closed) == 2
 
 
 def test_rows_that_run_the_other_way_are_turned():
     found = child.values(ALTERNATE, 24, 6, False).reshape(4, 6)
     wanted = as_eccodes(ALTERNATE).reshape(4, 6)
     np.testing.assert_array_equal(found, [row if i % 2 == 0 else row[::-1] for i, row in enumerate(wanted)])
+    found = child.values(ALTERNATE, 24, 2, False).reshape(12, 2)
+    np.testing.assert_array_equal(
+        found, [row if i % 2 == 0 else row[::-1] for i, row in enumerate(wanted.reshape(12, 2))]
+    )
     np.testing.assert_array_equal(child.values(ALTERNATE, 24, 1, False), wanted.reshape(-1))
     with pytest.raises(LibraryError, match="every other row of the field backwards"):
         child.plain_values(ALTERNATE, "values")
@@ -86,13 +111,13 @@ def test_numbers_of_kerchunk_are_checked(name, dtype):
 REFERENCES = st.one_of(
     st.sampled_from([0.0, 1.0, -1.0, 273.15, 1.5e38, -3.4e38, 2.0**-126]),
     st.floats(width=32, allow_nan=False, allow_infinity=False),
-    st.builds(lambda a, b: a * 2.0**b, st.integers(-(1 << 24), 1 << 24), st.integers(-60, 60)),
+    st.builds(lambda a, b: a * 2.0**b, st.integers(-(1 << 24), 1 << 24), st.integers(-130, 100)),
 )
 PACKED = st.builds(
     child._Packing,
     st.just("grid_simple"),
     st.integers(0, 30),
-    st.integers(-40, 40) | st.integers(-510, 510),
+    st.integers(-40, 40) | st.integers(-125, 110) | st.integers(-510, 510),
     st.just(0) | st.integers(-30, 30),
     REFERENCES,
     st.booleans(),
@@ -112,6 +137,21 @@ def test_float32_is_exact_where_it_is_used(packing, parts):
         rounded = (numbers * 2.0**packing.binary + packing.reference).astype("f4")
         found = numbers.astype("f4") * np.float32(2.0**packing.binary) + np.float32(packing.reference)
     np.testing.assert_array_equal(found, rounded)
+    for n in numbers.astype(int).tolist():
+        exact = Fraction(packing.reference) + n * Fraction(2) ** packing.binary
+        assert Fraction(n * 2.0**packing.binary + packing.reference) == exact
+
+
+@pytest.mark.parametrize("bits", [1, 8, 24])
+def test_float64_holds_each_sum_where_float32_is_used(bits):
+    """Of all scales, and references of all sizes with all bits set."""
+    most = (1 << bits) - 1
+    for binary in range(-130, 111, 7):
+        for exponent in range(-140, 104):
+            reference = ((1 << 24) - 1) * 2.0**exponent
+            if child._Packing("grid_simple", bits, binary, 0, reference, False).is_exact:
+                exact = Fraction(reference) + most * Fraction(2) ** binary
+                assert Fraction(reference + most * 2.0**binary) == exact
 
 
 @settings(max_examples=examples(500))
