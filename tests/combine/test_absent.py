@@ -1,11 +1,21 @@
 """Masks of elements that no file has, after labels are looked up and parts are joined."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
 
 from tests.data.arrays import referenced_array
-from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, absent_moved, missing_variable
+from virtualstack.combine.absent import (
+    EVERYTHING,
+    absent_by_name,
+    absent_joined,
+    absent_moved,
+    missing_variable,
+    with_missing_value,
+)
+from virtualstack.errors import CombineError
 
 
 def shown(absent, dims, shape, name="v"):
@@ -63,3 +73,30 @@ def test_a_variable_that_is_missing_has_one_chunk_where_chunks_differ(n):
         found = missing_variable("v", xr.Variable("x", array), {"x": n}, None)
         assert found.shape == (n,)
         assert found._data.grid.shape == (n_chunks,)
+
+
+NUMBERS = "'fill_value': ...}, or open the files with unpack=True, which decodes numbers"
+LOADED = "'fill_value': ...}, or load it with loadable_variables=[..., 'v']"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cf", "fill", "why", "value", "end"),
+    [
+        ("?", {}, None, "dtype 'bool' has no missing value", "False", LOADED),
+        ("i1", {"dtype": "bool"}, None, "with dtype = 'bool' decodes to a missing value", "False", LOADED),
+        ("S2", {}, None, "dtype '|S2' has no missing value", "b''", "'fill_value': ...}"),
+        ("S2", {"_Encoding": "utf-8"}, None, "dtype '|S2' has no missing value", "''", "'fill_value': ...}"),
+        ("S2", {}, 5, "text cannot be filled with 5", "b''", "'fill_value': ...}"),
+        ("i2", {"scale_factor": 2}, None, "with scale_factor = 2 decodes to a missing value", "...", NUMBERS),
+        ("i2", {"scale_factor": 2}, 3.0, "with scale_factor = 2 decodes to 3.0", "...", NUMBERS),
+    ],
+)
+def test_a_variable_without_a_missing_value_has_a_remedy(dtype, cf, fill, why, value, end):
+    array = replace(referenced_array((2,), (2,), dtype, fill=np.zeros((), dtype)[()]), cf=cf)
+    with pytest.raises(CombineError) as caught:
+        with_missing_value(array, fill, name="v")
+    message = str(caught.value)
+    assert message.startswith("variable 'v' has missing elements to fill, but ")
+    assert f"{why}. Set fill_value={{'v': {value}}}, or in" in message
+    assert message.endswith(end)
+    assert (caught.value.left, caught.value.left_url) == (array.dtype, array.a_url())

@@ -83,3 +83,8 @@ def test_runs_and_lists_are_shown_up_to_a_few():
     for n, shown in ((1, "0:2"), (4, "0:2,10:12,20:22,30:32"), (5, "0:2,10:12,20:22,30:32,...")):
         assert repr(Runs(starts[:n], np.full(n, 2))) == f"Runs({shown})"
     assert [_listed("abcdef"[:n]) for n in (1, 3, 4, 5)] == ["a", "a, b, c", "a, b, c and 1 more", "a, b, c and 2 more"]
+
+
+def test_a_group_shows_its_url_before_its_arrays():
+    shown = group_html(ManifestGroup(arrays={"v": one()}, url="file:///x.nc"), "t")
+    assert shown.index("file:///x.nc") < shown.index(">dimensions<") < shown.index("float32 (6,)")

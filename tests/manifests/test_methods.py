@@ -1,6 +1,8 @@
 """Methods and attributes of numpy's arrays on a virtual one: they work on its structure, or say what they need."""
 
+import re
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -295,3 +297,46 @@ def test_a_choice_between_arrays_of_other_meaning_is_refused():
             np.where(np.arange(6) > 3, a, b)
         error = caught.value
         assert (error.variable, error.property, error.left, error.right) == ("group/v", "scale_factor", 2.0, None)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ("S2", "dtype = 'int16' in .* and '|S2' in .*; their common dtype is '|S6', to which no chunk can be cast: "),
+        ("m8[s]", "their common dtype is 'timedelta64[s]', to which no chunk can be cast: "),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_dtypes_that_do_not_join_are_named(other, message, turned):
+    one = store_array(np.zeros(2, "i2"), (2,), url="memory://methods/one").array
+    two = store_array(np.zeros(2, other), (2,), url="memory://methods/two").array
+    with pytest.raises(CombineError, match=re.escape(message).replace(r"\.\*", ".*")):
+        np.concatenate([two, one] if turned else [one, two])
+
+
+def test_packed_numbers_join_with_no_other_dtype():
+    packed = replace(
+        store_array(np.zeros(2, "i2"), (2,), url="memory://methods/packed").array, cf={"scale_factor": 0.5}
+    )
+    with pytest.raises(CombineError, match="'float32', and stored numbers mean nothing in another one than theirs: "):
+        np.concatenate([packed, KNOWN.array[0, :2]])
+
+
+@pytest.mark.parametrize("chunks", [(1, 1, 1), (2, 3, 2), (1, 3, 2), (2, 1, 2), (1, 2, 2), (2, 2, 1)])
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_any_order_of_axes_is_reshaped_to_any_shape(chunks, order):
+    values = np.arange(12, dtype="i2").reshape(2, 3, 2)
+    known = store_array(values, chunks, url=f"memory://methods/{''.join(map(str, chunks))}")
+    array, values = known.array.transpose(order), values.transpose(order)
+    for shape in ((12,), (2, 6), (6, 2), (3, 4), (4, 3), (2, 2, 3), (2, 3, 2), (3, 2, 2), (1, 12), (12, 1)):
+        found = array.reshape(shape)
+        found.validate()
+        np.testing.assert_array_equal(model_read(found, known.sources), values.reshape(shape))
+
+
+def test_any_axis_is_rolled():
+    for axis, n in enumerate(VALUES.shape):
+        for by in range(-n - 1, n + 2):
+            check(np.roll(KNOWN.array, by, axis), np.roll(VALUES, by, axis))
+    check(np.roll(KNOWN.array, (1, -2), (0, 1)), np.roll(VALUES, (1, -2), (0, 1)))
+    assert np.roll(KNOWN.array[:0], 3, 0).shape == (0, 6)
