@@ -1,5 +1,6 @@
 """The command line: what it prints, writes and exits with."""
 
+import importlib.util
 import io
 import json
 import os
@@ -277,6 +278,24 @@ def test_build_reads_by_workers_and_from_a_cache(executor, files, tmp_path, caps
     assert any((tmp_path / "cache").iterdir())
 
 
+@pytest.mark.parametrize("reader", ["tiff", "zarr", "grib"])
+def test_verify_refuses_other_formats_before_it_writes_or_asks_to_install(tmp_path, monkeypatch, capsys, reader):
+    """Without h5netcdf and eccodes too: after their installation it would be refused all the same."""
+    find = importlib.util.find_spec
+    hidden = "h5netcdf", "netCDF4", "eccodes", "cfgrib"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in hidden else find(name))
+    path = tmp_path / f"a.{reader}"
+    if reader == "zarr":
+        xr.Dataset({"v": ("x", [1.0])}).to_zarr(path, zarr_format=2)
+    else:
+        path.write_bytes(b"II*\0\x08\0\0\0" if reader == "tiff" else b"GRIB" + bytes(20))
+    assert main(["build", str(path), "-o", str(tmp_path / "cube.json"), "--verify"]) == 1
+    said = error_of(capsys)
+    assert said.startswith("--verify compares with netCDF and HDF5 files, and '")
+    assert said.endswith("'virtualstack verify cube.vstack --sample 100%'")
+    assert not (tmp_path / "cube.json").exists()
+
+
 def test_build_makes_one_index_of_grib_files(tmp_path, capsys):
     """Runs are stacked along time, though each file has its time alone; what cannot be compared is said before."""
     pytest.importorskip("cfgrib")
@@ -290,9 +309,14 @@ def test_build_makes_one_index_of_grib_files(tmp_path, capsys):
         write_grib(tmp_path / f"{day}.grib2", fields)
     output, pattern = str(tmp_path / "cube.vstack"), str(tmp_path / "*.grib2")
     assert main(["build", pattern, "--verify", "-o", output]) == 1
-    assert "--verify can compare with netCDF and HDF5 files only, not with" in error_of(capsys)
+    said = error_of(capsys)
+    assert said.startswith("--verify compares with netCDF and HDF5 files, and '")
+    assert "0.grib2' is GRIB. Build a vstack without --verify, and compare its chunks with" in said
+    assert said.endswith(f"'virtualstack verify {output} --sample 100%'")
     assert not (tmp_path / "cube.vstack").exists()
     assert main(["build", pattern, "-o", output]) == 0
+    assert main(["verify", output, "--sample", "100%"]) == 0
+    assert "chunks compared with their sources: 4 equal" in capsys.readouterr().out
     with xr.open_dataset(output, engine="virtualstack") as cube:
         assert cube.t.dims == ("time", "step", "latitude", "longitude")
         np.testing.assert_allclose(cube.t.values, values, atol=1e-3)

@@ -60,7 +60,7 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="DIM",
     help="Append to an existing output after its last label along a dimension.",
 )
-@option("--verify", is_flag=True, help="Compare every value with the source files.")
+@option("--verify", is_flag=True, help="Compare every value with the source files: netCDF and HDF5 only.")
 @options.rewrite
 @options.absent_or_default
 @options.relative

@@ -23,12 +23,15 @@ from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
 from virtualstack.errors import (
     CombineError,
+    MissingDependencyError,
     ReaderError,
     SourceNotFoundError,
+    StorageError,
     UnsupportedFeatureError,
     VirtualStackError,
     WriterError,
 )
+from virtualstack.formats.registry import find_reader, list_readers
 from virtualstack.kerchunk.references import is_one_file
 from virtualstack.location import absolute_url, local_path
 from virtualstack.printable import counted, did_you_mean, first_names
@@ -37,6 +40,9 @@ from virtualstack.storage import Storage, StorageLike
 from virtualstack.verify import Verification, require_library, verify_against_files
 
 __all__ = ["Build", "run"]
+
+_COMPARABLE = "hdf5", "netcdf3", "zarr"
+"""Names of readers of the formats that ``--verify`` can compare: of zarr, zip archives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +88,11 @@ def run(options: Build, /) -> int:
     _check_options(options)
     _check_output(urls, options)
     if options.verify:
-        for url in urls:
-            require_library(url)  # raise before anything is written
+        _check_comparable(urls, options)
     with step(f"scan {counted(len(urls), 'file')}"):
         scanned = scan_files(urls, options)
     datasets = open_scanned(scanned, options)
     urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
-    if options.verify and scanned.are_parts_of_one:
-        raise UnsupportedFeatureError(
-            f"--verify can compare with netCDF and HDF5 files only, not with '{urls[0]}'. Leave --verify out",
-            url=urls[0],
-        )
     new = ", ".join(options.labellings) or None
     dim = options.concat_dim or new or (options.append_dim if options.expand else None)
     dim = dim or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
@@ -220,6 +220,30 @@ def _check_options(options: Build) -> None:
         raise click.UsageError("Icechunk has no relative locations. Leave --relative out")
 
 
+def _check_comparable(urls: Sequence[str], options: Build) -> None:
+    """Refuse `--verify` for other formats, or without a library, before anything is read, written or installed.
+
+    The format is that of the first file. Files without a known format are refused by the scan.
+    """
+    storage = Storage.from_option(options.storage)
+    try:
+        name = find_reader(urls[0], storage, options.reader).name
+    except MissingDependencyError as error:
+        name = error.extra
+    except (ReaderError, StorageError):
+        return
+    if name not in _COMPARABLE or (name == "zarr" and not _is_file(urls[0], storage)):
+        title = next((row.title for row in list_readers() if row.name == name), name)
+        store = options.output if options.form == STORE else f"cube{STORE}"
+        raise UnsupportedFeatureError(
+            f"--verify compares with netCDF and HDF5 files, and '{urls[0]}' is {title}. Build a vstack without "
+            f"--verify, and compare its chunks with 'virtualstack verify {store} --sample 100%'",
+            url=urls[0],
+        )
+    for url in urls:
+        require_library(url)
+
+
 def _check_output(urls: Sequence[str], options: Build) -> None:
     """Refuse an output that is also an input, and an existing output without an option to replace or extend it."""
     output = absolute_url(options.output)
@@ -247,6 +271,14 @@ def _is_there(url: str, option: StorageLike) -> bool:
             return storage.target(f"{url}/").first() is not None
         storage.source(url)
     except SourceNotFoundError:
+        return False
+    return True
+
+
+def _is_file(url: str, storage: Storage) -> bool:
+    try:
+        storage.source(url)
+    except StorageError:
         return False
     return True
 
