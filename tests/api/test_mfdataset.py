@@ -219,7 +219,7 @@ def test_overlaps_are_named_with_both_files(tmp_path):
 
 def test_duplicates_are_named(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", time=days(t, 2), seed=i) for i, t in enumerate((0, 2, 2))]
-    both = r"both contain time 2000-01-03.*Leave one of them out, or let Repository\.update choose"
+    both = r"both contain time 2000-01-03.*one more new_dim=.*leave one of them out, or let Repository\.update choose"
     refuse(rf"'.*1.nc' and '.*2.nc' {both}", paths)
     refuse(r"'.*1.nc' and '.*2.nc' have the same coordinates \['lat', 'time'\].* concat_dim='time', or", paths[1:])
 

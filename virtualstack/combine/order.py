@@ -405,8 +405,9 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]],
 def _same_place(a: Part, b: Part, dims: Sequence[str]) -> CombineError:
     where = ", ".join(f"{dim} {span(a.indexes[dim].index)}" for dim in dims)
     return CombineError(
-        f"{a.called} and {b.called} both contain {where}. Leave one of them out, or let Repository.update "
-        "choose between them in a vstack",
+        f"{a.called} and {b.called} both contain {where}. If they hold different data, such as two bands, tell "
+        "them apart by one more new_dim=. Or give their variables different names with preprocess=. If they hold the "
+        "same, leave one of them out, or let Repository.update choose between them in a vstack",
         property="labels",
         left_url=a.source,
         right_url=b.source,
