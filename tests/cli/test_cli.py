@@ -20,7 +20,7 @@ import xarray as xr
 
 from tests.data.netcdf4 import netcdf4_file
 from tests.joins import MINIMAL
-from virtualstack import __version__
+from virtualstack import __version__, sample
 from virtualstack.cli import building, inspect
 from virtualstack.cli.command import main
 from virtualstack.cli.files import sample_files
@@ -294,6 +294,37 @@ def test_verify_refuses_other_formats_before_it_writes_or_asks_to_install(tmp_pa
     assert said.startswith("--verify compares with netCDF and HDF5 files, and '")
     assert said.endswith("'virtualstack verify cube.vstack --sample 100%'")
     assert not (tmp_path / "cube.json").exists()
+
+
+def test_two_bands_at_one_time_are_told_apart_by_one_more_dimension(tmp_path, capsys):
+    """The message leads to both bands, and not to leaving one of them out."""
+    files = [str(path) for path in sample.scenes(tmp_path / "scenes")]
+    build = ["build", *files, "-o", str(tmp_path / "cube.json"), "--new-dim", r"time=_(\d{4}-\d\d-\d\d)"]
+    assert main(build) == 1
+    said = error_of(capsys)
+    assert "both contain time 2024-04-06" in said
+    assert "If they hold different data, such as two bands, tell them apart by one more --new-dim. If they" in said
+    assert main([*build, "--new-dim", r"name=_(B\d\d)"]) == 0
+    with xr.open_dataset(tmp_path / "cube.json", engine="virtualstack") as cube:
+        assert dict(cube["band_data"].sizes) == {"name": 2, "time": 4, "band": 1, "y": 256, "x": 256}
+
+
+def test_grib_files_that_do_not_belong_together_are_named(tmp_path, capsys):
+    """With times as dates, and without a list of all variables to leave out."""
+    pytest.importorskip("cfgrib")
+    from tests.data.make_grib import message
+    from tests.data.make_grib import write as write_grib
+
+    for day, name in enumerate(("t", "u", "v")):
+        write_grib(tmp_path / f"{name}.grib2", [message({"shortName": name, "dataDate": 20200101 + day})])
+    output = str(tmp_path / "cube.vstack")
+    assert main(["build", str(tmp_path / "*.grib2"), "-o", output]) == 1
+    said = error_of(capsys)
+    assert re.match(r"the 3 files \['.*t\.grib2', '.*u\.grib2', '.*v\.grib2'\] cannot be one dataset: '/u': its", said)
+    assert "'time' is 2020-01-02T12:00:00, but 2020-01-01T12:00:00 for others" in said
+    assert said.endswith("Give only files that belong together, or leave these variables out with --unsupported skip")
+    with pytest.warns(UserWarning, match="these files: left out '/u'"):
+        assert main(["build", str(tmp_path / "*.grib2"), "-o", output, "--unsupported", "skip"]) == 0
 
 
 def test_build_makes_one_index_of_grib_files(tmp_path, capsys):

@@ -113,7 +113,7 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
         node = opening.node(root)
         nodes.append(node)
         if not is_skipping:
-            account_for(node, opening.unsupported, with_children=with_children)
+            account_for(node, opening.unsupported, with_children=with_children, urls=listed)
         return prepared(open_one(node, opening), node.url)
 
     def prepared(item: T, url: str | None) -> T:

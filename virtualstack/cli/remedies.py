@@ -102,7 +102,11 @@ def in_command_words(message: str, command: click.Command | None, /, *, most: in
     if most is not None:
         start, usable = _shortened(start, usable, most)
     end = r";(?: or)?$" if message.endswith(".") else r"(?:;(?: or)?|\.)$"  # of a clause that is the last one now
-    return re.sub(end, "", " ".join(x.text for x in (start, *usable))) + _suffix([start, *usable])
+    texts = [x.text for x in (start, *usable)]
+    for i, (text, following) in enumerate(pairwise(texts)):
+        if text.endswith(";") and following[:1].isupper():  # the clause between them is left out
+            texts[i] = f"{text[:-1]}."
+    return re.sub(end, "", " ".join(texts)) + _suffix([start, *usable])
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +168,8 @@ def _cut(text: str, most: int) -> str:
     if _length(text) <= most:
         return text
     ends = [found.start() for found in re.finditer(" ", re.sub(_QUOTED, lambda x: "_" * len(x[0]), text))]
-    fitting = [end for end in ends if _length(text[:end]) <= max(most, 80) - 2]
-    return f"{text[: fitting[-1]].rstrip(' ,;:')} …" if fitting else text
+    fitting = [end for end in ends if _length(text[:end]) <= max(most - 21, 80) - 2]
+    return f"{text[: fitting[-1]].rstrip(' ,;:')} … (--verbose shows all)" if fitting else text
 
 
 def _with_choices(clause: str, command: click.Command | None) -> _Worded:

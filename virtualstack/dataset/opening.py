@@ -150,7 +150,13 @@ def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
 
 
 def account_for(
-    node: ManifestGroup, unsupported: Unsupported, /, *, with_children: bool, options: ReadOptions | None = None
+    node: ManifestGroup,
+    unsupported: Unsupported,
+    /,
+    *,
+    with_children: bool,
+    options: ReadOptions | None = None,
+    urls: Sequence[str] = (),
 ) -> None:
     """Raise an error for refused variables that are not dropped; warn instead with ``unsupported="skip"``.
 
@@ -164,6 +170,8 @@ def account_for(
         If true, the groups below the group are checked, too.
     options
         Options with the dropped variables, if the reader did not have them.
+    urls
+        Files of which the reader made the group, if they are several.
 
     Raises
     ------
@@ -176,6 +184,13 @@ def account_for(
     if unsupported == "skip":
         warn(_left_out(node, refused))
         return
+    if node.url is None and len(urls) > 1:
+        raise UnsupportedFeatureError(
+            f"the {len(urls)} files {first_names(urls)} cannot be one dataset: {_listed(refused)}. Give "
+            "only files that belong together, or leave these variables out with unsupported='skip'",
+            variable=refused[0].path,
+            feature=refused[0].reason,
+        )
     raise UnsupportedFeatureError(
         f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {_listed(refused)}. "
         f"{_remedy(refused, unsupported, with_paths=with_children and bool(node.groups))}",
@@ -229,7 +244,8 @@ def _name(refusal: Refusal) -> str:
 
 
 def _left_out(node: ManifestGroup, refused: list[Refusal]) -> str:
-    return f"'{node.url}': left out {_listed(refused)}"
+    where = "these files" if node.url is None else f"'{node.url}'"
+    return f"{where}: left out {_listed(refused)}"
 
 
 def _listed(refused: list[Refusal]) -> str:

@@ -148,7 +148,7 @@ class ScanResult(Sequence[ManifestGroup]):
 
         def open_node(root: ManifestGroup) -> xr.Dataset:
             node = opening.node(root)
-            account_for(node, opening.unsupported, with_children=False)
+            account_for(node, opening.unsupported, with_children=False, urls=self.urls)
             return opening.dataset(node, loadable_variables=loadable_variables)
 
         found, _, errors = open_groups(self, self.urls, open_node, opening, self.reader, on_error=on_error)

@@ -336,7 +336,7 @@ def _obstacle(
     for name, coordinate in own.items():
         other = coordinates.get(name)
         if other is not None and not coordinate.same(other):
-            return f"its coordinate '{name}' is {_shown(coordinate)}, that of others is {_shown(other)}; {_TREE}"
+            return f"its coordinate '{name}' is {_shown(coordinate)}, but {_shown(other)} for others; {_TREE}"
     n_cells = math.prod(variable.shape)
     if n_cells > _MAX_CELLS:
         return (
@@ -348,7 +348,9 @@ def _obstacle(
 
 def _shown(coordinate: Coordinate) -> str:
     values = coordinate.values
-    return f"{values}" if values.ndim == 0 else f"of {values.size} values from {values.flat[0]} to {values.flat[-1]}"
+    if str(coordinate.attributes.get("units")).startswith("seconds since 1970-01-01"):
+        values = values.astype("M8[s]")
+    return f"{values}" if values.ndim == 0 else f"{values.flat[0]} to {values.flat[-1]} ({values.size} values)"
 
 
 def _axes(variable: GribVariable) -> str:
