@@ -5,7 +5,7 @@ ds["${i}"]`,note:"Needs xarray, zarr, fsspec and aiohttp. virtualstack is not ne
 
 const cube = zarr.root(new zarr.FetchStore("${a}"));
 const array = await zarr.open.v3(cube.resolve("${l}"), { kind: "array" });
-const values = await zarr.get(array);`,note:"Values are the stored numbers; scale_factor and add_offset are attributes."}),n(ce,{title:"R",code:`library(stars)
+const values = await zarr.get(array);`,note:"Values are the stored numbers. If the variable has the attributes scale_factor or add_offset, scale them yourself."}),n(ce,{title:"R",code:`library(stars)
 
 x <- read_mdim('ZARR:"/vsicurl/${a}"', variable = "${l}")`,note:"Needs GDAL 3.8 or later with the driver for zarr."}),n(ce,{title:"GDAL",code:`gdalmdiminfo 'ZARR:"/vsicurl/${a}"'
 gdalinfo 'ZARR:"/vsicurl/${a}/${l}"'`}),n("p",{class:"quiet small",children:["If the server asks for a token, programs send ",n("code",{children:"Authorization: Bearer TOKEN"}),", or have it as the password in the URL: ",n("code",{children:"http://user:TOKEN@HOST/"}),"."]})]}),o&&n("div",{class:"controls",children:n(se,{...e})}),t.url&&t.kind!=="memory"&&n(ce,{title:"Python, with virtualstack",code:`import xarray as xr

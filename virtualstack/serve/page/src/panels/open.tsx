@@ -24,7 +24,7 @@ export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean
           <p>The cube is a zarr group at <span class="url" data-url="zarr3">{base}</span>, and in zarr 2 at <span class="url">{base.replace(/\/([^/]*)$/, "/zarr2/$1")}</span>.</p>
           <div class="controls"><VariableChoice {...props} /></div>
           <Snippet title="Python" code={`import xarray as xr\n\nds = xr.open_zarr("${base}"${inGroup})\nds["${name}"]`} note="Needs xarray, zarr, fsspec and aiohttp. virtualstack is not needed." />
-          <Snippet title="JavaScript" code={`import * as zarr from "zarrita";\n\nconst cube = zarr.root(new zarr.FetchStore("${base}"));\nconst array = await zarr.open.v3(cube.resolve("${path}"), { kind: "array" });\nconst values = await zarr.get(array);`} note="Values are the stored numbers; scale_factor and add_offset are attributes." />
+          <Snippet title="JavaScript" code={`import * as zarr from "zarrita";\n\nconst cube = zarr.root(new zarr.FetchStore("${base}"));\nconst array = await zarr.open.v3(cube.resolve("${path}"), { kind: "array" });\nconst values = await zarr.get(array);`} note="Values are the stored numbers. If the variable has the attributes scale_factor or add_offset, scale them yourself." />
           <Snippet title="R" code={`library(stars)\n\nx <- read_mdim('ZARR:"/vsicurl/${base}"', variable = "${path}")`} note="Needs GDAL 3.8 or later with the driver for zarr." />
           <Snippet title="GDAL" code={`gdalmdiminfo 'ZARR:"/vsicurl/${base}"'\ngdalinfo 'ZARR:"/vsicurl/${base}/${path}"'`} />
           <p class="quiet small">If the server asks for a token, programs send <code>Authorization: Bearer TOKEN</code>, or have it as the password in the URL: <code>http://user:TOKEN@HOST/</code>.</p>
