@@ -139,9 +139,11 @@ def test_files_of_a_pattern_are_joined_as_build_joins_them(tmp_path, monkeypatch
     assert main(["serve", "all=day*.nc", "--concat-dim", "time"]) == 0
     assert main(["serve", "all=day*.nc", "--concat-dim", "time", "--in-order"]) == 0
     assert opened == [[0, 1], [1, 0]]
+    assert main(["report", "day0.nc"]) == 2
+    assert "the name of the file to write is missing. Add it: -o day0.html" in capsys.readouterr().err
     assert main(["report", "day*.nc", "-o", "day.html", "--concat-dim", "time"]) == 0
     xr.Dataset({"rain": ("time", [3.0])}, {"time": [0]}).to_netcdf("day2.nc")
     capsys.readouterr()
     assert main(["report", "day*.nc", "-o", "twice.html", "--concat-dim", "time"]) == 1
-    assert "Leave one of them out" in capsys.readouterr().err
+    assert "leave one of them out" in capsys.readouterr().err
     assert not Path("twice.html").exists()

@@ -414,7 +414,7 @@ def _common_dim(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:
     what = f"{len(candidates)} {kind} {candidates}" if candidates else "no unlimited dimension"
     raise CombineError(
         f"the {len(urls)} files have {what} in common. Choose the one to join along: --concat-dim with one of "
-        f"{first_names(candidates or sorted(shared))}",
+        f"{first_names(candidates or sorted(shared))}. Or join them along a new dimension: --new-dim NAME=PATTERN",
         property="dimension",
     )
 

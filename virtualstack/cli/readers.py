@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["readers"]
 
+_MAX_SUFFIXES = 5
+
 
 @command("readers", examples=["virtualstack readers", "virtualstack readers --json"])
 @options.as_json
@@ -31,8 +33,13 @@ def readers(as_json: bool) -> None:
         for x in list_readers()
     ]
     lines = [("name", "format", "suffixes", "pip extra", "installed")]
-    lines += [(x["name"], x["format"], " ".join(x["suffixes"]), x["extra"] or "-", x["installed"]) for x in rows]
+    lines += [(x["name"], x["format"], _first(x["suffixes"]), x["extra"] or "-", x["installed"]) for x in rows]
     report(lambda: {"readers": rows}, lambda: "\n".join(table(lines, right=())), as_json=as_json)
+
+
+def _first(suffixes: list[str]) -> str:
+    """Return the first suffixes as text; JSON has all."""
+    return " ".join(suffixes[:_MAX_SUFFIXES]) + " ..." * (len(suffixes) > _MAX_SUFFIXES)
 
 
 def _installed(row: Format) -> str:

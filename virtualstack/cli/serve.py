@@ -161,7 +161,6 @@ def serve(
     "-o",
     "--output",
     shell_complete=complete_files,
-    required=True,
     metavar="FILE",
     help="File to write; one that exists is replaced.",
 )
@@ -175,7 +174,7 @@ def serve(
 @options.storage
 def report(
     cube: str,
-    output: str,
+    output: str | None,
     name: str | None,
     at: str | None,
     concat_dim: str | None,
@@ -186,6 +185,12 @@ def report(
     dry_run: bool,
 ) -> None:
     """Write a page about a cube, as one HTML file."""
+    if output is None:
+        from virtualstack.serve.cubes import name_from_url
+
+        raise click.UsageError(
+            f"the name of the file to write is missing. Add it: -o {name or name_from_url(cube)}.html"
+        )
     settings = {
         "name": name,
         "at": at,
