@@ -516,7 +516,7 @@ def test_references_cannot_be_compared_as_files(files, tmp_path, capsys):
     assert main(["build", first, "-o", second]) == 0
     capsys.readouterr()
     assert main(["build", first, "-o", second, "--verify", "--overwrite"]) == 1
-    assert "netCDF and HDF5 files can be compared" in error_of(capsys)
+    assert "1.json' is kerchunk references. Build a vstack without --verify" in error_of(capsys)
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def _cut(text: str, most: int) -> str:
     if _length(text) <= most:
         return text
     ends = [found.start() for found in re.finditer(" ", re.sub(_QUOTED, lambda x: "_" * len(x[0]), text))]
-    fitting = [end for end in ends if _length(text[:end]) <= max(most - 21, 80) - 2]
+    fitting = [end for end in ends if _length(text[:end]) <= max(most - 22, 80) - 2]
     return f"{text[: fitting[-1]].rstrip(' ,;:')} … (--verbose shows all)" if fitting else text
 
 
