@@ -10,12 +10,15 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def _write_days() -> list[Path]:
@@ -81,23 +84,35 @@ def _cube() -> str:
 
 def _map() -> str:
     """Return the map that the tutorial draws."""
-    import io
-
-    import matplotlib.pyplot as plt
-
     import virtualstack as vs
 
     files = vs.sample.model("data")
     cube = vs.open_virtual_mfdataset(files).virtual.open()
+    return _plotted(cube["tas"].sel(time="2024-06-02T12:00"))
+
+
+def _field() -> str:
+    """Return the field that the page on GRIB draws."""
+    import virtualstack as vs
+
+    forecast = vs.open_virtual_dataset(vs.sample.forecasts("runs")[0]).virtual.open()
+    return _plotted(forecast["t"].sel(number=1, step="6h", isobaricInhPa=500))
+
+
+def _plotted(field: xr.DataArray) -> str:
+    import io
+
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(figsize=(7, 3.6))
-    cube["tas"].sel(time="2024-06-02T12:00").plot(ax=axes, rasterized=True)
+    field.plot(ax=axes, rasterized=True)
     text = io.StringIO()
     figure.savefig(text, format="svg", facecolor="white", bbox_inches="tight")
     plt.close(figure)
     return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
 
 
-RUNS: dict[str, Callable[[], str]] = {"cube": _cube, "map": _map}
+RUNS: dict[str, Callable[[], str]] = {"cube": _cube, "map": _map, "field": _field}
 """Pictures by the name that a page writes, each made in an empty folder."""
 
 
