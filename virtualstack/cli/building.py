@@ -223,7 +223,7 @@ def _check_options(options: Build) -> None:
 def _check_comparable(urls: Sequence[str], options: Build) -> None:
     """Refuse `--verify` for other formats, or without a library, before anything is read, written or installed.
 
-    The format is that of the first file. Files without a known format are refused by the scan.
+    The format is that of the first file.
     """
     storage = Storage.from_option(options.storage)
     try:
@@ -231,7 +231,7 @@ def _check_comparable(urls: Sequence[str], options: Build) -> None:
     except MissingDependencyError as error:
         name = error.extra
     except (ReaderError, StorageError):
-        return
+        name = _COMPARABLE[0]  # the scan says what is wrong with the file, or leaves it out
     if name not in _COMPARABLE or (name == "zarr" and not _is_file(urls[0], storage)):
         title = next((row.title for row in list_readers() if row.name == name), name)
         store = options.output if options.form == STORE else f"cube{STORE}"
