@@ -9,7 +9,7 @@ import virtualstack as vs
 from tests.data.arrays import referenced_array
 from tests.data.netcdf4 import netcdf4_file, opened
 from tests.joins import MINIMAL
-from virtualstack.combine import CombineOptions, combine_datasets
+from virtualstack.combine import CombineOptions, combine_datasets, combine_trees
 from virtualstack.combine.part import over_index
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, inline_array
@@ -327,3 +327,10 @@ def test_labels_of_another_dtype_are_not_encoded_as_the_first_ones(dtype, encode
     made = over_index("x", PandasIndex(np.array([1, 2], dtype), "x"), first)
     assert made.encoding == encoded
     assert made.dtype == dtype
+
+
+def test_one_tree_is_joined_with_no_other():
+    nodes = {"/": xr.Dataset({"v": ("t", [1.0])}), "/x": xr.Dataset({"w": ("y", [2.0, 3.0])})}
+    tree = xr.DataTree.from_dict(nodes)
+    joined = combine_trees([tree], CombineOptions.from_options(combine="nested", concat_dim="t"))
+    xr.testing.assert_equal(joined, tree)

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from virtualstack.errors import CombineError, ManifestError, VirtualValuesError
-from virtualstack.manifests import ManifestArray
+from virtualstack.manifests import ChunkGrid, ManifestArray
 from virtualstack.testing.strategies import model_read, store_array
 
 VALUES = np.arange(24, dtype="f4").reshape(4, 6)
@@ -340,3 +340,8 @@ def test_any_axis_is_rolled():
             check(np.roll(KNOWN.array, by, axis), np.roll(VALUES, by, axis))
     check(np.roll(KNOWN.array, (1, -2), (0, 1)), np.roll(VALUES, (1, -2), (0, 1)))
     assert np.roll(KNOWN.array[:0], 3, 0).shape == (0, 6)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1, 0), (0, 3, 1)])
+def test_no_elements_are_reshaped_to_chunks_as_long_as_the_axes(shape):
+    assert KNOWN.array[:0].reshape(shape).grid == ChunkGrid.regular(shape, [max(n, 1) for n in shape])
