@@ -129,7 +129,9 @@ def expire(
     objects = store.objects
     numbers = listed_numbers(objects)
     if not numbers:
-        raise SourceNotFoundError(f"'{objects.url.rstrip('/')}' is not a vstack: it has no snapshot. Check the URL")
+        raise SourceNotFoundError(
+            f"'{objects.url.rstrip('/')}' is not a vstack: it does not exist, or has no snapshot. Check the URL"
+        )
     clock = time.time() if dry_run else _clock(objects)
     now = min(time.time(), clock + _CLOCK_SLACK_SECONDS)
     wanted = _first_wanted(objects, numbers, keep, older_than, now)

@@ -238,7 +238,7 @@ def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:
 
 def _no_store(url: str) -> SourceNotFoundError:
     return SourceNotFoundError(
-        f"'{url}' is not a vstack: it has no snapshot. Check the URL, or write a vstack with "
+        f"'{url}' is not a vstack: it does not exist, or has no snapshot. Check the URL, or write a vstack with "
         "vds.virtual.to_vstack(...)",
         url=url,
     )
