@@ -96,7 +96,11 @@ def words(message, command):
             "is there. Name the reader: --reader (all are listed)",
         ),
         # what the command does not take
-        ("update", "they differ. Use unpack='differing', or unpack=True", "they differ. Use --unpack all"),
+        (
+            "update",
+            "they differ. Use unpack='differing', or unpack=True",
+            "they differ. Use --unpack differing, or --unpack all",
+        ),
         ("update", "it differs. Use Repository.update to insert data", "it differs"),
         (
             "append",

@@ -2,6 +2,7 @@
 
 import re
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -387,3 +388,47 @@ def test_a_dimension_is_named(url, first, dim):
     """One that is there; a list of one is none."""
     with pytest.raises(CombineError, match=rf"has no dimension {re.escape(repr(dim))} to append to; it has"):
         virtual(url).virtual.to_vstack(url, append_dim=dim)
+
+
+def packed(path, time, scale, **attributes):
+    """Write two packed numbers, beside the same numbers in another packing of every file."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "i4", ("time",))[:] = [time, time + 1]
+        for name, dtype in (("p", "i2"), ("same", "i2"), ("when", "i4")):
+            variable = file.createVariable(name, dtype, ("time",), fill_value=-9)
+            variable.setncatts({"scale_factor": scale if name == "p" else 0.5, "add_offset": 7.0, **attributes})
+            if name == "when":
+                variable.setncatts({"units": f"days since 2000-01-0{time + 1}"})
+                variable.delncattr("scale_factor")
+                variable.delncattr("add_offset")
+            variable.set_auto_maskandscale(False)
+            variable[:] = [3 + time, -9]
+    return path
+
+
+@pytest.mark.parametrize("how", [True, "differing"])
+def test_packed_files_are_unpacked_as_the_store_is(how, tmp_path, url):
+    """Whatever the option with which they are opened; what the store has packed stays packed."""
+    paths = [packed(tmp_path / f"{i}.nc", 2 * i, 0.25 * (i + 1)) for i in range(5)]
+    vs.open_virtual_mfdataset(paths[:2], unpack=how).virtual.to_vstack(url)
+    append(url, vs.open_virtual_dataset(paths[2]))
+    append(url, vs.open_virtual_mfdataset([paths[3]], unpack="differing"))
+    vs.Repository.open(url).update([paths[4]], dim="time")
+    stored = vs.open_virtual_dataset(url)
+    assert (stored["p"].dtype, stored["same"].dtype) == (np.float64, np.float64 if how is True else np.int16)
+    found = xr.open_dataset(url, engine="virtualstack").load()
+    expected = xr.concat([xr.load_dataset(path, engine="netcdf4") for path in paths], "time", data_vars="all")
+    xr.testing.assert_equal(found, expected)
+
+
+def test_a_file_that_is_packed_in_another_way_is_refused_with_what_to_do(tmp_path, url):
+    """The dtype of a store does not change."""
+    files = [packed(tmp_path / f"{i}.nc", 2 * i, np.float32(0.25)) for i in range(2)]
+    packed(files[1], 2, 0.25)
+    vs.open_virtual_dataset(files[0]).virtual.to_vstack(url)
+    with pytest.raises(CombineError, match=r"'p' has dtype = 'int16' .*: open it without unpack=, since the store"):
+        append(url, vs.open_virtual_dataset(files[1], unpack=True))
+    vs.open_virtual_dataset(files[0], unpack=True)[["p"]].astype("f4").virtual.to_vstack(url, mode="w")
+    with pytest.raises(CombineError, match=r"'p' .*: it is packed, and its values are 'float64'\. Write the store"):
+        append(url, vs.open_virtual_dataset(files[1])[["p"]])

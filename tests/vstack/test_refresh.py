@@ -135,7 +135,6 @@ def rewrite(path, **changes):
         ({"dtype": "f8"}, "has dtype = 'float32' in .* and 'float64' in"),
         ({"lines": (1, 2, 4)}, "chunks of variable 't' end at element 2 of 'lat'"),
         ({"packing": True}, "has dtype = 'float32' in .* and 'int16' in"),
-        ({"scale": 2}, "has (scale_factor|missing_value|_FillValue) = None in .* and"),
         ({"labels": "time"}, "'time'"),
         ({"labels": "lat"}, "'lat'"),
         ({"without": "flag"}, "variable 'flag' is in 0 of its groups"),
@@ -159,6 +158,15 @@ def test_what_does_not_fit_is_left(tmp_path, archive, changes, reason):
     np.testing.assert_array_equal(now["t"][others].values, expected[others])
     with pytest.raises(SourceChangedError, match=r"001\.nc"):
         now["t"][2].load()
+
+
+def test_floats_that_are_packed_now_are_unpacked(tmp_path, archive):
+    """The store has values as they are, and the file says how its numbers become values."""
+    rewrite(archive[1], scale=2)
+    assert opened(tmp_path).refresh().is_complete
+    found, expected = read(tmp_path / "x.vstack")["t"], as_read(archive)["t"]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.values, expected.values)
 
 
 def test_a_source_that_cannot_be_scanned_is_left(tmp_path, archive):
@@ -301,9 +309,10 @@ def test_a_scalar_and_a_tree(tmp_path):
     assert now["s"].item() == 3
 
 
+@pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("unpack", [True, False])
-def test_packed_files(tmp_path, unpack):
-    """Stores of unpacked chunks are refreshed with other scales, where that is told."""
+def test_packed_files(tmp_path, unpack, told):
+    """Stores of unpacked chunks are refreshed with other scales, whether or not that is told."""
 
     def write(path, day, scale):
         path.unlink(missing_ok=True)
@@ -319,7 +328,7 @@ def test_packed_files(tmp_path, unpack):
     paths = [write(tmp_path / f"{day}.nc", day, 0.5) for day in range(2)]
     join(paths, unpack=unpack).virtual.to_vstack(tmp_path / "x.vstack")
     write(paths[0], 0, 0.25)
-    found = opened(tmp_path).refresh(unpack=unpack)
+    found = opened(tmp_path).refresh(unpack=told and unpack)
     assert found.is_complete == unpack
     if unpack:
         assert read(tmp_path / "x.vstack")["p"].values.tolist() == [0, 0.25, 0, 1]

@@ -43,12 +43,7 @@ __all__ = ["update", "write"]
     help="What to do with labels along other dimensions that the store lacks: an error, leave out, add "
     "[default: exact, an error].",
 )
-@option(
-    "--unpack",
-    type=click.Choice(["all"]),
-    section=options.JOINING,
-    help="Decode missing values, scale, offset and times in the chunks of all variables.",
-)
+@options.unpack
 @options.relative
 @options.allow
 @options.message

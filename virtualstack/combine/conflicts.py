@@ -16,6 +16,7 @@ from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import (
     ManifestArray,
+    Unpacked,
     can_cast_floats,
     is_nan,
     other_meaning,
@@ -25,7 +26,17 @@ from virtualstack.manifests import (
     value_changing,
 )
 
-__all__ = ["Join", "Rules", "floats_like", "joined", "merge_attributes", "unpack_differing", "with_attributes"]
+__all__ = [
+    "Join",
+    "Rules",
+    "floats_like",
+    "is_packed",
+    "joined",
+    "merge_attributes",
+    "unpack_differing",
+    "unpacked_like",
+    "with_attributes",
+]
 
 type Join = Literal["exact", "outer", "inner", "left", "right", "override"]
 
@@ -168,6 +179,21 @@ def floats_like(array: ManifestArray, like: ManifestArray, /) -> ManifestArray:
     return array.astype(like.dtype) if can_cast_floats(array.cf, array.dtype, like.dtype) else array
 
 
+def is_packed(array: ManifestArray, /) -> bool:
+    """Return whether stored numbers become values by attributes, except that NaN means missing in floats."""
+    return bool(array.cf.keys() - _MISSING) or not all(map(is_nan, array.cf.values()))
+
+
+def unpacked_like(variable: xr.Variable, array: ManifestArray, like: ManifestArray, /) -> xr.Variable:
+    """Return the variable of a packed array unpacked, if another array is unpacked to values of the same dtype."""
+    if is_packed(like) or not is_packed(array):
+        return variable
+    unpacked = unpack(array, decode_times=like.dtype.kind in "mM")
+    if unpacked.obstacle is not None or floats_like(unpacked.array, like).dtype != like.dtype:
+        return variable
+    return _with_unpacked(variable, array, unpacked)
+
+
 def _is_masked_alone(array: ManifestArray) -> bool:
     """Return whether an array has floats whose attributes at most mark missing values."""
     return array.dtype.kind == "f" and not array.cf.keys() - _MISSING
@@ -227,6 +253,11 @@ def _unpacked_variable(
             left=dict(array.cf),
             left_url=part.source,
         )
+    return _with_unpacked(variable, array, unpacked)
+
+
+def _with_unpacked(variable: xr.Variable, array: ManifestArray, unpacked: Unpacked) -> xr.Variable:
+    """Return the variable of an array with its unpacked array."""
     gone = {**array.attributes, **array.cf}.keys() - unpacked.array.attributes.keys()
     attributes = {key: value for key, value in variable.attrs.items() if key not in gone}
     return xr.Variable(variable.dims, unpacked.array, attributes, {**variable.encoding, **unpacked.encoding})

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import xarray as xr
 
 from virtualstack.combine.absent import missing_variable, with_missing_value
 from virtualstack.combine.align import align
-from virtualstack.combine.conflicts import Rules, floats_like, merge_attributes
+from virtualstack.combine.conflicts import Rules, floats_like, is_packed, merge_attributes, unpacked_like
 from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable
 from virtualstack.errors import ChunkAlignmentError, CombineError
-from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, other_meaning
+from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, other_meaning, unpack
 from virtualstack.manifests.agreement import value_text
 from virtualstack.manifests.indexing import refine
 from virtualstack.storage import Storage
@@ -162,6 +162,8 @@ def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> x
     if mine is not None:
         if its is None:
             return loaded_variable(name, mine, storage, url=part.source)
+        variable = unpacked_like(variable, mine, its)
+        mine = cast(ManifestArray, virtual_array(variable))
         return xr.Variable(variable.dims, floats_like(mine, its), variable.attrs, variable.encoding)
     if its is None:
         return variable
@@ -176,8 +178,8 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
     kinds = {left.dtype.kind, right.dtype.kind}
     is_same = left.dtype == right.dtype or kinds in ({"m"}, {"M"}) or kinds <= set(TEXT)
     if not is_same or (virtual_array(left) is not None and left.dtype != right.dtype):
-        remedy = "open it with unpack=True as the store was written, or cast it with astype"
-        raise _clash(name, "dtype", left.dtype, right.dtype, stored, part, f"the store's value cannot change: {remedy}")
+        why = f"the store's dtype cannot change: {_dtype_remedy(name, left, right)}"
+        raise _clash(name, "dtype", left.dtype, right.dtype, stored, part, why)
     a, b = virtual_array(left), virtual_array(right)
     key = None if a is None or b is None else other_meaning(a, b)
     if a is not None and b is not None and key is not None:
@@ -189,6 +191,18 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
     if set(left.dims) != set(right.dims):
         why = "they must be equal: use expand_dims or squeeze, or leave the variable out with drop_vars"
         raise _clash(name, "dimensions", left.dims, right.dims, stored, part, why)
+
+
+def _dtype_remedy(name: str, left: xr.Variable, right: xr.Variable) -> str:
+    """Return what to do about a variable whose dtype is not that of the store."""
+    a, b = virtual_array(left), virtual_array(right)
+    if a is not None and is_packed(a) and (b is None or not is_packed(b)):
+        return "open it without unpack=, since the store has packed numbers"
+    if b is not None and is_packed(b):
+        unpacked = unpack(b)
+        values = unpacked.obstacle or f"its values are '{unpacked.array.dtype}'"
+        return f"it is packed, and {values}. Write the store again from all files, opened with unpack=True"
+    return f"cast it with astype('{left.dtype}')"
 
 
 def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
