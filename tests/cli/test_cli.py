@@ -321,7 +321,10 @@ def test_grib_files_that_do_not_belong_together_are_named(tmp_path, capsys):
     output = str(tmp_path / "cube.vstack")
     assert main(["build", str(tmp_path / "*.grib2"), "-o", output]) == 1
     said = error_of(capsys)
-    assert re.match(r"the 3 files \['.*t\.grib2', '.*u\.grib2', '.*v\.grib2'\] cannot be one dataset: '/u': its", said)
+    assert re.match(
+        r"the 3 files \['.*t\.grib2', '.*u\.grib2', '.*v\.grib2'\] cannot be one dataset: 2 variables", said
+    )
+    assert "cannot be referenced, such as '/u': its coordinate" in said
     assert "'time' is 2020-01-02T12:00:00, but 2020-01-01T12:00:00 for others" in said
     assert said.endswith("Give only files that belong together, or leave these variables out with --unsupported skip")
     assert main(["build", str(tmp_path / "*.grib2"), "-o", output, "--unsupported", "skip"]) == 0

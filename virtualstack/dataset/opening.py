@@ -13,7 +13,7 @@ from virtualstack.errors import GroupNotFoundError, ReaderError, StorageError, U
 from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.printable import first_names
+from virtualstack.printable import counted, first_names
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 from virtualstack.warning import warn
@@ -186,8 +186,9 @@ def account_for(
         return
     if node.url is None and len(urls) > 1:
         raise UnsupportedFeatureError(
-            f"the {len(urls)} files {first_names(urls)} cannot be one dataset: {_listed(refused)}. Give "
-            "only files that belong together, or leave these variables out with unsupported='skip'",
+            f"the {len(urls)} files {first_names(urls)} cannot be one dataset: {counted(len(refused), 'variable')} "
+            f"cannot be referenced, such as '{refused[0].path}': {refused[0].reason}. Give only files "
+            "that belong together, or leave these variables out with unsupported='skip'",
             variable=refused[0].path,
             feature=refused[0].reason,
         )
