@@ -73,7 +73,7 @@ def bucket(s3_server, prepared, monkeypatch):
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs(example, prepared, bucket, tmp_path, monkeypatch):
-    """Only the port, the old folder and the day of a snapshot are others."""
+    """Only port and host, the old folder and the day of a snapshot are others."""
     if ".icechunk" in example:
         pytest.importorskip("icechunk")
     folder = tmp_path / "folder"
@@ -91,6 +91,7 @@ def test_an_example_runs(example, prepared, bucket, tmp_path, monkeypatch):
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%d")
     command = example.replace("/old/folder", f"{folder}/old/folder").replace("2026-01-31", tomorrow)
     if example.startswith("virtualstack serve"):
-        with serving(re.sub(" --port .*", "", command), f"127.0.0.1:{find_free_port()}"):
+        command = re.sub(" --port .*", "", command).replace("0.0.0.0", "127.0.0.1")
+        with serving(command, f"127.0.0.1:{find_free_port()}"):
             return
     Block("bash", command, 1).run({}, folder)
