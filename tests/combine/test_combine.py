@@ -1,5 +1,7 @@
 """Joining datasets along a dimension: everything else must be the same, and is checked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -10,6 +12,7 @@ from tests.data.arrays import referenced_array
 from tests.data.netcdf4 import netcdf4_file, opened
 from tests.joins import MINIMAL
 from virtualstack.combine import CombineOptions, combine_datasets, combine_trees
+from virtualstack.combine.conflicts import floats_like
 from virtualstack.combine.part import over_index
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, inline_array
@@ -184,8 +187,9 @@ def test_labels_of_many_files_that_alternate_are_refused_before_memory_is_full()
     shifted = combine_datasets([part(i, 1000.0 * (i % 2)) for i in range(40)], how)
     assert shifted.v.shape == (40, 1 << 12, (1 << 14) + 1000)
     message = r"labels of 'x' alternate between files: aligning 40 files .* 's3://bucket/3\d.nc'.*tolerance="
-    with pytest.raises(CombineError, match=message):
+    with pytest.raises(CombineError, match=message) as caught:
         combine_datasets([part(i, 0.5 * (i % 2)) for i in range(40)], how)
+    assert caught.value.left_url == "s3://bucket/0.nc"
 
 
 def virtually(dataset):
@@ -334,3 +338,25 @@ def test_one_tree_is_joined_with_no_other():
     tree = xr.DataTree.from_dict(nodes)
     joined = combine_trees([tree], CombineOptions.from_options(combine="nested", concat_dim="t"))
     xr.testing.assert_equal(joined, tree)
+
+
+def test_coordinates_of_a_parent_are_no_variables_of_its_children():
+    trees = [
+        xr.DataTree.from_dict({"/": xr.Dataset({"v": ("t", [1.0])}, {"t": [i]}), "/x": xr.Dataset({"w": ("t", [2.0])})})
+        for i in range(2)
+    ]
+    joined = combine_trees(trees, CombineOptions())
+    assert list(joined["x"].to_dataset(inherit=False).variables) == ["w"]
+    assert joined["x"].to_dataset()["t"].values.tolist() == [0, 1]
+
+
+def test_floats_take_the_missing_values_of_others():
+    """NaN, by their chunks; where both mean the same, they stay as they are."""
+    plain, wider = (referenced_array((2,), (2,), dtype) for dtype in ("f4", "f8"))
+    masked = replace(plain, attributes={"_FillValue": np.float32(-9)}, cf={"_FillValue": np.float32(-9)})
+    for like in (plain, wider, replace(plain, cf={"_FillValue": np.nan})):
+        found = floats_like(masked, like)
+        assert (found.dtype, found.cf) == (like.dtype, {})
+    assert floats_like(masked, masked).cf == masked.cf
+    assert floats_like(plain, plain).equals(plain)
+    assert floats_like(wider, plain) is wider

@@ -263,7 +263,7 @@ REFUSED = {
         (None, "hypercube", (2, 2), 2, None, None),
     ),
     "files of the same coordinates": (
-        by_coords(dataset("a", x=[0, 1]), dataset("b", x=[0, 1]), dataset("c", x=[0, 1])),
+        by_coords(dataset("a", x=[0, 1]), dataset("b", x=[0, 1], y=[5]), dataset("c", x=[0, 1])),
         "'a' and 'b' have the same coordinates ['x'], which therefore",
         (None, "labels", None, None, "a", "b"),
     ),
@@ -359,4 +359,5 @@ def test_files_and_labels_have_names_in_messages():
     assert Part(variables={}, sizes={}, source="a", n_files=2).called == "'a' (joined with 1 more)"
     assert Part(variables={}, sizes={}, source="a", n_files=3).called == "'a' (joined with 2 more)"
     assert span(pd.Index([4])) == "4"
+    assert span(pd.Index([4, 5])) == "4 to 5"
     assert span(pd.Index([4, 5, 6])) == "4 to 6"

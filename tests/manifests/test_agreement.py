@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.amount import examples
 from virtualstack.manifests import reads_as, stored_number
 from virtualstack.manifests.agreement import is_missing
+from virtualstack.manifests.cf import is_nan
 
 NUMBERS = st.integers(-128, 255) | st.sampled_from([np.nan, 300, -9999, 3.5])
 
@@ -92,3 +93,13 @@ def test_the_number_of_a_value(dtype, cf, value, number):
 )
 def test_one_nan_is_a_missing_value(value, expected):
     assert is_missing(value) is expected
+
+
+@pytest.mark.parametrize("value", [None, np.nan, np.float32("nan"), [np.nan, np.nan], np.array(np.nan)], ids=repr)
+def test_nan_marks_nothing_else_as_missing(value):
+    assert is_nan(value)
+
+
+@pytest.mark.parametrize("value", [0, 1.5, -9, "a", [np.nan, 1.0], np.int16(-9), np.datetime64("NaT", "s")], ids=repr)
+def test_other_missing_values_are_no_nan(value):
+    assert not is_nan(value)

@@ -20,6 +20,7 @@ def test_a_plain_array_says_so():
     """And which targets take it."""
     array = stored((6, 4), (2, 4), "a")
     assert ArrayForm.from_array(array).kinds == ("plain",)
+    assert "codecs: uncompressed" in describe(array)
     assert describe(array).endswith("plain: any zarr, kerchunk or Icechunk target takes it as it is")
 
 

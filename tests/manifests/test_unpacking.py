@@ -169,7 +169,7 @@ def test_what_is_no_number_stays_as_it_is(values, reason):
 
 @pytest.mark.parametrize("units", ["hours since 1990-01-01", "days since 1950-01-01", "seconds since 1970-01-01"])
 @pytest.mark.parametrize("more", [{}, {"_FillValue": 200}, {"scale_factor": 0.5}, {"add_offset": 100}])
-@pytest.mark.parametrize("dtype", ["i2", ">i4", "i8", "u4", "f4", "f8"])
+@pytest.mark.parametrize("dtype", ["i2", ">i4", "i8", "u4", "f2", "f4", "f8"])
 def test_dates_are_compared_with_those_of_xarray_in_the_years_that_it_can_show(dtype, units, more):
     """Not the dates of the largest numbers of the dtype, which neither has."""
     stored = np.dtype(dtype)
