@@ -1085,3 +1085,29 @@ def test_files_that_cannot_be_opened_are_left_out_beside_datasets(daily, tmp_pat
     with pytest.warns(UserWarning, match="left out 1 of 4 files"):
         made = vs.open_virtual_mfdataset([opened, daily[0], tmp_path / "bad.nc", daily[1]], on_error="skip")
     xr.testing.assert_equal(made.virtual.open().load(), plain(daily))
+
+
+def test_labels_come_from_attributes_of_the_groups_above(tmp_path):
+    """The global attributes of a file are those of its root; the nearest group counts."""
+    for i in range(2):
+        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
+            file.shot, file.part, file.deep = np.int32(100 + i), "root", "root"
+            group = file.createGroup("a")
+            group.part, group.deep = f"a{i}", "a"
+            group = group.createGroup("b")
+            group.deep = f"b{i}"
+            group.createDimension("x", 2)
+            group.createVariable("v", "f8", ("x",))[:] = [i, i + 0.5]
+    found = {}
+    for name in ("shot", "part", "deep"):
+        options = {"group": "/a/b", "new_dim": {"n": vs.FromAttribute(name)}}
+        vds = vs.open_virtual_mfdataset(tmp_path / "*.nc", preprocess=lambda ds: ds.rename(v="w"), **options)
+        found[name] = vds["n"].values.tolist()
+        assert vds.virtual.open()["w"].sel(n=found[name][1]).values.tolist() == [1, 1.5]
+        assert vds.attrs == {}
+        assert not any(key.endswith("inherited") for key in vds.encoding)
+    assert found == {"shot": [100, 101], "part": ["a0", "a1"], "deep": ["b0", "b1"]}
+    message = r"'.*0.nc': it has no attribute 'run' in its group or above, only \['deep', 'part', 'shot'\]"
+    refuse(message, tmp_path / "*.nc", group="a/b", new_dim={"n": vs.FromAttribute("run")})
+    tree = vs.open_virtual_mfdatatree(tmp_path / "*.nc", group="a", new_dim={"n": vs.FromAttribute("shot")})
+    assert tree["b"]["n"].values.tolist() == [100, 101]

@@ -89,7 +89,10 @@ def _name(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FromAttribute:
-    """The label of a file from an attribute of its dataset.
+    """The label of a file from an attribute of its dataset, or of a group above it in the file.
+
+    With ``group=``, the attribute may be one of the group, of its parents, or of the root of the file: the global
+    attributes of netCDF. The nearest group counts.
 
     When to use: if the files have the label as a global attribute. Alternatives: :class:`FromName`, or a function of
     the dataset.
@@ -187,7 +190,7 @@ def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[An
     if isinstance(labelling, FromName):
         return labelling.texts([part.source or "" for part in parts])
     if isinstance(labelling, FromAttribute):
-        return [part.attributes.get(labelling.name) for part in parts]
+        return [{**part.inherited, **part.attributes}.get(labelling.name) for part in parts]
     return [_called(dim, labelling, part) for part in parts]
 
 
@@ -204,8 +207,9 @@ def _why(labelling: Labelling, part: Part) -> str:
     if isinstance(labelling, FromName):
         return f"has a name that does not match {labelling.pattern!r}. Give a pattern that all files match"
     if isinstance(labelling, FromAttribute):
-        found = first_names(sorted(part.attributes))
-        return f"has no attribute '{labelling.name}', only {found}. Give a function of the dataset, or FromName"
+        found = first_names(sorted({**part.inherited, **part.attributes}))
+        where = " in its group or above" if part.inherited else ""
+        return f"has no attribute '{labelling.name}'{where}, only {found}. Give a function of the dataset, or FromName"
     return "got None from its function"
 
 

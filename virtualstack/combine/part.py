@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import Absent
-from virtualstack.dataset import get_refusals, make_index, to_group, virtual_array, with_refusals
+from virtualstack.dataset import INHERITED, get_refusals, make_index, to_group, virtual_array, with_refusals
 from virtualstack.errors import CombineError, naming_group
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, Refusal
 
@@ -58,6 +58,8 @@ class Part:
         Indexes of the loaded dimension coordinates, by the name of the dimension.
     attributes, encoding
         Attributes and encoding of the dataset.
+    inherited
+        Attributes of the groups above the group of the file; joined parts have none.
     refusals
         Notes and refusals for the report on the dataset.
     source
@@ -76,6 +78,7 @@ class Part:
     indexes: Mapping[str, PandasIndex] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
+    inherited: Mapping[str, Any] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
     source: str | None = None
     n_files: int = 1
@@ -108,7 +111,8 @@ class Part:
             coordinates=frozenset(map(str, dataset.coords)),
             indexes=indexes,
             attributes=dataset.attrs,
-            encoding={key: value for key, value in dataset.encoding.items() if key != "source"},
+            encoding={key: value for key, value in dataset.encoding.items() if key not in ("source", INHERITED)},
+            inherited=dataset.encoding.get(INHERITED, {}),
             refusals=get_refusals(dataset),
             source=dataset.encoding.get("source"),
         )

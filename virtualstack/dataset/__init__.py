@@ -1,11 +1,12 @@
 """Conversion between groups and xarray: virtual variables stay virtual, loaded ones are decoded as in xarray."""
 
 from virtualstack.dataset.declared import declared_dataset
-from virtualstack.dataset.decode import get_child_groups, get_refusals, to_dataset, with_refusals
+from virtualstack.dataset.decode import INHERITED, get_child_groups, get_refusals, to_dataset, with_refusals
 from virtualstack.dataset.encode import set_encoding, to_group
 from virtualstack.dataset.variables import expand_dims, loaded_variable, make_index, text_coordinates, virtual_array
 
 __all__ = [
+    "INHERITED",
     "declared_dataset",
     "expand_dims",
     "get_child_groups",

@@ -30,6 +30,7 @@ from virtualstack.storage import Storage
 from virtualstack.warning import warn
 
 __all__ = [
+    "INHERITED",
     "get_child_groups",
     "get_refusals",
     "get_unlimited_dims",
@@ -42,6 +43,8 @@ __all__ = [
 
 _REFUSALS = "virtualstack_refusals"
 _GROUPS = "virtualstack_groups"
+INHERITED = "virtualstack_inherited"
+"""Key in the encoding of a dataset, with the attributes of the groups above its group."""
 _UNLIMITED = "unlimited_dims"
 _VERSION = "virtualstack_version"
 
@@ -57,6 +60,8 @@ def notes_on(group: ManifestGroup, refusals: Sequence[Refusal], /) -> dict[str, 
         encoding[_VERSION] = group.version
     if group.groups:
         encoding[_GROUPS] = tuple(group.groups)
+    if group.inherited:
+        encoding[INHERITED] = dict(group.inherited)
     return encoding
 
 

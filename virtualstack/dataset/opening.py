@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import xarray as xr
@@ -133,7 +133,7 @@ class Opening:
 
 
 def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
-    """Return the group at a path, or the root for ``None``.
+    """Return the group at a path, or the root for ``None``. It knows the attributes of the groups above it.
 
     Raises
     ------
@@ -146,7 +146,12 @@ def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
         raise GroupNotFoundError(f"'{root.url}': {error.args[0]}", url=root.url) from error
     if not isinstance(node, ManifestGroup):
         raise GroupNotFoundError(f"'{path}' of '{root.url}' is a variable, not a group", url=root.url)
-    return node
+    inherited: dict[str, Any] = {}
+    above: Any = root
+    for name in filter(None, (path or "").split("/")):
+        inherited |= above.attributes
+        above = above.groups[name]
+    return replace(node, inherited=inherited) if inherited else node
 
 
 def account_for(

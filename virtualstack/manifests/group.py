@@ -71,6 +71,8 @@ class ManifestGroup:
         Names of dimensions whose characters must not be joined to text. xarray joins arrays of characters along their
         last dimension, unless another variable has this dimension in another position. If that variable was left out,
         the arrays that remain do not show it, so the dimension is listed here.
+    inherited
+        Attributes of the groups above, if this group was selected from a file; those of the nearest group come first.
     url
         URL of the source, or ``None`` if there are several sources.
     version
@@ -100,6 +102,7 @@ class ManifestGroup:
     loaded: frozenset[str] = frozenset()
     refusals: tuple[Refusal, ...] = ()
     not_text: frozenset[str] = frozenset()
+    inherited: Mapping[str, Any] = field(default_factory=dict)
     url: str | None = None
     version: tuple[int, float] | None = None
 
