@@ -1,8 +1,10 @@
 """``.virtual`` of datasets and of trees has the same members, which do the same to each group."""
 
 import inspect
+import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -128,3 +130,18 @@ def test_sizes_are_given_as_people_write_them(path, tmp_path):
     for option in ("inline_limit", "fill_budget"):
         with pytest.raises(ValueError, match=f"{option}='much' is not a number of bytes"):
             vs.convert(path, tmp_path / "x.json", **{option: "much"})
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_report_prints_all_its_columns_in_the_width_of_the_screen(width, tmp_path, monkeypatch):
+    """pandas would leave out those in the middle."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    xr.Dataset({"a_long_name": (("time", "x"), np.zeros((4, 5)))}, {"time": range(4)}).to_netcdf(tmp_path / "a.nc")
+    report = vs.open_virtual_dataset(tmp_path / "a.nc").virtual.report()
+    for table in (report, report[report.state == "virtual"], report.set_index("variable")):
+        lines = str(table).splitlines()
+        assert max(map(len, lines)) <= width
+        assert {"state", "form", "chunks", "kerchunk", "detail"} <= set(lines[0].split())
+        assert any("float64 (4, 5" in line for line in lines)
+    assert pd.DataFrame(report).equals(pickle.loads(pickle.dumps(report)))
+    assert report["detail"].iloc[0].endswith("takes it as it is")

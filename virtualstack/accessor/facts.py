@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ __all__ = ["AccessorFacts", "checked_letters", "tree_to_group", "without_refusal
 
 _MAX_DRAWN_CHUNKS = 1 << 20
 _MAX_BOXES = 1024
+_TEXT_WIDTHS = (500, 300, 200, 150, 120, 100, 80, 70, 60, 50, 40, 35, 30, 25, 20, 16, 13, 10)
 _REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 
 
@@ -196,6 +198,7 @@ class AccessorFacts:
         -------
         pandas.DataFrame
             Look at ``state`` to see what was left out, and at ``kerchunk`` before you call :meth:`to_kerchunk`.
+            It prints all columns, with long texts cut to the width of the screen. ``.to_string()`` has them in full.
             Columns:
 
             ``variable``
@@ -229,7 +232,28 @@ class AccessorFacts:
         [['rain', 'virtual'], ['time', 'loaded']]
         """
         rows = [row for path, dataset in self._groups().items() for row in _report_rows(path, dataset)]
-        return pd.DataFrame(rows, columns=_REPORT_COLUMNS).astype({"chunks": "Int64"})
+        return _Report(pd.DataFrame(rows, columns=_REPORT_COLUMNS).astype({"chunks": "Int64"}))
+
+
+class _Report(pd.DataFrame):
+    """A table that prints all its columns, and shortens long texts to the width of the screen.
+
+    pandas leaves out columns in the middle instead. A selection of rows or columns is such a table, too.
+    """
+
+    @property
+    def _constructor(self) -> type[_Report]:
+        return _Report
+
+    def __repr__(self) -> str:
+        rows, few = (pd.get_option(f"display.{name}_rows") for name in ("max", "min"))
+        width = shutil.get_terminal_size((pd.get_option("display.width") or 80, 24)).columns
+        text = ""
+        for n in _TEXT_WIDTHS:
+            text = self.to_string(max_colwidth=n, max_rows=rows, min_rows=few)
+            if max(map(len, text.splitlines())) <= width:
+                break
+        return text
 
 
 def _joined(path: str, name: object) -> str:
