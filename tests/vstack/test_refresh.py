@@ -513,6 +513,24 @@ def test_strings_that_are_others_now(tmp_path):
     np.testing.assert_array_equal(now["t"][2:4], xr.load_dataset(paths[1])["t"])
 
 
+@pytest.mark.parametrize("text", ["abc", "abx", "xbc"])
+def test_strings_of_a_source_among_whose_labels_others_lie(text, tmp_path):
+    """Each is compared with that of its label."""
+    paths, url = [tmp_path / f"{n}.nc" for n in range(3)], tmp_path / "x.vstack"
+    for path, days_of, its in zip(paths, ([0, 2, 4], [1, 3], [6, 7]), ("abc", "de", "fg"), strict=True):
+        with_text(path, days_of, list(its), seed=len(its))
+    cube = vs.open_virtual_mfdataset([paths[0], paths[2]], combine="nested", concat_dim="time")
+    cube.virtual.to_vstack(url)
+    store = vs.Repository.open(url).update([paths[1]], dim="time")
+    with_text(paths[0], [0, 2, 4], list(text), seed=5)
+    found = store.refresh()
+    assert names(found.refreshed) == (["0.nc"] if text == "abc" else [])
+    assert [" has different values in the file now: 1 of " in reason for _, reason in found.left] == [True][
+        text == "abc" :
+    ]
+    assert xr.open_dataset(url, engine="virtualstack")["s"].values.tolist() == list("adbecfg")
+
+
 def inheriting(path, days, seed):
     """Write a group whose times stand in the root."""
     t = np.random.default_rng(seed).random(len(days))

@@ -310,8 +310,7 @@ def _segment_names(archive: Archive, number: int) -> set[str]:
     for page in range(segment.n_pages):
         for row in archive.source_rows(segment, page):
             path = prefixes.written(row, segment.prefixes)
-            at = path.rfind(f"{SEGMENTS}/")
-            if at >= 0 and (name := _name_in(path[at:])):
+            if name := _name_in(path[path.rfind(f"{SEGMENTS}/") :]):
                 names.add(name)
     return names
 
