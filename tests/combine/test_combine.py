@@ -360,3 +360,18 @@ def test_floats_take_the_missing_values_of_others():
     assert floats_like(masked, masked).cf == masked.cf
     assert floats_like(plain, plain).equals(plain)
     assert floats_like(wider, plain) is wider
+
+
+@pytest.mark.parametrize("join", ["left", "right", "outer", "inner", "override"])
+@pytest.mark.parametrize("dtypes", [("i4", "f8"), ("f8", "i4"), ("f4", "f8"), ("f8", "f4"), ("i2", "i8"), ("u1", "i2")])
+def test_common_labels_have_the_dtype_that_xarray_gives_them(join, dtypes):
+    parts = [
+        xr.Dataset({"v": (("t", "x"), [[1.0, 2.0, 3.0]])}, {"t": [i], "x": np.array(x, dtype)})
+        for i, (x, dtype) in enumerate(zip(([1, 2, 3], [2, 3, 4]), dtypes, strict=True))
+    ]
+    how = CombineOptions.from_options(combine="nested", concat_dim="t", join=join)
+    expected = xr.concat(parts, "t", join=join, coords="minimal", compat="equals")
+    for datasets in (parts, list(map(virtually, parts))):
+        found = combine_datasets(datasets, how).virtual.open().load()
+        xr.testing.assert_equal(found, expected)
+        assert found["x"].dtype == expected["x"].dtype
