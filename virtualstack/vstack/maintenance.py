@@ -319,7 +319,8 @@ class Maintenance(StoredSnapshot):
             ``concurrent.futures.Executor``. By default remote sources use 64 threads, and local ones the calling
             thread.
         unpack
-            If true, the store was written from files that were opened with ``unpack=True``.
+            If true, all variables of the sources are unpacked, as if they were opened with ``unpack=True``. Without it,
+            those are unpacked that the store has unpacked.
         message
             Message of the snapshot, for the log.
         progress
