@@ -50,6 +50,7 @@ def test_the_latest_placement_shows_a_cell(drawn):
 
 @settings(max_examples=examples(200))
 @example(([((0, 2),), ((0, 4),), ((1, 1),)], 1, [(0,), (1,), (2,), (4,)]))
+@example(([((0, 2),), ((0, 5),), ((1, 1),)], 1, [(0,), (4,)]))
 @example(([((0, 2), (0, 2)), ((0, 3), (1, 1)), ((1, 1), (0, 3))], 2, [(0, 0), (1, 1), (2, 2)]))
 @given(boxes_and_cells())
 def test_placements_within_a_box_show_its_cells(drawn):
