@@ -42,7 +42,7 @@ def _opened(message: bytes) -> Iterator[Any]:
             eccodes.codes_release(handle)
 
 
-def coordinates(message: bytes, key: str, /) -> NDArray[np.float64] | None:
+def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDArray[np.float64] | None:
     """Return coordinates of the grid of a message.
 
     Parameters
@@ -51,6 +51,8 @@ def coordinates(message: bytes, key: str, /) -> NDArray[np.float64] | None:
         A whole message.
     key
         Key of eccodes, such as ``"latitudes"`` or ``"distinctLatitudes"``.
+    n_points
+        Expected number of coordinates; any number if ``None``.
 
     Returns
     -------
@@ -60,10 +62,13 @@ def coordinates(message: bytes, key: str, /) -> NDArray[np.float64] | None:
     Raises
     ------
     LibraryError
-        eccodes cannot compute them.
+        eccodes cannot compute them, or there are more or fewer than expected.
     """
     with _opened(message) as handle:
         try:
+            found = eccodes.codes_get_size(handle, key)
+            if n_points is not None and found != n_points:
+                raise LibraryError(f"the GRIB message has {found} points; {n_points} are expected")
             return np.asarray(eccodes.codes_get_double_array(handle, key))
         except eccodes.KeyValueNotFoundError:
             return None
