@@ -2,7 +2,9 @@
 
 import re
 
+import numpy as np
 import pytest
+import xarray as xr
 
 from tests.docs.page import ROOT
 
@@ -48,3 +50,31 @@ def test_a_notebook_runs(path, tmp_path):
     assert any("image/png" in output.get("data", {}) for output in outputs)
     shown = [output.data.get("text/html") or output.data.get("text/plain") for output in outputs if "data" in output]
     assert not [text for text in shown if text and str(tmp_path) in text]
+
+
+@pytest.mark.apart
+def test_the_loader_of_torch_reads_each_pair_of_days(tmp_path, monkeypatch):
+    """In worker processes, each once, with the values that the netCDF library reads."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    text = next(path for path in NOTEBOOKS if path.stem == "train-from-it").read_text()
+    cells, (lines,) = (
+        _CELL.findall(text),
+        re.findall(r"^```python\n(from torch\..*?)^```$", text, re.MULTILINE | re.DOTALL),
+    )
+    namespace = {"__name__": "__main__"}
+    for code in [*(code for code in cells[: _number_of(cells, "class Days:") + 1]), lines]:
+        exec(compile(code, "train-from-it.md", "exec"), namespace)
+    with xr.open_mfdataset(namespace["files"], engine="h5netcdf") as truth:
+        days = truth["t2m"].values.astype("f4")
+    number = {day.tobytes(): i for i, day in enumerate(days)}
+    seen = []
+    for batch in namespace["loader"]:
+        first, second = ([number[np.ascontiguousarray(day).tobytes()] for day in each.numpy()] for each in batch)
+        assert [i + 1 for i in first] == second
+        seen += first
+    assert sorted(seen) == list(range(273))
+
+
+def _number_of(cells, begin):
+    return next(i for i, code in enumerate(cells) if code.startswith(begin))
