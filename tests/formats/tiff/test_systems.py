@@ -90,7 +90,7 @@ def opened(path):
     """Attributes of what virtualstack opens, and the notes of its report."""
     found = vs.open_virtual_dataset(path)
     place = found.coords.get("spatial_ref")
-    return {} if place is None else dict(place.attrs), str(found.virtual.report())
+    return {} if place is None else dict(place.attrs), found.virtual.report().to_string()
 
 
 @pytest.mark.parametrize("system", [*WRITTEN.values(), *BY_HAND], ids=str)
