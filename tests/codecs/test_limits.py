@@ -384,6 +384,8 @@ def test_a_jpeg2000_image_in_small_pieces():
         (1, (1016, 1016), (1016, 1016), {"exponents": b"\x33"}),
         (1, (2032, 508), (2032, 508), {"exponents": b"\x24"}),
         (1, (508, 1016), (2000, 2000), {"exponents": b"\x31\x33"}),
+        (1, (100, 871), (1, 871), {"exponents": b"\x31"}),
+        (1, (871, 100), (871, 1), {"exponents": b"\x13"}),
     ],
 )
 def test_a_jpeg2000_image_in_just_enough_pieces(samples, side, tile, more):
@@ -404,6 +406,8 @@ def test_a_jpeg2000_image_in_just_enough_pieces(samples, side, tile, more):
         (1, (2048, 512), (2048, 512), {"exponents": b"\x24"}),
         (1, (512, 2048), (512, 2048), {"exponents": b"\x42"}),
         (1, (512, 1016), (2000, 2000), {"exponents": b"\x31\x33"}),
+        (1, (100, 872), (1, 872), {"exponents": b"\x31"}),
+        (1, (872, 100), (872, 1), {"exponents": b"\x13"}),
         (1, (1024, 1024), (1024, 1024), {"exponents": b"\x22\x33"}),
         (257, (64, 64), (64, 64), {"exponents": b"\x33"}),
     ],

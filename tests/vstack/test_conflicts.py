@@ -13,7 +13,7 @@ from tests.vstack.growing import dataset, values, virtual, write
 from virtualstack.combine.addition import appended
 from virtualstack.combine.fitting import Fitting
 from virtualstack.errors import ConflictError
-from virtualstack.manifests import ChunkGrid, ManifestGroup, inline_array
+from virtualstack.manifests import ChunkGrid, ManifestGroup, Refusal, inline_array
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.format.snapshot import ArrayNode
@@ -241,3 +241,22 @@ def test_cells_of_a_longer_variable_are_in_their_places(change, is_grown):
     for other in (replace(now, bundled=(0, 5)), replace(now, generation=1)):
         assert not conflicts._is_grown(before, other)
     assert not conflicts._is_grown(replace(before, bundled=(0, 5)), now)
+
+
+SETS = [(), ("a",), ("b",), ("a", "b")]
+
+
+@pytest.mark.parametrize("base", SETS)
+@pytest.mark.parametrize("theirs", SETS)
+@pytest.mark.parametrize("ours", SETS)
+def test_notes_of_a_group_are_those_of_both_writers(url, base, theirs, ours):
+    """Each note is there once, if the writer has it who added or removed it."""
+    head = stored(url).snapshot
+
+    def group(names):
+        return replace(head.groups[""], refusals=tuple(Refusal(path=f"/{x}", reason="", kind="noted") for x in names))
+
+    head = replace(head, groups={"": group(theirs)})
+    found = conflicts._merged("", group(ours), group(base), head, url).refusals
+    changed = {x: (x in ours) if (x in ours) != (x in base) else (x in theirs) for x in "ab"}
+    assert sorted(x.path for x in found) == [f"/{x}" for x in "ab" if changed[x]]

@@ -354,8 +354,6 @@ def _is_equal(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _same(a: object, b: object) -> bool:
-    if isinstance(a, str) or isinstance(b, str):
-        return type(a) is type(b) and a == b
     try:
         return same_value(a, b)
     except (ValueError, TypeError):
