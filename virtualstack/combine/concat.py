@@ -44,7 +44,7 @@ def concat_parts(
     storage
         Storage by which values are read that must be compared.
     is_append
-        Whether the first part is that of a store, whose variables keep their dimensions; for messages.
+        If true, the first part is that of a store, whose variables keep their dimensions. Messages depend on it.
 
     Raises
     ------
