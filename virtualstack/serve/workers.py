@@ -24,6 +24,9 @@ __all__ = ["run"]
 
 _SECONDS_OF_LINES = 0.1
 
+_MAX_SECONDS_TO_ANSWER = 60
+"""Seconds after which uvicorn ends a process that does not answer; on a busy machine one takes many to start."""
+
 _VARIABLE = "VIRTUALSTACK_SERVE"
 """Environment variable with the options of worker processes, pickled: they may hold functions."""
 
@@ -60,6 +63,7 @@ def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, an
     os.environ[_VARIABLE] = b64encode(pickle.dumps({**options, **shares})).decode()
     with tempfile.TemporaryDirectory(prefix="virtualstack-metrics-") as folder:
         os.environ[FOLDER_VARIABLE] = folder
+        settings["timeout_worker_healthcheck"] = _MAX_SECONDS_TO_ANSWER
         uvicorn.run("virtualstack.serve.workers:make", factory=True, workers=workers, **settings)
 
 
