@@ -17,8 +17,9 @@ import virtualstack as vs
 from tests.servers import RangeServer
 from tests.vstack.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
 from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack import Repository
-from virtualstack.vstack.format.history import hint, number_at
+from virtualstack.vstack.format.history import hint, number_at, read_entry
 from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, count_seconds, format_time, snapshot_key
 from virtualstack.vstack.write import commit as commits
 
@@ -394,3 +395,23 @@ def test_a_repository_of_many_variables_is_shown_in_part(tmp_path):
     lines = repr(Repository.open(tmp_path / "y.vstack")).splitlines()
     assert len(lines) == 52
     assert lines[-1] == "  ... 10 more"
+
+
+def test_a_snapshot_that_may_not_be_read_is_no_missing_one(tmp_path, monkeypatch):
+    """Of a local store: a missing file is told otherwise there, and an older time would open a newer snapshot."""
+    url = str(tmp_path / "x.vstack")
+    for value in range(3):
+        xr.Dataset({"a": ("x", np.full(3, value))}).virtual.to_vstack(url, mode="w")
+    objects = ObjectStore(f"file://{url}/", Storage.from_option(None))
+    get = ObjectStore.get
+
+    def refused(self, key, **options):
+        if key == snapshot_key(2):
+            raise StorageError("it may not be read", url=key) from PermissionError(13, "Permission denied")
+        return get(self, key, **options)
+
+    monkeypatch.setattr(ObjectStore, "get", refused)
+    assert read_entry(objects, 1) is not None
+    assert read_entry(objects, 9) is None
+    with pytest.raises(StorageError, match="may not be read"):
+        read_entry(objects, 2)

@@ -137,7 +137,11 @@ def verify(store: str, allow: tuple[str, ...], storage: Any, at: Any, sample: in
     default="keep",
     help="What to do with chunks of missing sources [default: keep; mask makes them missing values].",
 )
-@option("--unpack", type=click.Choice(["all"]), help="If the store was built with --unpack all.")
+@option(
+    "--unpack",
+    type=click.Choice(["all"]),
+    help="Unpack all variables of the sources [default: those that the store has unpacked].",
+)
 @options.message
 @options.dry_run
 @options.reader

@@ -21,7 +21,7 @@ from virtualstack.storage import Storage
 
 __all__ = ["KEEP_STORED", "Remedies", "the_same"]
 
-KEEP_STORED = "keep the store's for the new files too with combine_options={'compat': 'override'}"
+KEEP_STORED = "keep the values of the store, also for the new files, with combine_options={'compat': 'override'}"
 """Remedy for a variable of a store that differs in an addition."""
 
 _BATCH_BYTES = 1 << 26  # bytes of values that are compared at a time

@@ -72,7 +72,8 @@ class ManifestGroup:
         last dimension, unless another variable has this dimension in another position. If that variable was left out,
         the arrays that remain do not show it, so the dimension is listed here.
     inherited
-        Attributes of the groups above, if this group was selected from a file; those of the nearest group come first.
+        Attributes of the groups above, if this group was selected from a file. Of equal names, the nearest group
+        counts.
     url
         URL of the source, or ``None`` if there are several sources.
     version

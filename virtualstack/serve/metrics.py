@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -147,8 +148,9 @@ def _shared_folder() -> str | None:
 
 
 def forget_ended_processes() -> None:
-    """Leave out what processes that have ended held in memory."""
+    """Remove the gauges of processes that have ended."""
     for path in Path(os.environ[FOLDER_VARIABLE]).glob("gauge_live*.db"):
         pid = int(path.stem.rpartition("_")[2])
         if not is_running(pid):
-            mark_process_dead(pid)  # type: ignore[no-untyped-call]
+            with contextlib.suppress(FileNotFoundError):  # another process that starts removes it, too
+                mark_process_dead(pid)  # type: ignore[no-untyped-call]

@@ -54,7 +54,7 @@ class Memory:
         return nbytes
 
     def take_now(self, nbytes: int) -> None:
-        """Take bytes that are there already, also beyond the limit; who asks next waits."""
+        """Count bytes that are in memory already, even beyond the limit. The next request for memory waits."""
         self.used += nbytes
 
     def give(self, nbytes: int) -> None:

@@ -62,7 +62,7 @@ def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, an
     shares = {name: byte_count(options[name], option=name) // workers for name in ("memory", "cache")}
     os.environ[_VARIABLE] = b64encode(pickle.dumps({**options, **shares})).decode()
     with tempfile.TemporaryDirectory(prefix="virtualstack-metrics-") as folder:
-        os.environ[FOLDER_VARIABLE] = folder
+        os.environ[FOLDER_VARIABLE] = folder  # of this process, too: it starts the others, and serves nothing
         settings["timeout_worker_healthcheck"] = _MAX_SECONDS_TO_ANSWER
         uvicorn.run("virtualstack.serve.workers:make", factory=True, workers=workers, **settings)
 

@@ -247,8 +247,8 @@ class PortableArray:
     def cut_cells(self, cell: tuple[int, ...], /, *, max_cell_bytes: int, max_bytes: int) -> list[tuple[int, ...]]:
         """Return the cells of the array that a chunk shows, if it cuts one of them, so that other chunks show it too.
 
-        The result is empty if the chunk shows whole cells, or if the cells are many, if one has more than
-        ``max_cell_bytes``, so that it would not be kept, or if they and the chunk have more than ``max_bytes``.
+        The result is empty if the chunk shows whole cells, or if the cells are too many or too large. One that has more
+        than ``max_cell_bytes`` would not be kept. All cells and the chunk may have ``max_bytes``.
         """
         met = self._met(cell)
         is_cut = any(

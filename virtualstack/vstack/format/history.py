@@ -11,6 +11,7 @@ import orjson
 from numcodecs import blosc
 
 from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
+from virtualstack.location import local_path
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import Archive, Objects, ReadPermission
@@ -132,7 +133,7 @@ def _probed(objects: Objects, error: StorageError) -> Newest:
         try:
             found = Newest(number=n, key=snapshot_key(n), data=snapshot_bytes(objects, n))
         except StorageError as missing:
-            if _is_missing(missing):
+            if _is_missing(missing, objects.url):
                 return found
             raise
     raise MalformedFileError(
@@ -143,9 +144,10 @@ def _probed(objects: Objects, error: StorageError) -> Newest:
     )
 
 
-def _is_missing(error: StorageError) -> bool:
-    """Whether there is no such snapshot: S3 denies access to missing objects if listing is not permitted."""
-    return isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, PermissionError)
+def _is_missing(error: StorageError, url: str) -> bool:
+    """Return whether a snapshot does not exist. S3 denies access to missing objects if listing is not permitted."""
+    is_denied = isinstance(error.__cause__, PermissionError) and local_path(url) is None
+    return is_denied or isinstance(error, SourceNotFoundError)
 
 
 def _carried(document: Any, url: str) -> bytes | None:
@@ -250,7 +252,7 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
     try:
         data = objects.get(key, most=MAX_DOCUMENT_BYTES)
     except StorageError as error:
-        if _is_missing(error):
+        if _is_missing(error, objects.url):
             return None
         raise
     url = objects.url + key
