@@ -272,7 +272,9 @@ def test_what_differs_can_be_left_as_the_store_has_it(tmp_path, url, first):
     made = dataset([9], seed=1)
     made["mask"] = made["mask"] + 1
     part = virtual(write(tmp_path / "1.nc", made))
-    with pytest.raises(CombineError, match=r"'mask' .* keep the values of the store, .* combine_options={'compat': 'override'}"):
+    with pytest.raises(
+        CombineError, match=r"'mask' .* keep the values of the store, .* combine_options={'compat': 'override'}"
+    ):
         append(url, part)
     append(url, part, combine_options={"compat": "override"})
     np.testing.assert_array_equal(values(url)["mask"], first["mask"])
