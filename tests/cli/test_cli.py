@@ -1042,6 +1042,7 @@ def test_a_sample_is_written_and_built(tmp_path, monkeypatch, capsys):
 def test_a_table_is_written_though_the_reader_of_the_report_leaves(files, tmp_path, monkeypatch):
     """The table is complete before the report is shown."""
     monkeypatch.setattr("virtualstack.cli.survey.report", Mock(side_effect=OutputError("closed")))
+    monkeypatch.setattr("virtualstack.cli.command.os.dup2", Mock())  # stdout is a file of pytest, which it reads
     table = tmp_path / "files.csv.gz"
     assert main(["survey", *files, "--table", str(table)]) == 1
     assert len(pd.read_csv(table)) == len(files)
