@@ -294,7 +294,7 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
         join=join,
         tolerance=options.tolerance,
         unpack="differing" if options.unpack == "differing" else False,
-        combine_options={"coords": options.expand},  # data variables, too; "data_vars" would say what others do
+        combine_options={"coords": options.expand},  # also of data variables: "data_vars" changes others
     )
     if options.new_dim:
         return combined(new_dim=options.labellings)

@@ -163,13 +163,16 @@ def _shortened(start: _Worded, remedies: Sequence[_Worded], most: int) -> tuple[
     return start, [kept[i] for i in sorted(kept)]
 
 
+_SHOWS_ALL = " (--verbose shows all)"
+
+
 def _cut(text: str, most: int) -> str:
     """Return the beginning of a text, to the end of a word that is not in quotes; at least 80 characters."""
     if _length(text) <= most:
         return text
     ends = [found.start() for found in re.finditer(" ", re.sub(_QUOTED, lambda x: "_" * len(x[0]), text))]
-    fitting = [end for end in ends if _length(text[:end]) <= max(most - 22, 80) - 2]
-    return f"{text[: fitting[-1]].rstrip(' ,;:')} … (--verbose shows all)" if fitting else text
+    fitting = [end for end in ends if _length(text[:end]) <= max(most - len(_SHOWS_ALL), 80) - 2]
+    return f"{text[: fitting[-1]].rstrip(' ,;:')} …{_SHOWS_ALL}" if fitting else text
 
 
 def _with_choices(clause: str, command: click.Command | None) -> _Worded:

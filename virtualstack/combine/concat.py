@@ -148,8 +148,7 @@ def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> s
     coordinates = parts[0].coordinates.union(*(part.coordinates for part in parts))
     indexed = {name for part in parts for name in part.indexes}
     every = rules.data_vars == "all" or (rules.data_vars is None and is_new)
-    named = frozenset() if rules.data_vars in (None, "all", "minimal") else rules.data_vars
-    more = frozenset() if rules.coords in ("all", "minimal") else rules.coords
+    named = rules.named
     wanted = {
         name
         for name in dict.fromkeys(name for part in parts for name in part.variables)
@@ -157,7 +156,6 @@ def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> s
         or any(name in part.variables and dim in part.variables[name].dims for part in parts)
         or (rules.coords == "all" if name in coordinates else every)
         or name in named
-        or name in more
     }
     return {name for name in wanted if name == dim or name not in indexed}
 

@@ -106,10 +106,14 @@ class Rules:
             _check("combine_attrs", attrs, _ATTRS)
         return cls(join=join, tolerance=_tolerance(tolerance), **options)
 
+    @property
+    def named(self) -> frozenset[str]:
+        """Names of the variables that ``coords`` and ``data_vars`` list."""
+        return frozenset().union(*(x for x in (self.coords, self.data_vars) if isinstance(x, frozenset)))
+
     def expands_coordinate(self, name: str) -> bool:
         """Return whether a coordinate without the joined dimension gets it."""
-        named = [x for x in (self.coords, self.data_vars) if isinstance(x, frozenset)]
-        return self.coords == "all" or any(name in names for names in named)
+        return self.coords == "all" or name in self.named
 
     def fill(self, name: str) -> Any:
         """Return the fill value of a variable; ``None`` means a missing value."""

@@ -55,11 +55,9 @@ def _with_zstandard(parts: Iterable[Bytes]) -> Iterator[Bytes]:
     yield memoryview(packed.getvalue())
 
 
-_PACKED: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
-    ".json": iter,
-    ".json.gz": _gzipped,
-    ".json.zst": _with_zstandard,
-}
+_PACKERS: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = dict(
+    zip(FILE_SUFFIXES, (iter, _gzipped, _with_zstandard), strict=True)
+)
 SUFFIXES = (*FILE_SUFFIXES, *FOLDER_SUFFIXES)
 """File suffixes; each suffix selects a format of the references."""
 _UNFINISHED = b'{"metadata":{},"record_size":0}'
@@ -167,7 +165,7 @@ def write_kerchunk(
     if not is_parquet:
         if local is not None and os.path.isdir(local):
             raise _in_the_way(f"{root}/{name}", "a directory")
-        parts = _PACKED[suffix](reference_texts(hierarchy, url=url, progress=progress))
+        parts = _PACKERS[suffix](reference_texts(hierarchy, url=url, progress=progress))
         if isinstance(folder, LocalTarget):
             folder.put_parts(name, parts)
         else:

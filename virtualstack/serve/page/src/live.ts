@@ -127,7 +127,7 @@ function withSign(x: number | bigint, { isUnsigned }: Packing, bits: number): nu
 
 const MAX_LABELS = 50_000;
 const UNITS = /^\s*(days?|hours?|hr|h|minutes?|min|seconds?|sec|s|milliseconds?|microseconds?|nanoseconds?|d)\s+since\s+(\S.*)$/i;
-/** Beginnings of units, the longest first. */
+/** Beginnings of units; "mil" and "mic" come before "mi". */
 const MILLISECONDS: [string, number][] = [["mil", 1], ["mic", 1e-3], ["n", 1e-6], ["mi", 6e4], ["d", 864e5], ["h", 36e5], ["s", 1e3]];
 const NAT = -(2n ** 63n);
 const REFORM = Date.UTC(1582, 9, 15);
