@@ -416,6 +416,7 @@ def test_the_focus_stays(browser, served):
     """What opens another view leads the keys there; a choice keeps them."""
     url, _, _ = served
     focused = "return page.evaluate(() => document.activeElement.id || document.activeElement.tagName)"
+    in_panel = "await page.waitForFunction(() => document.activeElement.id === 'panel')"  # it moves once it is drawn
     browser.open(url)
     browser.run("await page.getByLabel('Cube').focus(); await page.getByLabel('Cube').selectOption('states')")
     browser.run("await page.locator('[data-variable=wind]').waitFor()")
@@ -424,6 +425,8 @@ def test_the_focus_stays(browser, served):
         "await page.getByLabel('Cube').selectOption('cube'); await page.locator('[data-variable=t] summary').click()"
     )
     browser.run("await page.getByRole('button', { name: 'Chunk map of t' }).press('Enter')")
+    browser.run("await page.getByRole('tab', { name: 'Chunk map', selected: true }).waitFor()")
+    browser.run(in_panel)
     assert browser.run(focused) == "panel"
     browser.tab("Quick look")
     browser.run("await page.getByLabel('Variable').focus(); await page.getByLabel('Variable').selectOption('x')")
@@ -432,9 +435,11 @@ def test_the_focus_stays(browser, served):
     browser.tab("Snapshots")
     browser.run("await page.getByRole('button', { name: 'Show snapshot 0' }).press('Enter')")
     browser.run("await page.getByText('This is snapshot 0.').waitFor()")
+    browser.run(in_panel)
     assert browser.run(focused) == "panel"
     browser.run("await page.getByRole('button', { name: 'Show the newest one' }).press('Enter')")
     browser.run("await page.getByText('This is snapshot 0.').waitFor({ state: 'detached' })")
+    browser.run(in_panel)
     assert browser.run(focused) == "panel"
 
 
