@@ -67,6 +67,8 @@ def names(monkeypatch):
     monkeypatch.setattr(hosts, "_kind", lambda address: None if str(address) == PUBLIC else kind(address))
     monkeypatch.setattr(transfers, "STATE", transfers._State())
     monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.01)
+    # Answers are kept within a minute of the clock, which ends during no test.
+    monkeypatch.setattr(hosts, "time", SimpleNamespace(monotonic=lambda: 0))
     hosts._looked_up.cache_clear()
     yield known, asked
     hosts._looked_up.cache_clear()
@@ -212,7 +214,7 @@ def test_a_name_that_resolves_twice(names, server, canary, addresses, monkeypatc
     """The check of references saw a public address; each connection looks at its own."""
     known, asked = names
     known["twice.org"] = [PUBLIC, *addresses]
-    now = 0  # answers are kept within a minute of the clock, which may end at any moment
+    now = 0
     monkeypatch.setattr(hosts, "time", SimpleNamespace(monotonic=lambda: now))
     assert hosts.find_host("twice.org")[0] is None
     root = f"http://twice.org:{canary.root.split(':')[-1]}"
