@@ -186,3 +186,32 @@ def test_kerchunk_references_may_refuse_gaps(tmp_path, monkeypatch, capsys):
     assert "ABSENT" in capsys.readouterr().err
     assert main([*words, "-o", "a.json"]) == 0
     assert main([*words, "-o", "a.vstack", "--absent", "raise"]) == 2
+
+
+@pytest.mark.parametrize("name", ["a.vstack", "a.icechunk", "a.json"])
+def test_append_joins_files_along_its_dimension(name, tmp_path, monkeypatch, capsys):
+    """Files without labels are joined in their order before they are appended; xarray is the oracle."""
+    monkeypatch.chdir(tmp_path)
+    data = [xr.Dataset({"t": (("time", "x"), np.arange(8.0).reshape(2, 4) + 10 * i)}) for i in range(3)]
+    for i, each in enumerate(data):
+        each.to_netcdf(f"{i}.nc", engine="netcdf4", encoding={"t": {"chunksizes": (1, 4)}})
+    assert main(["build", "0.nc", "-o", name]) == 0
+    assert main(["append", name, "2.nc", "1.nc", "--dim", "time"]) == 1
+    assert "no labels along 'time'" in capsys.readouterr().err
+    assert main(["append", name, "2.nc", "1.nc", "--dim", "time", "--in-order"]) == 0
+    xr.testing.assert_equal(values(name)["t"], xr.concat([data[0], data[2], data[1]], "time")["t"])
+
+
+def test_files_with_one_label_each_are_joined_by_it(tmp_path, monkeypatch):
+    """The time of a file that is no dimension becomes one; ``--verify`` agrees, and one file can be appended."""
+    monkeypatch.chdir(tmp_path)
+    days = np.datetime64("2020-01-01", "ns") + np.arange(5).astype("timedelta64[D]")
+    data = [
+        xr.Dataset({"t": ("x", np.arange(4.0) + 10 * i)}, {"time": day, "x": range(4)}) for i, day in enumerate(days)
+    ]
+    for i, each in enumerate(data):
+        each.to_netcdf(f"{i}.nc", engine="netcdf4", encoding={"t": {"chunksizes": (4,)}})
+    assert main(["build", "1.nc", "0.nc", "-o", "a.vstack", "--concat-dim", "time", "--verify"]) == 0
+    assert main(["append", "a.vstack", "3.nc", "2.nc", "--dim", "time"]) == 0
+    assert main(["append", "a.vstack", "4.nc", "--dim", "time"]) == 0
+    xr.testing.assert_equal(values("a.vstack"), xr.concat(data, "time"))

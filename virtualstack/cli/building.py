@@ -94,8 +94,9 @@ def run(options: Build, /) -> int:
     datasets = open_scanned(scanned, options)
     urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
     new = ", ".join(options.labellings) or None
-    dim = options.concat_dim or new or (options.append_dim if options.expand else None)
+    dim = options.concat_dim or new or options.append_dim
     dim = dim or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
+    datasets = [_with_dimension(dataset, dim) for dataset in datasets]
     _check_expanded(datasets, dim, options)
     left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
     if left_out:
@@ -299,7 +300,7 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
     if options.new_dim:
         return combined(new_dim=options.labellings)
     for url, dataset in zip(urls, datasets, strict=True):
-        if dim not in dataset.sizes and not (dim in dataset.coords and dataset[dim].ndim == 0):
+        if dim not in dataset.sizes:
             raise CombineError(
                 f"'{url}' has no dimension '{dim}' to join along; it has {sorted(map(str, dataset.sizes))}",
                 property="dimension",
@@ -317,12 +318,14 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
     is_in_order = options.in_order or len(datasets) == 1
     if not is_in_order:
         _check_labels(datasets, urls, dim)
-    is_scalar = all(dim not in dataset.dims for dataset in datasets)
-    return combined(
-        combine="nested" if is_in_order else "by_coords",
-        concat_dim=dim if is_in_order else None,
-        new_dim={dim: lambda dataset: dataset[dim].values[()]} if is_scalar and not is_in_order else None,
-    )
+    return combined(combine="nested" if is_in_order else "by_coords", concat_dim=dim if is_in_order else None)
+
+
+def _with_dimension(dataset: xr.Dataset, dim: str | None) -> xr.Dataset:
+    """Return a dataset in which a coordinate with one value, such as the time of a file, is a dimension."""
+    if dim not in dataset.coords or dataset[dim].ndim:
+        return dataset
+    return dataset.virtual.load(dim).expand_dims(dim)
 
 
 def _check_expanded(datasets: Sequence[xr.Dataset], dim: str | None, options: Build) -> None:
