@@ -325,7 +325,8 @@ def _with_dimension(dataset: xr.Dataset, dim: str | None) -> xr.Dataset:
     """Return a dataset in which a coordinate with one value, such as the time of a file, is a dimension."""
     if dim not in dataset.coords or dataset[dim].ndim:
         return dataset
-    return dataset.virtual.load(dim).expand_dims(dim)
+    loaded: xr.Dataset = dataset.virtual.load(dim)
+    return loaded.expand_dims(dim)
 
 
 def _check_expanded(datasets: Sequence[xr.Dataset], dim: str | None, options: Build) -> None:
