@@ -97,9 +97,14 @@ def words(message, command):
         ),
         # what the command does not take
         (
-            "update",
+            "append",
             "they differ. Use unpack='differing', or unpack=True",
             "they differ. Use --unpack differing, or --unpack all",
+        ),
+        (
+            "update",
+            "they differ. Write the store again from files opened with unpack=True",
+            "they differ. Write the store again from files opened with 'virtualstack build --unpack all'",
         ),
         ("update", "it differs. Use Repository.update to insert data", "it differs"),
         (

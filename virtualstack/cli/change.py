@@ -43,7 +43,6 @@ __all__ = ["update", "write"]
     help="What to do with labels along other dimensions that the store lacks: an error, leave out, add "
     "[default: exact, an error].",
 )
-@options.unpack
 @options.relative
 @options.allow
 @options.message
@@ -68,7 +67,7 @@ def update(
     from virtualstack.cli.files import Files, expand, open_scanned, scan_files
     from virtualstack.errors import UnsupportedFeatureError
 
-    files = Files(dry_run=dry_run, **given)
+    files = Files(dry_run=dry_run, unpack=None, **given)
     repository = open_store(store, files.allow, files.storage)
     urls = expand(files.files, files.storage, is_dry=dry_run)
     with step("scan the files"):

@@ -297,6 +297,8 @@ def _option(name: str, value: str, options: Mapping[str, click.Option]) -> str |
     for own in _OPTIONS.get((name, value), ()):
         if own.split()[0] in options:
             return own
+    if (name, value) == ("unpack", "True") and name not in options:
+        return "'virtualstack build --unpack all'"
     if name == "expand" and name not in options and value:
         return f"'virtualstack build {' '.join(f'--expand {shlex.quote(x)}' for x in ast.literal_eval(value))}'"
     flag = next((x for x in _OPTIONS.get((name, None), ()) if x in options), name)

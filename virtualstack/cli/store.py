@@ -137,11 +137,6 @@ def verify(store: str, allow: tuple[str, ...], storage: Any, at: Any, sample: in
     default="keep",
     help="What to do with chunks of missing sources [default: keep; mask makes them missing values].",
 )
-@option(
-    "--unpack",
-    type=click.Choice(["all"]),
-    help="Unpack all variables of the sources [default: those that the store has unpacked].",
-)
 @options.message
 @options.dry_run
 @options.reader
@@ -152,7 +147,6 @@ def refresh(
     allow: tuple[str, ...],
     storage: Any,
     missing: Literal["keep", "mask"],
-    unpack: str | None,
     message: str | None,
     dry_run: bool,
     reader: str | None,
@@ -165,7 +159,6 @@ def refresh(
             missing=missing,
             reader=reader,
             executor=executor,
-            unpack=unpack is not None,
             message=message,
             progress=wants_progress(),
         )

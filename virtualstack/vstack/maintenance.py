@@ -290,7 +290,6 @@ class Maintenance(StoredSnapshot):
         missing: OnMissing = "keep",
         reader: str | Reader | None = None,
         executor: ExecutorLike = None,
-        unpack: bool = False,
         message: str | None = None,
         progress: Progress | bool | None = None,
     ) -> Refreshed[Self]:
@@ -318,9 +317,6 @@ class Maintenance(StoredSnapshot):
             Executor that scans the sources: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
             ``concurrent.futures.Executor``. By default remote sources use 64 threads, and local ones the calling
             thread.
-        unpack
-            If true, all variables of the sources are unpacked, as if they were opened with ``unpack=True``. Without it,
-            those are unpacked that the store has unpacked.
         message
             Message of the snapshot, for the log.
         progress
@@ -354,5 +350,5 @@ class Maintenance(StoredSnapshot):
         array([1.5, 2.5])
         """
         allow = read_allowed_urls(self.allow)
-        how = Rescan(reader=reader, executor=executor, unpack=unpack, allow=allow, progress=progress)
+        how = Rescan(reader=reader, executor=executor, allow=allow, progress=progress)
         return refresh(self._stored, self.objects.storage, how, self._at, missing=missing, message=message)

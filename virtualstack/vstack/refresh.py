@@ -201,9 +201,7 @@ def _placed(
     """
     loaded = bundled_in(stored)
     old = to_dataset(stored, storage=storage, loadable_variables=sorted(loaded))
-    new = to_dataset(
-        source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()), unpack=how.unpack
-    )
+    new = to_dataset(source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()))
     new = _expand_dims_like(old, new)
     region = _region(cells, old, new)
     for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):

@@ -24,7 +24,6 @@ class Rescan:
 
     reader: str | Reader | None = None
     executor: ExecutorLike = None
-    unpack: bool = False
     allow: tuple[str, ...] = ()
     progress: Progress | bool | None = None
 
