@@ -296,6 +296,16 @@ def test_verify_refuses_other_formats_before_it_writes_or_asks_to_install(tmp_pa
     assert not (tmp_path / "cube.json").exists()
 
 
+@pytest.mark.parametrize("start", [b"II*\0\x08\0\0\0", b"GRIB" + bytes(20)], ids=["tiff", "grib"])
+def test_verify_refuses_a_later_file_of_another_format_too(tmp_path, capsys, start):
+    """Before anything is scanned or written, as if it were the first one."""
+    netcdf4_file(str(tmp_path / "a.nc"), {"x": 2}, {"v": ("f8", "x", [1, 2])})
+    (tmp_path / "b.nc").write_bytes(start)
+    assert main(["build", str(tmp_path / "*.nc"), "-o", str(tmp_path / "cube.json"), "--verify"]) == 1
+    assert re.match("--verify compares with netCDF and HDF5 files, and '.*b.nc' is ", error_of(capsys))
+    assert not (tmp_path / "cube.json").exists()
+
+
 def test_two_bands_at_one_time_are_told_apart_by_one_more_dimension(tmp_path, capsys):
     """The message leads to both bands, and not to leaving one of them out."""
     files = [str(path) for path in sample.scenes(tmp_path / "scenes")]

@@ -37,6 +37,8 @@ from virtualstack.location import absolute_url, local_path
 from virtualstack.printable import counted, did_you_mean, first_names
 from virtualstack.sizes import human_bytes
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.source import DirectoryError
+from virtualstack.storage.threads import concurrently
 from virtualstack.verify import Verification, require_library, verify_against_files
 
 __all__ = ["Build", "run"]
@@ -222,27 +224,29 @@ def _check_options(options: Build) -> None:
 
 
 def _check_comparable(urls: Sequence[str], options: Build) -> None:
-    """Refuse `--verify` for other formats, or without a library, before anything is read, written or installed.
-
-    The format is that of the first file.
-    """
+    """Refuse `--verify` for other formats, or without a library, before anything is scanned, written or installed."""
     storage = Storage.from_option(options.storage)
-    try:
-        name = find_reader(urls[0], storage, options.reader).name
-    except MissingDependencyError as error:
-        name = error.extra
-    except (ReaderError, StorageError):
-        name = _COMPARABLE[0]  # the scan says what is wrong with the file, or leaves it out
-    if name not in _COMPARABLE or (name == "zarr" and not _is_file(urls[0], storage)):
-        title = next((row.title for row in list_readers() if row.name == name), name)
-        store = options.output if options.form == STORE else f"cube{STORE}"
-        raise UnsupportedFeatureError(
-            f"--verify compares with netCDF and HDF5 files, and '{urls[0]}' is {title}. Build a vstack without "
-            f"--verify, and compare its chunks with 'virtualstack verify {store} --sample 100%'",
-            url=urls[0],
-        )
+    for url, name in zip(urls, concurrently(partial(_format, storage, options.reader), urls, urls), strict=True):
+        if name not in _COMPARABLE or (name == "zarr" and not _is_file(url, storage)):
+            title = next((row.title for row in list_readers() if row.name == name), name)
+            store = options.output if options.form == STORE else f"cube{STORE}"
+            raise UnsupportedFeatureError(
+                f"--verify compares with netCDF and HDF5 files, and '{url}' is {title}. Build a vstack without "
+                f"--verify, and compare its chunks with 'virtualstack verify {store} --sample 100%'",
+                url=url,
+            )
     for url in urls:
         require_library(url)
+
+
+def _format(storage: Storage, reader: str | None, url: str) -> str:
+    """Return the name of the reader of a file."""
+    try:
+        return find_reader(url, storage, reader).name
+    except MissingDependencyError as error:
+        return error.extra
+    except (ReaderError, StorageError):
+        return _COMPARABLE[0]  # the scan says what is wrong with the file, or leaves it out
 
 
 def _check_output(urls: Sequence[str], options: Build) -> None:
@@ -267,19 +271,15 @@ def _check_output(urls: Sequence[str], options: Build) -> None:
 
 def _is_there(url: str, option: StorageLike) -> bool:
     storage = Storage.from_option(option)
-    try:
-        if not is_one_file(url):  # a folder
-            return storage.target(f"{url}/").first() is not None
-        storage.source(url)
-    except SourceNotFoundError:
-        return False
-    return True
+    if not is_one_file(url):  # a folder
+        return storage.target(f"{url}/").first() is not None
+    return _is_file(url, storage)
 
 
 def _is_file(url: str, storage: Storage) -> bool:
     try:
         storage.source(url)
-    except StorageError:
+    except (SourceNotFoundError, DirectoryError):
         return False
     return True
 
