@@ -14,6 +14,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.serve.running import find_free_port
 from virtualstack.cli.command import main
+from virtualstack.serve import workers
 from virtualstack.serve.metrics import forget_ended_processes
 
 VIRTUALSTACK = Path(sys.executable).with_name("virtualstack")
@@ -123,6 +124,16 @@ def test_mistakes(rain, arguments, says, capsys, monkeypatch):
 def test_wrong_usage(rain, arguments):
     """It has the exit status of all commands for it."""
     assert main(["serve", *arguments]) == 2
+
+
+def test_the_environment_of_a_server_is_not_left_behind(rain, monkeypatch):
+    """The variables of its processes, one of which has the token, are those of before once the server ends."""
+    seen, before = {}, dict(os.environ)
+    monkeypatch.setattr("uvicorn.run", lambda *_, **__: seen.update(os.environ))
+    options = {"cubes": {"rain": "rain.vstack"}, "memory": "64 MiB", "cache": "64 MiB"}
+    workers.run(options, host="127.0.0.1", port=1, workers=2, announce=lambda: None)
+    assert seen.keys() - before.keys() == {"VIRTUALSTACK_SERVE", "PROMETHEUS_MULTIPROC_DIR"}
+    assert dict(os.environ) == before
 
 
 def test_files_of_a_pattern_are_joined_as_build_joins_them(tmp_path, monkeypatch, capsys):

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -60,11 +61,25 @@ def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, an
         uvicorn.run(application, **settings)
         return
     shares = {name: byte_count(options[name], option=name) // workers for name in ("memory", "cache")}
-    os.environ[_VARIABLE] = b64encode(pickle.dumps({**options, **shares})).decode()
-    with tempfile.TemporaryDirectory(prefix="virtualstack-metrics-") as folder:
-        os.environ[FOLDER_VARIABLE] = folder  # of this process, too: it starts the others, and serves nothing
-        settings["timeout_worker_healthcheck"] = _MAX_SECONDS_TO_ANSWER
+    passed = b64encode(pickle.dumps({**options, **shares})).decode()
+    settings["timeout_worker_healthcheck"] = _MAX_SECONDS_TO_ANSWER
+    with (
+        tempfile.TemporaryDirectory(prefix="virtualstack-metrics-") as folder,
+        _environment({_VARIABLE: passed, FOLDER_VARIABLE: folder}),  # of this process, which starts the others
+    ):
         uvicorn.run("virtualstack.serve.workers:make", factory=True, workers=workers, **settings)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment while the block runs."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def make() -> Starlette:
