@@ -190,8 +190,13 @@ def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[An
     if isinstance(labelling, FromName):
         return labelling.texts([part.source or "" for part in parts])
     if isinstance(labelling, FromAttribute):
-        return [{**part.inherited, **part.attributes}.get(labelling.name) for part in parts]
+        return [_attributes(part).get(labelling.name) for part in parts]
     return [_called(dim, labelling, part) for part in parts]
+
+
+def _attributes(part: Part) -> dict[str, Any]:
+    """Return the attributes of a part, and of groups above it; those of the nearest group count."""
+    return {**part.inherited, **part.attributes}
 
 
 def _called(dim: str, labelling: Callable[[xr.Dataset], Any], part: Part) -> Any:
@@ -207,7 +212,7 @@ def _why(labelling: Labelling, part: Part) -> str:
     if isinstance(labelling, FromName):
         return f"has a name that does not match {labelling.pattern!r}. Give a pattern that all files match"
     if isinstance(labelling, FromAttribute):
-        found = first_names(sorted({**part.inherited, **part.attributes}))
+        found = first_names(sorted(_attributes(part)))
         where = " in its group or above" if part.inherited else ""
         return f"has no attribute '{labelling.name}'{where}, only {found}. Give a function of the dataset, or FromName"
     return "got None from its function"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ConflictError
-from virtualstack.manifests import ChunkManifest, ManifestGroup, same_value
+from virtualstack.manifests import ManifestGroup, same_value
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import array_in, bundle_bytes
@@ -239,10 +239,9 @@ def _is_longer(path: str, base: Snapshot, head: Snapshot, archive: Archive) -> b
     if not _same(a, replace(b, grid=a.grid)) or len(a.grid.axes) != 1:
         return False
     before, now = (
-        array_in(snapshot, path, archive, bundle_bytes(snapshot, archive.objects)).manifest for snapshot in (base, head)
+        array_in(snapshot, path, archive, bundle_bytes(snapshot, archive.objects)).in_memory()
+        for snapshot in (base, head)
     )
-    if not isinstance(before, ChunkManifest) or not isinstance(now, ChunkManifest):
-        return False
     flat = all(x.encodings[0].strides == (1,) and not x.encodings[0].codecs for x in (before, now))
     return flat and before.encodings[0].dtype == now.encodings[0].dtype and now.inline.startswith(before.inline)
 
