@@ -297,7 +297,7 @@ class Maintenance(StoredSnapshot):
 
         A source that does not fit is left unchanged and reported in ``left``: its shape, chunk boundaries, dtype,
         attributes that decode values, or values that the store holds itself (such as coordinates) differ. Values
-        that you wrote with ``write`` stay, and so do earlier snapshots.
+        that you wrote with ``write`` stay with their chunks, and so do earlier snapshots.
 
         Variables are matched by name, and elements by label, or by position along dimensions without labels. A source
         is left if its chunks were reversed or reordered along such a dimension. Do not use ``refresh`` if, before
