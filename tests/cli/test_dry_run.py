@@ -81,16 +81,20 @@ def test_nothing_is_written_and_the_bytes_are_those_of_the_command(name, folder,
 
 
 def test_an_icechunk_repository_is_not_made(folder, capsys):
-    """Its objects are not counted: Icechunk writes them."""
+    """The objects of a new one are counted; what Icechunk would add to one that is there is not known."""
     pytest.importorskip("icechunk")
     before = everything(folder)
-    assert main(["build", "data/*.nc", "-o", "c.icechunk", "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["dry_run"] == {"objects": None, "bytes": None, "deleted": 0}
+    assert main(["build", "data/f0.nc", "-o", "c.icechunk", "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["dry_run"]
     assert everything(folder) == before
     assert main(["build", "data/f0.nc", "-o", "c.icechunk"]) == 0
+    made = [path.stat().st_size for path in Path("c.icechunk").rglob("*") if path.is_file()]
+    assert told == {"objects": len(made), "bytes": pytest.approx(sum(made), rel=0.02), "deleted": 0}
     before = everything(folder)
     assert main(["append", "c.icechunk", "data/f1.nc", "--dim", "time", "--dry-run"]) == 0
     assert "would commit to 'c.icechunk'" in capsys.readouterr().out
+    assert main(["append", "c.icechunk", "data/f1.nc", "--dim", "time", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dry_run"] == {"objects": None, "bytes": None, "deleted": 0}
     assert everything(folder) == before
 
 
@@ -235,8 +239,9 @@ def test_what_is_in_the_way_is_an_error_too(folder, command, target, capsys):
 def test_a_folder_without_permission_is_an_error_too(folder):
     """The dry run writes nothing, and still sees that the command could not write."""
     Path("closed").mkdir(mode=0o500)
-    for more in (["--dry-run"], []):
-        assert main(["build", "data/*.nc", "-o", "closed/x.vstack", *more]) == 1
+    for name in ("x.vstack", "x.icechunk"):
+        for more in (["--dry-run"], []):
+            assert main(["build", "data/*.nc", "-o", f"closed/{name}", *more]) == 1
 
 
 def test_samples_of_installed_packages_are_never_written(folder, capsys):

@@ -67,7 +67,7 @@ def dry_facts(record: DryRun | None, /) -> dict[str, int | None] | None:
     if record is None:
         return None
     n_bytes = None if record.is_uncounted else record.n_bytes
-    objects = None if record.is_uncounted else len(record.written)
+    objects = None if record.is_uncounted else record.n_objects
     return {"objects": objects, "bytes": n_bytes, "deleted": len(record.deleted)}
 
 
@@ -78,8 +78,8 @@ def dry_text(record: DryRun, target: str, /) -> str:
 
     if record.is_uncounted:
         return f"dry run: nothing is written. It would commit to '{target}'"
-    if not record.written and not record.deleted:
+    if not record.n_objects and not record.deleted:
         return f"dry run: nothing would be written to '{target}'"
-    size = f"{counted(len(record.written), 'object')} of {human_bytes(record.n_bytes)}"
+    size = f"{counted(record.n_objects, 'object')} of {human_bytes(record.n_bytes)}"
     gone = f", and delete {counted(len(record.deleted), 'object')}" if record.deleted else ""
     return f"dry run: nothing is written. It would write {size} to '{target}'{gone}"

@@ -75,21 +75,27 @@ def save_icechunk(
     try:
         if not icechunk.Repository.exists(place):
             _check_empty(url, reached)
-            is_new = dry is None
-            place = place if dry is None else icechunk.in_memory_storage()
+            is_new = True
+            if dry is not None:
+                reached.target(url).check_put("repo")
+                place = icechunk.in_memory_storage()
             config = icechunk.RepositoryConfig.default()
             for prefix, store in _containers(icechunk, _sources(group), reached).items():
                 config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
             icechunk.Repository.create(place, config).save_config()
-        repository = _open(icechunk, place, group, reached)
+        uncounted = None if is_new else dry
+        repository = _open(icechunk, place, group, reached, is_uncommitted=uncounted is not None)
         session = repository.writable_session(_BRANCH)
         write(group, session.store)
-        if dry is not None:
-            dry.is_uncounted = True
+        if uncounted is not None:
+            uncounted.is_uncounted = True
             return str(session.snapshot_id)
-        return str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
+        made = str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
+        if dry is not None:
+            dry.others |= {f"{url}/{each.key}": each.size_bytes for each in place.list_objects_metadata()}
+        return made
     except BaseException as error:
-        if is_new:
+        if is_new and dry is None:
             _delete(url, reached)
         if isinstance(error, icechunk.IcechunkError):
             raise StorageError(
@@ -120,7 +126,7 @@ def _sources(group: ManifestGroup) -> set[Location]:
     return {x for _, node in group.walk() for array in node.arrays.values() for x in array.in_memory().locations}
 
 
-def _open(icechunk: Any, place: Any, group: ManifestGroup, storage: Storage) -> Any:
+def _open(icechunk: Any, place: Any, group: ManifestGroup, storage: Storage, *, is_uncommitted: bool) -> Any:
     """Open a repository so that a group can be added to it.
 
     This process stores INLINE chunks in Icechunk's manifests; only those that are too large for a manifest are files.
@@ -136,7 +142,7 @@ def _open(icechunk: Any, place: Any, group: ManifestGroup, storage: Storage) -> 
     config = icechunk.Repository.fetch_config(place) or icechunk.RepositoryConfig.default()
     if longest > (config.inline_chunk_threshold_bytes or 0):
         config.inline_chunk_threshold_bytes = min(longest, MAX_IN_MANIFEST)
-    if active_dry_run() is not None:  # no chunk is written before the commit, which does not come
+    if is_uncommitted:  # larger chunks would be written before the commit, which does not come
         config.inline_chunk_threshold_bytes = MAX_IN_MANIFEST
     urls = {source.url for source in _sources(group)}
     access = {

@@ -24,18 +24,26 @@ class DryRun:
         Bytes of each object that would be written, by URL.
     deleted
         URLs of the objects that would be deleted.
+    others
+        Number of bytes of each object that another library would write, by URL.
     is_uncounted
         If true, another library would write too, and what it would write is not known.
     """
 
     written: dict[str, bytes] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
+    others: dict[str, int] = field(default_factory=dict)
     is_uncounted: bool = False
 
     @property
     def n_bytes(self) -> int:
         """Number of bytes that would be written."""
-        return sum(map(len, self.written.values()))
+        return sum(map(len, self.written.values())) + sum(self.others.values())
+
+    @property
+    def n_objects(self) -> int:
+        """Number of objects that would be written."""
+        return len(self.written) + len(self.others)
 
 
 _LOCK = threading.Lock()
