@@ -68,6 +68,8 @@ def test_versions_of_a_file_count_by_themselves(tmp_path, archive):
     vs.open_virtual_dataset(archive[0]).virtual.to_vstack(tmp_path / "x.vstack", append_dim="time")
     found = verified(tmp_path)
     assert (found.n_sources, statuses(found)) == (5, [("000.nc", "changed")])
+    assert len(found.statuses) == 4
+    assert found.statuses[f"file://{archive[0]}"] == "changed"
 
 
 def test_changed_and_missing_files_are_told(tmp_path, archive, rows_read):
@@ -76,8 +78,12 @@ def test_changed_and_missing_files_are_told(tmp_path, archive, rows_read):
     write_day(archive[1], 1, seed=1, level=1)
     archive[2].unlink()
     os.utime(archive[3], (1, 1))
+    begin = time.time()
     found = verified(tmp_path)
+    assert begin <= found.time <= time.time()
     assert statuses(found) == [("001.nc", "changed"), ("002.nc", "missing"), ("003.nc", "changed")]
+    assert list(found.statuses) == [f"file://{path}" for path in archive]
+    assert list(found.statuses.values()) == ["unchanged", "changed", "missing", "changed"]
     assert not found.is_good
     table = found.table.set_index("url")
     row = table.loc[f"file://{archive[1]}"]
@@ -116,6 +122,8 @@ def test_what_is_hidden_is_not_told(tmp_path, archive, rows_read):
     assert found.is_good
     assert rows_read != []
     rows_read.clear()
+    assert "unchanged" in found.statuses.values()
+    assert f"file://{archive[1]}" not in found.statuses
     archive[0].unlink()
     assert statuses(verified(tmp_path)) == [("000.nc", "missing")]
     assert vs.Repository.open(tmp_path / "x.vstack", at=0).verify().table["status"].tolist() == ["missing"] * 2
@@ -169,6 +177,7 @@ def test_sources_that_nothing_is_known_of(tmp_path, archive):
     archive[0].unlink()
     found = vs.Repository.open(tmp_path / "y.vstack").verify()
     assert f"1 missing, {len(archive) - 1} may have changed" in repr(found)
+    assert list(found.statuses.values()) == ["missing", *["unknown"] * (len(archive) - 1)]
     assert verified(tmp_path).n_unknown == 0
 
 

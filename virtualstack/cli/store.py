@@ -121,8 +121,9 @@ def verify(store: str, allow: tuple[str, ...], storage: Any, at: Any, sample: in
     found = open_store(store, allow, storage, at).verify(sample=sample, progress=wants_progress())
 
     def facts() -> dict[str, Any]:
-        tables = {"problems": plain(found.table), "chunks": plain(found.chunk_table)}
-        return {"is_good": found.is_good, **plain(found), **tables}
+        facts = {"is_good": found.is_good, **plain(found), "time": iso_time(found.time)}
+        facts["sources"] = [{"url": url, "status": status} for url, status in facts.pop("statuses").items()]
+        return {**facts, "problems": plain(found.table), "chunks": plain(found.chunk_table)}
 
     report(facts, lambda: found, as_json=as_json)
     return 0 if found.is_good else 1

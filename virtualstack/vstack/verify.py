@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,11 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.shown import Shown, shown_in
 
 __all__ = ["SourceProblem", "StaleSources", "StoreVerification", "stale_sources", "verify"]
+
+type _Status = Literal["unchanged", "unknown", "changed", "missing", "unreachable"]
+
+_WORSE: tuple[_Status, ...] = "unchanged", "unknown", "changed", "missing", "unreachable"
+"""Statuses of a source, each worse than the one before: of several versions, that of the worst is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class StaleSources:
         Number of sources that exist, but whose size, etag and time the store does not have.
     problems
         Problems in the order of their URLs.
+    statuses
+        Status of each source by URL.
     segments
         Sources with problems that cells still refer to, by number of the segment.
     """
@@ -71,6 +79,7 @@ class StaleSources:
     n_touched: int
     n_unknown: int
     problems: tuple[SourceProblem, ...]
+    statuses: Mapping[str, _Status]
     segments: Mapping[int, frozenset[Location]]
 
 
@@ -89,12 +98,19 @@ def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
             still[number] = frozenset(seen)
     seen = set().union(*still.values())
     problems = sorted((problem for x, problem in suspects.items() if x in seen), key=lambda x: x.url)
-    n_unknown = sum(
-        {x.size, x.etag, x.last_modified, x.unmodified_since, x.fingerprint} == {None}
-        for x in every
-        if x not in suspects
-    )
-    return StaleSources(len(every), _count_touched(every, now), n_unknown, tuple(problems), still)
+    n_unknown = sum(_is_unknown(x) for x in every if x not in suspects)
+    statuses: dict[str, _Status] = {}
+    for x in every:
+        if x not in suspects or x in seen:
+            status = suspects[x].status if x in suspects else "unknown" if _is_unknown(x) else "unchanged"
+            statuses[x.url] = max(statuses.get(x.url, status), status, key=_WORSE.index)
+    return StaleSources(len(every), _count_touched(every, now), n_unknown, tuple(problems), statuses, still)
+
+
+def _is_unknown(recorded: Location) -> bool:
+    """Return whether the store knows nothing by which a change could be detected."""
+    known = {recorded.size, recorded.etag, recorded.last_modified, recorded.unmodified_since, recorded.fingerprint}
+    return known == {None}
 
 
 def _problem(recorded: Location, now: Location | StorageError) -> SourceProblem | None:
@@ -135,6 +151,8 @@ class StoreVerification:
         URL of the store.
     snapshot
         Number of the snapshot.
+    time
+        Seconds since 1970-01-01 (UTC) when the check began.
     n_sources
         Number of sources that were looked up: each version of a file that may hold chunks of the snapshot.
     n_touched
@@ -146,15 +164,20 @@ class StoreVerification:
         Sources that differ from the versions that were indexed.
     chunks
         Results for a sample of chunks.
+    statuses
+        Status of each source by URL: ``"unchanged"``, that of its problem, or ``"unknown"`` if a change cannot be
+        detected. Of a source with several versions, the worst.
     """
 
     url: str
     snapshot: int
+    time: float
     n_sources: int
     n_touched: int = 0
     n_unknown: int = 0
     problems: tuple[SourceProblem, ...] = ()
     chunks: tuple[SampledChunk, ...] = ()
+    statuses: Mapping[str, _Status] = field(default_factory=dict, hash=False)
 
     @property
     def is_good(self) -> bool:
@@ -232,6 +255,7 @@ def verify(
         raise ValueError(
             f"sample={sample!r} is neither a number of chunks nor a fraction up to 1.0. Give one such as 100 or 0.01"
         )
+    begin = time.time()
     archive = store.archive(snapshot)
     group = read_group(snapshot, archive, bundles=store.bundles)
     storage, own = store.objects.storage.only(store.permission), store.objects.url + SEGMENTS
@@ -249,9 +273,11 @@ def verify(
     return StoreVerification(
         url=store.objects.url.rstrip("/"),
         snapshot=snapshot.number,
+        time=begin,
         n_sources=stale.n_sources,
         n_touched=stale.n_touched,
         n_unknown=stale.n_unknown,
         problems=stale.problems,
         chunks=chunks,
+        statuses=stale.statuses,
     )
