@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["report", "serve"]
 
 _LOOPBACK = "127.0.0.1", "::1", "localhost"
+
+
+_VERIFIED = "File with what 'virtualstack verify STORE --json' printed; the page shows the state of each source."
 
 
 def _chunk(text: str) -> tuple[str, int]:
@@ -94,6 +98,13 @@ def _chunk(text: str) -> tuple[str, int]:
 @option("--workers", type=options.POSITIVE, default=1, help="Processes that answer requests [default: 1].")
 @option("--timeout", type=float, default=60.0, help="Seconds to wait for a source [default: 60].")
 @option("--refresh", type=float, default=1.0, help="Seconds between looks at a store [default: 1].")
+@option(
+    "--verified",
+    shell_complete=complete_files,
+    metavar="[NAME=]FILE",
+    multiple=True,
+    help=f"{_VERIFIED} Repeatable, with the names of the cubes.",
+)
 @options.allow
 @options.concat_dim
 @options.in_order
@@ -111,6 +122,7 @@ def serve(
     concat_dim: str | None,
     in_order: bool,
     unpack: str | None,
+    verified: tuple[str, ...],
     **others: Any,
 ) -> None:
     """Serve cubes over HTTP as zarr 2 and zarr 3, with a page that shows them."""
@@ -130,6 +142,7 @@ def serve(
         "hosts": hosts or (None if is_local else ["*"]),
         "chunks": dict(chunks),
         "build": _joining(concat_dim, in_order, unpack),
+        "verified": _of_cubes(verified, named),
     }
 
     def announce() -> None:
@@ -166,6 +179,7 @@ def serve(
 )
 @option("--name", metavar="NAME", help="Name of the cube in the report [default: that of its file].")
 @option("--at", metavar="SNAPSHOT", help="Number or id of a snapshot [default: the newest].")
+@option("--verified", shell_complete=complete_files, metavar="FILE", help=_VERIFIED)
 @options.allow
 @options.dry_run
 @options.concat_dim
@@ -177,6 +191,7 @@ def report(
     output: str | None,
     name: str | None,
     at: str | None,
+    verified: str | None,
     concat_dim: str | None,
     in_order: bool,
     unpack: str | None,
@@ -197,6 +212,7 @@ def report(
         "allow": allow,
         "storage": storage,
         "build": _joining(concat_dim, in_order, unpack),
+        "verified": verified,
     }
     with maybe_dry(dry_run) as record:
         importlib.import_module("virtualstack.serve").report(cube, output, **settings)
@@ -249,3 +265,18 @@ def _named(texts: tuple[str, ...]) -> dict[str, str]:
             )
         cubes[name] = cube
     return cubes
+
+
+def _of_cubes(texts: tuple[str, ...], cubes: Mapping[str, str]) -> dict[str, str]:
+    """Return files by the names of the cubes that they are about; with one cube, the name may be left out."""
+    files: dict[str, str] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not equals or "/" in name:
+            if len(cubes) > 1:
+                raise click.UsageError(f"--verified {text} is about which cube? Name it: --verified NAME={text}")
+            (name,), file = cubes, text
+        if name in files:
+            raise click.UsageError(f"--verified names the cube '{name}' twice: '{files[name]}' and '{file}'")
+        files[name] = file
+    return files

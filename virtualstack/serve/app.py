@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import os
 import re
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
@@ -33,6 +34,7 @@ from virtualstack.serve.content import ServedForm
 from virtualstack.serve.cubes import CubeLike, make_cube
 from virtualstack.serve.reads import Memory, Reads
 from virtualstack.serve.server import CubeServer
+from virtualstack.serve.verified import VerifiedFile
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Listed, StorageLike, read_allowed_urls
 
@@ -65,6 +67,7 @@ def app(
     timeout: float = 60.0,
     refresh: float = 1.0,
     build: Mapping[str, Any] | None = None,
+    verified: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Starlette:
     """Return an ASGI application that serves cubes as zarr 2 and zarr 3.
 
@@ -118,6 +121,9 @@ def app(
         Seconds after which a store is asked whether it has a newer version.
     build
         Options of :func:`virtualstack.open_virtual_mfdataset`, for cubes that are patterns or lists of files.
+    verified
+        Paths of files with what ``virtualstack verify STORE --json`` printed, by names of cubes. The page shows the
+        state of each source. A file that changes is read again.
 
     Returns
     -------
@@ -131,7 +137,9 @@ def app(
     TypeError
         A cube cannot be served.
     SourceNotFoundError
-        A cube does not exist.
+        A cube or a file of ``verified`` does not exist.
+    MalformedFileError
+        A file of ``verified`` is not what ``virtualstack verify`` prints, or is about another store.
 
     Examples
     --------
@@ -160,6 +168,11 @@ def app(
         )
         for name, cube in cubes.items()
     }
+    for name, path in (verified or {}).items():
+        if name not in made:
+            raise ValueError(f"{path!r} was verified for a cube {name!r}, and the cubes are {sorted(made)}")
+        made[name].verified = file = VerifiedFile(path, made[name].url)
+        file.read()
     if token is not None and not (token and token.isascii()):
         raise ValueError("a token is ASCII text, and not empty: leave it out to let everyone read")
     shares = {

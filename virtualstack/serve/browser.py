@@ -42,6 +42,9 @@ _HEADERS = {
 _OPTIONS = "variable", "offset", "limit", "before", "after"
 """Options that facts have; others make no new answer."""
 
+_CHANGING = "snapshots", "sources", "verified"
+"""Facts that change though the version does not: the list of snapshots, and what was verified."""
+
 type _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -134,11 +137,11 @@ class BrowserServer:
     async def _find(self, cube: Cube, content: Content, kind: str, options: Mapping[str, str]) -> Document | None:
         version: _Version | None = content.answers
         if version is None:
-            made = CubeFacts(cube.name, cube.kind, cube.url, content, cube.open_repository)
+            made = CubeFacts(cube.name, cube.kind, cube.url, content, cube.open_repository, verified=cube.verified)
             version = content.answers = _Version(made)
         find = partial(_find, version.facts, kind, options)
         loop = asyncio.get_running_loop()
-        if kind == "snapshots":  # a snapshot that is named does not change, and the list of all does
+        if kind in _CHANGING:
             return await loop.run_in_executor(cube.describer, find)
         key = kind, tuple(sorted((name, x) for name, x in options.items() if name in _OPTIONS))
         answer = version.answers.get(key)

@@ -24,6 +24,7 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.serve.content import Content, ServedForm
+from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, Listed, ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import is_pattern
 from virtualstack.vstack import Repository
@@ -96,6 +97,8 @@ class Cube:
         Seconds for which the newest version counts as the newest.
     n_threads
         Number of chunks that are read at a time.
+    verified
+        What was found when the sources were verified, if a file has it.
     """
 
     name: str
@@ -108,6 +111,7 @@ class Cube:
     open_repository: Callable[[], Repository] | None = None
     refresh: float = 1.0
     n_threads: int = 32
+    verified: VerifiedFile | None = None
     executor: ThreadPoolExecutor = field(init=False)
     describer: ThreadPoolExecutor = field(init=False)
     opener: ThreadPoolExecutor = field(init=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -19,8 +20,10 @@ from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content
 from virtualstack.serve.http import hide_secrets
+from virtualstack.serve.verified import Verified, VerifiedFile
 from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack import Repository
+from virtualstack.vstack.verify import SOURCE_STATUSES
 from virtualstack.zarr.metadata.attributes import json_attributes
 
 __all__ = ["ASSETS", "CubeFacts", "dump_facts", "shown_url"]
@@ -39,6 +42,8 @@ _MAX_COUNTED = 50
 _MAX_LIMIT = 1000
 _MAX_SNAPSHOTS = 200
 _MAX_LINES = 500
+_MAX_PROBLEMS = 100
+_UNVERIFIED = "not verified"
 
 
 class CubeFacts:
@@ -58,6 +63,8 @@ class CubeFacts:
         Function that opens the cube as a `Repository`, or ``None`` if it is none.
     max_boxes
         Largest number of boxes of a chunk map.
+    verified
+        What was found when the sources were verified, if a file has it.
     """
 
     def __init__(
@@ -70,11 +77,13 @@ class CubeFacts:
         /,
         *,
         max_boxes: int = 4096,
+        verified: VerifiedFile | None = None,
     ) -> None:
         self._about = {"name": name, "kind": kind, "url": None if url is None else shown_url(url)}
         self._content = content
         self._open_repository = open_repository
         self._max_boxes = max_boxes
+        self._verified = verified
 
     @cached_property
     def _arrays(self) -> dict[str, ManifestArray]:
@@ -86,7 +95,8 @@ class CubeFacts:
         Parameters
         ----------
         kind
-            ``"variables"``, ``"counts"``, ``"map"``, ``"timeline"``, ``"sources"``, ``"snapshots"`` or ``"diff"``.
+            ``"variables"``, ``"counts"``, ``"map"``, ``"timeline"``, ``"sources"``, ``"verified"``, ``"snapshots"`` or
+            ``"diff"``.
         options
             ``variable`` of a map; ``offset`` and ``limit`` of lists; ``before`` and ``after`` of a difference.
 
@@ -111,6 +121,8 @@ class CubeFacts:
                 return cube_timeline(self._content.group, storage=self._content.storage).to_json()
             case "sources":
                 return self.sources(offset, _number(options, "limit", 100))
+            case "verified":
+                return self.verified()
             case "snapshots":
                 return self.snapshots()
             case "diff":
@@ -188,12 +200,39 @@ class CubeFacts:
         return count_sources(self._arrays)
 
     def sources(self, offset: int = 0, limit: int = 100, /) -> dict[str, Any]:
-        """Return a page of the sources. No format records what a verification said, so that none is reported."""
+        """Return a page of the sources, with their states if a file says what was verified."""
         page = self._sources.page(offset, min(limit, _MAX_LIMIT)).to_json()
+        found, _ = self._read_verified()
         for source in page["sources"]:
+            source["status"] = None if found is None else found.statuses.get(source["url"], _UNVERIFIED)
             source["url"] = shown_url(source["url"])
-        within = _page(iter(page["sources"]), page["offset"], page["total"])
-        return {**within, "verified": None}
+        return _page(iter(page["sources"]), page["offset"], page["total"])
+
+    def _read_verified(self) -> tuple[Verified | None, str | None]:
+        """Return what was verified, or ``None`` and, if there is a file, why it does not say it."""
+        try:
+            return None if self._verified is None else self._verified.read(), None
+        except VirtualStackError as error:
+            return None, hide_secrets(printable(str(error)))
+
+    def verified(self) -> dict[str, Any]:
+        """Return when which snapshot was verified, and how many sources are in each state."""
+        found, error = self._read_verified()
+        if found is None:
+            return {"found": None, "error": error}
+        counts = Counter(found.statuses.get(x.url, _UNVERIFIED) for x in self._sources.locations)
+        order = *SOURCE_STATUSES, _UNVERIFIED
+        problems = [
+            {
+                "url": shown_url(url),
+                "status": status,
+                "reason": hide_secrets(printable(reason))[:_MAX_ATTRIBUTE_CHARACTERS],
+            }
+            for url, status, reason in found.problems[:_MAX_PROBLEMS]
+        ]
+        about = {"snapshot": found.snapshot, "time": found.time, "counts": {x: counts[x] for x in order if counts[x]}}
+        listed = {"n_problems": len(found.problems), "problems": problems, "chunks": Counter(found.chunks)}
+        return {"found": {**about, **listed}, "error": None}
 
     def snapshots(self) -> dict[str, Any]:
         """Return the newest snapshots of a vstack, newest first; an empty list for other cubes."""

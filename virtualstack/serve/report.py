@@ -21,6 +21,7 @@ from virtualstack.printable import printable
 from virtualstack.serve.content import Content, ServedForm
 from virtualstack.serve.cubes import Cube, CubeLike, make_cube, name_from_url
 from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
+from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.atomic import write_file
 from virtualstack.storage.dry_run import active_dry_run
@@ -49,6 +50,7 @@ def report(
     storage: StorageLike = None,
     allow: Allow = (),
     build: Mapping[str, Any] | None = None,
+    verified: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write a report on a cube: one HTML file that shows variables, chunk maps, timeline, sources and snapshots.
 
@@ -74,6 +76,8 @@ def report(
         URLs or paths of files and folders that the cube may refer to, besides its own folder.
     build
         Options of :func:`virtualstack.open_virtual_mfdataset`, for patterns and lists of files.
+    verified
+        Path of a file with what ``virtualstack verify STORE --json`` printed: the report says the state of each source.
 
     Raises
     ------
@@ -81,6 +85,8 @@ def report(
         The object is no cube.
     VirtualStackError
         The cube cannot be opened, or the report cannot be written.
+    MalformedFileError
+        The file of ``verified`` is not what ``virtualstack verify`` prints, or is about another store.
 
     Examples
     --------
@@ -101,6 +107,9 @@ def report(
         n_threads=1,
     )
     try:
+        if verified is not None:
+            made.verified = VerifiedFile(verified, made.url)
+            made.verified.read()
         _write(Path(path), _page(made, None if at is None else str(at)))
     finally:
         made.close()
@@ -114,7 +123,15 @@ def _name(cube: CubeLike) -> str:
 def _page(cube: Cube, at: str | None) -> str:
     """Return the report as HTML."""
     content = cube.open(at)
-    facts = CubeFacts(cube.name, cube.kind, cube.url, content, cube.open_repository, max_boxes=_MAX_BOXES)
+    facts = CubeFacts(
+        cube.name,
+        cube.kind,
+        cube.url,
+        content,
+        cube.open_repository,
+        max_boxes=_MAX_BOXES,
+        verified=cube.verified,
+    )
     url = None if cube.url is None else shown_url(cube.url)
     has_snapshots = cube.open_repository is not None
     embedded = {
@@ -172,6 +189,7 @@ def _questions(
             answer = answers[f"{kind}?offset={offset}"]
             offset = None if isinstance(answer, str) else answer["next"]
     yield "timeline", {}
+    yield "verified", {}
     if has_snapshots:
         yield "snapshots", {}
     offset = 0

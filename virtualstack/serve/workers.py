@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 
 from virtualstack.serve.app import app
 from virtualstack.serve.metrics import FOLDER_VARIABLE, forget_ended_processes
+from virtualstack.serve.verified import VerifiedFile
 from virtualstack.sizes import byte_count
 
 __all__ = ["run"]
@@ -85,7 +86,12 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def make() -> Starlette:
     """Return the application of a worker process."""
     forget_ended_processes()
-    return _app(pickle.loads(b64decode(os.environ[_VARIABLE])))
+    options = pickle.loads(b64decode(os.environ[_VARIABLE]))
+    application = _app({**options, "verified": {}})
+    for name, path in options["verified"].items():  # read once before: a process that starts later takes any file
+        cube = application.state.cubes[name]
+        cube.verified = VerifiedFile(path, cube.url)
+    return application
 
 
 def _app(options: Mapping[str, Any]) -> Starlette:

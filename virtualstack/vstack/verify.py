@@ -24,11 +24,11 @@ from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.shown import Shown, shown_in
 
-__all__ = ["SourceProblem", "StaleSources", "StoreVerification", "stale_sources", "verify"]
+__all__ = ["SOURCE_STATUSES", "SourceProblem", "StaleSources", "StoreVerification", "stale_sources", "verify"]
 
 type _Status = Literal["unchanged", "unknown", "changed", "missing", "unreachable"]
 
-_WORSE: tuple[_Status, ...] = "unchanged", "unknown", "changed", "missing", "unreachable"
+SOURCE_STATUSES: tuple[_Status, ...] = "unchanged", "unknown", "changed", "missing", "unreachable"
 """Statuses of a source, each worse than the one before: of several versions, that of the worst is told."""
 
 
@@ -103,7 +103,7 @@ def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
     for x in every:
         if x not in suspects or x in seen:
             status = suspects[x].status if x in suspects else "unknown" if _is_unknown(x) else "unchanged"
-            statuses[x.url] = max(statuses.get(x.url, status), status, key=_WORSE.index)
+            statuses[x.url] = max(statuses.get(x.url, status), status, key=SOURCE_STATUSES.index)
     return StaleSources(len(every), _count_touched(every, now), n_unknown, tuple(problems), statuses, still)
 
 

@@ -122,6 +122,23 @@ export interface Source {
   nbytes: number;
   variables: string[];
   n_variables: number;
+  /** State when the sources were verified, `null` if no result is known. */
+  status: string | null;
+}
+
+/** What `virtualstack verify` found, or why that is not known. */
+export interface Verified {
+  found: {
+    time: string;
+    snapshot: number;
+    /** Number of sources in each state. */
+    counts: Record<string, number>;
+    n_problems: number;
+    problems: { url: string; status: string; reason: string }[];
+    /** Number of chunks in each state, if some were compared. */
+    chunks: Record<string, number>;
+  } | null;
+  error: string | null;
 }
 
 export interface Snapshot {
@@ -144,7 +161,8 @@ export interface Kinds {
   counts: List<Count>;
   map: ChunkMap;
   timeline: Timeline;
-  sources: List<Source> & { verified: null };
+  sources: List<Source>;
+  verified: Verified;
   snapshots: List<Snapshot> & { has_snapshots: boolean };
   diff: Difference;
 }

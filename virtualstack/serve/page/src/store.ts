@@ -50,6 +50,7 @@ export class StoreFacts implements Facts {
       counts: () => this.counts(vstack, cube, offset),
       map: () => this.map(vstack, cube, String(options.variable)),
       sources: () => this.sources(vstack, cube, offset, Number(options.limit ?? 100)),
+      verified: () => ({ found: null, error: null }),
       snapshots: () => snapshots(vstack),
     };
     const found = find[kind];
@@ -116,7 +117,7 @@ export class StoreFacts implements Facts {
       const { source, length, sources } = await this.statesOf(vstack, cube, array);
       const rows = sources.map(({ location, size }) => {
         let row = found.get(location);
-        if (!row) found.set(location, (row = { url: shownUrl(absolute(location, this.url)), size, n_chunks: 0, nbytes: 0, variables: [], n_variables: 0 }));
+        if (!row) found.set(location, (row = { url: shownUrl(absolute(location, this.url)), size, n_chunks: 0, nbytes: 0, variables: [], n_variables: 0, status: null }));
         return row;
       });
       for (const row of new Set(rows)) {
@@ -129,7 +130,7 @@ export class StoreFacts implements Facts {
         rows[n].nbytes += length[i];
       });
     }
-    return { ...page([...found.values()].slice(offset, offset + limit), offset, found.size), verified: null };
+    return page([...found.values()].slice(offset, offset + limit), offset, found.size);
   }
 }
 

@@ -1,0 +1,127 @@
+"""What ``virtualstack verify --json`` wrote to a file, which is read again when the file changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.vstack.verify import SOURCE_STATUSES
+
+__all__ = ["Verified", "VerifiedFile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A result of verification.
+
+    Parameters
+    ----------
+    url
+        URL of the store.
+    snapshot
+        Number of the snapshot.
+    time
+        Time of the check, as ISO 8601.
+    statuses
+        Status of each source by URL.
+    problems
+        URL, status and reason of each source with a problem.
+    chunks
+        Status of each chunk that was compared with its source.
+    """
+
+    url: str
+    snapshot: int
+    time: str
+    statuses: Mapping[str, str]
+    problems: tuple[tuple[str, str, str], ...]
+    chunks: tuple[str, ...]
+
+
+class VerifiedFile:
+    """A file with the result of verifying a cube.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    url
+        URL of the cube, or ``None`` if it has none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], url: str | None, /) -> None:
+        self.path = Path(path)
+        self._url = url
+        self._kept: tuple[tuple[int, ...], Verified] | None = None
+
+    def read(self) -> Verified:
+        """Return what the file says now.
+
+        Raises
+        ------
+        SourceNotFoundError
+            The file does not exist.
+        StorageError
+            The file cannot be read.
+        MalformedFileError
+            The file is no result of verification, or one of another store.
+        """
+        try:
+            found = self.path.stat()
+            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            kept = self._kept
+            if kept is None or kept[0] != stamp:
+                kept = self._kept = stamp, self._parse(self.path.read_bytes())
+        except FileNotFoundError as error:
+            raise SourceNotFoundError(
+                f"'{self.path}' does not exist. Write it: virtualstack verify STORE --json > {self.path.name}",
+                url=str(self.path),
+            ) from error
+        except OSError as error:
+            raise StorageError(f"'{self.path}' cannot be read: {error.strerror}", url=str(self.path)) from error
+        return kept[1]
+
+    def _parse(self, data: bytes) -> Verified:
+        try:
+            found = _verified(json.loads(data))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise MalformedFileError(
+                f"'{self.path}' is not what 'virtualstack verify STORE --json' writes ({why}). Write it again",
+                url=str(self.path),
+            ) from error
+        if self._url is None or found.url.rstrip("/") != self._url.rstrip("/"):
+            raise MalformedFileError(
+                f"'{self.path}' is about '{found.url}', and the cube is "
+                + ("no vstack" if self._url is None else f"'{self._url}'")
+                + ". Verify the cube by the URL or path by which it is opened here",
+                url=str(self.path),
+            )
+        return found
+
+
+def _verified(document: Any) -> Verified:
+    """Return a result from its JSON, whose keys docs/reference/cli-json.md lists."""
+    if not isinstance(document, dict):
+        raise TypeError("it is no JSON object")
+    found = Verified(
+        url=document["url"],
+        snapshot=document["snapshot"],
+        time=document["time"],
+        statuses={x["url"]: x["status"] for x in document["sources"]},
+        problems=tuple((x["url"], x["status"], x["reason"]) for x in document["problems"]),
+        chunks=tuple(x["status"] for x in document["chunks"]),
+    )
+    datetime.fromisoformat(found.time)
+    texts = found.url, *found.statuses, *(x for problem in found.problems for x in problem), *found.chunks
+    if not (isinstance(found.snapshot, int) and all(isinstance(x, str) for x in texts)):
+        raise TypeError("a value has another type")
+    if unlike := set(found.statuses.values()).difference(SOURCE_STATUSES):
+        raise ValueError(f"no source has the status {sorted(map(str, unlike))[0]!r}")
+    return found
