@@ -60,7 +60,7 @@ def test_a_page_says_what_its_blocks_are(path):
     text = path.read_text()
     fences = re.findall(r"^```(\S*)", text, re.MULTILINE)
     directives = {"{code-cell}"} if path.parent.name == "notebooks" else {"{eval-rst}"}
-    assert set(fences[::2]) <= {"python", "bash", "js", "text", "toml"} | directives
+    assert set(fences[::2]) <= {"python", "bash", "js", "r", "text", "toml"} | directives
     assert set(fences[1::2]) <= {""}
     assert not re.search(r"^[ >]+```|^~~~", text, re.MULTILINE)
 

@@ -46,11 +46,10 @@ def test_zarr(served, folder):
     np.testing.assert_array_equal(group["t"][30:33], wanted["cube"]["t"][30:33])
 
 
-@pytest.mark.parametrize(
-    ("name", "driver"), [("cube", "zarr"), ("cube", "zarr3"), ("one", "zarr3"), ("joined", "zarr3"), ("joined", "zarr")]
-)
+@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
+@pytest.mark.parametrize("name", ["cube", "one", "joined"])
 def test_tensorstore(served, name, driver):
-    """tensorstore reads both versions; of zarr 2 it has no filters, such as the shuffle of the file `one`."""
+    """tensorstore reads both versions, also files with shuffle, of which it knows no codec."""
     url, wanted = served
     folder = "zarr2/" if driver == "zarr" else ""
     spec = {"driver": driver, "kvstore": {"driver": "http", "base_url": f"{url}/{folder}{name}/t/"}}

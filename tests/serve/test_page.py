@@ -2,10 +2,8 @@
 
 import filecmp
 import json
-import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -256,17 +254,6 @@ def test_snapshots(browser, served):
     browser.tab("Open this")
     assert f"{url}/cube@0" in browser.text("[data-url=zarr3]")
     assert "at=0" in browser.text(".panel")
-
-
-def test_the_lines_for_gdal(browser, served):
-    """GDAL opens what they name; rasterio runs in a process of its own, as its libraries clash with others."""
-    pytest.importorskip("rasterio")
-    url, _, values = served
-    browser.open(f"{url}/#cube=cube&panel=open&variable=t")
-    (name,) = re.findall("gdalinfo '(.*)'", browser.text("[aria-label=GDAL] pre"))
-    code = "import rasterio, sys; print(rasterio.open(sys.argv[1]).shape)"
-    done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.strip() == str(values["cube"]["t"].shape[1:]), done.stderr
 
 
 @pytest.mark.parametrize("name", ["cube", "packed"])

@@ -47,8 +47,8 @@ type ZarrFormat = Literal[2, 3]
 _CODECS_3 = frozenset({"bytes", "transpose", "gzip", "zstd", "blosc", "crc32c", "vlen-utf8"})
 """Codecs of zarr 3 that zarr-python, tensorstore, zarrita and GDAL decode."""
 
-_CODECS_2 = frozenset({"blosc", "gzip", "shuffle", "vlen-utf8", "zlib", "zstd"})
-"""Codecs of zarr 2 that zarr-python, zarrita and GDAL decode."""
+_CODECS_2 = frozenset({"blosc", "gzip", "vlen-utf8", "zlib", "zstd"})
+"""Codecs of zarr 2 that zarr-python, tensorstore, zarrita and GDAL decode: GDAL 3.10 and tensorstore lack shuffle."""
 
 
 _MAX_CELLS = 64

@@ -16,17 +16,20 @@ export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean
   const url = overview.url && SAFE_URL.test(overview.url) ? overview.url : "URL";
   const [group, name] = [path.slice(0, Math.max(path.lastIndexOf("/"), 0)), path.slice(path.lastIndexOf("/") + 1)];
   const inGroup = group ? `, group="${group}"` : "";
+  // GDAL 3.10 and older, and R with it, know only drafts of zarr 3.
+  const base2 = base.replace(/\/([^/]*)$/, "/zarr2/$1");
+  const slice = ":0".repeat(Math.max((variable?.shape.length ?? 2) - 2, 0));
   return (
     <>
       <h2>Open this</h2>
       {!isReport && !isStatic && (
         <>
-          <p>The cube is a zarr group at <span class="url" data-url="zarr3">{base}</span>, and in zarr 2 at <span class="url">{base.replace(/\/([^/]*)$/, "/zarr2/$1")}</span>.</p>
+          <p>The cube is a zarr group at <span class="url" data-url="zarr3">{base}</span>, and in zarr 2 at <span class="url">{base2}</span>.</p>
           <div class="controls"><VariableChoice {...props} /></div>
           <Snippet title="Python" code={`import xarray as xr\n\nds = xr.open_zarr("${base}"${inGroup})\nds["${name}"]`} note="Needs xarray, zarr, fsspec and aiohttp. virtualstack is not needed." />
           <Snippet title="JavaScript" code={`import * as zarr from "zarrita";\n\nconst cube = zarr.root(new zarr.FetchStore("${base}"));\nconst array = await zarr.open.v3(cube.resolve("${path}"), { kind: "array" });\nconst values = await zarr.get(array);`} note="Values are the stored numbers. If the variable has the attributes scale_factor or add_offset, scale them yourself." />
-          <Snippet title="R" code={`library(stars)\n\nx <- read_mdim('ZARR:"/vsicurl/${base}"', variable = "${path}")`} note="Needs GDAL 3.8 or later with the driver for zarr." />
-          <Snippet title="GDAL" code={`gdalmdiminfo 'ZARR:"/vsicurl/${base}"'\ngdalinfo 'ZARR:"/vsicurl/${base}/${path}"'`} />
+          <Snippet title="R" code={`library(stars)\n\nx <- read_mdim('ZARR:"/vsicurl/${base2}${group && "/" + group}"', variable = "${name}")`} note="Values are scaled, and missing values are NA. The order of dimensions is reversed. stars 0.6-0 stops at coordinates in degrees: take a newer one." />
+          <Snippet title="GDAL" code={`gdalmdiminfo 'ZARR:"/vsicurl/${base2}"'\ngdalinfo 'ZARR:"/vsicurl/${base2}":/${path}${slice}'`} note={`${slice && "The second line reads one slice: each number after a colon is an index, from 0. "}Values are the stored numbers: add -unscale to gdal_translate to scale them. If the server cannot read a source, GDAL and R show the fill value, and no error.`} />
           <p class="quiet small">If the server asks for a token, programs send <code>Authorization: Bearer TOKEN</code>, or have it as the password in the URL: <code>http://user:TOKEN@HOST/</code>.</p>
         </>
       )}
