@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import virtualstack as vs
 from tests.serve.running import serving
 from tests.serve.unlike import cube, joined, write_files
 from tests.servers import RangeServer
-from virtualstack.serve.reads import Memory, QueueFullError, Reads
+from virtualstack.serve.reads import ClientGoneError, Memory, QueueFullError, Reads, UnwantedError, read_if_wanted
 
 N = 64
 
@@ -126,6 +127,34 @@ def test_clients_that_hang_up(rain):
         assert _count_open_files() < n_files + 100  # tests before this one may have left some
 
 
+@pytest.mark.parametrize("is_made", [False, True], ids=["stored", "made of other chunks"])
+def test_nothing_is_read_for_clients_that_have_gone(tmp_path, is_made):
+    """Clients of a slow source hang up before their turn: the next client does not wait for their chunks."""
+    paths = write_files(tmp_path)
+    with RangeServer(tmp_path) as source:
+        urls = [source.url(path.rpartition("/")[2]) for path in paths]
+        vds = cube(urls) if is_made else vs.open_virtual_dataset(urls[2])
+        with serving({"cube": vds}, threads=2, chunks={"time": 3} if is_made else None) as url:
+            host, port = url.removeprefix("http://").split(":")
+            get(f"{url}/cube/t/zarr.json")
+            source.latency = 0.5
+            source.reset()
+            for i in range(30):
+                with socket.create_connection((host, int(port))) as client:
+                    client.sendall(f"GET /zarr2/cube/t/{i}.0.0 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            status, body = get(f"{url}/zarr2/cube/t/30.0.0")
+            wanted = joined(paths)["t"][90:93] if is_made else joined(paths[2:3])["t"][30]
+            found = np.frombuffer(body if is_made else zlib.decompress(body), "f8" if is_made else "f4")
+            assert status == 200
+            np.testing.assert_array_equal(found, wanted.values.ravel())
+            assert source.n_requests < 15
+            end = time.monotonic() + 10
+            while b'status="499"} 30.0' not in (answer := get(f"{url}/metrics")[1]):
+                assert time.monotonic() < end, answer
+                time.sleep(0.1)
+            assert b"virtualstack_memory_bytes 0.0" in answer
+
+
 def test_a_client_that_takes_nothing(tmp_path):
     """It holds memory for no longer than the timeout, also if it asks twice before it reads."""
     xr.Dataset({"a": ("x", np.zeros(1 << 20))}).virtual.to_vstack(tmp_path / "a.vstack")
@@ -210,7 +239,8 @@ def run(coroutine):
 
 def in_thread(pool, read):
     """A function that reads in a thread."""
-    return lambda: asyncio.get_running_loop().run_in_executor(pool, read)
+    loop = asyncio.get_running_loop()
+    return lambda is_wanted: loop.run_in_executor(pool, read_if_wanted, read, is_wanted)
 
 
 def test_memory_is_given_in_turn():
@@ -299,16 +329,63 @@ def test_too_many_chunks_that_wait():
     run(check())
 
 
+def test_a_client_that_has_gone_is_not_waited_for():
+    """Its chunk is not read when its turn comes, and holds no memory; a client that comes then gets it."""
+
+    async def check():
+        reads, n_calls = Reads(Memory(100), 0), 0
+
+        async def read(is_wanted):
+            nonlocal n_calls
+            n_calls += 1
+            await asyncio.sleep(0.05)
+            return read_if_wanted(lambda: b"x" * 10, is_wanted)
+
+        async def go():
+            await asyncio.sleep(0.01)
+
+        with pytest.raises(ClientGoneError):
+            await reads.get("key", read, nbytes=10, timeout=5, gone=go)
+        assert (reads.memory.used, n_calls) == (10, 1)
+        while reads.memory.used:
+            await asyncio.sleep(0.01)
+        assert reads.n_reads == 0
+        lease = await reads.get("key", read, nbytes=10, timeout=5, gone=asyncio.Event().wait)
+        assert lease.data == b"x" * 10
+        lease.release()
+        assert (reads.memory.used, reads.n_reads, n_calls) == (0, 1, 2)
+
+    run(check())
+
+
+def test_a_client_that_comes_just_when_a_chunk_was_given_up():
+    """It is read for this client."""
+
+    async def check():
+        reads, n_calls = Reads(Memory(100), 0), 0
+
+        async def read(_):
+            nonlocal n_calls
+            n_calls += 1
+            if n_calls == 1:
+                raise UnwantedError
+            return b"x"
+
+        assert (await reads.get("key", read, nbytes=1, timeout=5)).data == b"x"
+
+    run(check())
+
+
 def test_parts_of_a_chunk_wait_for_nobody():
     """A chunk that has taken its memory reads its parts, although others wait for memory."""
 
     async def check():
         reads = Reads(Memory(10), 0)
 
-        async def read_part():
+        async def read_part(_):
             return b"x" * 5
 
-        async def read_whole():
+        async def read_whole(_):
             await asyncio.sleep(0.02)  # meanwhile the other chunk begins to wait
             part = await reads.get("part", read_part, nbytes=0, timeout=1)
             part.release()
@@ -331,7 +408,7 @@ def test_what_is_sent_counts_when_the_cache_drops_it():
         reads = Reads(Memory(100), 100)
 
         async def ask(key):
-            async def read():
+            async def read(_):
                 return b"x" * 25
 
             return await reads.get(key, read, nbytes=25, timeout=1)

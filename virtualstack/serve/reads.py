@@ -5,12 +5,46 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from virtualstack.storage import Bytes
 
-__all__ = ["Lease", "Memory", "QueueFullError", "Reads"]
+__all__ = [
+    "ClientGoneError",
+    "IsWanted",
+    "Lease",
+    "Memory",
+    "QueueFullError",
+    "Reads",
+    "UnwantedError",
+    "read_if_wanted",
+]
+
+type IsWanted = Callable[[], bool]
+"""Return whether a client still waits; threads call it, too."""
+
+
+class ClientGoneError(Exception):
+    """The client has closed its connection."""
+
+
+class UnwantedError(Exception):
+    """A chunk was not read, as no client waited for it any more when a thread was free."""
+
+
+def read_if_wanted(read: Callable[[], Bytes], is_wanted: IsWanted, /) -> Bytes:
+    """Read in a thread, if a client still waits.
+
+    Raises
+    ------
+    UnwantedError
+        No client waits.
+    """
+    if not is_wanted():
+        raise UnwantedError
+    return read()
 
 
 class QueueFullError(Exception):
@@ -101,8 +135,14 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    task: asyncio.Task[Lease]
-    n_waiting: int = 0
+    """A chunk that is read, or waits to be read, and for each client that waits whether it is still wanted itself."""
+
+    task: asyncio.Task[Lease] = field(init=False)
+    waiting: list[IsWanted] = field(default_factory=list)
+
+    def is_wanted(self) -> bool:
+        """Return whether a client still waits."""
+        return any(is_wanted() for is_wanted in tuple(self.waiting))
 
 
 @dataclass(slots=True, eq=False)
@@ -145,12 +185,14 @@ class Reads:
     async def get(
         self,
         key: Hashable,
-        read: Callable[[], Awaitable[Bytes]],
+        read: Callable[[IsWanted], Awaitable[Bytes]],
         /,
         *,
         nbytes: int,
         timeout: float,
         keeps: bool = True,
+        gone: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        is_wanted: IsWanted = lambda: True,
     ) -> Lease:
         """Return the bytes of a chunk; the caller must release the lease.
 
@@ -159,13 +201,17 @@ class Reads:
         key
             Identity of the bytes.
         read
-            Function that reads them, called once for all clients that wait.
+            Function that reads them, called once for all clients that wait; see `read_if_wanted`.
         nbytes
             Bytes of memory that reading and sending take.
         timeout
-            Seconds to wait. The chunk is read on, for those who ask again.
+            Seconds to wait. A chunk that is being read then is read on, for those who ask again.
         keeps
             If true, the bytes are kept in the cache.
+        gone
+            Coroutine function that returns when the client has gone.
+        is_wanted
+            Function that tells whether the client is still wanted, if it is a chunk that is made from this one.
 
         Raises
         ------
@@ -173,43 +219,81 @@ class Reads:
             The bytes did not come in time.
         QueueFullError
             Too many chunks wait.
+        ClientGoneError
+            The client has gone.
+        UnwantedError
+            The client is not wanted any more.
         """
         if (lease := self.find(key)) is not None:
             return lease
-        reading = self._readings.get(key)
-        if reading is None:
-            if len(self._readings) >= self.max_waiting and nbytes:
-                raise QueueFullError
-            task = asyncio.get_running_loop().create_task(self._read(key, read, nbytes, keeps))
-            task.add_done_callback(_take_note)
-            reading = self._readings[key] = _Reading(task)
-        else:
-            self.n_hits += 1
-        reading.n_waiting += 1
+        end = asyncio.get_running_loop().time() + timeout
+        leaving = None if gone is None else asyncio.create_task(gone())
         try:
-            return await asyncio.wait_for(asyncio.shield(reading.task), timeout)
+            while True:
+                try:
+                    return await self._wait(self._join(key, read, nbytes, keeps), end, leaving, is_wanted)
+                except UnwantedError:  # all others had gone before this client came
+                    if not is_wanted():
+                        raise
+        finally:
+            if leaving is not None:
+                leaving.cancel()
+
+    def _join(self, key: Hashable, read: Callable[[IsWanted], Awaitable[Bytes]], nbytes: int, keeps: bool) -> _Reading:
+        """Return the reading of a chunk, and begin it if no other client has."""
+        reading = self._readings.get(key)
+        if reading is not None:
+            self.n_hits += 1
+            return reading
+        if len(self._readings) >= self.max_waiting and nbytes:
+            raise QueueFullError
+        reading = self._readings[key] = _Reading()
+        reading.task = asyncio.create_task(self._read(key, reading, read, nbytes, keeps))
+        reading.task.add_done_callback(_take_note)
+        return reading
+
+    async def _wait(
+        self, reading: _Reading, end: float, leaving: asyncio.Task[None] | None, is_wanted: IsWanted
+    ) -> Lease:
+        task, left = reading.task, end - asyncio.get_running_loop().time()
+        reading.waiting.append(is_wanted)
+        try:
+            events = [task] if leaving is None else [task, leaving]
+            await asyncio.wait(events, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ClientGoneError if leaving is not None and leaving.done() else TimeoutError
+            return task.result()
         except BaseException:
-            if _is_good(reading.task):
-                reading.task.result().release()
+            if _is_good(task):
+                task.result().release()
             else:
-                reading.n_waiting -= 1
+                reading.waiting.remove(is_wanted)
             raise
 
-    async def _read(self, key: Hashable, read: Callable[[], Awaitable[Bytes]], nbytes: int, keeps: bool) -> Lease:
+    async def _read(
+        self,
+        key: Hashable,
+        reading: _Reading,
+        read: Callable[[IsWanted], Awaitable[Bytes]],
+        nbytes: int,
+        keeps: bool,
+    ) -> Lease:
         taken = 0
         try:
             taken = await self.memory.take(nbytes)
-            self.n_reads += 1
-            data = await read()
-        except BaseException:
+            data = await read(reading.is_wanted)
+        except BaseException as error:
             self.memory.give(taken)
+            self.n_reads += not isinstance(error, UnwantedError)
             raise
         finally:
-            reading = self._readings.pop(key)
+            del self._readings[key]
+        self.n_reads += 1
+        n_waiting = len(reading.waiting)
         is_kept = keeps and len(data) <= self.max_kept_bytes and key not in self._cache
         # Decoding took more; what the cache or nobody has takes no more.
-        left = 0 if is_kept or reading.n_waiting == 0 else min(taken, len(data))
-        lease = Lease(data, left, self.memory, reading.n_waiting)
+        left = 0 if is_kept or n_waiting == 0 else min(taken, len(data))
+        lease = Lease(data, left, self.memory, n_waiting)
         if is_kept:
             self._keep(key, lease)
         self.memory.give(taken - left)

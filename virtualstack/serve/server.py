@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -16,7 +18,7 @@ from virtualstack.serve.answers import ChunkAnswer, document, listing, problem, 
 from virtualstack.serve.content import Chunk, Content
 from virtualstack.serve.cubes import Cube
 from virtualstack.serve.http import RangeError, error_body, find_status, is_same, make_hash, raw_headers, read_range
-from virtualstack.serve.reads import Lease, QueueFullError, Reads
+from virtualstack.serve.reads import ClientGoneError, IsWanted, Lease, QueueFullError, Reads, read_if_wanted
 from virtualstack.storage import Bytes
 from virtualstack.zarr.portable import PortableArray, ZarrFormat
 
@@ -32,6 +34,9 @@ _ZARR2 = "zarr2/"
 """Begin of the paths at which cubes are zarr 2: programs warn about folders with the metadata of both versions."""
 
 _CONDITIONS = frozenset([b"range", b"if-none-match"])
+
+_CLIENT_GONE = 499
+"""Status in the log and the metrics for clients that left before their chunk was read, as in those of nginx."""
 
 _IMMUTABLE = "max-age=31536000, immutable"
 _NEWEST = "no-cache"
@@ -65,10 +70,11 @@ class CubeServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        response = await self._respond(scope)
-        await response(scope, receive, send)
+        response = await self._respond(scope, receive)
+        with contextlib.suppress(ClientGoneError):  # before the last part of a large chunk was read
+            await response(scope, receive, send)
 
-    async def _respond(self, scope: Scope) -> ASGIApp:
+    async def _respond(self, scope: Scope, receive: Receive) -> ASGIApp:
         if scope["method"] not in ("GET", "HEAD"):
             return problem(405, "this server is read-only", {"Allow": "GET, HEAD"})
         path = scope["path"].removeprefix(scope.get("root_path", ""))
@@ -88,7 +94,7 @@ class CubeServer:
             if content is None:
                 content = await asyncio.wait_for(cube.content(snapshot if at else None), self._timeout)
             return self._again(cube, content, key, zarr_format, scope) or await self._answer(
-                cube, content, key, zarr_format, Request(scope)
+                cube, content, key, zarr_format, Request(scope, receive)
             )
         except (VirtualStackError, TimeoutError) as error:
             body = error_body(error, timeout=self._timeout, cube=name, key=key)
@@ -96,6 +102,8 @@ class CubeServer:
         except QueueFullError:
             message = f"too many chunks of '{name}' are waiting for their sources; try again later"
             return problem(503, message, {"Retry-After": "5"})
+        except ClientGoneError:
+            return Response(status_code=_CLIENT_GONE)
 
     def _again(
         self, cube: Cube, content: Content, key: str, zarr_format: ZarrFormat, scope: Scope
@@ -155,7 +163,7 @@ class CubeServer:
             return Response(status_code=304, headers=headers)
         if self._redirects and (url := chunk.public_url) is not None:
             return Response(status_code=307, headers={**headers, "Location": url})
-        read = partial(self._read, cube, content, chunk, identity)
+        read = partial(self._read, cube, content, chunk, identity, partial(_wait_until_gone, request.receive))
         size, whole = chunk.length, None
         if size is None:  # it is known when the chunk is made
             whole = await read(0, None)
@@ -194,38 +202,40 @@ class CubeServer:
         content: Content,
         chunk: Chunk,
         identity: str,
+        gone: Callable[[], Coroutine[Any, Any, None]],
         begin: int,
         stop: int | None,
         /,
         *,
         keeps: bool = True,
     ) -> Lease:
-        loop, absent = asyncio.get_running_loop(), content.form.absent
+        absent = content.form.absent
         key = identity, begin, stop
         reads = self._reads[cube.name]
         most = {"max_cell_bytes": reads.max_kept_bytes, "max_bytes": reads.memory.limit}
         if chunk.stored is None and (cells := chunk.array.cut_cells(chunk.cell, **most)):
-            return await self._get(
-                cube, key, partial(self._assemble, cube, content, chunk, cells), chunk.array.count_bytes(cells)
-            )
+            make = partial(self._assemble, cube, content, chunk, cells)
+            return await self._get(cube, key, make, chunk.array.count_bytes(cells), gone=gone)
         # A chunk that is made takes the memory of its stored bytes and of its values.
         nbytes = 2 * chunk.array.chunk_nbytes if chunk.stored is None or stop is None else stop - begin
         read = partial(chunk.read, content.storage, absent, begin, stop)
-        return await self._get(cube, key, lambda: loop.run_in_executor(cube.executor, read), nbytes, keeps)
+        return await self._get(cube, key, _in_thread(cube, read), nbytes, keeps=keeps, gone=gone)
 
     async def _get(
-        self, cube: Cube, key: Hashable, read: Callable[[], Awaitable[Bytes]], nbytes: int, keeps: bool = True
+        self, cube: Cube, key: Hashable, read: Callable[[IsWanted], Awaitable[Bytes]], nbytes: int, **options: Any
     ) -> Lease:
-        return await self._reads[cube.name].get(key, read, nbytes=nbytes, timeout=self._timeout, keeps=keeps)
+        return await self._reads[cube.name].get(key, read, nbytes=nbytes, timeout=self._timeout, **options)
 
-    async def _assemble(self, cube: Cube, content: Content, chunk: Chunk, cells: Sequence[tuple[int, ...]]) -> Bytes:
+    async def _assemble(
+        self, cube: Cube, content: Content, chunk: Chunk, cells: Sequence[tuple[int, ...]], is_wanted: IsWanted
+    ) -> Bytes:
         """Make a chunk from cells of the array that other chunks share, so that each cell is read once for all."""
         loop, array = asyncio.get_running_loop(), chunk.array
 
         def get(cell: tuple[int, ...]) -> Awaitable[Lease]:
             read = partial(array.read_cell, cell, content.storage, absent=content.form.absent)
             key = ("cell", content.tag, array.path, cell)
-            return self._get(cube, key, lambda: loop.run_in_executor(cube.executor, read), 0)
+            return self._get(cube, key, _in_thread(cube, read), 0, is_wanted=is_wanted)
 
         found = await asyncio.gather(*map(get, cells), return_exceptions=True)
         leases = [lease for lease in found if isinstance(lease, Lease)]
@@ -238,6 +248,16 @@ class CubeServer:
         finally:
             for lease in leases:
                 lease.release()
+
+
+def _in_thread(cube: Cube, read: Callable[[], Bytes]) -> Callable[[IsWanted], Awaitable[Bytes]]:
+    loop = asyncio.get_running_loop()
+    return lambda is_wanted: loop.run_in_executor(cube.executor, read_if_wanted, read, is_wanted)
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _headers(scope: Scope) -> dict[str, str]:
