@@ -434,3 +434,18 @@ def test_a_file_that_is_packed_in_another_way_is_refused_with_what_to_do(tmp_pat
     vs.open_virtual_dataset(files[0], unpack=True)[["p"]].astype("f4").virtual.to_vstack(url, mode="w")
     with pytest.raises(CombineError, match=r"'p' .*: it is packed, and its values are 'float64'\. Write the store"):
         append(url, vs.open_virtual_dataset(files[1])[["p"]])
+
+
+def test_labels_of_a_converted_store_must_ascend_too(tmp_path):
+    """They are references there; the last one is read, and files that are there already are an error."""
+    paths = [tmp_path / f"{i}.nc" for i in range(3)]
+    for i, path in enumerate(paths):
+        xr.Dataset({"t": ("time", [1.0, 2.0])}, {"time": [2 * i, 2 * i + 1]}).to_netcdf(path, engine="netcdf4")
+    url = tmp_path / "x.vstack"
+    vs.convert(paths[0], url)
+    for n in (1, 2):
+        repository = vs.Repository.open(url).append(paths[n], "time")
+        for late in paths[: n + 1]:
+            with pytest.raises(CombineError, match=r"the labels of 'time' to append start at .* end at"):
+                repository.append(late, "time")
+    assert repository.open_dataset()["time"].values.tolist() == list(range(6))

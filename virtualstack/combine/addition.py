@@ -86,6 +86,8 @@ def _appended(
             left_url=old.source,
             right_url=new.source,
         )
+    if ordered and dim not in old.indexes:
+        _check_order(dim, _last_label(stored, dim, fitting), new)
     new = fitted(new, old, fitting, but=[dim])
     if ordered:
         _check_order(dim, old, new)
@@ -113,6 +115,15 @@ def _completed(part: Part, other: Part, dim: str, fitting: Fitting) -> Part:
     holes = {name: lacking(name, other, {**other.sizes, **part.sizes}, fitting) for name in absent}
     coordinates = [name for name in absent if name in other.coordinates]
     return replace(part.with_variables(holes, coordinates=coordinates), sizes=part.sizes)
+
+
+def _last_label(stored: ManifestGroup, dim: str, fitting: Fitting) -> Part:
+    """Return the last label of a store whose labels are references, as after a conversion; no other one is read."""
+    array = stored.arrays.get(dim)
+    if array is None or array.dimension_names != (dim,) or not array.shape[0]:
+        return load_part(replace(stored, arrays={}), fitting.storage, ())
+    last = replace(array[-1:], dimension_names=(dim,))
+    return load_part(replace(stored, arrays={dim: last}), fitting.storage, {dim})
 
 
 def _check_order(dim: str, old: Part, new: Part) -> None:
