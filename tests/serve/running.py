@@ -20,11 +20,16 @@ def find_free_port():
         return found.getsockname()[1]
 
 
-@contextlib.contextmanager
 def serving(cubes, **options):
     """Yield the URL of a server of cubes."""
+    return serving_app(vs.serve.app(cubes, **options))
+
+
+@contextlib.contextmanager
+def serving_app(app):
+    """Yield the URL of a server of an application."""
     port = find_free_port()
-    config = uvicorn.Config(vs.serve.app(cubes, **options), port=port, log_level="error", access_log=False)
+    config = uvicorn.Config(app, port=port, log_level="error", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -4,12 +4,14 @@ import asyncio
 import datetime
 import re
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
 from tests.docs.page import ROOT
+from tests.serve.running import serving_app
 
 PAGE = ROOT / "docs" / "explanation" / "works-with.md"
 
@@ -107,6 +109,19 @@ def test_load_async(cube):
     first, last = asyncio.run(load())
     np.testing.assert_array_equal(first, values[0])
     np.testing.assert_array_equal(last, values[11])
+
+
+def test_xpublish(cube):
+    """An application of xpublish serves cubes beside its datasets."""
+    xpublish = pytest.importorskip("xpublish", reason="xpublish is not installed")
+    url, values = cube
+    rest = xpublish.Rest({"model": open_cube(url)})
+    rest.app.mount("/cubes", vs.serve.app({"model": url}))
+    with serving_app(rest.app) as server:
+        assert fsspec.filesystem("http").cat(f"{server}/datasets") == b'["model"]'
+        for root in ("cubes", "cubes/zarr2"):
+            with xr.open_zarr(f"{server}/{root}/model", chunks=None) as found:
+                np.testing.assert_array_equal(found["tas"], values)
 
 
 def test_each_row_of_the_page_names_a_test():
