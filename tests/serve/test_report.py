@@ -13,7 +13,7 @@ import virtualstack as vs
 from tests.serve.groups import large_group
 from tests.serve.unlike import cube, write_files
 from virtualstack.cli.command import main
-from virtualstack.errors import SourceNotFoundError
+from virtualstack.errors import SourceNotFoundError, WriterError
 from virtualstack.manifests import map_chunks
 
 
@@ -44,6 +44,20 @@ def test_facts_of_a_report(store, tmp_path):
     assert [x["message"] for x in answers["snapshots?"]["items"]] == ["mend x", "four months"]
     assert answers["diff?after=1&before=0"]["lines"] == repr(vs.Repository.open(store).diff(0, 1)).splitlines()[1:]
     assert answers["timeline?"]["n_eras"] == 4
+
+
+def test_facts_as_json(store, tmp_path, capsys):
+    """The same as in a report; the cube itself is not replaced."""
+    vs.serve.report(store, tmp_path / "page.html")
+    assert main(["report", str(store), "-o", str(tmp_path / "facts.JSON")]) == 0
+    assert "page.html?store=URL&facts=URL" in capsys.readouterr().err
+    facts = json.loads((tmp_path / "facts.JSON").read_text())
+    assert {**facts, "made": ""} == {**embedded(tmp_path / "page.html"), "made": ""}
+    vs.open_virtual_dataset(store.with_name("part0.nc")).virtual.to_kerchunk(tmp_path / "refs.json")
+    before = (tmp_path / "refs.json").read_bytes()
+    with pytest.raises(WriterError, match="would replace the cube itself"):
+        vs.serve.report(tmp_path / "refs.json", tmp_path / "refs.json")
+    assert (tmp_path / "refs.json").read_bytes() == before
 
 
 def test_a_report_is_one_file(store, tmp_path):

@@ -1,8 +1,10 @@
 """The page from static files alone: it finds its numbers with the JavaScript reader, and they are what Python says."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +16,13 @@ from tests.serve import javascript
 from tests.serve.groups import large_group, states_group
 from tests.serve.running import serving_by_nginx
 from tests.serve.test_page import Browser, needs_packages
+from tests.serve.test_verified import verify
 from tests.serve.unlike import cube, joined, write_files
 from tests.servers import RangeServer
 from tests.vstack.archive import change_snapshot
 from virtualstack.manifests import ManifestGroup, Refusal, count_sources, map_chunks
 from virtualstack.serve.browser import ASSETS
+from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack import save
 
 
@@ -75,7 +79,7 @@ def test_variables_and_counts(browser, site):
     assert browser.text("[data-stat=values]").split()[0] in f"{sum(x.nbytes for x in group.arrays.values()) / 1000:.1f}"
     assert f"at {url}cube.vstack, snapshot 1" in browser.text(".place")
     assert browser.run("return page.getByRole('tab').allInnerTexts()") == [
-        "Variables", "Chunk map", "Quick look", "Sources", "Snapshots", "Open this"
+        "Variables", "Chunk map", "Quick look", "Timeline", "Sources", "Snapshots", "Open this"
     ]  # fmt: skip
     for name, found in maps.items():
         browser.run("await page.click(`[data-variable=${given}] summary`)", name)
@@ -207,6 +211,157 @@ def test_quick_look(browser, site):
     browser.run("await page.getByText('Values as a table').click()")
     series = browser.run("return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))")
     np.testing.assert_allclose([float(x) for x in series], wanted["t"][:, 0, 0].values, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def written(site):
+    """A store that was verified, of which one file is gone then, and a file of facts about it."""
+    _, folder, _ = site
+    (folder / "more").mkdir()
+    paths = write_files(folder / "more")
+    store = folder / "more" / "cube.vstack"
+    cube(paths).virtual.to_vstack(store, relative=True, message="four months")
+    repo = vs.Repository.open(store).write("x", {"x": 0}, -1.0, message="mend x")
+    source = Path(paths[1]).rename(folder / "gone.nc")
+    verify(store, folder / "verified.json")
+    source.rename(paths[1])
+    vs.serve.report(store, folder / "more" / "facts.json", verified=folder / "verified.json")
+    return repo
+
+
+def made(folder):
+    return json.loads((folder / "more" / "facts.json").read_text())["made"]
+
+
+def test_timeline_from_a_file_of_facts(browser, site, written):
+    """Its numbers are what Python says, and it names the snapshot and the time of the file."""
+    url, folder, _ = site
+    wanted = cube_timeline(group_of(folder / "more" / "cube.vstack"))
+    browser.open(f"{url}page/page.html?store=../more/cube.vstack&facts=../more/facts.json#panel=timeline")
+    assert browser.stat("eras") == str(wanted.n_eras) == "4"
+    assert browser.stat("gaps") == str(wanted.n_gaps)
+    assert browser.run("return page.locator('[data-era]').count()") == len(wanted.eras)
+    assert all(era.first in browser.text(".eras") for era in wanted.eras)
+    assert browser.text("[data-note=facts]") == f"Timeline of snapshot 1, written {made(folder)}."
+    browser.open(f"{url}page/page.html?store=../more/cube.vstack&facts=../more/facts.json#panel=timeline&at=0")
+    assert "This page shows snapshot 0." in browser.text("[data-note=facts]")
+
+
+def test_comparison_from_a_file_of_facts(browser, site, written):
+    """Lines are those of `diff`; for a newer snapshot, the page says how to write the file anew."""
+    url, folder, _ = site
+    later = folder / "later.vstack"
+    shutil.copytree(written.url.removeprefix("file://"), later)
+    repo = vs.Repository.open(later, allow=folder)
+    for i in (1, 2):
+        repo = repo.write("x", {"x": i}, -1.0)
+    browser.open(f"{url}page/page.html?store=../later.vstack&facts=../more/facts.json#panel=snapshots")
+    browser.run("await page.getByRole('button', { name: 'Compare with snapshot 0' }).press('Enter')")
+    lines = repr(written.diff(0, 1)).splitlines()[1:]
+    assert browser.text("[data-diff='1']").split() == " ".join(lines).split()
+    text = f"Comparisons up to snapshot 1, written {made(folder)}. This page shows snapshot 3."
+    assert browser.text("[data-note=facts]") == text
+    browser.run("await page.getByRole('button', { name: 'Compare with snapshot 2' }).click()")
+    text = browser.text("[data-snapshot='3'] [role=alert]")
+    assert "is about snapshot 1, so it does not hold this comparison" in text
+    assert "virtualstack report CUBE -o NAME.json" in text
+
+
+def test_verified_sources_from_a_file_of_facts(browser, site, written):
+    """States are those of the file, though the files had other URLs where it was written."""
+    url, _, _ = site
+    browser.open(f"{url}page/page.html?store=../more/cube.vstack&facts=../more/facts.json#panel=sources")
+    text = browser.text("[data-note=verified]")
+    assert text.startswith("Snapshot 1 was verified on ")
+    assert "3 unchanged, 1 missing." in text
+    rows = browser.run("return page.locator('.sources tbody tr').allInnerTexts()")
+    assert [row.split()[:2] for row in rows] == [
+        [f"{url}more/part{i}.nc", "missing" if i == 1 else "unchanged"] for i in range(4)
+    ]
+
+
+def test_facts_in_the_html_and_of_another_server(browser, site, written, tmp_path):
+    """The page can name the store and the file itself; the file may be on a server that allows it (CORS)."""
+    url, folder, _ = site
+    shutil.copy(folder / "more" / "facts.json", tmp_path)
+    with RangeServer(tmp_path, cors="always") as server:
+        page = (folder / "page" / "page.html").read_text()
+        named = page.replace('data-store=""', 'data-store="../more/cube.vstack"')
+        named = named.replace('data-facts=""', f'data-facts="{server.url("facts.json")}"')
+        (folder / "page" / "one.html").write_text(named)
+        browser.open(f"{url}page/one.html#panel=timeline")
+        assert browser.stat("eras") == "4"
+
+
+def test_a_page_without_facts_says_how_to_write_them(browser, site, written):
+    """In the panels that need them; nothing can be compared, and all else is there."""
+    url, _, _ = site
+    for panel in ("timeline", "snapshots"):
+        browser.open(f"{url}page/page.html?store=../more/cube.vstack#panel={panel}")
+        assert f"virtualstack report {url}more/cube.vstack -o facts.json" in browser.text("[data-note=facts]")
+        assert browser.run("return page.locator('.failure').count()") == 0
+    browser.run("await page.locator('[data-snapshot]').first().waitFor()")
+    assert browser.run("return page.getByRole('button', { name: 'Compare' }).count()") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "status 404"),
+        ("{", "is no JSON"),
+        ("[]", "has no facts about a vstack"),
+        ("null", "has no facts about a vstack"),
+        ('{"made": "now", "answers": {"variables?offset=0": 1}}', "has no facts about a vstack"),
+        ("of another cube", "is about another cube"),
+    ],
+)
+def test_a_wrong_file_of_facts(browser, site, written, text, says):
+    """A note in the panels that need it; all else is there."""
+    url, folder, _ = site
+    if text == "of another cube":
+        vs.serve.report(folder / "cube.vstack", folder / "wrong.json")
+    elif text is not None:
+        (folder / "wrong.json").write_text(text)
+    name = "wrong.json" if text is not None else "404.json"
+    for panel in ("timeline", "snapshots", "sources"):
+        browser.open(f"{url}page/page.html?store=../more/cube.vstack&facts=../{name}#panel={panel}")
+        assert says in browser.text(".panel [role=alert]")
+    assert browser.run("return page.locator('.sources tbody tr').count()") == 4
+    browser.tab("Snapshots")
+    assert "mend x" in browser.text("[data-snapshot='1']")
+    assert browser.run("return page.getByRole('button', { name: 'Compare' }).count()") == 0
+
+
+def test_facts_that_a_server_keeps_to_itself(chromium, site, written, tmp_path):
+    """The note says that the server may not let the page read them."""
+    url, folder, _ = site
+    shutil.copy(folder / "more" / "facts.json", tmp_path)
+    with RangeServer(tmp_path) as server:
+        facts = server.url("facts.json?signature=sesame")
+        chromium.open(f"{url}page/page.html?store=../more/cube.vstack&facts={facts}#panel=timeline")
+        text = chromium.text(".panel [role=alert]")
+    assert "facts.json cannot be read: its server does not answer, or does not let this page read it (CORS)" in text
+    assert "sesame" not in text
+
+
+def test_facts_of_another_form(browser, site, written):
+    """What is not as the page knows it is a note in its panel."""
+    url, folder, _ = site
+    facts = json.loads((folder / "more" / "facts.json").read_text())
+    facts["answers"] |= {"timeline?": {"dim": "time"}, "diff?after=1&before=0": {"lines": 1}}
+    facts["answers"]["verified?"] = {"found": {"snapshot": 1, "time": 7}}
+    (folder / "odd.json").write_text(json.dumps(facts))
+    page = f"{url}page/page.html?store=../more/cube.vstack&facts=../odd.json"
+    browser.open(f"{page}#panel=timeline")
+    assert "has another form" in browser.text(".panel [role=alert]")
+    browser.tab("Sources")
+    assert "has another form" in browser.text(".panel [role=alert]")
+    assert browser.run("return page.locator('.sources tbody tr').count()") == 4
+    browser.tab("Snapshots")
+    browser.run("await page.getByRole('button', { name: 'Compare with snapshot 0' }).click()")
+    assert "has another form" in browser.text("[data-snapshot='1'] [role=alert]")
+    browser.tab("Chunk map")
+    assert browser.stat("map-n_referenced") == "72"
 
 
 def test_a_large_store(browser, site):

@@ -162,7 +162,11 @@ def serve(
 
 @command(
     "report",
-    examples=["virtualstack report cube.vstack -o cube.html", "virtualstack report 'data/*.nc' -o data.html"],
+    examples=[
+        "virtualstack report cube.vstack -o cube.html",
+        "virtualstack report 'data/*.nc' -o data.html",
+        "virtualstack report cube.vstack -o cube.json",
+    ],
 )
 @click.argument(
     "cube",
@@ -175,7 +179,7 @@ def serve(
     "--output",
     shell_complete=complete_files,
     metavar="FILE",
-    help="File to write; one that exists is replaced.",
+    help="File to write: .html, or .json for the page on a static web server. One that exists is replaced.",
 )
 @option("--name", metavar="NAME", help="Name of the cube in the report [default: that of its file].")
 @option("--at", metavar="SNAPSHOT", help="Number or id of a snapshot [default: the newest].")
@@ -219,7 +223,9 @@ def report(
     if record is not None:
         show(dry_text(record, output))
         return
-    say("note", f"'{output}' is written: open it in a browser")
+    is_json = output.lower().endswith(".json")
+    use = "add it to the address of the page: page.html?store=URL&facts=URL" if is_json else "open it in a browser"
+    say("note", f"'{output}' is written: {use}")
 
 
 def _joining(concat_dim: str | None, in_order: bool, unpack: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Write a report: one HTML file with the page of the server and facts about one cube."""
+"""Write a report: one HTML file with the page of the server and facts about one cube; or the facts as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from virtualstack.errors import VirtualStackError
+from virtualstack.errors import VirtualStackError, WriterError
 from virtualstack.location import absolute_url
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content, ServedForm
@@ -55,6 +55,8 @@ def report(
     """Write a report on a cube: one HTML file that shows variables, chunk maps, timeline, sources and snapshots.
 
     The file needs no server and no other file. No chunk is read, except of the coordinate of the timeline.
+    With the suffix ``.json``, the file has the same facts as JSON: for the page on a static web server, which cannot
+    compute the timeline and the comparison of snapshots.
 
     When to use: to send facts about an archive to somebody, or to publish them. Alternatives: :func:`app` serves the
     same page with values of the cube.
@@ -65,7 +67,7 @@ def report(
         A URL or path of references or of a file, a pattern or list of files to join, a virtual dataset or tree, a
         group, or a `Repository`.
     path
-        Path of the report. A file that exists is replaced.
+        Path of the report, with the suffix ``.json`` for JSON. A file that exists is replaced.
     name
         Name of the cube in the report; by default that of its file.
     at
@@ -85,6 +87,8 @@ def report(
         The object is no cube.
     VirtualStackError
         The cube cannot be opened, or the report cannot be written.
+    WriterError
+        The report would replace the cube.
     MalformedFileError
         The file of ``verified`` is not what ``virtualstack verify`` prints, or is about another store.
 
@@ -94,6 +98,7 @@ def report(
     >>> import virtualstack as vs
     >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).virtual.to_vstack("rain.vstack")
     >>> vs.serve.report("rain.vstack", "rain.html")
+    >>> vs.serve.report("rain.vstack", "rain.json")
     """
     options = dict(build or {})
     made = make_cube(
@@ -107,10 +112,14 @@ def report(
         n_threads=1,
     )
     try:
+        if absolute_url(path) == made.url:
+            raise WriterError(f"the report would replace the cube itself: '{made.url}'. Give it another name")
         if verified is not None:
             made.verified = VerifiedFile(verified, made.url)
             made.verified.read()
-        _write(Path(path), _page(made, None if at is None else str(at)))
+        facts = _facts(made, None if at is None else str(at))
+        is_json = Path(path).suffix.lower() == ".json"
+        _write(Path(path), facts if is_json else _page(made.name, facts.decode()).encode())
     finally:
         made.close()
 
@@ -120,8 +129,8 @@ def _name(cube: CubeLike) -> str:
     return name_from_url(os.fspath(url)) if url else "cube"
 
 
-def _page(cube: Cube, at: str | None) -> str:
-    """Return the report as HTML."""
+def _facts(cube: Cube, at: str | None) -> bytes:
+    """Return what the page needs to know, as JSON."""
     content = cube.open(at)
     facts = CubeFacts(
         cube.name,
@@ -139,16 +148,21 @@ def _page(cube: Cube, at: str | None) -> str:
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "answers": _answers(facts, content, has_snapshots=has_snapshots),
     }
+    return dump_facts(embedded)
+
+
+def _page(name: str, facts: str) -> str:
+    """Return the report as HTML."""
     style, script = ((ASSETS / x).read_text("utf-8") for x in ("style.css", "report.js"))
     hashes = {"script-src": script, "style-src": style}
     policy = "; ".join(["default-src 'none'", "img-src data:", *(f"{key} '{_hash(x)}'" for key, x in hashes.items())])
     parts = {
-        "title": html.escape(f"{cube.name} · virtualstack report"),
+        "title": html.escape(f"{name} · virtualstack report"),
         "policy": policy,
         "style": style,
         "script": script,
         # Text from strangers must not end the element.
-        "facts": dump_facts(embedded).decode().replace("<", "\\u003c"),
+        "facts": facts.replace("<", "\\u003c"),
     }
     return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], (ASSETS / "report.html").read_text("utf-8"))
 
@@ -206,10 +220,10 @@ def _questions(
             yield "diff", {"before": before, "after": after}
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     """Write a file so that nobody sees half of it; a dry run writes nothing."""
     record = active_dry_run()
     if record is not None:
-        record.written[absolute_url(path)] = text.encode()
+        record.written[absolute_url(path)] = data
         return
-    write_file(path, text.encode())
+    write_file(path, data)

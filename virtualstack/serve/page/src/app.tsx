@@ -118,7 +118,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
       isWanted = false;
     };
   }, []);
-  const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots") && !(name === "timeline" && facts.lacks?.has("timeline")));
+  const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots"));
   const panel = panels.some(([name]) => name === place.panel) ? place.panel : "variables";
   const variable = variables.find((x) => x.path === place.variable) ?? typical(variables);
   const shown: Shown = { facts, cube: id, variables, variable, choose };
@@ -140,7 +140,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
           {overview && panel === "variables" && <><VariablesPanel {...shown} counts={counts} live={live !== null} /><Refused overview={overview} /></>}
           {variable && panel === "chunks" && <ChunksPanel {...shown} />}
           {variable && panel === "look" && live && <LookPanel {...shown} live={live} />}
-          {overview && panel === "timeline" && <TimelinePanel {...shown} />}
+          {overview && panel === "timeline" && <TimelinePanel {...shown} overview={overview} />}
           {overview && panel === "sources" && <SourcesPanel {...shown} overview={overview} isReport={made !== null} />}
           {overview && panel === "snapshots" && <SnapshotsPanel {...shown} overview={overview} isReport={made !== null} />}
           {overview && panel === "open" && <OpenPanel {...shown} overview={overview} isReport={made !== null} />}

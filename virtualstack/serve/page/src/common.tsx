@@ -1,8 +1,8 @@
 /** Small parts that all panels use. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import type { Facts, Variable } from "./facts";
+import { useEffect, useErrorBoundary, useState } from "preact/hooks";
+import type { Facts, Overview, Variable, Written } from "./facts";
 import { attribute, message } from "./text";
 
 /** What a panel gets. */
@@ -45,6 +45,41 @@ export function useLoaded<T>(load: () => Promise<T>, on: unknown[]): Loaded<T> {
 export function Waiting<T>(props: { of: Loaded<T>; children: (value: T) => ComponentChildren }) {
   if (props.of.state === "there") return <>{props.children(props.of.value)}</>;
   return props.of.state === "loading" ? <p class="quiet" role="status">Loading …</p> : <Failure text={props.of.text} />;
+}
+
+type File = Loaded<Written | null | undefined>;
+
+/** The file that has the facts which are not found here, if there is one; `undefined` if all are found. */
+export function useFile(facts: Facts): File {
+  return useLoaded(async () => facts.file?.(), []);
+}
+
+export function hasFacts(file: File): boolean {
+  return file.state === "there" && file.value !== null;
+}
+
+/** A line about the file that a panel shows facts of: its snapshot and time, or how to write one. */
+export function FileNote({ file, of, what, overview }: { file: File; of: string; what: string; overview: Overview }) {
+  return (
+    <Waiting of={file}>
+      {(found) => found === undefined ? null : found ? (
+        <p class="quiet small" data-note="facts">
+          {of} snapshot {found.version}, written {found.made}.
+          {found.version !== overview.version && ` This page shows snapshot ${overview.version}.`}
+        </p>
+      ) : (
+        <p class="note" data-note="facts">
+          {what} by Python: <code>virtualstack report {overview.url ?? "CUBE"} -o facts.json</code> writes the file that <code>&facts=URL</code> in the address of this page names.
+        </p>
+      )}
+    </Waiting>
+  );
+}
+
+/** Show what is inside; of facts that are not as this page knows them, say so. */
+export function Guard(props: { children: ComponentChildren }) {
+  const [error] = useErrorBoundary();
+  return error ? <Failure text={`This cannot be shown, as the file of facts has another form (${message(error)}). Write it anew: virtualstack report CUBE -o NAME.json`} /> : <>{props.children}</>;
 }
 
 export function Failure(props: { text: string }) {

@@ -169,10 +169,16 @@ export interface Kinds {
 
 export type Options = Record<string, string | number>;
 
+/** A file of facts: the snapshot that it is about, and when it was written. */
+export interface Written {
+  version: string;
+  made: string;
+}
+
 /** Where the page gets its facts from. `cube` is the name of a cube, or `NAME@SNAPSHOT`. */
 export interface Facts {
-  /** Kinds of facts that it does not find. */
-  readonly lacks?: ReadonlySet<keyof Kinds>;
+  /** The file that has what is not found here, as the timeline; `null` if the page was given none. */
+  file?(): Promise<Written | null>;
   cubes(): Promise<CubeName[]>;
   /** Where zarrita reads values; without it, at the URL of the cube on the server of the page. */
   store?(cube: string): Promise<AsyncReadable>;
@@ -213,7 +219,7 @@ export interface Embedded {
 
 /** Facts that a report holds, about one cube. */
 export class EmbeddedFacts implements Facts {
-  constructor(private embedded: Embedded) {}
+  constructor(protected embedded: Embedded) {}
 
   async cubes(): Promise<CubeName[]> {
     return this.embedded.cubes;
@@ -221,9 +227,13 @@ export class EmbeddedFacts implements Facts {
 
   async find<K extends keyof Kinds>(_: string, kind: K, options: Options = {}): Promise<Kinds[K]> {
     const answer = this.embedded.answers[`${kind}?${query(options)}`];
-    if (answer === undefined) throw new Error("This report does not hold it, as it would be too large.");
+    if (answer === undefined) throw new Error(this.missing(kind, options));
     if (typeof answer === "string") throw new Error(answer);
     return answer as Kinds[K];
+  }
+
+  protected missing(_: keyof Kinds, __: Options): string {
+    return "This report does not hold it, as it would be too large.";
   }
 }
 

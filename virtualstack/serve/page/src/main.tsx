@@ -13,10 +13,12 @@ async function findFacts(): Promise<Facts> {
   if (report) return new EmbeddedFacts(report);
   const base = location.href.replace(/[?#].*$/s, "");
   if (LIVE && place.dataset.store !== undefined) {
-    const store = new URLSearchParams(location.search).get("store") || place.dataset.store;
+    const named = new URLSearchParams(location.search);
+    const store = named.get("store") || place.dataset.store;
+    const written = named.get("facts") || place.dataset.facts;
     if (!store) throw new Error("Name a vstack in the address of this page: page.html?store=URL");
     const { StoreFacts } = await import("./store");
-    return new StoreFacts(new URL(store, base).href);
+    return new StoreFacts(new URL(store, base).href, written ? new URL(written, base).href : null);
   }
   return new ServerFacts(new URL("./", base).href);
 }

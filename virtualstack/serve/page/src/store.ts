@@ -2,7 +2,8 @@
 
 import { attributeToJson, type ChunkStates, openVStack, type VStack } from "../../js/src/index";
 import { Cache } from "../../js/src/lru";
-import type { Attributes, ChunkMap, Count, CubeName, Encoding, Facts, Kinds, List, Options, Source, Variable } from "./facts";
+import type { Attributes, ChunkMap, Count, CubeName, Encoding, Facts, Kinds, List, Options, Source, Variable, Verified } from "./facts";
+import { WrittenFacts } from "./written";
 
 const MAX_BOXES = 4096;
 const MAX_ENCODINGS = 64;
@@ -23,14 +24,14 @@ interface Forms {
   rows: Omit<Encoding, "n_chunks" | "nbytes">[];
 }
 
-/** Facts of one vstack. */
+/** Facts of one vstack, and of a file that has the others, if there is one at `factsUrl`. */
 export class StoreFacts implements Facts {
-  readonly lacks: ReadonlySet<keyof Kinds> = new Set(["timeline", "diff"]);
   private readonly name: string;
+  private readonly files = new Map<string, Promise<WrittenFacts>>();
   private readonly opened = new Map<string, Promise<VStack>>();
   private readonly states = new Cache<ChunkStates>(MAX_KEPT_BYTES);
 
-  constructor(private readonly url: string) {
+  constructor(private readonly url: string, private readonly factsUrl: string | null) {
     this.name = decodeURIComponent(new URL(url).pathname.replace(/\/+$/, "").replace(/^.*\//, "")) || "cube";
   }
 
@@ -49,13 +50,36 @@ export class StoreFacts implements Facts {
       variables: () => this.variables(vstack, cube),
       counts: () => this.counts(vstack, cube, offset),
       map: () => this.map(vstack, cube, String(options.variable)),
-      sources: () => this.sources(vstack, cube, offset, Number(options.limit ?? 100)),
-      verified: () => ({ found: null, error: null }),
+      sources: async () => {
+        const all = await this.sources(vstack, cube);
+        return page(all.slice(offset, offset + Number(options.limit ?? 100)), offset, all.length);
+      },
+      verified: () => this.verified(vstack, cube),
       snapshots: () => snapshots(vstack),
     };
     const found = find[kind];
-    if (!found) throw new Error("Only a server, a report and Python find this.");
-    return found() as Promise<Kinds[K]>;
+    if (found) return found() as Promise<Kinds[K]>;
+    const file = await this.file();
+    if (!file) throw new Error("The page was given no file of facts.");
+    return file.find(cube, kind, options);
+  }
+
+  async file(): Promise<WrittenFacts | null> {
+    const url = this.factsUrl;
+    if (!url) return null;
+    return kept(this.files, url, async () => WrittenFacts.load(url, (await snapshots(await this.open(this.name))).items));
+  }
+
+  private async verified(vstack: VStack, cube: string): Promise<Verified> {
+    try {
+      const said = await (await this.file())?.verified();
+      if (!said?.found) return said ?? { found: null, error: null };
+      const counts: Record<string, number> = {};
+      for (const { status } of await this.sources(vstack, cube)) counts[status ?? ""] = (counts[status ?? ""] ?? 0) + 1;
+      return { ...said, found: { ...said.found, counts } };
+    } catch (error) {
+      return { found: null, error: error instanceof Error ? error.message : String(error) };
+    }
   }
 
   private open(cube: string): Promise<VStack> {
@@ -111,13 +135,19 @@ export class StoreFacts implements Facts {
     return drawn(array, await this.statesOf(vstack, cube, array));
   }
 
-  private async sources(vstack: VStack, cube: string, offset: number, limit: number): Promise<Kinds["sources"]> {
+  private async sources(vstack: VStack, cube: string): Promise<Source[]> {
     const found = new Map<string, Source>();
+    const file = await this.file().catch(() => null);
+    const said = await file?.verified().catch(() => null);
+    const state = file && said?.found ? await file.states(decodeURI(this.url.replace(/[?#].*$/s, ""))) : () => null;
     for (const array of vstack.arrays()) {
       const { source, length, sources } = await this.statesOf(vstack, cube, array);
       const rows = sources.map(({ location, size }) => {
         let row = found.get(location);
-        if (!row) found.set(location, (row = { url: shownUrl(absolute(location, this.url)), size, n_chunks: 0, nbytes: 0, variables: [], n_variables: 0, status: null }));
+        if (!row) {
+          const url = shownUrl(absolute(location, this.url));
+          found.set(location, (row = { url, size, n_chunks: 0, nbytes: 0, variables: [], n_variables: 0, status: state(url) }));
+        }
         return row;
       });
       for (const row of new Set(rows)) {
@@ -130,7 +160,7 @@ export class StoreFacts implements Facts {
         rows[n].nbytes += length[i];
       });
     }
-    return page([...found.values()].slice(offset, offset + limit), offset, found.size);
+    return [...found.values()];
   }
 }
 

@@ -1,7 +1,7 @@
 /** The files and objects that hold the bytes. */
 
 import { useRef, useState } from "preact/hooks";
-import { useLoaded, Waiting, type Shown } from "../common";
+import { Guard, useLoaded, Waiting, type Shown } from "../common";
 import type { List, Overview, Source, Verified } from "../facts";
 import { count, counted, moment, size } from "../text";
 
@@ -28,7 +28,7 @@ export function SourcesPanel(props: Shown & { overview: Overview; isReport: bool
             {found.total === 0 && <p class="quiet">No chunk refers to a source.</p>}
             {found.total > 0 && (
               <>
-                <VerifiedNote of={verified} overview={props.overview} />
+                <Guard key={offset}><VerifiedNote of={verified} overview={props.overview} /></Guard>
                 <Pages of={found} before={before} go={go} />
                 <table class="sources">
                   <thead><tr><th scope="col">Source</th>{verified.found && <th scope="col">State</th>}<th scope="col" class="number">Size</th><th scope="col" class="number">Chunks</th><th scope="col" class="number">Used</th><th scope="col">Variables</th></tr></thead>

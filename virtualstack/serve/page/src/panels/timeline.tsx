@@ -1,18 +1,24 @@
 /** The archive along a dimension: eras in which all is stored alike, gaps, duplicates. */
 
 import { useRef } from "preact/hooks";
-import { Stat, useLoaded, useWidth, Waiting, type Shown } from "../common";
-import type { Era, Timeline } from "../facts";
+import { FileNote, Guard, hasFacts, Stat, useFile, useLoaded, useWidth, Waiting, type Shown } from "../common";
+import type { Era, Overview, Timeline } from "../facts";
 import { count, counted } from "../text";
 
-export function TimelinePanel(props: Shown) {
-  const timeline = useLoaded(() => props.facts.find(props.cube, "timeline"), []);
+export function TimelinePanel(props: Shown & { overview: Overview }) {
+  const file = useFile(props.facts);
   return (
     <>
       <h2>Timeline</h2>
-      <Waiting of={timeline}>{(found) => <Drawn timeline={found} />}</Waiting>
+      <FileNote file={file} of="Timeline of" what="The timeline is computed" overview={props.overview} />
+      {hasFacts(file) && <Found {...props} />}
     </>
   );
+}
+
+function Found(props: Shown) {
+  const timeline = useLoaded(() => props.facts.find(props.cube, "timeline"), []);
+  return <Waiting of={timeline}>{(found) => <Guard><Drawn timeline={found} /></Guard>}</Waiting>;
 }
 
 function Drawn({ timeline }: { timeline: Timeline }) {
