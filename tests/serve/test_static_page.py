@@ -243,6 +243,8 @@ def test_timeline_from_a_file_of_facts(browser, site, written):
     assert browser.run("return page.locator('[data-era]').count()") == len(wanted.eras)
     assert all(era.first in browser.text(".eras") for era in wanted.eras)
     assert browser.text("[data-note=facts]") == f"Timeline of snapshot 1, written {made(folder)}."
+    seen = [x for x in browser.seen()["urls"] if "/snapshots/" in x]
+    assert len(seen) <= 2, seen  # not all of the log to compare a file with the store
     browser.open(f"{url}page/page.html?store=../more/cube.vstack&facts=../more/facts.json#panel=timeline&at=0")
     assert "This page shows snapshot 0." in browser.text("[data-note=facts]")
 
@@ -291,6 +293,8 @@ def test_facts_in_the_html_and_of_another_server(browser, site, written, tmp_pat
         (folder / "page" / "one.html").write_text(named)
         browser.open(f"{url}page/one.html#panel=timeline")
         assert browser.stat("eras") == "4"
+        browser.open(f"{url}page/one.html?store=../cube.vstack#panel=timeline")
+        assert "virtualstack report" in browser.text("[data-note=facts]")
 
 
 def test_a_page_without_facts_says_how_to_write_them(browser, site, written):

@@ -15,7 +15,7 @@ async function findFacts(): Promise<Facts> {
   if (LIVE && place.dataset.store !== undefined) {
     const named = new URLSearchParams(location.search);
     const store = named.get("store") || place.dataset.store;
-    const written = named.get("facts") || place.dataset.facts;
+    const written = named.get("facts") || (named.get("store") ? "" : place.dataset.facts); // which is about its own store
     if (!store) throw new Error("Name a vstack in the address of this page: page.html?store=URL");
     const { StoreFacts } = await import("./store");
     return new StoreFacts(new URL(store, base).href, written ? new URL(written, base).href : null);

@@ -67,7 +67,13 @@ export class StoreFacts implements Facts {
   async file(): Promise<WrittenFacts | null> {
     const url = this.factsUrl;
     if (!url) return null;
-    return kept(this.files, url, async () => WrittenFacts.load(url, (await snapshots(await this.open(this.name))).items));
+    return kept(this.files, url, () => WrittenFacts.load(url, (snapshot) => this.timeOf(snapshot)));
+  }
+
+  private async timeOf(snapshot: number): Promise<number | null> {
+    const newest = (await this.open(this.name)).snapshot;
+    if (newest.number === snapshot) return newest.time;
+    return this.open(`${this.name}@${snapshot}`).then((x) => x.snapshot.time, () => null);
   }
 
   private async verified(vstack: VStack, cube: string): Promise<Verified> {

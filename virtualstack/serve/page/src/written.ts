@@ -1,6 +1,6 @@
 /** Facts that only Python finds, from the file that `virtualstack report CUBE -o NAME.json` wrote. */
 
-import { EmbeddedFacts, type Embedded, type Kinds, type Options, type Snapshot, type Verified, type Written } from "./facts";
+import { EmbeddedFacts, type Embedded, type Kinds, type Options, type Verified, type Written } from "./facts";
 
 const ANEW = "Write it anew: virtualstack report CUBE -o NAME.json";
 
@@ -15,9 +15,9 @@ export class WrittenFacts extends EmbeddedFacts implements Written {
     this.made = embedded.made;
   }
 
-  /** Read a file about the store that has these snapshots. */
-  static async load(url: string, snapshots: Snapshot[]): Promise<WrittenFacts> {
-    const name = `The file of facts ${url.replace(/[?#].*$/s, "")}`;
+  /** Read a file about a store, of which `timeOf` returns the time of a snapshot, or `null` if there is none. */
+  static async load(url: string, timeOf: (snapshot: number) => Promise<number | null>): Promise<WrittenFacts> {
+    const name = `The file of facts ${url.replace(/[?#].*$/s, "").replace(/\/\/[^/@]*@/, "//")}`;
     const answer = await fetch(url, { cache: "no-cache" }).catch(() => {
       throw new Error(`${name} cannot be read: its server does not answer, or does not let this page read it (CORS).`);
     });
@@ -26,13 +26,11 @@ export class WrittenFacts extends EmbeddedFacts implements Written {
       throw new Error(`${name} is no JSON. ${ANEW}`);
     });
     const version = (found?.answers?.["variables?offset=0"] as Kinds["variables"] | undefined)?.version;
-    const theirs = (found?.answers?.["snapshots?"] as Kinds["snapshots"] | undefined)?.items;
-    if (typeof found?.made !== "string" || typeof found.cubes?.[0]?.url !== "string" || typeof version !== "string" || !Array.isArray(theirs)) {
+    const newest = (found?.answers?.["snapshots?"] as Kinds["snapshots"] | undefined)?.items?.[0];
+    if (typeof found?.made !== "string" || typeof found.cubes?.[0]?.url !== "string" || typeof version !== "string" || !newest) {
       throw new Error(`${name} has no facts about a vstack. ${ANEW}`);
     }
-    const times = new Map(snapshots.map((x) => [x.number, x.time]));
-    const common = theirs.filter((x) => times.has(x?.number));
-    if (!common.length || common.some((x) => x.time !== times.get(x.number))) {
+    if (newest.time !== (await timeOf(newest.number))) { // a store that does not have it any more has none before it
       throw new Error(`${name} is about another cube, ${found.cubes[0].url}, or about snapshots that this one does not have any more. ${ANEW}`);
     }
     return new WrittenFacts(found, version);
