@@ -215,3 +215,51 @@ def test_files_with_one_label_each_are_joined_by_it(tmp_path, monkeypatch):
     assert main(["append", "a.vstack", "3.nc", "2.nc", "--dim", "time"]) == 0
     assert main(["append", "a.vstack", "4.nc", "--dim", "time"]) == 0
     xr.testing.assert_equal(values("a.vstack"), xr.concat(data, "time"))
+
+
+@pytest.fixture
+def trees(tmp_path, monkeypatch):
+    """Files with two groups, whose times follow each other."""
+    monkeypatch.chdir(tmp_path)
+    made = []
+    for i in range(4):
+        t = np.arange(8.0).reshape(2, 4) + 10 * i
+        a, b = (xr.Dataset({"t": (("time", "x"), each)}, {"time": [2 * i, 2 * i + 1]}) for each in (t, -t))
+        made.append(xr.DataTree.from_dict({"/a": a, "/b/c": b}))
+        made[-1].to_netcdf(f"{i}.nc", engine="netcdf4")
+    return made
+
+
+@pytest.mark.parametrize("name", ["a.vstack", "a.icechunk", "a.json", "a.parq"])
+def test_append_adds_all_groups_of_a_store_with_groups(name, trees, capsys):
+    """One file or several; files without these groups are an error, and nothing changes."""
+    assert main(["convert", "0.nc", name]) == 0
+    assert main(["append", name, "1.nc", "--dim", "time"]) == 0
+    write("other.nc", 100)
+    capsys.readouterr()
+    assert main(["append", name, "other.nc", "--dim", "time"]) == 1
+    assert "group '/a' is in" in capsys.readouterr().err
+    assert main(["append", name, "3.nc", "2.nc", "--dim", "time", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["sizes"] == {"a/time": 8, "a/x": 4, "b/c/time": 8, "b/c/x": 4}
+    assert told["variables"] == ["a/t", "a/time", "b/c/t", "b/c/time"]
+    with xr.open_datatree(name, engine="virtualstack") as found:
+        for path in ("a", "b/c"):
+            expected = xr.concat([tree[path].to_dataset() for tree in trees], "time")
+            xr.testing.assert_equal(found[path].to_dataset().load(), expected)
+
+
+def test_update_adds_all_groups_of_a_store_with_groups(trees):
+    vs.open_virtual_datatree("0.nc").virtual.to_vstack("a.vstack")
+    assert main(["update", "a.vstack", "3.nc", "1.nc", "--dim", "time"]) == 0
+    assert main(["update", "a.vstack", "2.nc", "--dim", "time"]) == 0
+    for path in ("a", "b/c"):
+        expected = xr.concat([tree[path].to_dataset() for tree in trees], "time")
+        xr.testing.assert_equal(xr.load_dataset("a.vstack", engine="virtualstack", group=path), expected)
+
+
+def test_one_file_at_a_time_if_labels_of_groups_are_left_out(trees, capsys):
+    vs.open_virtual_datatree("0.nc").virtual.to_vstack("a.vstack")
+    assert main(["append", "a.vstack", "1.nc", "2.nc", "--dim", "time", "--join", "left"]) == 2
+    assert "Append one after another" in capsys.readouterr().err
+    assert main(["append", "a.vstack", "1.nc", "--dim", "time", "--join", "left"]) == 0

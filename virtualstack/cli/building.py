@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import click
 import numpy as np
@@ -14,11 +14,12 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack import accessor  # noqa: F401 - registers vds.virtual
-from virtualstack.api import combine_datasets
+from virtualstack.api import combine_datasets, open_virtual_datatree
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
-from virtualstack.cli.files import Files, expand, open_scanned, scan_files
+from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
 from virtualstack.cli.output import report, say, show, step, wants_progress
 from virtualstack.combine import FromName
+from virtualstack.combine.datasets import CombineOptions, combine_trees
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
 from virtualstack.errors import (
@@ -91,21 +92,30 @@ def run(options: Build, /) -> int:
     _check_output(urls, options)
     if options.verify:
         _check_comparable(urls, options)
+    is_tree = options.append_dim is not None and _has_groups(options)
     with step(f"scan {counted(len(urls), 'file')}"):
-        scanned = scan_files(urls, options)
-    datasets = open_scanned(scanned, options)
-    urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
+        scanned = scan_files(urls, options, is_tree=is_tree)
     new = ", ".join(options.labellings) or None
     dim = options.concat_dim or new or options.append_dim
-    dim = dim or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
-    datasets = [_with_dimension(dataset, dim) for dataset in datasets]
-    _check_expanded(datasets, dim, options)
-    left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
-    if left_out:
-        where = options.group or "/"
-        say("note", f"groups {left_out} below '{where}' are left out; choose one with --group")
-    with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
-        joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
+    datasets = []
+    joined: xr.Dataset | xr.DataTree
+    if is_tree:
+        trees, urls = open_trees(scanned, options), [*scanned.urls]
+        _check_expanded([node.to_dataset() for tree in trees for node in tree.subtree], dim, options)
+        with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
+            joined = _joined_trees(trees, dim, options)
+    else:
+        datasets = open_scanned(scanned, options)
+        urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
+        dim = dim or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
+        datasets = [_with_dimension(dataset, dim) for dataset in datasets]
+        _check_expanded(datasets, dim, options)
+        left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
+        if left_out:
+            where = options.group or "/"
+            say("note", f"groups {left_out} below '{where}' are left out; choose one with --group")
+        with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
+            joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
     allow = sorted({*options.allow, *(f"{url.rpartition('/')[0]}/" for url in urls)})
     facts: dict[str, Any] = {
         "target": options.output,
@@ -113,8 +123,7 @@ def run(options: Build, /) -> int:
         "references": joined.virtual.nrefs,
         "stored_bytes": int(joined.virtual.locations["bytes"].sum()),
         "along": dim,
-        "sizes": plain(joined.sizes),
-        "variables": sorted(map(str, joined.variables)),
+        **_content(joined),
         "verified": None,
         "dry_run": None,
     }
@@ -126,14 +135,15 @@ def run(options: Build, /) -> int:
         report(lambda: facts, lambda: f"{dry_text(record, options.output)}\n{told}", as_json=options.as_json)
         return 0
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
-        cube = xr.open_dataset(options.output, engine="virtualstack", allow=allow, storage=options.storage)
+        open_cube: Any = xr.open_datatree if is_tree else xr.open_dataset
+        cube = open_cube(options.output, engine="virtualstack", allow=allow, storage=options.storage)
     with cube:
-        facts |= {"sizes": plain(cube.sizes), "variables": sorted(map(str, cube.variables))}
+        facts |= _content(cube)
         if not options.as_json:
             show(cube)
             show(f"\n{told}\n{_gained(facts['stored_bytes'], options.output)}")
         if options.verify:
-            verified = _verified(cube, datasets, urls, joined, dim, options)
+            verified = _verified(cube, datasets, urls, cast(xr.Dataset, joined), dim, options)
     if options.verify:
         facts["verified"] = {
             "variables": list(verified.variables),
@@ -148,6 +158,18 @@ def run(options: Build, /) -> int:
     return 1 if options.verify and verified.differences else 0
 
 
+def _content(cube: xr.Dataset | xr.DataTree) -> dict[str, Any]:
+    """Return the lengths of dimensions and the names of variables; in groups below the root, paths."""
+    nodes = cube.subtree if isinstance(cube, xr.DataTree) else [cube]
+    sizes: dict[str, int] = {}
+    names: set[str] = set()
+    for node in nodes:
+        path = "" if isinstance(node, xr.Dataset) or node.path == "/" else f"{node.path[1:]}/"
+        sizes |= {f"{path}{dim}": n for dim, n in node.sizes.items()}
+        names |= {f"{path}{name}" for name in node.variables}
+    return {"sizes": sizes, "variables": sorted(names)}
+
+
 def _gained(stored_bytes: int, output: str) -> str:
     """Return a sentence on the bytes that are not copied, and those of an output on this machine."""
     stored = human_bytes(stored_bytes)
@@ -158,7 +180,7 @@ def _gained(stored_bytes: int, output: str) -> str:
     return f"{stored} of chunks stay in the files, and '{output}' takes {human_bytes(written)}"
 
 
-def _write(joined: xr.Dataset, options: Build, allow: list[str]) -> None:
+def _write(joined: xr.Dataset | xr.DataTree, options: Build, allow: list[str]) -> None:
     """Write the cube, or append it to what is there."""
     every: dict[str, Any] = {"storage": options.storage}
     mode: dict[str, Any] = {"mode": "w" if options.overwrite else "w-"}
@@ -319,6 +341,32 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
     if not is_in_order:
         _check_labels(datasets, urls, dim)
     return combined(combine="nested" if is_in_order else "by_coords", concat_dim=dim if is_in_order else None)
+
+
+def _has_groups(options: Build) -> bool:
+    """Return whether the output of an append has groups below the root, so that files need the same groups."""
+    try:
+        return bool(open_virtual_datatree(options.output, allow=options.allow, storage=options.storage).children)
+    except VirtualStackError:
+        return False  # the append says what is wrong with the output
+
+
+def _joined_trees(trees: Sequence[xr.DataTree], dim: str | None, options: Build) -> xr.DataTree:
+    """Join files with groups group by group."""
+    if len(trees) == 1 and not options.new_dim:
+        return trees[0]
+    if options.join == "left":
+        raise click.UsageError(f"--join left takes one file if '{options.output}' has groups. Append one after another")
+    how = CombineOptions.from_options(
+        combine="nested" if options.in_order else "by_coords",
+        concat_dim=dim if options.in_order else None,
+        join=options.join,
+        tolerance=options.tolerance,
+        new_dim=options.labellings,
+        unpack="differing" if options.unpack == "differing" else False,
+        combine_options={"coords": options.expand},
+    )
+    return combine_trees(trees, how, storage=options.storage)
 
 
 def _with_dimension(dataset: xr.Dataset, dim: str | None) -> xr.Dataset:

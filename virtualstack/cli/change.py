@@ -64,17 +64,18 @@ def update(
 
     Files may come late, come twice, or be processed again.
     """
-    from virtualstack.cli.files import Files, expand, open_scanned, scan_files
+    from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
     from virtualstack.errors import UnsupportedFeatureError
 
     files = Files(dry_run=dry_run, unpack=None, **given)
     repository = open_store(store, files.allow, files.storage)
     urls = expand(files.files, files.storage, is_dry=dry_run)
+    is_tree = len(repository.snapshot.groups) > 1  # with the root
     with step("scan the files"):
-        scanned = scan_files(urls, files)
+        scanned = scan_files(urls, files, is_tree=is_tree)
     if scanned.are_parts_of_one and len(scanned) > 1:
         raise UnsupportedFeatureError("GRIB files are one index; update the store with one at a time", url=urls[0])
-    datasets = open_scanned(scanned, files)
+    datasets = open_trees(scanned, files) if is_tree else open_scanned(scanned, files)
     with maybe_dry(dry_run) as record, step(f"write '{store}'"):
         made = repository.update(
             datasets, dim, prefer=prefer, join=join, message=message, relative=relative, progress=wants_progress()

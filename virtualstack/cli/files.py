@@ -15,6 +15,7 @@ from virtualstack.cli.facts import maybe_dry
 from virtualstack.cli.options import read_list
 from virtualstack.cli.output import say, wants_progress, worded
 from virtualstack.cli.sample import no_sample, write_sample
+from virtualstack.dataset.opening import Opening, account_for, open_groups
 from virtualstack.errors import (
     CombineError,
     ReaderError,
@@ -22,13 +23,14 @@ from virtualstack.errors import (
     VirtualStackError,
 )
 from virtualstack.location import absolute_url
+from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import did_you_mean, first_names
 from virtualstack.readers import ReadOptions
 from virtualstack.scanning import ScanResult, scan
 from virtualstack.storage import StorageLike
 from virtualstack.storage.listing import find_urls
 
-__all__ = ["Files", "check_dropped", "expand", "open_scanned", "sample_files", "scan_files"]
+__all__ = ["Files", "check_dropped", "expand", "open_scanned", "open_trees", "sample_files", "scan_files"]
 
 _PREFIX = "sample:"
 
@@ -103,8 +105,11 @@ def expand(files: Iterable[str], storage: StorageLike, /, *, is_dry: bool = Fals
     return urls
 
 
-def scan_files(urls: Sequence[str], options: Files, /) -> ScanResult:
-    """Scan the files. With ``--on-error skip``, files that cannot be read are left out."""
+def scan_files(urls: Sequence[str], options: Files, /, *, is_tree: bool = False) -> ScanResult:
+    """Scan the files, with all their groups if ``is_tree`` is true.
+
+    With ``--on-error skip``, files that cannot be read are left out.
+    """
     with maybe_dry(options.dry_run):  # which keeps what the cache would get in memory
         found = scan(
             urls,
@@ -116,7 +121,7 @@ def scan_files(urls: Sequence[str], options: Files, /) -> ScanResult:
             progress=wants_progress(),
             options=ReadOptions.from_options(
                 group=options.group,
-                is_tree=False,
+                is_tree=is_tree,
                 is_part=options.is_part,
                 drop_variables=options.drop_variables,
                 unsupported=options.unsupported,
@@ -167,6 +172,29 @@ def check_dropped(
             f"no file has the variable '{name}' of --drop-variable.{did_you_mean(name, there)} The files have "
             f"{first_names(sorted(there))}"
         )
+
+
+def open_trees(found: ScanResult, options: Files, /) -> list[xr.DataTree]:
+    """Open the scanned files as one tree each, or as one of all if they are parts of one index."""
+    opening = Opening(
+        options=found.options,
+        storage=found.storage,
+        unsupported="skip" if options.unsupported == "skip" else "inline",  # the scan has inlined values
+        decode_times=None,
+        unpack=options.unpack == "all",
+    )
+
+    def open_node(root: ManifestGroup) -> xr.DataTree:
+        node = opening.node(root)
+        account_for(node, opening.unsupported, with_children=True, urls=found.urls)
+        return opening.tree(node)
+
+    trees, _, errors = open_groups(found, found.urls, open_node, opening, found.reader, on_error=options.on_error)
+    for url, error in errors.items():
+        if not trees:
+            raise error
+        say("warning", worded(f"left out '{url}': {error}"))
+    return trees
 
 
 def open_scanned(found: ScanResult, options: Files, /) -> list[xr.Dataset]:
