@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import fsspec
 import numpy as np
@@ -82,3 +84,39 @@ def test_gdal(served, name):
     np.testing.assert_array_equal(
         np.frombuffer(done.stdout), wanted[name.removeprefix("zarr2/")]["t"].values.ravel().astype("f8")
     )
+
+
+@pytest.mark.parametrize("form", [1, 2], ids=["plain", "compressed"])
+@pytest.mark.parametrize("root", ["cube", "zarr2/cube"])
+def test_gdal_reports_errors(tmp_path, form, root):
+    """It would show the fill value for a chunk with status 502, which other clients get, and the log."""
+    pytest.importorskip("rasterio")
+    path = write_files(tmp_path)[form]
+    with serving({"cube": path}, refresh=1000) as url:
+        urllib.request.urlopen(f"{url}/cube/t/zarr.json").close()
+        (tmp_path / f"part{form}.nc").unlink()
+        code = "import rasterio, sys\nwith rasterio.open(sys.argv[1]) as source:\n    print(source.read())"
+        name = f'ZARR:"/vsicurl/{url}/{root}":/t:0'
+        done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, timeout=120, check=False)
+        assert b"Read failed" in done.stderr
+        assert done.stdout == b""
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            assert b'virtualstack_requests_total{cube="cube",status="502"} 1.0' in answer.read()
+
+
+@pytest.mark.parametrize(("dtype", "status", "size"), [("u1", 502, None), ("i2", 200, 1), ("f8", 200, 7)])
+def test_errors_for_gdal_are_shorter_than_the_chunk(tmp_path, dtype, status, size):
+    """GDAL reads values from any text that is long enough; no text is shorter than one byte."""
+    dataset = xr.Dataset({"a": ("x", np.zeros(1, dtype))})
+    dataset.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding={"a": {"chunksizes": (1,)}})
+    with serving({"cube": tmp_path / "a.nc"}, refresh=1000) as url:
+        urllib.request.urlopen(f"{url}/cube/a/zarr.json").close()
+        (tmp_path / "a.nc").unlink()
+        asked = urllib.request.Request(f"{url}/cube/a/c/0", headers={"User-Agent": "GDAL/3.12.2"})
+        try:
+            answer = urllib.request.urlopen(asked)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            assert answer.status == status
+            assert size is None or len(answer.read()) == size

@@ -6,6 +6,7 @@ import asyncio
 import html
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +18,10 @@ from starlette.types import Receive, Scope, Send
 from virtualstack.serve.http import Document, RangeError, RawHeaders, choose_encoding, is_same, read_range
 from virtualstack.serve.reads import Lease
 
-__all__ = ["ChunkAnswer", "document", "listing", "problem", "read_parts"]
+__all__ = ["CHUNK_BYTES", "ChunkAnswer", "document", "listing", "problem", "read_parts", "shown_to_gdal"]
+
+CHUNK_BYTES = "virtualstack.chunk_bytes"
+"""Key of the scope of a request for a chunk: its size without codecs."""
 
 _PIECE_BYTES = 1 << 20
 """Bytes that are given to the ASGI server at a time, so that a client that takes none holds up no more."""
@@ -30,6 +34,23 @@ def problem(status: int, message: str, headers: Mapping[str, str] | None = None,
 
 
 _REASONS = {400: "BadRequest", 401: "Unauthorized", 404: "NotFound", 405: "MethodNotAllowed", 503: "Busy"}
+
+
+def shown_to_gdal(response: Response, scope: Scope, /) -> Response:
+    """Return an error such that GDAL reports it, or else the same response.
+
+    With any status but 200, GDAL takes a chunk for one that was never written, and shows the fill value. It reports a
+    chunk that is too short. Metrics and log have the status that other clients get.
+    """
+    is_error = response.status_code == HTTPStatus.FORBIDDEN or response.status_code >= 500
+    is_chunk = scope["method"] == "GET" and scope["path"].rpartition("/")[2][:1].isdigit()
+    if not (is_error and is_chunk and Headers(scope=scope).get("user-agent", "").startswith("GDAL/")):
+        return response
+    body = response.body[: scope.get(CHUNK_BYTES, 2) - 1]
+    if not body:  # nothing is shorter than a chunk of one byte
+        return response
+    scope["virtualstack.status"] = response.status_code
+    return Response(bytes(body), 200, {"Cache-Control": "no-store"}, "application/json")
 
 
 async def document(

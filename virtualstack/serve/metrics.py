@@ -132,6 +132,7 @@ class Metrics:
                 await app(scope, receive, count)
             finally:
                 seconds = time.perf_counter() - begin
+                status = scope.get("virtualstack.status", status)
                 cube = scope.get("virtualstack.cube", "")
                 self._count_later(cube, status, sent, seconds)
                 write = self.write or (_LOG.info if _LOG.isEnabledFor(logging.INFO) else None)

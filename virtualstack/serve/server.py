@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from virtualstack.errors import VirtualStackError
-from virtualstack.serve.answers import ChunkAnswer, document, listing, problem, read_parts
+from virtualstack.serve.answers import CHUNK_BYTES, ChunkAnswer, document, listing, problem, read_parts, shown_to_gdal
 from virtualstack.serve.content import Chunk, Content
 from virtualstack.serve.cubes import Cube
 from virtualstack.serve.http import RangeError, error_body, find_status, is_same, make_hash, raw_headers, read_range
@@ -71,6 +71,8 @@ class CubeServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         response = await self._respond(scope, receive)
+        if isinstance(response, Response):
+            response = shown_to_gdal(response, scope)
         with contextlib.suppress(ClientGoneError):  # before the last part of a large chunk was read
             await response(scope, receive, send)
 
@@ -126,6 +128,7 @@ class CubeServer:
     ) -> ASGIApp:
         found = content.chunk_key(key, zarr_format)
         if found is not None:
+            request.scope[CHUNK_BYTES] = found[0].chunk_nbytes
             return await self._chunk(cube, content, key, *found, request)
         loop = asyncio.get_running_loop()
         data = await asyncio.wait_for(
