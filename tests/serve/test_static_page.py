@@ -282,6 +282,21 @@ def test_verified_sources_from_a_file_of_facts(browser, site, written):
     ]
 
 
+@pytest.mark.parametrize(("total", "state"), [(4, "not known"), (3, "not verified")])
+def test_a_source_that_a_file_of_facts_does_not_hold(browser, site, written, total, state):
+    """Of a file that was too large for all sources, nobody knows; otherwise it was not verified."""
+    url, folder, _ = site
+    facts = json.loads((folder / "more" / "facts.json").read_text())
+    sources = facts["answers"]["sources?limit=100&offset=0"]
+    sources["items"].pop()
+    sources["total"] = total
+    (folder / "more" / "cut.json").write_text(json.dumps(facts))
+    browser.open(f"{url}page/page.html?store=../more/cube.vstack&facts=../more/cut.json#panel=sources")
+    assert f"2 unchanged, 1 missing, 1 {state}." in browser.text("[data-note=verified]")
+    states = browser.run("return page.locator('tbody [data-state]').allInnerTexts()")
+    assert states == ["unchanged", "missing", "unchanged", state]
+
+
 def test_facts_in_the_html_and_of_another_server(browser, site, written, tmp_path):
     """The page can name the store and the file itself; the file may be on a server that allows it (CORS)."""
     url, folder, _ = site

@@ -163,6 +163,7 @@ def test_mistakes_at_the_start(tmp_path, archive, monkeypatch, capsys):
         vs.serve.report("cube.vstack", "page.html", verified="bad.json")
     assert not Path("page.html").exists()
     for arguments, status, says in (
+        (["my cube=cube.vstack", "part0.nc", "--verified", "my cube=bad.json"], 1, "is not what"),
         (["cube.vstack", "--verified", "bad.json"], 1, "is not what"),
         (["cube.vstack", "--verified", "rain=verified.json"], 1, "cubes are ['cube']"),
         (["cube.vstack", "part0.nc", "--verified", "verified.json"], 2, "Name it: --verified NAME=verified.json"),

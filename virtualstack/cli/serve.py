@@ -275,6 +275,8 @@ def _named(texts: tuple[str, ...]) -> dict[str, str]:
 
 def _of_cubes(texts: tuple[str, ...], cubes: Mapping[str, str]) -> dict[str, str]:
     """Return files by the names of the cubes that they are about; with one cube, the name may be left out."""
+    from virtualstack.serve.cubes import name_in_url
+
     files: dict[str, str] = {}
     for text in texts:
         name, equals, file = text.partition("=")
@@ -282,6 +284,7 @@ def _of_cubes(texts: tuple[str, ...], cubes: Mapping[str, str]) -> dict[str, str
             if len(cubes) > 1:
                 raise click.UsageError(f"--verified {text} is about which cube? Name it: --verified NAME={text}")
             (name,), file = cubes, text
+        name = name_in_url(name)
         if name in files:
             raise click.UsageError(f"--verified names the cube '{name}' twice: '{files[name]}' and '{file}'")
         files[name] = file
