@@ -18,12 +18,12 @@ from xarray.tests import test_backends as suite
 
 import virtualstack as vs
 
+xr.set_options(warn_for_unclosed_files=False)  # which their tests set for the whole process
+
 if Version(xr.__version__) < Version("2026.9"):
     pytest.skip("the tests of older versions of xarray are others", allow_module_level=True)
 
 from xarray.tests.conftest import time_unit, use_dask  # noqa: F401 - fixtures of tests that are inherited
-
-xr.set_options(warn_for_unclosed_files=False)  # which their tests set for the whole process
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,8 @@
 import netCDF4
 import numpy as np
 import pytest
+import xarray as xr
+from packaging.version import Version
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 
@@ -11,6 +13,10 @@ WARNINGS = [
     pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec"),
 ]
 """Marks of tests that write to repositories."""
+
+opens_rectilinear_grids = pytest.mark.skipif(
+    Version(xr.__version__) < Version("2026.9"), reason="xarray before 2026.9 opens no chunks of different lengths"
+)
 
 
 def may_refer_to(*folders):

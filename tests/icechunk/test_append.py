@@ -14,7 +14,15 @@ from zarr.core.sync import sync
 
 import virtualstack as vs
 from tests.data.stores import concatenated
-from tests.icechunk.repositories import WARNINGS, icechunk, months, netcdf, references, repository
+from tests.icechunk.repositories import (
+    WARNINGS,
+    icechunk,
+    months,
+    netcdf,
+    opens_rectilinear_grids,
+    references,
+    repository,
+)
 from virtualstack.errors import (
     ChunkAlignmentError,
     CombineError,
@@ -158,6 +166,7 @@ def test_appending_is_writing_at_once(tmp_path, commits):
         assert sorted(status.updated_chunks["/t"]) == [[i, 0, j] for i in (3, 4) for j in (0, 1)]
 
 
+@opens_rectilinear_grids
 def test_chunks_of_different_lengths_are_appended(tmp_path, session):
     """A regular grid becomes a rectilinear one, and no reference that is there changes."""
     paths = months(tmp_path)

@@ -13,7 +13,16 @@ import zarr
 import virtualstack as vs
 from tests.data.netcdf4 import netcdf4_file
 from tests.data.stores import concatenated
-from tests.icechunk.repositories import WARNINGS, icechunk, kinds_of, may_refer_to, months, netcdf, repository
+from tests.icechunk.repositories import (
+    WARNINGS,
+    icechunk,
+    kinds_of,
+    may_refer_to,
+    months,
+    netcdf,
+    opens_rectilinear_grids,
+    repository,
+)
 from tests.kerchunk.test_writer_oracle import CASES
 from virtualstack.errors import MissingDependencyError, WriterError
 from virtualstack.manifests import ABSENT
@@ -230,6 +239,7 @@ def test_packing_that_json_cannot_hold_is_refused(tmp_path, session):
 # -- chunks that differ ---------------------------------------------------------------------------------------
 
 
+@opens_rectilinear_grids
 def test_chunks_of_different_lengths_are_a_rectilinear_grid(tmp_path, session):
     """Months of 3, 4 and 2 days in one chunk each need no byte: zarr reads them where it is told that it may."""
     paths = months(tmp_path)

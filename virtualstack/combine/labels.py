@@ -83,7 +83,7 @@ def distance(a: Labels, b: Labels, /) -> Any:
         return None
     (left, right), unit = _measured([a, b])
     far = _gaps(left, right).max()
-    return far if unit is None else pd.Timedelta(min(int(far), np.iinfo(np.int64).max), unit)
+    return far if unit is None else pd.Timedelta(np.timedelta64(min(int(far), np.iinfo(np.int64).max), unit))
 
 
 def _first_near(values: NDArray[Any], limit: Any) -> NDArray[np.intp]:
