@@ -23,7 +23,7 @@ xr.set_options(warn_for_unclosed_files=False)  # which their tests set for the w
 if Version(xr.__version__) < Version("2026.9"):
     pytest.skip("the tests of older versions of xarray are others", allow_module_level=True)
 
-from xarray.tests.conftest import time_unit, use_dask  # noqa: F401 - fixtures of tests that are inherited
+from xarray.tests.conftest import time_unit, use_dask  # noqa: E402, F401 - fixtures of tests that are inherited
 
 
 @pytest.fixture(autouse=True)
