@@ -1,4 +1,4 @@
-"""The lines for R and GDAL that the page shows: each runs as it is, and reads the values that xarray joins."""
+"""The lines for other programs that the page shows: each runs as it is, and reads the values that xarray joins."""
 
 import json
 import shlex
@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from tests.serve.running import serving
-from tests.serve.test_page import browser, chromium  # noqa: F401 - fixtures
+from tests.serve.test_page import SOURCES, browser, chromium  # noqa: F401 - fixtures
 from tests.serve.unlike import cube, joined, write_files
 
 NAMES = ["cube", "packed", "tree"]
@@ -51,6 +51,30 @@ def run(*command, **options):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python(browser, served, name):  # noqa: F811
+    """xarray has all values, scaled."""
+    url, wanted = served
+    names = {}
+    exec(find_lines(browser, url, name, "Python"), names)
+    with names["ds"] as found:
+        np.testing.assert_array_equal(found["t"], wanted[name].astype(found["t"].dtype))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_javascript(browser, served, name, tmp_path):  # noqa: F811
+    """zarrita has the stored numbers."""
+    url, wanted = served
+    (tmp_path / "node_modules").symlink_to(SOURCES / "node_modules")
+    more = "\nconsole.log(JSON.stringify([values.shape, Array.from(values.data, Number), array.attrs]));"
+    (tmp_path / "snippet.mjs").write_text(find_lines(browser, url, name, "JavaScript") + more)
+    shape, data, attributes = json.loads(run(find_program("node"), "snippet.mjs", cwd=tmp_path))
+    values = np.array(data, "f8").reshape(shape)
+    values[values == attributes.get("_FillValue")] = np.nan
+    values = values * attributes.get("scale_factor", 1) + attributes.get("add_offset", 0)
+    np.testing.assert_allclose(values, wanted[name].values, rtol=1e-6 if name != "cube" else 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
