@@ -180,10 +180,10 @@ class Addition:
         mode: str = "w-",
         append_dim: str | None = None,
         region: Region | None = None,
-        ordered: bool = True,
-        join: Literal["exact", "left", "outer"] = "exact",
-        combine_options: Mapping[str, Any] | None = None,
-        storage: StorageLike = None,
+        ordered: bool,
+        join: Literal["exact", "left", "outer"],
+        combine_options: Mapping[str, Any] | None,
+        storage: StorageLike,
     ) -> Addition | None:
         """Check the options of a user, and return the addition; ``None`` if the target is written as a whole.
 
