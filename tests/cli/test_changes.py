@@ -73,8 +73,13 @@ def test_update_prefers_a_file_if_told_which(files, capsys):
     """Two files with the same labels are an error that names the option."""
     write("new.nc", 2, add=100.0)
     assert main(["build", *files, "-o", "a.vstack"]) == 0
+    capsys.readouterr()
     assert main(["update", "a.vstack", "new.nc", "--dim", "time"]) == 1
-    assert "--prefer" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "virtualstack: error: variable 't' has values at time 2 from 'f1.nc', which differ from those of 'new.nc'. To "
+        "resolve this, choose with --prefer: 'first' keeps the existing values, 'last' takes the later part, 'newest' "
+        "takes the file that was modified last\n"
+    )
     assert main(["update", "a.vstack", "new.nc", "--dim", "time", "--prefer", "last"]) == 0
     xr.testing.assert_identical(
         values("a.vstack")["t"].drop_attrs(), expected("f0.nc", "new.nc", "f2.nc", "f3.nc")["t"].drop_attrs()

@@ -126,7 +126,7 @@ class Placing:
     def where(self, name: str, begin: Sequence[int]) -> str:
         """Return the labels at an element of the result as text, for messages."""
         found = [(axis.dim, axis.labels[begin[number]]) for number, axis in self.placed_axes(name)]
-        return ", ".join(f"{dim}={label!s}" for dim, label in found)
+        return ", ".join(f"{dim} {label!s}" for dim, label in found)
 
     # -- precedence ---------------------------------------------------------------------------------------------
 

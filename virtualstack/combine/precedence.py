@@ -63,8 +63,8 @@ was modified last. A function takes the file for which it returns the greater ke
 
 _REMEDY_WITHOUT_FILES = "choose with prefer=: 'first' keeps the existing values, 'last' takes the later part"
 _REMEDY = (
-    f"{_REMEDY_WITHOUT_FILES}, 'newest' takes the file that was modified last, and a function of a file takes the file "
-    "with the greater key"
+    f"{_REMEDY_WITHOUT_FILES}, 'newest' takes the file that was modified last. Or give a function of a file, and the "
+    "greater result counts: prefer=lambda file: file.url"
 )
 
 
