@@ -1117,3 +1117,14 @@ def test_packed_files_are_added_to_a_store_that_was_built_unpacked(command, whic
         assert main([command, cube, path, "--dim", "time"]) == 0
     with xr.open_dataset(cube, engine="virtualstack") as found:
         assert found["t"].values.tolist() == [0.5, 2, 4.5, 8]
+
+
+def test_other_libraries_write_nothing_to_stderr(tmp_path):
+    """Icechunk warns of each folder on this machine, in colours."""
+    pytest.importorskip("icechunk")
+    netcdf4_file(tmp_path / "a.nc", {"x": 2}, {"v": ("f4", "x", [1, 2])})
+    program = "import sys; from virtualstack.cli.start import main; sys.exit(main())"
+    arguments = ["convert", "--quiet", str(tmp_path / "a.nc"), str(tmp_path / "a.icechunk")]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert (tmp_path / "a.icechunk").exists()

@@ -68,7 +68,8 @@ def sample(name: str | None, folder: str | None, dry_run: bool, as_json: bool) -
     paths = [path.replace(place, target, 1) for path in paths] if dry_run and not is_installed else list(paths)
 
     def text() -> str:
-        told = f"{counted(len(paths), 'file')}, from {paths[0]} to {paths[-1]}"
+        names = f": {paths[0]}" if len(paths) == 1 else f", from {paths[0]} to {paths[-1]}"
+        told = f"{counted(len(paths), 'file')}{names}"
         if dry_run and is_installed:
             return f"dry run: nothing is ever written, as the files are part of an installed package: {told}"
         return f"dry run: nothing is written. It would write {human_bytes(size)}: {told}" if dry_run else told

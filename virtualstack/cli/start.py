@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from virtualstack.cli.interrupts import run_interruptible
 
 __all__ = ["main"]
@@ -9,6 +11,7 @@ __all__ = ["main"]
 
 def main() -> int:
     """Run the command with the arguments of the process, and return its exit status."""
+    os.environ.setdefault("ICECHUNK_LOG", "error")  # which would write warnings to stderr, also with --quiet
     return run_interruptible(_run)
 
 

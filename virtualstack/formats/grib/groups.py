@@ -185,7 +185,7 @@ _MAX_CELLS = 1 << 26
 """Largest number of cells of one variable."""
 
 _MAX_CELLS_PER_FIELD, _SMALL_CUBE_CELLS = 32, 4096
-_TREE = "open it as a tree, with open_virtual_datatree, or choose fields"
+_TREE = "open all groups with open_virtual_datatree, open one group with group=, or choose fields"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
