@@ -857,7 +857,7 @@ def test_a_dimension_of_one_element_makes_room_for_a_new_one(tmp_path):
     with pytest.raises(CombineError) as refused:
         vs.open_virtual_mfdataset(paths, new_dim=new)
     remedy = "preprocess=lambda ds: ds.squeeze('band', drop=True)"
-    assert str(refused.value).endswith(f"Remove it with {remedy}")
+    assert str(refused.value).endswith(f"Or remove the other one with {remedy}")
     found = vs.open_virtual_mfdataset(paths, new_dim=new, preprocess=lambda ds: ds.squeeze("band", drop=True))
     assert found["band"].values.tolist() == ["B04", "B08"]
 

@@ -41,6 +41,7 @@ def folder(tmp_path, monkeypatch, capsys):
             file[dim].make_scale(dim)
     Path("readme.txt").write_text("no data")
     Path("empty.nc").write_bytes(b"")
+    Path("empty.txt").write_text("\n")
     Path("cut.nc").write_bytes(Path("data.nc").read_bytes()[:300])
     Path("file").write_text("")
     Path("empty.npy").write_bytes(b"")
@@ -88,6 +89,10 @@ MISTAKES = [
     (["sample", "hourly", "file"], 1, "the sample 'hourly' cannot be written"),
     (["sample", "hourli"], 2, "Did you mean 'hourly'"),
     # files that are not there, or are others: exit status 1
+    *(
+        ([*words, "@empty.txt"], 1, "the list 'empty.txt' is empty")
+        for words in (["build", "-o", "x.vstack"], ["survey"])
+    ),
     (["inspect", "dat.nc"], 1, r"there is no file at 'dat\.nc'\. Check the path"),
     (["build", "data/*.nv", "-o", "x.vstack"], 1, r"nothing matches 'data/\*\.nv'"),
     (["build", "data", "-o", "x.vstack"], 1, r"'data' is a directory, .* such as 'data/\*\.nc'"),

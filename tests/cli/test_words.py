@@ -155,6 +155,11 @@ def words(message, command):
             "odd; drop it with drop_vars('q'). Or join it with vs.combine_datasets([...]), and write it with mode='w'",
             "odd; drop it with --drop-variable q",
         ),
+        (
+            "build",
+            "new_dim names 'x', a dimension of 'a'. Give the new one another name. Or remove it with preprocess=f",
+            "--new-dim names 'x', a dimension of 'a'. Give the new one another name",
+        ),
         # quotes are no code
         ("build", "'storage=x' is no file", "'storage=x' is no file"),
     ],

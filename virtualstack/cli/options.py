@@ -451,7 +451,7 @@ def read_list(text: str, /) -> list[str]:
     Raises
     ------
     StorageError
-        The list cannot be read.
+        The list cannot be read, or is empty.
     """
     from virtualstack.errors import StorageError
 
@@ -463,7 +463,10 @@ def read_list(text: str, /) -> list[str]:
         lines = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"the list '{text[1:]}' cannot be read: {error}", url=text[1:]) from error
-    return [line for line in map(str.strip, lines.removeprefix("\ufeff").splitlines()) if line]
+    found = [line for line in map(str.strip, lines.removeprefix("\ufeff").splitlines()) if line]
+    if not found:
+        raise StorageError(f"the list '{text[1:]}' is empty. Write one path, pattern or URL on each line", url=text[1:])
+    return found
 
 
 def choose_reader(reader: str | None, remote_protocol: str | None, /) -> str | Reader | None:

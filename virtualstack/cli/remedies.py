@@ -22,7 +22,7 @@ MAX_CHARACTERS = 330
 # The name of an argument of a Python function in a message. Text in quotes, such as the name of a file, is skipped.
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])(?<!\w\()(?:'[^']*'|(?P<name>[a-z_]+)=(?!=)"""
-    r"""|(?P<bare>drop_variables|concat_dim|append_dim|inline_limit|on_error)\b)"""
+    r"""|(?P<bare>drop_variables|concat_dim|append_dim|new_dim|inline_limit|on_error)\b)"""
 )
 _OPTIONS = {
     ("append_dim", None): ("--append", "--dim"),

@@ -269,12 +269,13 @@ def with_new_dim(part: Part, dim: str, label: Any, rules: Rules, /) -> Part:
     """
     if dim in part.sizes or dim in part.variables:
         what = "dimension" if dim in part.sizes else "variable"
-        is_one = part.sizes.get(dim) == 1
-        remedy = (
-            f"Remove it with preprocess=lambda ds: ds.squeeze({dim!r}, drop=True)"
-            if is_one
-            else "Give the new dimension another name, or join along this one with concat_dim="
-        )
+        if part.sizes.get(dim) == 1:
+            remedy = (
+                "Give the new dimension another name. Or remove the other one with preprocess=lambda ds: "
+                f"ds.squeeze({dim!r}, drop=True)"
+            )
+        else:
+            remedy = "Give the new dimension another name, or join along this one with concat_dim="
         raise _refusal(dim, part, f"new_dim names '{dim}', which is already a {what} of {part.called}. {remedy}")
     changed = {dim: xr.Variable((dim,), [label])}
     for name, variable in part.variables.items():

@@ -204,9 +204,9 @@ def refuse_absent(n_absent: int, /, *, variable: str, target: str) -> None:
     """Raise `WriterError` if a variable to be written as ``target`` has ABSENT chunks."""
     if n_absent:
         raise WriterError(
-            f"variable '{variable}' has {n_absent:,} ABSENT chunks, which {target} cannot distinguish from chunks "
-            "that were never written. Restore their sources; or leave the variable out; or write a vstack; or pass "
-            "absent='fill', so that they read as the fill value",
+            f"variable '{variable}' has {counted(n_absent, 'ABSENT chunk')}, which {target} cannot distinguish from "
+            "chunks that were never written. Restore their sources; or leave the variable out; or write a vstack; or "
+            "pass absent='fill', so that they read as the fill value",
             variable=variable,
             feature="ABSENT chunks",
         )
