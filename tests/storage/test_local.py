@@ -231,7 +231,9 @@ def test_writing_is_atomic_and_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_a_target_that_may_not_be_written(tmp_path, monkeypatch):
     """The error says written, not read."""
     monkeypatch.setattr(Path, "mkdir", Mock(side_effect=PermissionError(errno.EACCES, "no")))
-    with pytest.raises(StorageError, match=r"a/b' cannot be written: permission denied. Change its mode or owner"):
+    with pytest.raises(
+        StorageError, match=r"a/b' cannot be written: permission denied. Change its folder's mode or owner"
+    ):
         LocalTarget(f"file://{tmp_path}").put("a/b", b"")
 
 

@@ -307,9 +307,9 @@ class FileErrors:
         if isinstance(error, IsADirectoryError):
             raise DirectoryError.at(url) from error
         if isinstance(error, PermissionError):
-            done = "read" if self._verb == "read" else "written"
+            done, what = ("read", "its") if self._verb == "read" else ("written", "its folder's")
             raise StorageError(
-                f"'{url}' cannot be {done}: permission denied. Change its mode or owner", url=url
+                f"'{url}' cannot be {done}: permission denied. Change {what} mode or owner", url=url
             ) from error
         if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the path
             raise StorageError(f"'{url}': {self._verb} failed: {error}. Check the file system", url=url) from error
