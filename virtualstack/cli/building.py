@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack import accessor  # noqa: F401 - registers vds.virtual
-from virtualstack.api import combine_datasets, open_virtual_datatree
+from virtualstack.api import combine_datasets
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
 from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
 from virtualstack.cli.output import report, say, show, step, wants_progress
@@ -36,6 +36,8 @@ from virtualstack.formats.registry import find_reader, list_readers
 from virtualstack.kerchunk.references import is_one_file
 from virtualstack.location import absolute_url, local_path
 from virtualstack.printable import counted, did_you_mean, first_names
+from virtualstack.readers import ReadOptions
+from virtualstack.scanning import scan
 from virtualstack.sizes import human_bytes
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.source import DirectoryError
@@ -345,10 +347,12 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
 
 def _has_groups(options: Build) -> bool:
     """Return whether the output of an append has groups below the root, so that files need the same groups."""
+    read = ReadOptions.from_options(is_tree=True, allow=options.allow)
     try:
-        return bool(open_virtual_datatree(options.output, allow=options.allow, storage=options.storage).children)
+        (group,) = scan([options.output], storage=options.storage, options=read)
     except VirtualStackError:
         return False  # the append says what is wrong with the output
+    return bool(group.groups)
 
 
 def _joined_trees(trees: Sequence[xr.DataTree], dim: str | None, options: Build) -> xr.DataTree:
