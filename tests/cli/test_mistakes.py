@@ -76,6 +76,8 @@ MISTAKES = [
     (["build", "data/*.nc", "-o", "x.vstack", "--inline-limit", "-5"], 2, "'-5' is not a number of bytes, such as"),
     (["build", "data/*.nc", "-o", "x.vstack", "--new-dim", "t=(a)(b)"], 2, r"has 2 groups, .* as \(\?:\.\.\.\)"),
     (["build", "data/*.nc", "-o", "x.vstack", "--cache", ""], 2, "the path of the folder is empty"),
+    (["build", "data/*.nc", "-o", "x.vstack", "--allow", ""], 2, "the place is empty"),
+    (["allow", ""], 2, "the place is empty"),
     (["build", "data/*.nc", "-o", "x.json", "-m", "x"], 2, "--message is for .* See 'virtualstack build --help'"),
     (["convert", "cube.vstack", "x.json", "-m", "x"], 2, "--message is for .* See 'virtualstack convert --help'"),
     (["convert", "cube.vstack", "x.json", "--at", "0", "--reader", "hdf5"], 2, "--at is an option of vstacks"),

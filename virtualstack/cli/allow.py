@@ -19,6 +19,7 @@ __all__ = ["allow"]
     "places",
     shell_complete=complete_files,
     metavar="[PLACE...]",
+    type=options.PLACE,
     nargs=-1,
     help="Folder, file, bucket or host, with all below it.",
 )

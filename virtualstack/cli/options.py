@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGE",
     "DURATION",
+    "PLACE",
     "POSITIVE",
     "SAMPLE",
     "SNAPSHOT",
@@ -100,6 +101,12 @@ def _sample(text: str) -> int | float:
     if not 0 < float(found[1]) <= 100:
         raise ValueError(f"'{text}' is not a count of chunks, or a percentage up to 100%")
     return float(found[1]) / 100
+
+
+def _place(text: str) -> str:
+    if not text:
+        raise ValueError("the place is empty")
+    return text
 
 
 def _duration(text: str) -> timedelta:
@@ -209,6 +216,9 @@ POSITIVE = Value(_count)
 SAMPLE = Value(_sample)
 """A number of chunks, or a percentage, as a float."""
 
+PLACE = Value(_place)
+"""What references may refer to. An empty text, as of a variable that is not set, would be the current folder."""
+
 DURATION = Value(_duration)
 """A duration such as ``30m``."""
 
@@ -241,6 +251,7 @@ as_json = option("--json", "as_json", is_flag=True, help="Print the result as JS
 allow = option(
     "--allow",
     metavar="PLACE",
+    type=PLACE,
     multiple=True,
     help="Folder, file or host that references or a store may refer to. Repeatable.",
 )
