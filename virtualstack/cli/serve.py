@@ -22,7 +22,6 @@ __all__ = ["report", "serve"]
 
 _LOOPBACK = "127.0.0.1", "::1", "localhost"
 
-
 _VERIFIED = "File with what 'virtualstack verify STORE --json' printed; the page shows the state of each source."
 
 

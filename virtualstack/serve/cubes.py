@@ -98,7 +98,7 @@ class Cube:
     n_threads
         Number of chunks that are read at a time.
     verified
-        What was found when the sources were verified, if a file has it.
+        File with the result of verifying the sources, if there is one.
     """
 
     name: str

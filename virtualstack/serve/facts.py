@@ -64,7 +64,7 @@ class CubeFacts:
     max_boxes
         Largest number of boxes of a chunk map.
     verified
-        What was found when the sources were verified, if a file has it.
+        File with the result of verifying the sources, if there is one.
     """
 
     def __init__(

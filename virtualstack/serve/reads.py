@@ -37,6 +37,11 @@ class UnwantedError(Exception):
 def read_if_wanted(read: Callable[[], Bytes], is_wanted: IsWanted, /) -> Bytes:
     """Read in a thread, if a client still waits.
 
+    Returns
+    -------
+    Bytes
+        What `read` returns.
+
     Raises
     ------
     UnwantedError
@@ -135,7 +140,7 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """A chunk that is read, or waits to be read, and for each client that waits whether it is still wanted itself."""
+    """A chunk that is read, or waits to be read. Each client that waits for it has a function in `waiting`."""
 
     task: asyncio.Task[Lease] = field(init=False)
     waiting: list[IsWanted] = field(default_factory=list)
@@ -211,7 +216,8 @@ class Reads:
         gone
             Coroutine function that returns when the client has gone.
         is_wanted
-            Function that tells whether the client is still wanted, if it is a chunk that is made from this one.
+            Function that tells whether the client is still wanted. A client that is a chunk, and is made from this
+            one, needs it.
 
         Raises
         ------

@@ -278,8 +278,8 @@ class Repository(Maintenance):
         """Write new values of a region into the store; source files and earlier snapshots stay unchanged.
 
         New chunks are compressed. Chunks that the region covers in part are read and written whole: all their values
-        belong to the store from then on, so :meth:`refresh` does not replace them, either. For references that are not
-        in a vstack, use ``vds.virtual.write``, which writes new chunks into a file.
+        belong to the store from then on, so :meth:`refresh` does not replace them. For references that are not in
+        a vstack, use ``vds.virtual.write``, which writes new chunks into a file.
 
         Parameters
         ----------

@@ -29,7 +29,7 @@ __all__ = ["SOURCE_STATUSES", "SourceProblem", "StaleSources", "StoreVerificatio
 type _Status = Literal["unchanged", "unknown", "changed", "missing", "unreachable"]
 
 SOURCE_STATUSES: tuple[_Status, ...] = "unchanged", "unknown", "changed", "missing", "unreachable"
-"""Statuses of a source, each worse than the one before: of several versions, that of the worst is told."""
+"""Statuses of a source, from the best to the worst. A source with several versions has that of the worst one."""
 
 
 @dataclass(frozen=True, slots=True)
