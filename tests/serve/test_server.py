@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 from dataclasses import replace
+from urllib.parse import quote, unquote, urljoin
 
 import numcodecs
 import numpy as np
@@ -271,12 +272,16 @@ def test_nothing_can_be_written(rain):
             assert client.request(method, "/rain/zarr.json").status_code == 405
 
 
-def test_a_folder_without_its_slash(rain):
-    """The root of a cube is sent to its folder, also below another application."""
-    app = Starlette(routes=[Mount("/data", vs.serve.app({"rain": rain}))])
+@pytest.mark.parametrize("root", ["", "/data", "/данные/a b"])
+@pytest.mark.parametrize("path", ["/rain", "/rain@0", "/zarr2/rain"])
+def test_a_folder_without_its_slash(rain, root, path):
+    """The root of a cube is sent to its folder, also below another application, or a proxy that removes a path."""
+    app = Starlette(routes=[Mount(root, vs.serve.app({"rain": rain}))])
     with TestClient(app, base_url="http://localhost") as client:
-        assert client.get("/data/rain", follow_redirects=False).headers["location"] == "/data/rain/"
-        assert client.get("/data/rain/rain/c/0/0/0").status_code == 200
+        where = client.get(f"{root}{path}", follow_redirects=False).headers["location"]
+        assert unquote(urljoin(f"http://host/proxy{quote(root + path)}", where)) == f"http://host/proxy{root}{path}/"
+        assert client.get(f"{root}{path}").status_code == 200
+        assert client.get(f"{root}/rain/rain/c/0/0/0").status_code == 200
 
 
 def test_cut_chunks_are_encoded_again(rain):

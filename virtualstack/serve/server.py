@@ -89,7 +89,7 @@ class CubeServer:
             return problem(404, f"there is no cube '{name}' here; there are {', '.join(list(self._cubes)[:5])}")
         scope["virtualstack.cube"] = name
         if not slash:
-            where = f"{scope.get('root_path', '')}/{quote(path)}/"
+            where = f"{quote(first)}/"  # relative: a proxy may serve this at another path
             return Response(status_code=307, headers={"Location": where})
         try:
             content = None if at else cube.fresh
