@@ -86,6 +86,43 @@ def test_gdal(served, name):
     )
 
 
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """A server with a cube whose names are not as they are in URLs, and the names and values."""
+    folder = tmp_path_factory.mktemp("names")
+    found = {x: np.arange(1.0, 13).reshape(4, 3) + i for i, x in enumerate(["a b", "c#d", "e?f", "g%41", "h%", "ü+@"])}
+    tree = xr.DataTree.from_dict({"Data Fields": xr.Dataset({x: (("t", "x"), data) for x, data in found.items()})})
+    tree.virtual.to_vstack(folder / "cube.vstack")
+    with serving({"cube": folder / "cube.vstack"}) as url:
+        yield url, found
+
+
+def test_names_in_urls_of_gdal(names):
+    """GDAL does not quote them, and would show fill values; so it finds them quoted."""
+    pytest.importorskip("rasterio")
+    url, wanted = names
+    code = (
+        "import rasterio, sys\n"
+        "for name in sys.argv[2:]:\n"
+        "    with rasterio.open(f'ZARR:\"/vsicurl/{sys.argv[1]}/zarr2/cube\":/Data%20Fields/{name}') as source:\n"
+        "        sys.stdout.buffer.write(source.read().tobytes())"
+    )
+    shown = ["a%20b", "c%23d", "e%3Ff", "g%2541", "h%25", "ü+@"]
+    done = subprocess.run([sys.executable, "-c", code, url, *shown], capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    np.testing.assert_array_equal(np.frombuffer(done.stdout), np.concatenate([x.ravel() for x in wanted.values()]))
+
+
+def test_names_in_urls_of_others(names):
+    """Other clients find the names as they are."""
+    url, wanted = names
+    for folder in ("", "zarr2/"):
+        group = zarr.open_group(f"{url}/{folder}cube", path="Data Fields", mode="r")
+        assert set(group.array_keys()) == set(wanted)
+        for name in ("a b", "h%", "ü+@"):
+            np.testing.assert_array_equal(group[name][:], wanted[name])
+
+
 @pytest.mark.parametrize("form", [1, 2], ids=["plain", "compressed"])
 @pytest.mark.parametrize("root", ["cube", "zarr2/cube"])
 def test_gdal_reports_errors(tmp_path, form, root):

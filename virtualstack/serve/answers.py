@@ -18,7 +18,16 @@ from starlette.types import Receive, Scope, Send
 from virtualstack.serve.http import Document, RangeError, RawHeaders, choose_encoding, is_same, read_range
 from virtualstack.serve.reads import Lease
 
-__all__ = ["CHUNK_BYTES", "ChunkAnswer", "document", "listing", "problem", "read_parts", "shown_to_gdal"]
+__all__ = [
+    "CHUNK_BYTES",
+    "ChunkAnswer",
+    "document",
+    "listing",
+    "problem",
+    "puts_names_into_urls",
+    "read_parts",
+    "shown_to_gdal",
+]
 
 CHUNK_BYTES = "virtualstack.chunk_bytes"
 """Key of the scope of a request for a chunk: its size without codecs."""
@@ -34,6 +43,14 @@ def problem(status: int, message: str, headers: Mapping[str, str] | None = None,
 
 
 _REASONS = {400: "BadRequest", 401: "Unauthorized", 404: "NotFound", 405: "MethodNotAllowed", 503: "Busy"}
+
+
+def puts_names_into_urls(headers: Headers, /) -> bool:
+    """Return whether a client may put names into URLs without quotes, as GDAL does; GDAL 3.6 does not send its name.
+
+    It would not get a chunk of a variable with a space in its name, or get it from elsewhere, and show the fill value.
+    """
+    return headers.get("user-agent", "GDAL/").startswith("GDAL/")
 
 
 def shown_to_gdal(response: Response, scope: Scope, /) -> Response:

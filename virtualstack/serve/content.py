@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from virtualstack.errors import UnsupportedFeatureError
@@ -27,6 +28,9 @@ _DOCUMENTS: Mapping[ZarrFormat, tuple[str, ...]] = {
     2: (".zgroup", ".zattrs", ".zarray", ".zmetadata"),
 }
 """Names of metadata documents."""
+
+_UNSAFE = re.compile(r"[\x00-\x20\x7f#?%]")
+"""Characters that end the path of a URL, or are not allowed in it."""
 
 _MAX_LISTED = 10_000
 """Largest number of names in a listing of one folder."""
@@ -142,7 +146,7 @@ class Content:
         self.answers: Any = None  # facts about this version, which the page has asked for
         self.heads: dict[tuple[str, ZarrFormat], tuple[Hashable, RawHeaders]] = {}
         self._arrays: dict[tuple[str, ZarrFormat], PortableArray | str] = {}
-        self._documents: dict[str, Document] = {}
+        self._documents: dict[tuple[str, bool], Document] = {}
 
     def keep_head(self, at: tuple[str, ZarrFormat], read_key: Hashable, headers: RawHeaders, /) -> None:
         """Keep the headers of a whole chunk for its next answer, and what the chunk is called in the cache."""
@@ -196,20 +200,35 @@ class Content:
                 return "/".join(parts[:depth]), node, parts[depth:]
         return "/".join(parts), node, []
 
-    def document(self, key: str, zarr_format: ZarrFormat, /) -> Document | None:
-        """Return a metadata document, or ``None`` if the key is none. Documents of groups hold those of all members."""
+    @cached_property
+    def needs_quotes(self) -> bool:
+        """Whether a name would need quotes in a URL, such as the group ``Data Fields`` of HDF-EOS."""
+        return any(_UNSAFE.search("/".join((path, *group.arrays))) for path, group in self.group.walk())
+
+    def document(self, key: str, zarr_format: ZarrFormat, /, *, quoted: bool = False) -> Document | None:
+        """Return a metadata document, or ``None`` if the key is none. Documents of groups hold those of all members.
+
+        Parameters
+        ----------
+        key, zarr_format
+            Key in one version of zarr.
+        quoted
+            If true, members have names that need no quotes in a URL, for clients that put names into URLs as they are.
+        """
         name = key.rpartition("/")[2]
         if name not in _DOCUMENTS[zarr_format]:
             return None
         with self._lock:
-            if key not in self._documents:
-                made = self._make_document(key, name, zarr_format)
+            if (key, quoted) not in self._documents:
+                made = self._make_document(key, name, zarr_format, _quote if quoted else str)
                 if made is None:
                     return None
-                self._documents[key] = Document(made)
-            return self._documents[key]
+                self._documents[key, quoted] = Document(made)
+            return self._documents[key, quoted]
 
-    def _make_document(self, key: str, name: str, zarr_format: ZarrFormat) -> bytes | None:
+    def _make_document(
+        self, key: str, name: str, zarr_format: ZarrFormat, rename: Callable[[str], str]
+    ) -> bytes | None:
         path, node, rest = self.find(key, zarr_format)
         if rest != [name]:
             return None
@@ -218,12 +237,12 @@ class Content:
             document = None if isinstance(found, str) else found.documents.get(name)
             return None if document is None else _dump(document)
         if name == ".zmetadata":
-            members = {key: _finite(x) for key, x in self._members(node, path, 2)}
+            members = {rename(key): _finite(x) for key, x in self._members(node, path, 2)}
             return _dump({"zarr_consolidated_format": 1, "metadata": members})
         documents = group_documents(node, zarr_format=zarr_format)
         if name != "zarr.json":
             return _dump(documents[name]) if name in documents else None
-        own, *others = ((key.removesuffix("/zarr.json"), _finite(x)) for key, x in self._members(node, path, 3))
+        own, *others = ((rename(key.removesuffix("/zarr.json")), _finite(x)) for key, x in self._members(node, path, 3))
         inline = {"kind": "inline", "must_understand": False, "metadata": dict(others)}
         return _dump({**own[1], "consolidated_metadata": inline})
 
@@ -315,6 +334,11 @@ class Content:
             return None
         slash = "" if len(cell) == node.ndim - 1 else "/"
         return [f"{i}{slash}" for i in range(min(array.grid_shape[len(cell)], _MAX_LISTED))]
+
+
+def _quote(key: str) -> str:
+    """Return a key that means the same if it is put into a URL as it is."""
+    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", key)
 
 
 def _finite(document: Mapping[str, Any]) -> dict[str, Any]:

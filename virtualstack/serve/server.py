@@ -14,7 +14,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from virtualstack.errors import VirtualStackError
-from virtualstack.serve.answers import CHUNK_BYTES, ChunkAnswer, document, listing, problem, read_parts, shown_to_gdal
+from virtualstack.serve.answers import (
+    CHUNK_BYTES,
+    ChunkAnswer,
+    document,
+    listing,
+    problem,
+    puts_names_into_urls,
+    read_parts,
+    shown_to_gdal,
+)
 from virtualstack.serve.content import Chunk, Content
 from virtualstack.serve.cubes import Cube
 from virtualstack.serve.http import RangeError, error_body, find_status, is_same, make_hash, raw_headers, read_range
@@ -131,11 +140,14 @@ class CubeServer:
             request.scope[CHUNK_BYTES] = found[0].chunk_nbytes
             return await self._chunk(cube, content, key, *found, request)
         loop = asyncio.get_running_loop()
-        data = await asyncio.wait_for(
-            loop.run_in_executor(cube.opener, content.document, key, zarr_format), self._timeout
-        )
+        is_quoted = puts_names_into_urls(request.headers) and content.needs_quotes
+        make = partial(content.document, key, zarr_format, quoted=is_quoted)
+        data = await asyncio.wait_for(loop.run_in_executor(cube.opener, make), self._timeout)
         if data is not None:
-            return await document(data, self._cache_control(content), request.headers)
+            response = await document(data, self._cache_control(content), request.headers)
+            if content.needs_quotes:
+                response.headers["Vary"] = f"{response.headers['Vary']}, User-Agent"
+            return response
         if not key or key.endswith("/"):
             names = content.names(key.rstrip("/"), zarr_format)
             if names is not None:

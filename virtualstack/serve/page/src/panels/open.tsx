@@ -18,6 +18,8 @@ export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean
   const inGroup = group ? `, group="${group}"` : "";
   // GDAL 3.10 and older, and R with it, know only drafts of zarr 3.
   const base2 = base.replace(/\/([^/]*)$/, "/zarr2/$1");
+  // GDAL puts names into URLs as they are, so the server quotes them for it. Safe names have nothing else to quote.
+  const [path2, group2, name2] = [path, group, name].map((x) => x.replaceAll(" ", "%20"));
   const slice = ":0".repeat(Math.max((variable?.shape.length ?? 2) - 2, 0));
   return (
     <>
@@ -28,8 +30,8 @@ export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean
           <div class="controls"><VariableChoice {...props} /></div>
           <Snippet title="Python" code={`import xarray as xr\n\nds = xr.open_zarr("${base}"${inGroup})\nds["${name}"]`} note="Needs xarray, zarr, fsspec and aiohttp. virtualstack is not needed." />
           <Snippet title="JavaScript" code={`import * as zarr from "zarrita";\n\nconst cube = zarr.root(new zarr.FetchStore("${base}"));\nconst array = await zarr.open.v3(cube.resolve("${path}"), { kind: "array" });\nconst values = await zarr.get(array);`} note="Values are the stored numbers. If the variable has the attributes scale_factor or add_offset, scale them yourself." />
-          <Snippet title="R" code={`library(stars)\n\nx <- read_mdim('ZARR:"/vsicurl/${base2}${group && "/" + group}"', variable = "${name}")`} note="Values are scaled, and missing values are NA. The order of dimensions is reversed. stars 0.6-0 stops at coordinates in degrees: take a newer one." />
-          <Snippet title="GDAL" code={`gdalmdiminfo 'ZARR:"/vsicurl/${base2}"'\ngdalinfo 'ZARR:"/vsicurl/${base2}":/${path}${slice}'`} note={`${slice && "The second line reads one slice: each number after a colon is an index, from 0. "}Values are the stored numbers: add -unscale to gdal_translate to scale them. If the server cannot read a source, GDAL reports an error; GDAL 3.6 shows the fill value instead.`} />
+          <Snippet title="R" code={`library(stars)\n\nx <- read_mdim('ZARR:"/vsicurl/${base2}${group2 && "/" + group2}"', variable = "${name2}")`} note="Values are scaled, and missing values are NA. The order of dimensions is reversed. stars 0.6-0 stops at coordinates in degrees: take a newer one." />
+          <Snippet title="GDAL" code={`gdalmdiminfo 'ZARR:"/vsicurl/${base2}"'\ngdalinfo 'ZARR:"/vsicurl/${base2}":/${path2}${slice}'`} note={`${slice && "The second line reads one slice: each number after a colon is an index, from 0. "}Values are the stored numbers: add -unscale to gdal_translate to scale them. If the server cannot read a source, GDAL reports an error; GDAL 3.6 shows the fill value instead.`} />
           <p class="quiet small">If the server asks for a token, programs send <code>Authorization: Bearer TOKEN</code>, or have it as the password in the URL: <code>http://user:TOKEN@HOST/</code>.</p>
         </>
       )}
