@@ -207,25 +207,39 @@ def test_documents_are_compressed_once(rain, path, monkeypatch):
     ("path", "status"),
     [
         ("/nothing/zarr.json", 404),
+        ("/nothing/rain/c/0/0/0", 400),
         ("/rain/nothing", 404),
-        ("/rain/rain/c/6/0/0", 404),
-        ("/rain/rain/c/00/0/0", 404),
-        ("/rain/rain/c/0/0", 404),
-        ("/rain/rain/0.0.0", 404),
-        ("/zarr2/rain/rain/c/0/0/0", 404),
+        ("/rain/nothing/c/0/0/0", 400),
+        ("/rain/rain/c/6/0/0", 400),
+        ("/rain/rain/c/00/0/0", 400),
+        ("/rain/rain/c/0/0", 400),
+        ("/rain/rain/0.0.0", 400),
+        ("/zarr2/rain/rain/c/0/0/0", 400),
         ("/zarr2/rain/zarr.json", 404),
         ("/rain/.zmetadata", 404),
         ("/rain/../../etc/passwd", 404),
         ("/rain/%2e%2e/%2e%2e/etc/passwd", 404),
-        ("/rain/rain/c/" + "9" * 5000, 404),
+        ("/rain/rain/c/" + "9" * 5000, 400),
         ("/" + "x" * 5000, 404),
     ],
 )
 def test_keys_that_do_not_exist(rain, path, status):
-    """They have status 404, and a reason as JSON."""
+    """They have status 404, or 400 if clients would take 404 for the fill value; and a reason as JSON."""
     with served({"rain": rain}) as client:
         found = client.get(path)
         assert (found.status_code, set(found.json())) == (status, {"error", "message"})
+
+
+def test_chunks_that_a_newer_version_does_not_have(rain):
+    """Programs that opened the older one get an error, and no fill values."""
+    with served({"rain": rain}, refresh=0) as client:
+        assert client.get("/rain/rain/c/5/0/0").status_code == 200
+        shutil.rmtree(rain)
+        xr.Dataset({"rain": (("time", "y", "x"), np.ones((1, 4, 5)))}).virtual.to_vstack(rain)
+        assert client.get("/rain/rain/c/5/0/0").status_code == 400
+        assert client.head("/rain/rain/c/5/0/0").status_code == 404
+        gdal = client.get("/rain/rain/c/5/0/0", headers={"user-agent": "GDAL/3.12.2"})
+        assert (gdal.status_code, len(gdal.content)) == (200, 1)
 
 
 def test_references_that_are_gone_are_no_fill_values(rain):

@@ -59,7 +59,7 @@ def shown_to_gdal(response: Response, scope: Scope, /) -> Response:
     With any status but 200, GDAL takes a chunk for one that was never written, and shows the fill value. It reports a
     chunk that is too short. Metrics and log have the status that other clients get.
     """
-    is_error = response.status_code == HTTPStatus.FORBIDDEN or response.status_code >= 500
+    is_error = response.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN) or response.status_code >= 500
     is_chunk = scope["method"] == "GET" and scope["path"].rpartition("/")[2][:1].isdigit()
     if not (is_error and is_chunk and Headers(scope=scope).get("user-agent", "").startswith("GDAL/")):
         return response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -41,6 +42,9 @@ _PART_BYTES = 4 << 20
 
 _ZARR2 = "zarr2/"
 """Begin of the paths at which cubes are zarr 2: programs warn about folders with the metadata of both versions."""
+
+_CELL = re.compile(r"\d+(\.\d+)*", re.ASCII)
+"""The last part of the key of a chunk, except of an array without dimensions."""
 
 _CONDITIONS = frozenset([b"range", b"if-none-match"])
 
@@ -95,7 +99,8 @@ class CubeServer:
         name, at, snapshot = first.partition("@")
         cube = self._cubes.get(name)
         if cube is None:
-            return problem(404, f"there is no cube '{name}' here; there are {', '.join(list(self._cubes)[:5])}")
+            there = ", ".join(list(self._cubes)[:5])
+            return _missing(key, scope["method"], f"there is no cube '{name}' here; there are {there}")
         scope["virtualstack.cube"] = name
         if not slash:
             where = f"{quote(first)}/"  # relative: a proxy may serve this at another path
@@ -152,7 +157,8 @@ class CubeServer:
             names = content.names(key.rstrip("/"), zarr_format)
             if names is not None:
                 return listing(f"{cube.name}/{key}", names, request.headers)
-        return problem(404, f"cube '{cube.name}' has no key '{key}'")
+        is_node = not content.find(key, zarr_format)[2]  # without its slash
+        return _missing("" if is_node else key, request.method, f"cube '{cube.name}' has no key '{key}'")
 
     async def _chunk(
         self, cube: Cube, content: Content, key: str, array: PortableArray, cell: tuple[int, ...], request: Request
@@ -263,6 +269,14 @@ class CubeServer:
         finally:
             for lease in leases:
                 lease.release()
+
+
+def _missing(key: str, method: str, message: str) -> Response:
+    """Return the answer for a key that does not exist. Clients take status 404 of a chunk for the fill value."""
+    if method == "GET" and _CELL.fullmatch(key.rpartition("/")[2]):
+        why = "Open the cube again if it has changed. Names with '%', '#' or '?' need quotes in URLs"
+        return problem(400, f"{message}. {why}")
+    return problem(404, message)
 
 
 def _in_thread(cube: Cube, read: Callable[[], Bytes]) -> Callable[[IsWanted], Awaitable[Bytes]]:
