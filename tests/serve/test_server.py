@@ -394,6 +394,14 @@ class TestWhoMayRead:
             for key in ("/rain/zarr.json", "/rain@0/rain/c/0/0/0"):
                 assert client.get(key).headers["cache-control"].startswith("private, ")
 
+    @pytest.mark.parametrize("path", ["/", "/rain/", "/rain@0/zarr.json", "/-/facts/rain/sources?limit=1"])
+    def test_a_token_behind_a_proxy(self, rain, path):
+        """The server does not know host and path that the browser sees."""
+        with served({"rain": rain}, token="sesame") as client:
+            link = f"{path}{'&' if '?' in path else '?'}token=sesame"
+            where = client.get(link, follow_redirects=False).headers["location"]
+        assert urljoin(f"https://example.org/data{link}", where) == f"https://example.org/data{path}"
+
     def test_two_servers_on_one_host(self, rain):
         """Browsers send cookies to all ports of a host, so that each server has a name of its own for its cookie."""
         cookies = None

@@ -9,6 +9,7 @@ import re
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from typing import Any, Literal
+from urllib.parse import quote
 
 from virtualstack.errors import MissingDependencyError
 
@@ -273,7 +274,11 @@ class _TokenMiddleware:
         request = Request(scope)
         answer: ASGIApp = self._app
         if self._is_token(request.query_params.get("token")):  # a link for a browser, which then has a cookie
-            answer = RedirectResponse(request.url.remove_query_params("token"), 303, {"Cache-Control": "no-store"})
+            # relative: a proxy may serve this at another host and path
+            here = quote(scope["path"].rpartition("/")[2]) or "./"
+            query = request.url.remove_query_params("token").query
+            where = f"{here}?{query}" if query else here
+            answer = RedirectResponse(where, 303, {"Cache-Control": "no-store"})
             answer.set_cookie(
                 _cookie(request),
                 self._token,
