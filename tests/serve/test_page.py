@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -507,6 +508,25 @@ def test_stored_chunks_of_all_common_codecs(browser, tmp_path):
             browser.run("await page.locator('[data-image][data-ready=yes]').waitFor()")
             assert browser.text("[data-scale=high]") == "59"
         assert not any(x.startswith("http") and not x.startswith(url) for x in browser.seen()["urls"])
+
+
+def test_quick_look_at_names_that_urls_change(browser, tmp_path):
+    """They are quoted, as zarrita reads paths as parts of URLs; types that zarrita cannot read are said."""
+    names = ["a b", "c#d", "e?f", "g%41", "h%", "i:j", "k/ü+@"]
+    data = {name: xr.Dataset({name.rpartition("/")[2]: ("x", [i, 1.0 + i])}) for i, name in enumerate(names)}
+    groups = {
+        "/": xr.merge([data[x] for x in names[:-1]]).assign(text=("x", np.array([b"l", b"m"]))),
+        "k": data[names[-1]],
+    }
+    xr.DataTree.from_dict(groups).virtual.to_vstack(tmp_path / "a.vstack")
+    with serving({"a": tmp_path / "a.vstack"}) as url:
+        for i, name in enumerate(names):
+            browser.open(f"{url}/#cube=a&panel=look&variable={quote(name)}")
+            browser.run("await page.getByText('Values as a table').click()")
+            code = "return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))"
+            assert browser.run(code) == [f"{i}", f"{i + 1}"]
+        browser.open(f"{url}/#cube=a&panel=look&variable=text")
+        assert "Values of type |S1 cannot be drawn." in browser.text("[role=alert]")
 
 
 def test_a_report(browser, served, tmp_path):

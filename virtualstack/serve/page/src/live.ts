@@ -47,9 +47,14 @@ function storeAt(cubeUrl: string): zarr.FetchStore {
   });
 }
 
+/** The keys of one variable. zarrita reads paths as parts of a URL, so that "%41", "#" and ":" in names would change. */
+function keysOf(cube: string | zarr.AsyncReadable, path: string): zarr.AsyncReadable {
+  if (typeof cube === "string") return storeAt(`${cube}/${path.split("/").map(encodeURIComponent).join("/")}`);
+  return { get: (key, options) => cube.get(`/${path}${key}`, options) };
+}
+
 async function openArray(cube: string | zarr.AsyncReadable, path: string): Promise<Stored> {
-  const root: zarr.Location<zarr.AsyncReadable> = zarr.root(typeof cube === "string" ? storeAt(cube) : cube);
-  return (await zarr.open.v3(root.resolve(path), { kind: "array" })) as Stored;
+  return (await zarr.open.v3(zarr.root(keysOf(cube, path)), { kind: "array" })) as Stored;
 }
 
 /** Open a variable of a cube: at a URL, or in a store. */

@@ -36,6 +36,7 @@ function Opening(props: Shown & { live: NonNullable<LoadLive> }) {
     const live = await props.live();
     const url = new URL(`./${encodeURIComponent(props.cube).replace("%40", "@")}`, location.href.split("#")[0]).href;
     const cube = (await props.facts.store?.(props.cube)) ?? url;
+    if (/^\|[SV]/.test(variable.dtype)) throw new Error(`Values of type ${variable.dtype} cannot be drawn.`); // zarrita has no words
     const array = await live.open(cube, variable.path);
     const group = variable.path.includes("/") ? variable.path.slice(0, variable.path.lastIndexOf("/") + 1) : "";
     const find = (dim: string) => [group + dim, dim].find((path) => props.variables.some((x) => x.path === path && x.is_coordinate));
