@@ -529,6 +529,15 @@ def test_quick_look_at_names_that_urls_change(browser, tmp_path):
         assert "Values of type |S1 cannot be drawn." in browser.text("[role=alert]")
 
 
+def test_a_cube_without_variables(browser, tmp_path):
+    """The panels of variables say so."""
+    xr.Dataset().virtual.to_vstack(tmp_path / "a.vstack")
+    with serving({"a": tmp_path / "a.vstack"}) as url:
+        for panel in ("variables", "chunks", "look"):
+            browser.open(f"{url}/#cube=a&panel={panel}")
+            browser.run("await page.getByText('This cube has no variable that can be shown.').waitFor()")
+
+
 def test_a_report(browser, served, tmp_path):
     """The same page from one file, without the quick look, and with the same numbers."""
     _, store, _ = served

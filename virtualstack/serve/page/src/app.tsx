@@ -137,6 +137,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
         <Tabs panels={panels} panel={panel} choose={(name) => choose({ cube: cube.name, panel: name })} />
         <section class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${panel}`} tabIndex={-1}>
           {!overview && !failure && <p class="quiet" role="status">Loading …</p>}
+          {overview?.total === 0 && ["variables", "chunks", "look"].includes(panel) && <p class="quiet">This cube has no variable that can be shown.</p>}
           {overview && panel === "variables" && <><VariablesPanel {...shown} counts={counts} live={live !== null} /><Refused overview={overview} /></>}
           {variable && panel === "chunks" && <ChunksPanel {...shown} />}
           {variable && panel === "look" && live && <LookPanel {...shown} live={live} />}
