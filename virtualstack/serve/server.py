@@ -182,10 +182,11 @@ class CubeServer:
         asked = _headers(request.scope)
         if is_same(asked.get("if-none-match"), headers["ETag"]):
             return Response(status_code=304, headers=headers)
-        if self._redirects and (url := chunk.public_url) is not None:
-            return Response(status_code=307, headers={**headers, "Location": url})
         read = partial(self._read, cube, content, chunk, identity, partial(_wait_until_gone, request.receive))
         size, whole = chunk.length, None
+        if self._redirects and size and (url := chunk.public_url) is not None:
+            (await read(0, 1, keeps=False)).release()  # clients would take status 404 of the source for the fill value
+            return Response(status_code=307, headers={**headers, "Location": url})
         if size is None:  # it is known when the chunk is made
             whole = await read(0, None)
             size = len(whole.data)
