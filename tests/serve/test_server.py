@@ -14,6 +14,7 @@ import zarr
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 import virtualstack as vs
 from tests.serve.unlike import cube, joined, write_files
@@ -285,6 +286,18 @@ def test_nothing_can_be_written(rain):
     with served({"rain": rain}) as client:
         for method in ("PUT", "POST", "DELETE", "PATCH"):
             assert client.request(method, "/rain/zarr.json").status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/rain/", "/rain/rain/c/0/0/0", "/metrics"])
+@pytest.mark.parametrize("token", [None, "sesame"])
+def test_there_are_no_websockets(rain, path, token):
+    """They are closed at once."""
+    with (
+        served({"rain": rain}, token=token) as client,
+        pytest.raises(WebSocketDisconnect),
+        client.websocket_connect(path),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("root", ["", "/data", "/данные/a b"])

@@ -23,6 +23,7 @@ try:
     from starlette.responses import RedirectResponse
     from starlette.routing import Mount, Route
     from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.websockets import WebSocketClose
 
     from virtualstack.serve.metrics import Metrics
 except ImportError as error:
@@ -252,6 +253,9 @@ class _Keys:
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await WebSocketClose()(scope, receive, send)
+            return
         if scope["type"] == "http":
             path = scope["path"].removeprefix(scope.get("root_path", ""))
             if path not in ("", "/", "/metrics") and not path.startswith("/-/"):
