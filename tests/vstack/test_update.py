@@ -234,6 +234,10 @@ def test_labels_of_files_may_be_virtual_and_those_of_stores_may_not(tmp_path, ur
     with pytest.raises(CombineError, match=r"y.vstack' has no loaded coordinate 'time', whose labels") as caught:
         opened(tmp_path / "y.vstack").update(virtual(path), dim="time")
     assert (caught.value.variable, caught.value.property) == ("time", "labels")
+    assert "Or write the store again: vs.open_virtual_dataset(...) loads labels" in str(caught.value)
+    stored = vs.open_virtual_dataset(tmp_path / "y.vstack")
+    stored.virtual.to_vstack(tmp_path / "y.vstack", mode="w")
+    opened(tmp_path / "y.vstack").update(virtual(path), dim="time")  # what the message says works
 
 
 def test_labels_have_one_axis(tmp_path, url, first):

@@ -185,14 +185,22 @@ def _part(group: ManifestGroup, *, loaded: set[str], fitting: Fitting) -> Part:
 # -- labels ---------------------------------------------------------------------------------------------------
 
 
+_LABELS_ARE_REFERENCES = (
+    "The store has them as references, as after a conversion. Use Repository.append if the files come in order. Or "
+    "write the store again: vs.open_virtual_dataset(...) loads labels, and vds.virtual.to_vstack(..., mode='w') "
+    "stores them"
+)
+
+
 def _check_labels(dim: str, parts: Sequence[Part]) -> None:
-    """Check that all parts have labels that ascend and have a common order."""
+    """Check that all parts, of which the store is the first, have labels that ascend and have a common order."""
     for part in parts:
         found = part.variables.get(dim)
         if found is None or found.ndim > 1 or virtual_array(found) is not None:
+            is_stored = part is parts[0] and found is not None and found.ndim == 1
+            remedy = _LABELS_ARE_REFERENCES if is_stored else f"Add it with assign_coords({dim}=...)"
             raise CombineError(
-                f"{part.called} has no loaded coordinate '{dim}', whose labels determine its position. Add it "
-                f"with assign_coords({dim}=...)",
+                f"{part.called} has no loaded coordinate '{dim}', whose labels determine its position. {remedy}",
                 variable=dim,
                 property="labels",
                 right_url=part.source,
