@@ -385,6 +385,9 @@ def test_build_takes_one_file(files, tmp_path, capsys):
     """There is nothing to join then."""
     assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
     assert "3 references to 1 file\n" in capsys.readouterr().out
+    netcdf4_file(tmp_path / "one.nc", {"x": 2}, {"v": ("f4", "x", [1, 2])})
+    assert main(["build", str(tmp_path / "one.nc"), "-o", str(tmp_path / "one.json")]) == 0
+    assert ": 1 reference to 1 file\n" in capsys.readouterr().out
 
 
 def test_build_expands_relative_globs_and_file_urls(files, tmp_path, capsys, monkeypatch):
@@ -624,7 +627,7 @@ def test_quiet_and_verbose(files, tmp_path, capsys):
     build = ["build", str(tmp_path / "groups.nc"), "-o", str(tmp_path / "refs.json"), "--overwrite"]
     assert main(["--quiet", *build]) == 0
     seen = capsys.readouterr()
-    assert (seen.err, "references to 1 file" in seen.out) == ("", True)
+    assert (seen.err, ": 1 reference to 1 file" in seen.out) == ("", True)
     assert main([*build, "--verbose"]) == 0
     steps = capsys.readouterr().err.splitlines()
     assert [re.sub(r"[0-9.]+ s$", "N s", x.partition(": note: ")[2]) for x in steps] == [

@@ -129,7 +129,7 @@ def run(options: Build, /) -> int:
         "verified": None,
         "dry_run": None,
     }
-    told = f"{options.output}: {facts['references']} references to {counted(len(urls), 'file')}"
+    told = f"{options.output}: {counted(joined.virtual.nrefs, 'reference')} to {counted(len(urls), 'file')}"
     with maybe_dry(options.dry_run) as record, step(f"write '{options.output}'"):
         _write(joined, options, allow)
     if record is not None:
