@@ -1,5 +1,6 @@
 """Clients that know zarr, but not virtualstack, read a served cube as xarray joins its files."""
 
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -142,6 +143,22 @@ def test_gdal_reports_errors(tmp_path, form, root):
         assert done.stdout == b""
         with urllib.request.urlopen(f"{url}/metrics") as answer:
             assert b'virtualstack_requests_total{cube="cube",status="502"} 1.0' in answer.read()
+
+
+@pytest.mark.parametrize("form", [1, 2], ids=["plain", "compressed"])
+def test_programs_of_gdal_report_errors(tmp_path, form):
+    """Also those of GDAL 3.6, which does not send its name."""
+    program = shutil.which("gdal_translate")
+    if program is None:
+        pytest.skip("there is no gdal_translate")
+    path = write_files(tmp_path)[form]
+    with serving({"cube": path}, refresh=1000) as url:
+        command = [program, "-q", "-of", "ENVI", f'ZARR:"/vsicurl/{url}/zarr2/cube":/t:0', tmp_path / "slice"]
+        urllib.request.urlopen(f"{url}/zarr2/cube/t/.zarray").close()
+        (tmp_path / f"part{form}.nc").unlink()
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        assert done.returncode != 0
+        assert b"ERROR" in done.stderr
 
 
 @pytest.mark.parametrize(("dtype", "status", "size"), [("u1", 502, None), ("i2", 200, 1), ("f8", 200, 7)])

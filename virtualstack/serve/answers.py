@@ -23,8 +23,8 @@ __all__ = [
     "ChunkAnswer",
     "document",
     "listing",
+    "may_be_gdal",
     "problem",
-    "puts_names_into_urls",
     "read_parts",
     "shown_to_gdal",
 ]
@@ -45,10 +45,10 @@ def problem(status: int, message: str, headers: Mapping[str, str] | None = None,
 _REASONS = {400: "BadRequest", 401: "Unauthorized", 404: "NotFound", 405: "MethodNotAllowed", 503: "Busy"}
 
 
-def puts_names_into_urls(headers: Headers, /) -> bool:
-    """Return whether a client may put names into URLs without quotes, as GDAL does; GDAL 3.6 does not send its name.
+def may_be_gdal(headers: Headers, /) -> bool:
+    """Return whether a client is GDAL, or does not send its name, as GDAL 3.6 does not.
 
-    It would not get a chunk of a variable with a space in its name, or get it from elsewhere, and show the fill value.
+    GDAL puts names into URLs without quotes, and takes all errors of a chunk for the fill value.
     """
     return headers.get("user-agent", "GDAL/").startswith("GDAL/")
 
@@ -61,9 +61,12 @@ def shown_to_gdal(response: Response, scope: Scope, /) -> Response:
     """
     is_error = response.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN) or response.status_code >= 500
     is_chunk = scope["method"] == "GET" and scope["path"].rpartition("/")[2][:1].isdigit()
-    if not (is_error and is_chunk and Headers(scope=scope).get("user-agent", "").startswith("GDAL/")):
+    headers = Headers(scope=scope)
+    if not (is_error and is_chunk and may_be_gdal(headers)):
         return response
-    body = response.body[: scope.get(CHUNK_BYTES, 2) - 1]
+    most = scope.get(CHUNK_BYTES, 2) - 1
+    # A program that is not GDAL may ask for a few bytes of a chunk, and take a text for them.
+    body = response.body[: most if "user-agent" in headers else min(most, 1)]
     if not body:  # nothing is shorter than a chunk of one byte
         return response
     scope["virtualstack.status"] = response.status_code

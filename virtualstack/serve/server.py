@@ -20,8 +20,8 @@ from virtualstack.serve.answers import (
     ChunkAnswer,
     document,
     listing,
+    may_be_gdal,
     problem,
-    puts_names_into_urls,
     read_parts,
     shown_to_gdal,
 )
@@ -145,7 +145,7 @@ class CubeServer:
             request.scope[CHUNK_BYTES] = found[0].chunk_nbytes
             return await self._chunk(cube, content, key, *found, request)
         loop = asyncio.get_running_loop()
-        is_quoted = puts_names_into_urls(request.headers) and content.needs_quotes
+        is_quoted = may_be_gdal(request.headers) and content.needs_quotes
         make = partial(content.document, key, zarr_format, quoted=is_quoted)
         data = await asyncio.wait_for(loop.run_in_executor(cube.opener, make), self._timeout)
         if data is not None:
