@@ -9,6 +9,7 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
+from virtualstack.cli.facts import dry_text, maybe_dry
 from virtualstack.cli.output import report, say, table, wants_progress, worded_lines
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ _COUNTS = "refs", "INLINE", "EMPTY", "ABSENT", "bytes"
 )
 @options.allow
 @options.as_json
+@options.dry_run
 @options.group
 @options.reader
 @options.remote_protocol
@@ -53,6 +55,7 @@ def inspect(
     files: tuple[str, ...],
     html: str | None,
     allow: tuple[str, ...],
+    dry_run: bool,
     group: str | None,
     reader: str | None,
     remote_protocol: str | None,
@@ -75,7 +78,9 @@ def inspect(
     )
     starts = [select_group(root, group) for root in found]
     if html is not None:
-        _write_page(html, urls, starts)
+        with maybe_dry(dry_run) as record:
+            _write_page(html, urls, starts)
+        say("note", f"'{html}' is written: open it in a browser" if record is None else dry_text(record, html))
     if html is not None and not as_json:
         return
     facts = [_facts(url, start, group) for url, start in zip(urls, starts, strict=True)]
@@ -99,7 +104,6 @@ def _write_page(path: str, urls: Sequence[str], starts: Sequence[ManifestGroup])
     title = urls[0] if len(urls) == 1 else f"{len(urls)} files"
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title></head>'
     write_file(path, f"{head}<body>{''.join(parts)}</body></html>\n".encode())
-    say("note", f"'{path}' is written: open it in a browser")
 
 
 def _facts(url: str, start: ManifestGroup, group: str | None) -> dict[str, Any]:

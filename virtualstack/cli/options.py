@@ -198,7 +198,10 @@ def _distance(text: str) -> float | pd.Timedelta:
     except ValueError:
         import pandas as pd
 
-        return pd.Timedelta(text)
+        try:
+            return pd.Timedelta(text)
+        except ValueError:
+            raise ValueError(f"'{text}' is neither a number nor a duration such as 10min") from None
 
 
 def refuse_repeated_names(_: click.Context, param: click.Parameter, values: tuple[tuple[Any, ...], ...]) -> Any:

@@ -93,10 +93,15 @@ def _chunk(text: str) -> tuple[str, int]:
 @option("--redirect", is_flag=True, help="Send clients to public objects that are whole chunks.")
 @option("--memory", default="1 GiB", help="Memory for chunks that are read or sent [default: 1 GiB].")
 @option("--cache", default="256 MiB", help="Memory for chunks that are kept [default: 256 MiB].")
-@option("--threads", type=int, default=32, help="Chunks of a cube to read at a time [default: 32].")
+@option("--threads", type=options.POSITIVE, default=32, help="Chunks of a cube to read at a time [default: 32].")
 @option("--workers", type=options.POSITIVE, default=1, help="Processes that answer requests [default: 1].")
-@option("--timeout", type=float, default=60.0, help="Seconds to wait for a source [default: 60].")
-@option("--refresh", type=float, default=1.0, help="Seconds between looks at a store [default: 1].")
+@option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    help="Seconds to wait for a source [default: 60].",
+)
+@option("--refresh", type=click.FloatRange(min=0), default=1.0, help="Seconds between looks at a store [default: 1].")
 @option(
     "--verified",
     shell_complete=complete_files,

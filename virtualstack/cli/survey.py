@@ -9,8 +9,8 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
-from virtualstack.cli.facts import plain
-from virtualstack.cli.output import report, wants_progress
+from virtualstack.cli.facts import dry_text, maybe_dry, plain
+from virtualstack.cli.output import report, say, wants_progress
 
 __all__ = ["survey"]
 
@@ -41,6 +41,7 @@ _TABLES = "eras", "variables", "outliers", "duplicates", "interleaved", "gaps", 
 @options.cache
 @options.storage
 @options.as_json
+@options.dry_run
 def survey(
     files: tuple[str, ...],
     dim: str | None,
@@ -52,6 +53,7 @@ def survey(
     cache: str | None,
     storage: Any,
     as_json: bool,
+    dry_run: bool,
 ) -> int:
     """Show what many files share, and which of them stand out."""
     from tempfile import TemporaryDirectory
@@ -59,25 +61,28 @@ def survey(
     from virtualstack import surveying
     from virtualstack.storage.atomic import write_file
 
-    found = surveying.survey(
-        [file for text in files for file in options.read_list(text)],
-        reader=reader,
-        executor=executor,
-        cache=cache,
-        progress=wants_progress(),
-        dim=dim,
-        allow=allow,
-        storage=storage,
-    )
+    with maybe_dry(dry_run):  # which writes no cache, too
+        found = surveying.survey(
+            [file for text in files for file in options.read_list(text)],
+            reader=reader,
+            executor=executor,
+            cache=cache,
+            progress=wants_progress(),
+            dim=dim,
+            allow=allow,
+            storage=storage,
+        )
 
     def facts() -> dict[str, Any]:
         tables = {name: plain(getattr(found, name)) for name in _TABLES}
         return {"dim": found.dim, "has_all_pairs": found.has_all_pairs, "files": plain(found.table), **tables}
 
     if table:  # before the report, whose reader may leave early
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder, maybe_dry(dry_run) as record:
             path = Path(folder, Path(table).name)  # a suffix such as .gz compresses the table
             found.table.to_csv(path, index=False)
             write_file(table, path.read_bytes())
+        if record is not None:
+            say("note", dry_text(record, table))
     report(facts, lambda: found.text() if show_all else found, as_json=as_json)
     return 1 if len(found.failures) else 0

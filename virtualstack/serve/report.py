@@ -24,7 +24,6 @@ from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.atomic import write_file
-from virtualstack.storage.dry_run import active_dry_run
 
 __all__ = ["report"]
 
@@ -119,7 +118,7 @@ def report(
             made.verified.read()
         facts = _facts(made, None if at is None else str(at))
         is_json = Path(path).suffix.lower() == ".json"
-        _write(Path(path), facts if is_json else _page(made.name, facts.decode()).encode())
+        write_file(Path(path), facts if is_json else _page(made.name, facts.decode()).encode())
     finally:
         made.close()
 
@@ -218,12 +217,3 @@ def _questions(
         numbers = [x["number"] for x in snapshots["items"]]
         for after, before in pairwise(numbers[:_MAX_DIFFERENCES]):
             yield "diff", {"before": before, "after": after}
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file so that nobody sees half of it; a dry run writes nothing."""
-    record = active_dry_run()
-    if record is not None:
-        record.written[absolute_url(path)] = data
-        return
-    write_file(path, data)

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from virtualstack.errors import StorageError
+from virtualstack.location import absolute_url
+from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.source import Bytes
 from virtualstack.system import LOCK_FLAGS, lock, sync_folder
 
@@ -38,13 +40,17 @@ def temporary_file(path: Path, parts: Iterable[Bytes], /) -> Iterator[Path]:
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, /) -> None:
-    """Write a file for people at once, and replace one that exists. Its folder must exist.
+    """Write a file for people at once, and replace one that exists. Its folder must exist. A dry run writes nothing.
 
     Raises
     ------
     StorageError
         The file cannot be written.
     """
+    record = active_dry_run()
+    if record is not None:
+        record.written[absolute_url(path)] = data
+        return
     found = Path(path)
     try:
         if found.exists() and not found.is_file():  # a device or a pipe is written to, and not replaced
