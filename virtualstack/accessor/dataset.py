@@ -37,7 +37,7 @@ class VirtualAccessor(Targets, AccessorFacts):
     >>> import virtualstack as vs
     >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
     >>> vs.open_virtual_dataset("day.nc").virtual
-    <virtual: 1 virtual and 1 loaded variable, 1 references>
+    <virtual: 1 virtual and 1 loaded variable, 1 reference>
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:
@@ -451,7 +451,7 @@ class VirtualAccessor(Targets, AccessorFacts):
         loaded = len(self._dataset.variables) - len(arrays)
         counts = [array.manifest.summary() for array in arrays.values()]
         n = sum(count.n_references for count in counts if count is not None)
-        references = f"{n} references" + (" and others that were not counted" if None in counts else "")
+        references = counted(n, "reference") + (" and others that were not counted" if None in counts else "")
         return f"<virtual: {len(arrays)} virtual and {counted(loaded, 'loaded variable')}, {references}>"
 
 

@@ -107,7 +107,7 @@ def open_virtual_dataset(
     >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
     >>> vds = vs.open_virtual_dataset("day.nc")
     >>> vds.virtual
-    <virtual: 1 virtual and 1 loaded variable, 1 references>
+    <virtual: 1 virtual and 1 loaded variable, 1 reference>
     >>> vds.virtual.open()["rain"].values
     array([1., 2.])
     """
