@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.serve import javascript
+from tests.serve.browser import Browser, needs_packages
 from tests.serve.javascript import ROOT, Reader
 from tests.servers import RangeServer
 
@@ -44,3 +45,15 @@ def browser(built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         Reader("test/chromium.js", program, page.root) as reader,
     ):
         yield reader
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Chromium with one page, for the page of the server."""
+    needs_packages()
+    program = javascript.chromium()
+    if program is None:
+        pytest.skip("there is no Chromium")
+    found = Browser(program)
+    yield found
+    found.close()

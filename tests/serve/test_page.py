@@ -1,10 +1,7 @@
 """The page of the server in Chromium: every panel is used, and its numbers are what Python says."""
 
 import filecmp
-import json
-import shutil
 import subprocess
-from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -12,7 +9,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.serve import javascript
+from tests.serve.browser import SOURCES, needs_packages
 from tests.serve.groups import large_group, states_group
 from tests.serve.running import serving
 from tests.serve.unlike import cube, joined, write_files
@@ -20,71 +17,7 @@ from virtualstack.manifests import count_sources, map_chunks
 from virtualstack.serve.facts import ASSETS
 from virtualstack.surveying.cube import cube_timeline
 
-SOURCES = Path(vs.__file__).parent / "serve" / "page"
 PANELS = ["Variables", "Chunk map", "Quick look", "Timeline", "Sources", "Snapshots", "Open this"]
-
-
-def needs_packages():
-    if shutil.which("node") is None:
-        pytest.skip("there is no node")
-    if not (SOURCES / "node_modules" / "playwright-core").is_dir():
-        pytest.skip("run 'npm install --no-package-lock' in virtualstack/serve/page")
-
-
-class Browser:
-    """Chromium with one page, driven by Playwright in a process of node."""
-
-    def __init__(self, program):
-        self.process = subprocess.Popen(
-            ["node", Path(__file__).with_name("page.mjs"), SOURCES, program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def ask(self, what, code="", given=None):
-        self.process.stdin.write(json.dumps({"what": what, "code": code, "given": given}) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        assert "error" not in answer, answer["error"]
-        return answer.get("value")
-
-    def open(self, url, **options):
-        self.ask("open", given={"url": url, **options})
-
-    def run(self, code, given=None):
-        """Run JavaScript with Playwright's `page`, and `given`."""
-        return self.ask("run", code, given)
-
-    def text(self, selector):
-        return self.run("return (await page.locator(given).first().innerText()).trim()", selector)
-
-    def stat(self, name):
-        """The number of a panel, when it has been computed."""
-        code = "const x = page.locator(`[data-stat=${given}]`).filter({ hasNotText: '…' }); return x.innerText()"
-        return self.run(code, name).strip()
-
-    def tab(self, name):
-        self.run("await page.getByRole('tab', { name: given }).click()", name)
-
-    def seen(self):
-        return self.ask("seen")
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(20)
-        self.process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    needs_packages()
-    program = javascript.chromium()
-    if program is None:
-        pytest.skip("there is no Chromium")
-    found = Browser(program)
-    yield found
-    found.close()
 
 
 @pytest.fixture

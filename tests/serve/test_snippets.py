@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.serve.browser import SOURCES
 from tests.serve.running import serving
-from tests.serve.test_page import SOURCES, browser, chromium  # noqa: F401 - fixtures
+from tests.serve.test_page import browser  # noqa: F401 - fixture
 from tests.serve.unlike import cube, joined, write_files
 
 NAMES = ["cube", "packed", "tree"]

@@ -12,10 +12,8 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.data.arrays import referenced_array
-from tests.serve import javascript
 from tests.serve.groups import large_group, states_group
 from tests.serve.running import serving_by_nginx
-from tests.serve.test_page import Browser, needs_packages
 from tests.serve.test_verified import verify
 from tests.serve.unlike import cube, joined, write_files
 from tests.servers import RangeServer
@@ -42,17 +40,6 @@ def site(tmp_path_factory):
     else:
         with RangeServer(folder, cors="always") as server:
             yield server.root, folder, joined(paths)
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    needs_packages()
-    program = javascript.chromium()
-    if program is None:
-        pytest.skip("there is no Chromium")
-    found = Browser(program)
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -15,11 +15,9 @@ import xarray as xr
 from starlette.testclient import TestClient
 
 import virtualstack as vs
-from tests.serve import javascript
 from tests.serve.groups import large_group
 from tests.serve.running import find_free_port, serving
 from tests.serve.test_command import VIRTUALSTACK, first_answer
-from tests.serve.test_page import Browser, needs_packages
 from tests.serve.test_report import embedded
 from tests.serve.unlike import cube, write_files
 from virtualstack.cli.command import main
@@ -211,17 +209,6 @@ def test_a_report(tmp_path, archive):
     states = [x["status"] for x in answers["sources?limit=100&offset=0"]["items"]]
     assert states == ["unchanged", "missing", "changed"]
     assert answers["verified?"]["found"]["counts"] == {"unchanged": 1, "changed": 1, "missing": 1}
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    needs_packages()
-    program = javascript.chromium()
-    if program is None:
-        pytest.skip("there is no Chromium")
-    found = Browser(program)
-    yield found
-    found.close()
 
 
 def test_the_page(chromium, tmp_path, archive):
