@@ -81,6 +81,15 @@ class Build(Files):
         return {name: FromName(pattern, format=dates) for name, pattern, dates in self.new_dim}
 
     @property
+    def joining(self) -> dict[str, Any]:
+        """Options of joining that files with and without groups share."""
+        return {
+            "tolerance": self.tolerance,
+            "unpack": "differing" if self.unpack == "differing" else False,
+            "combine_options": {"coords": self.expand},  # also of data variables: "data_vars" changes others
+        }
+
+    @property
     def form(self) -> str:
         """Suffix of the form of the output, or an empty text for kerchunk references."""
         name = self.output.rstrip("/")
@@ -317,9 +326,7 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
         combine_datasets,
         datasets,
         join=join,
-        tolerance=options.tolerance,
-        unpack="differing" if options.unpack == "differing" else False,
-        combine_options={"coords": options.expand},  # also of data variables: "data_vars" changes others
+        **options.joining,
     )
     if options.new_dim:
         return combined(new_dim=options.labellings)
@@ -365,10 +372,8 @@ def _joined_trees(trees: Sequence[xr.DataTree], dim: str | None, options: Build)
         combine="nested" if options.in_order else "by_coords",
         concat_dim=dim if options.in_order else None,
         join=options.join,
-        tolerance=options.tolerance,
         new_dim=options.labellings,
-        unpack="differing" if options.unpack == "differing" else False,
-        combine_options={"coords": options.expand},
+        **options.joining,
     )
     return combine_trees(trees, how, storage=options.storage)
 
