@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,6 +47,15 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """Give the paths of an archive of ``tests/archives`` by its name; nobody changes these files."""
+    from tests.archives.usual import make  # loads eccodes and tifffile, which most tests do not need
+
+    root = tmp_path_factory.mktemp("archives")
+    return lambda name: make(name, root)
 
 
 @pytest.fixture(scope="session")
