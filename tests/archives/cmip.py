@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.archives.fields import field
 from tests.data.netcdf4 import netcdf4_file
-from virtualstack.sample.fields import air_temperature
 
 MODELS = {"CESM2": ("noleap", "gn"), "UKESM1-0-LL": ("360_day", "gn")}
 MEMBERS = ("r1i1p1f2", "r2i1p1f2")
@@ -35,18 +35,18 @@ def _file(folder: Path, model: str, member: str, year: int) -> str:
     edges = (np.arange(13) * 30 if calendar == "360_day" else _MONTHS) + (year - 1850) * (
         360 if calendar == "360_day" else 365
     )
-    lat, lon = np.arange(-80.0, 81, 20), np.arange(0.0, 360, 30)
+    lat, lon = np.arange(-89.375, 90, 1.25), np.arange(0.9375, 360, 1.875)
     time = (edges[:-1] + edges[1:]) / 2
     seed = 10 * list(MODELS).index(model) + MEMBERS.index(member)
-    tas = air_temperature(lat[:, None], lon, time[:, None, None], seed=seed)
+    tas = 280 + 20 * field(12, len(lat), len(lon), seed=seed + year / 10)
     units = {"units": "days since 1850-01-01", "calendar": calendar}
     variables = {
         "time": ("f8", "time", time, {**units, "bounds": "time_bnds", "standard_name": "time", "axis": "T"}),
         "time_bnds": ("f8", "time bnds", np.stack([edges[:-1], edges[1:]], 1)),
         "lat": ("f8", "lat", lat, {"bounds": "lat_bnds", "units": "degrees_north", "axis": "Y"}),
-        "lat_bnds": ("f8", "lat bnds", np.stack([lat - 10, lat + 10], 1)),
+        "lat_bnds": ("f8", "lat bnds", np.stack([lat - 0.625, lat + 0.625], 1)),
         "lon": ("f8", "lon", lon, {"bounds": "lon_bnds", "units": "degrees_east", "axis": "X"}),
-        "lon_bnds": ("f8", "lon bnds", np.stack([lon - 15, lon + 15], 1)),
+        "lon_bnds": ("f8", "lon bnds", np.stack([lon - 0.9375, lon + 0.9375], 1)),
         "height": ("f8", "", 2.0, {"units": "m", "axis": "Z", "positive": "up", "standard_name": "height"}),
         "tas": (
             "f4",

@@ -6,31 +6,30 @@ from pathlib import Path
 import numpy as np
 import tifffile
 
-from virtualstack.sample.fields import texture
+from tests.archives.fields import field
 
 DATES = tuple(datetime(2024, month, day, 10, 30) for month, day in ((4, 6), (5, 11), (6, 20), (8, 4)))
 _KEYS = (1, 1, 0, 3, 1024, 0, 1, 1, 1025, 0, 1, 1, 3072, 0, 1, 32632)  # projected, pixels are areas, EPSG:32632
 
 
 def cog(folder: Path) -> list[str]:
-    """Write four scenes of 96 x 128 pixels in tiles of 32 x 32, with one overview."""
+    """Write four scenes of 768 x 1024 pixels in tiles of 256 x 256, with one overview."""
     return [_scene(folder, date) for date in DATES]
 
 
 def _scene(folder: Path, date: datetime) -> str:
-    y, x = np.mgrid[0:96, 0:128] / 40
-    values = np.round(1500 + 1000 * texture(x, y, time=date.month, seed=6)).astype("u2")
-    values[:10, :20] = 0  # no data
+    values = np.round(1500 + 1000 * field(768, 1024, seed=date.month)).astype("u2")
+    values[:100, :200] = 0  # no data
     georeference = [
         (33550, "d", 3, (10.0, 10.0, 0.0), True),
         (33922, "d", 6, (0.0, 0.0, 0.0, 600000.0, 5300040.0, 0.0), True),
         (34735, "H", len(_KEYS), _KEYS, True),
         (42113, "s", 0, "0", True),
     ]
-    options = {"tile": (32, 32), "compression": "zlib", "predictor": 2, "photometric": "minisblack"}
+    options = {"tile": (256, 256), "compression": "zlib", "predictor": 2, "photometric": "minisblack"}
     path = folder / f"T32UPU_{date:%Y%m%dT%H%M%S}_B04_10m.tif"
     with tifffile.TiffWriter(path) as file:
         file.write(values, metadata=None, software=False, datetime=date, extratags=georeference, **options)
-        small = values.reshape(48, 2, 64, 2).mean(axis=(1, 3)).astype("u2")
+        small = values.reshape(384, 2, 512, 2).mean(axis=(1, 3)).astype("u2")
         file.write(small, metadata=None, software=False, subfiletype=1, extratags=georeference[3:], **options)
     return str(path)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.archives.fields import field
 from tests.data.netcdf4 import netcdf4_file
-from virtualstack.sample.fields import air_temperature
 
 MONTHS = ((2023, 11), (2023, 12), (2024, 1), (2024, 2))
 
@@ -21,13 +21,13 @@ def _month(folder: Path, year: int, month: int) -> str:
     days = (datetime(year + month // 12, month % 12 + 1, 1) - first).days
     times = [first + timedelta(hours=12 * i) for i in range(2 * days)]
     seconds = [round((t - datetime(1970, 1, 1)).total_seconds()) for t in times]
-    latitude, longitude = np.arange(60.0, 44, -2), np.arange(-10.0, 14, 2)
-    hours = np.array([(t - datetime(2023, 1, 1)) / timedelta(days=1) for t in times])[:, None, None]
-    fields = {"t2m": air_temperature(latitude[:, None], longitude, hours), "sst": np.maximum(271.0, 290 - hours / 40)}
-    fields["sst"] = np.ma.masked_array(
-        np.broadcast_to(fields["sst"], fields["t2m"].shape),
-        np.broadcast_to(np.add.outer(latitude, longitude) > 55, fields["t2m"].shape),
-    )
+    latitude, longitude = np.arange(60.0, 30, -0.25), np.arange(-10.0, 15, 0.25)
+    shape = len(times), len(latitude), len(longitude)
+    land = np.broadcast_to(np.add.outer(latitude, longitude) > 55, shape)
+    fields = {
+        "t2m": 285 - month + 12 * field(*shape, seed=month),
+        "sst": np.ma.masked_array(288 + month / 10 + 3 * field(*shape, seed=7), land),
+    }
     variables = {
         "number": ("i8", "", 0, {"long_name": "ensemble member numerical id", "units": "1"}),
         "valid_time": (
@@ -53,7 +53,7 @@ def _month(folder: Path, year: int, month: int) -> str:
             "GRIB_shortName": name.replace("t2m", "2t"),
             "coordinates": "number valid_time latitude longitude expver",
         }
-        chunks = {"zlib": True, "shuffle": True, "chunksizes": (20, 8, 12)}
+        chunks = {"zlib": True, "shuffle": True, "chunksizes": (20, 60, 100)}
         variables[name] = ("i2", "valid_time latitude longitude", packed.astype("i2"), attributes, chunks)
     path = folder / f"era5_{year}-{month:02}.nc"
     sizes = {"valid_time": len(times), "latitude": len(latitude), "longitude": len(longitude)}

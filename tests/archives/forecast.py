@@ -4,24 +4,24 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.archives.fields import field
 from tests.data.make_grib import message, write
-from virtualstack.sample.fields import air_temperature, texture
 
 STEPS = range(0, 25, 3)
 _GRID = {
     "centre": "kwbc",
     "dataDate": 20240601,
     "dataTime": 0,
-    "Ni": 24,
-    "Nj": 13,
-    "iDirectionIncrementInDegrees": 15,
-    "jDirectionIncrementInDegrees": 15,
+    "Ni": 240,
+    "Nj": 121,
+    "iDirectionIncrementInDegrees": 1.5,
+    "jDirectionIncrementInDegrees": 1.5,
     "latitudeOfFirstGridPointInDegrees": 90,
     "latitudeOfLastGridPointInDegrees": -90,
     "longitudeOfFirstGridPointInDegrees": 0,
-    "longitudeOfLastGridPointInDegrees": 345,
+    "longitudeOfLastGridPointInDegrees": 358.5,
 }
-_LAT, _LON = np.linspace(90, -90, 13)[:, None], np.arange(0.0, 360, 15)
+_SHAPE = (_GRID["Nj"], _GRID["Ni"])
 
 
 def forecast(folder: Path) -> list[str]:
@@ -38,7 +38,7 @@ def _at_pressure(step: int) -> list[bytes]:
     return [
         _field(step, {"shortName": name, "typeOfLevel": "isobaricInhPa", "level": level}, values)
         for level in (850, 500, 250)
-        for name, values in (("t", _temperature(step, level)), ("u", 10 * texture(_LON / 60, _LAT / 60, seed=level)))
+        for name, values in (("t", _temperature(step, level)), ("u", 10 * field(*_SHAPE, seed=level + step)))
     ]
 
 
@@ -49,7 +49,7 @@ def _fields(step: int) -> list[bytes]:
     found.append(_field(step, {"shortName": "2t", "typeOfLevel": "heightAboveGround", "level": 2}, near))
     for name in ("10u", "10v"):
         keys = {"shortName": name, "typeOfLevel": "heightAboveGround", "level": 10}
-        found.append(_field(step, keys, 5 * texture(_LON / 60, _LAT / 60, time=step / 24, seed=ord(name[-1]))))
+        found.append(_field(step, keys, 5 * field(*_SHAPE, seed=step + ord(name[-1]))))
     if step:
         keys = {
             "productDefinitionTemplateNumber": 8,  # accumulated over an interval
@@ -58,12 +58,12 @@ def _fields(step: int) -> list[bytes]:
             "level": 0,
             "stepRange": f"{(step - 1) // 6 * 6}-{step}",
         }
-        found.append(_field(step, keys, np.clip(texture(_LON / 60, _LAT / 60, time=step / 24), 0, 1)))
+        found.append(_field(step, keys, np.clip(field(*_SHAPE, seed=step), 0, 1)))
     return found
 
 
 def _temperature(step: int, pressure: int) -> np.ndarray:
-    return air_temperature(_LAT, _LON, 152 + step / 24, pressure=pressure)
+    return 230 + pressure / 20 + 10 * field(*_SHAPE, seed=step + pressure / 100)
 
 
 def _field(step: int, keys: dict[str, object], values: np.ndarray) -> bytes:

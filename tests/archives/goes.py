@@ -5,17 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.archives.fields import field
 from tests.data.netcdf4 import netcdf4_file
-from virtualstack.sample.fields import texture
 
 START = datetime(2024, 6, 1, 12)
+N = 904
+"""Lines and columns: a sixth of those of the full disk."""
 EPOCH = datetime(2000, 1, 1, 12)
 SCENES = ((0, 0), (1, 0), (2, 0), (2, 1), (4, 0), (5, 0))
 """Number of the scene in steps of ten minutes, and of its version: scene 3 is missing, and scene 2 came twice."""
 
 
 def goes(folder: Path) -> list[str]:
-    """Write six scenes of 24 x 32 pixels."""
+    """Write six scenes of 904 x 904 pixels."""
     return [_scene(folder, number, version) for number, version in SCENES]
 
 
@@ -29,15 +31,14 @@ def _scene(folder: Path, number: int, version: int) -> str:
     end = begin + timedelta(minutes=9, seconds=37)
     created = end + timedelta(seconds=20 + 900 * version)
     t0, t1 = ((t - EPOCH).total_seconds() for t in (begin, end))
-    y, x = np.meshgrid(np.arange(24) / 12, np.arange(32) / 12, indexing="ij")
-    clouds = np.clip(texture(x - 0.05 * number, y, time=0.1 * number, seed=4) + 0.3, 0, 1)
+    clouds = np.clip(field(N, N, seed=number + 0.01 * version) + 0.3, 0, 1)
     cmi = np.round(4095 * clouds).astype("i2")
-    cmi[0, :8] = -1  # space
+    cmi[0, :80] = -1  # space
     unsigned = {"_Unsigned": "true"}
     seconds = {"units": "seconds since 2000-01-01 12:00:00", "axis": "T"}
     on_grid = {"coordinates": "band_id band_wavelength t y x", "grid_mapping": "goes_imager_projection"}
     packed = {"scale_factor": np.float32(0.00024420026), "add_offset": np.float32(0.0)}
-    deflate = {"zlib": True, "chunksizes": (12, 16)}
+    deflate = {"zlib": True, "chunksizes": (226, 226)}
     variables = {
         "CMI": ("i2", "y x", cmi, {"_FillValue": -1, **unsigned, **packed, **on_grid, "units": "1"}, deflate),
         "DQF": (
@@ -49,8 +50,8 @@ def _scene(folder: Path, number: int, version: int) -> str:
         ),
         "t": ("f8", "", (t0 + t1) / 2, {**seconds, "bounds": "time_bounds", "standard_name": "time"}),
         "time_bounds": ("f8", "number_of_time_bounds", [t0, t1]),
-        "y": ("i2", "y", np.arange(24), {"scale_factor": np.float32(-5.6e-5), "add_offset": np.float32(0.126)}),
-        "x": ("i2", "x", np.arange(32), {"scale_factor": np.float32(5.6e-5), "add_offset": np.float32(-0.1)}),
+        "y": ("i2", "y", np.arange(N), {"scale_factor": np.float32(-3.36e-4), "add_offset": np.float32(0.151844)}),
+        "x": ("i2", "x", np.arange(N), {"scale_factor": np.float32(3.36e-4), "add_offset": np.float32(-0.151844)}),
         "y_image": ("f4", "", 0.125, {"units": "rad", "axis": "Y"}),
         "x_image": ("f4", "", -0.0992, {"units": "rad", "axis": "X"}),
         "band_id": ("i1", "band", [13], {"units": "1"}),
@@ -74,7 +75,7 @@ def _scene(folder: Path, number: int, version: int) -> str:
     path = folder / "OR_ABI-L2-CMIPF-M6C13_G16_s{}_e{}_c{}.nc".format(*stamps)
     netcdf4_file(
         path,
-        {"y": 24, "x": 32, "number_of_time_bounds": 2, "band": 1},
+        {"y": N, "x": N, "number_of_time_bounds": 2, "band": 1},
         variables,
         Conventions="CF-1.7",
         platform_ID="G16",

@@ -6,11 +6,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from virtualstack.sample.fields import texture
+from tests.archives.fields import field
 
 SWATH = "HDFEOS/SWATHS/OMI Column Amount O3"
 _FIELDS = {
     "Data Fields/ColumnAmountO3": ("f4", ("nTimes", "nXtrack")),
+    "Data Fields/LayerO3": ("f4", ("nTimes", "nXtrack", "nLayers")),
     "Data Fields/QualityFlags": ("u2", ("nTimes", "nXtrack")),
     "Geolocation Fields/Latitude": ("f4", ("nTimes", "nXtrack")),
     "Geolocation Fields/Longitude": ("f4", ("nTimes", "nXtrack")),
@@ -19,33 +20,35 @@ _FIELDS = {
 
 
 def hdfeos(folder: Path) -> list[str]:
-    """Write three granules with 20, 24 and 18 lines of 12 pixels."""
-    return [_granule(folder, number, n) for number, n in enumerate((20, 24, 18))]
+    """Write three granules with 500, 540 and 480 lines of 60 pixels."""
+    return [_granule(folder, number, n) for number, n in enumerate((500, 540, 480))]
 
 
 def _granule(folder: Path, number: int, n: int) -> str:
     start = datetime(2024, 6, 1, 10) + timedelta(minutes=99 * number)
-    line, pixel = np.mgrid[0:n, 0:12]
-    latitude, longitude = -20 + 1.5 * line + 0.2 * pixel, -60 - 25 * number + 2.0 * pixel - 0.1 * line
-    ozone = (300 + 40 * texture(longitude / 30, latitude / 30, seed=5)).astype("f4")
+    line, pixel = np.mgrid[0:n, 0:60]
+    latitude, longitude = -70 + 0.25 * line + 0.02 * pixel, -60 - 25 * number + 0.4 * pixel - 0.02 * line
+    ozone = 300 + 40 * field(n, 60, seed=number)
     ozone[line == 7] = -(2.0**100)
     seconds = (start - datetime(1993, 1, 1)).total_seconds() + 2.0 * np.arange(n)  # TAI-93
-    values = (ozone, (pixel == 0).astype("u2"), latitude, longitude, seconds)
+    values = (ozone, ozone[..., None] / np.arange(5, 16), (pixel == 0).astype("u2"), latitude, longitude, seconds)
     path = folder / f"OMI-Aura_L2-OMTO3_{start:%Ym%m%dt%H%M}-o{10000 + number}_v003.he5"
     with h5py.File(path, "w", libver=("earliest", "v108")) as file:
         for (name, (dtype, dims)), array in zip(_FIELDS.items(), values, strict=True):
-            chunks = (10, 12)[: len(dims)]
-            field = file.create_dataset(
+            chunks = (100, 60, 11)[: len(dims)]
+            dataset = file.create_dataset(
                 f"{SWATH}/{name}",
                 data=array.astype(dtype),
                 chunks=chunks,
                 compression=5,
-                maxshape=(None, 12)[: len(dims)],
+                maxshape=(None, 60, 11)[: len(dims)],
             )
-            field.attrs["Title"] = np.bytes_(name.rpartition("/")[2])
-            field.attrs["Units"] = np.bytes_({"ColumnAmountO3": "DU", "Time": "s"}.get(name.rpartition("/")[2], "deg"))
+            dataset.attrs["Title"] = np.bytes_(name.rpartition("/")[2])
+            dataset.attrs["Units"] = np.bytes_(
+                {"ColumnAmountO3": "DU", "Time": "s"}.get(name.rpartition("/")[2], "deg")
+            )
             if dtype == "f4":
-                field.attrs["_FillValue"] = field.attrs["MissingValue"] = np.array([-(2.0**100)], "f4")
+                dataset.attrs["_FillValue"] = dataset.attrs["MissingValue"] = np.array([-(2.0**100)], "f4")
         file[SWATH].attrs["VerticalCoordinate"] = np.bytes_("Total Column")
         file["HDFEOS"].require_group("ADDITIONAL/FILE_ATTRIBUTES").attrs["OrbitNumber"] = np.int32([10000 + number])
         text = _structure(n)
@@ -76,7 +79,7 @@ def _structure(n: int) -> str:
         return lines
 
     dimensions = []
-    for i, (name, size) in enumerate({"nTimes": n, "nXtrack": 12}.items(), 1):
+    for i, (name, size) in enumerate({"nTimes": n, "nXtrack": 60, "nLayers": 11}.items(), 1):
         dimensions += [
             f"\t\t\tOBJECT=Dimension_{i}",
             f'\t\t\t\tDimensionName="{name}"',

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from virtualstack.sample.fields import texture
+from tests.archives.fields import field
 
 
 def mixed(folder: Path) -> list[str]:
@@ -14,10 +14,10 @@ def mixed(folder: Path) -> list[str]:
 
 
 def _day(folder: Path, number: int) -> str:
-    lat, lon = np.arange(50.0, 40, -1), np.arange(0.0, 14)
+    lat, lon = np.arange(60.0, 35, -0.125), np.arange(-10.0, 35, 0.125)
     hours = 24 * number + np.arange(0, 24, 6)
-    rain = np.clip(texture(lon / 10, lat[:, None] / 10, time=hours[:, None, None] / 24, seed=9), 0, 1).astype("f4")
-    rain[:, lat > 48] = np.nan
+    rain = np.clip(field(4, len(lat), len(lon), seed=number), 0, 1)
+    rain[:, lat > 58] = np.nan
     time = ("time", hours, {"units": "hours since 2024-06-01", "calendar": "standard", "standard_name": "time"})
     day = xr.Dataset(
         {"rain": (("time", "lat", "lon"), rain, {"units": "mm", "long_name": "rain"})},
@@ -30,9 +30,9 @@ def _day(folder: Path, number: int) -> str:
     )
     name = f"rain_2024-06-{1 + number:02}"
     if number < 3:
-        encoding = {"rain": {"zlib": True, "chunksizes": (2, 10, 7), "_FillValue": np.float32(np.nan)}}
+        encoding = {"rain": {"zlib": True, "chunksizes": (2, 100, 180), "_FillValue": np.float32(np.nan)}}
         day.to_netcdf(folder / f"{name}.nc", engine="netcdf4", encoding=encoding, unlimited_dims=["time"])
         return str(folder / f"{name}.nc")
-    encoding = {"rain": {"chunks": (2, 10, 7), "_FillValue": np.float32(np.nan)}}
+    encoding = {"rain": {"chunks": (2, 100, 180), "_FillValue": np.float32(np.nan)}}
     day.to_zarr(folder / f"{name}.zarr", mode="w", consolidated=False, encoding=encoding)
     return str(folder / f"{name}.zarr")

@@ -5,28 +5,27 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.archives.fields import field
 from tests.data.netcdf4 import netcdf4_file
-from virtualstack.sample.fields import texture
 
-ROWS, COLUMNS = (0, 9, 16), (0, 8, 15, 20)
+ROWS, COLUMNS = (0, 160, 300), (0, 150, 300, 420)
 
 
 def nemo(folder: Path) -> list[str]:
-    """Write six tiles of a grid of 16 x 20 points: two rows of three, of different sizes."""
+    """Write six tiles of a grid of 300 x 420 points: two rows of three, of different sizes."""
     places = list(product(pairwise(ROWS), pairwise(COLUMNS)))
     return [_tile(folder, number, *place) for number, place in enumerate(places)]
 
 
 def _tile(folder: Path, number: int, rows: tuple[int, int], columns: tuple[int, int]) -> str:
     j, i = np.mgrid[slice(*rows), slice(*columns)]
-    lat, lon = (30 + 0.8 * j + 0.02 * i).astype("f4"), (-20 + i - 0.05 * j).astype("f4")
-    sizes = {"axis_nbounds": 2, "x": i.shape[1], "y": i.shape[0], "deptht": 3, "time_counter": None}
+    lat, lon = (30 + 0.1 * j + 0.002 * i).astype("f4"), (-20 + 0.1 * i - 0.005 * j).astype("f4")
+    sizes = {"axis_nbounds": 2, "x": i.shape[1], "y": i.shape[0], "deptht": 8, "time_counter": None}
     days = np.array([0.5, 1.5]) * 86400
-    depth = np.array([0.5, 1.6, 2.7], "f4")
-    step = days[:, None, None] / 86400
-    sst = (18 + 4 * texture(lon / 20, lat / 20, time=0.1 * step)).astype("f4")
+    depth = np.arange(0.5, 9, 1.1, "f4")
+    sst = 18 + 4 * field(2, *i.shape, seed=number)
     deep = (sst[:, None] - depth[:, None, None]).astype("f4")
-    sst[:, (lat > 40) & (lon < -16)] = 1e20  # land
+    sst[:, (lat > 50) & (lon < -16)] = 1e20  # land
     seconds = {"units": "seconds since 2024-01-01 00:00:00", "calendar": "gregorian"}
     on_grid = {"coordinates": "time_centered nav_lat nav_lon", "_FillValue": 1e20, "online_operation": "average"}
     packed = {"zlib": True, "chunksizes": (1, *i.shape)}
@@ -44,7 +43,7 @@ def _tile(folder: Path, number: int, rows: tuple[int, int], columns: tuple[int, 
             "time_counter deptht y x",
             deep,
             {**on_grid, "units": "degC"},
-            {"zlib": True, "chunksizes": (1, 3, *i.shape)},
+            {"zlib": True, "chunksizes": (1, 8, *i.shape)},
         ),
     }
     path = folder / f"ORCA2_1d_20240101_20240102_grid_T_{number:04}.nc"

@@ -6,12 +6,12 @@ import numpy as np
 
 from tests.data.netcdf4 import netcdf4_file
 
-LENGTHS = ((5, 9), (12,), (7, 3, 4))
+LENGTHS = ((5000, 9100), (12300,), (7000, 3000, 4400))
 """Numbers of observations of the buoys of each file."""
 
 
 def trajectories(folder: Path) -> list[str]:
-    """Write three files with one to three buoys, and 14, 12 and 14 observations."""
+    """Write three files with one to three buoys, and 14100, 12300 and 14400 observations."""
     return [_file(folder, number, lengths) for number, lengths in enumerate(LENGTHS)]
 
 
@@ -19,7 +19,7 @@ def _file(folder: Path, number: int, lengths: tuple[int, ...]) -> str:
     ids = 101143 + 100 * number + np.arange(len(lengths))
     obs = np.arange(sum(lengths))
     time = np.concatenate([3600 * 6 * np.arange(n) + 86400 * 40 * number for n in lengths])
-    temperature = np.where(obs % 5 == 4, -1e34, 290 + 0.1 * obs + number).astype("f4")
+    temperature = np.where(obs % 5 == 4, -1e34, 290 + 1e-3 * obs + number).astype("f4")
     seconds = {"units": "seconds since 2020-01-01 00:00:00", "calendar": "gregorian"}
     along = {"coordinates": "time lat lon"}
     variables = {
@@ -35,8 +35,8 @@ def _file(folder: Path, number: int, lengths: tuple[int, ...]) -> str:
         "platform": ("S1", "traj strlen", np.array([[*"SVP"]] * len(lengths), "S1"), {"_Encoding": "utf-8"}),
         "ids": ("i8", "obs", np.repeat(ids, lengths)),
         "time": ("i8", "obs", time, {**seconds, "standard_name": "time"}),
-        "lat": ("f4", "obs", 30 + 0.02 * obs + number, {"units": "degrees_north", "_FillValue": -1e34}),
-        "lon": ("f4", "obs", -40 + 0.05 * obs, {"units": "degrees_east", "_FillValue": -1e34}),
+        "lat": ("f4", "obs", 30 + 1e-4 * obs + number, {"units": "degrees_north", "_FillValue": -1e34}),
+        "lon": ("f4", "obs", -40 + 1e-4 * obs, {"units": "degrees_east", "_FillValue": -1e34}),
         "sst": ("f4", "obs", temperature, {**along, "units": "Kelvin", "_FillValue": -1e34}, {"zlib": True}),
     }
     path = folder / f"drifters_{number}.nc"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.archives.fields import field
 from tests.data.netcdf4 import netcdf4_file
-from virtualstack.sample.fields import air_temperature
 
 START = datetime(2024, 6, 1)
 
@@ -20,10 +20,10 @@ def _history(folder: Path, first: datetime) -> str:
     times = [first + timedelta(hours=i) for i in range(3)]
     minutes = np.array([(t - START) / timedelta(minutes=1) for t in times])
     text = np.array([[*f"{t:%Y-%m-%d_%H:%M:%S}"] for t in times], "S1")
-    y, x = np.mgrid[0:10, 0:14]
-    lat, lon = (46 + 0.1 * y - 0.004 * x).astype("f4"), (7 + 0.14 * x + 0.003 * y).astype("f4")
-    t2 = air_temperature(lat, lon, 152 + minutes[:, None, None] / 1440)
-    wind = np.stack([t2 - 280, t2 - 275], 1)
+    y, x = np.mgrid[0:150, 0:200]
+    lat, lon = (46 + 0.01 * y - 0.0004 * x).astype("f4"), (7 + 0.014 * x + 0.0003 * y).astype("f4")
+    t2 = 280 + 10 * field(3, *lat.shape, seed=minutes[0] / 60)
+    wind = np.stack([t2 - 280, t2 - 275, t2 - 270, t2 - 268], 1)
     staggered = np.concatenate([wind, wind[..., -1:]], -1)
 
     def on_grid(description: str, units: str, stagger: str = "") -> dict[str, object]:
@@ -38,7 +38,7 @@ def _history(folder: Path, first: datetime) -> str:
         }
 
     horizontal, deflate = "Time south_north west_east", {"zlib": True}
-    half = np.concatenate([lon, lon[:, -1:] + 0.14], 1) - 0.07
+    half = np.concatenate([lon, lon[:, -1:] + 0.014], 1) - 0.007
     variables = {
         "Times": ("S1", "Time DateStrLen", text),
         "XLAT": ("f4", horizontal, [lat] * 3, {"units": "degree_north", "coordinates": "XLONG XLAT"}),
@@ -51,7 +51,7 @@ def _history(folder: Path, first: datetime) -> str:
             minutes,
             {"description": f"minutes since {START:%Y-%m-%d %H:%M:%S}", "units": f"minutes since {START}"},
         ),
-        "ZNU": ("f4", "Time bottom_top", [[0.99, 0.96]] * 3, {"units": ""}),
+        "ZNU": ("f4", "Time bottom_top", [[0.99, 0.96, 0.93, 0.9]] * 3, {"units": ""}),
         "T2": ("f4", horizontal, t2, on_grid("TEMP at 2 M", "K"), deflate),
         "U": (
             "f4",
@@ -66,7 +66,7 @@ def _history(folder: Path, first: datetime) -> str:
     path = folder / f"wrfout_d01_{first:%Y-%m-%d_%H:%M:%S}"
     netcdf4_file(
         path,
-        {"Time": None, "DateStrLen": 19, "south_north": 10, "west_east": 14, "bottom_top": 2, "west_east_stag": 15},
+        {"Time": None, "DateStrLen": 19, "south_north": 150, "west_east": 200, "bottom_top": 4, "west_east_stag": 201},
         variables,
         TITLE=" OUTPUT FROM WRF V4.5 MODEL",
         START_DATE=f"{first:%Y-%m-%d_%H:%M:%S}",
