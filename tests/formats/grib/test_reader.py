@@ -246,8 +246,8 @@ def test_columns_of_projected_grids_are_where_eccodes_says(kind, limit, tmp_path
 
 @pytest.mark.parametrize("flags", [{"iScansNegatively": 1}, {"jScansPositively": 0}], ids=str)
 @pytest.mark.parametrize("kind", ["lambert", "polar_stereographic", "lambert_azimuthal_equal_area"])
-def test_projections_that_eccodes_lists_backwards_are_refused(kind, flags, tmp_path):
-    """It lists some as if their first point were in the south-west, and gives values in another order."""
+def test_projections_that_eccodes_lists_backwards_have_no_coordinates(kind, flags, tmp_path):
+    """It lists the points of some as if the first were in the south-west; their values are those of eccodes."""
     data = edited(projected(kind, columns=0), flags)
     path = write(tmp_path / "a.grib2", [data])
     values = [value for _, _, value in points_of(data)]
@@ -256,16 +256,30 @@ def test_projections_that_eccodes_lists_backwards_are_refused(kind, flags, tmp_p
         xr.testing.assert_identical(read_virtually(path), cfgrib(path))
     else:
         assert values != sorted(values)
-        with pytest.raises(UnsupportedFeatureError, match="not in the south-west"):
-            vs.open_virtual_dataset(path)
+        without_points(path, "t", "not in the south-west")
 
 
-def test_columns_that_eccodes_lists_as_rows_are_refused(tmp_path):
+def without_points(path, name, reason):
+    """Check that the values of a variable are those of eccodes, without coordinates, and that a note says why."""
+    vds = vs.open_virtual_dataset(path)
+    found = vds.virtual.open()[name]
+    assert not {"latitude", "longitude"} & set(found.coords)
+    with path.open("rb") as file:
+        handles = iter(lambda: eccodes.codes_grib_new_from_file(file), None)
+        values = [eccodes.codes_get_values(x) for x in handles if eccodes.codes_get(x, "shortName") == name]
+    np.testing.assert_array_equal(found.values.reshape(-1), np.float32(values).reshape(-1))
+    assert reason in vds.virtual.report().to_string()
+    tree = xr.open_datatree(path, engine="virtualstack")
+    (of_tree,) = (node[name] for node in tree.subtree if name in node.data_vars)
+    np.testing.assert_array_equal(of_tree.values, found.values)
+    assert "latitude" not in of_tree.coords
+
+
+def test_columns_that_eccodes_lists_as_rows_have_no_coordinates(tmp_path):
     """Where a grid has but one dimension, and coordinates would be those of other points."""
     keys = {"gridType": "mercator", "Ni": 6, "Nj": 4, "DiInMetres": 9e4, "DjInMetres": 9e4, "LaDInDegrees": 20}
     path = write(tmp_path / "a.grib2", [edited(message({"shortName": "t"}), keys | {"jPointsAreConsecutive": 1})])
-    with pytest.raises(UnsupportedFeatureError, match=r"'/t.*points lie column by column"):
-        vs.open_virtual_dataset(path)
+    without_points(path, "t", "points lie column by column")
 
 
 PACKINGS = [
@@ -482,8 +496,6 @@ def changed(data, kind, at, new):
 
 HOSTILE_GRIDS = {
     "no such template": (12, (0xABCD).to_bytes(2, "big")),
-    "no points": (30, bytes(8)),
-    "other points": (30, (7).to_bytes(4, "big")),
     "many points in a row": (30, (10**9).to_bytes(4, "big")),
     "many points": (6, (4 * 10**8).to_bytes(4, "big") + bytes(20) + (2 * 10**4).to_bytes(4, "big") * 2),
 }
@@ -500,6 +512,32 @@ def test_grids_that_cannot_be_made_out_are_refused(hostile, tmp_path):
     with pytest.warns(UserWarning, match="'/u"):
         found = vs.open_virtual_dataset(path, unsupported="skip")
     xr.testing.assert_identical(found.virtual.open().load(), cfgrib(write(tmp_path / "b.grib2", [good])))
+
+
+@pytest.mark.parametrize("octets", [bytes(8), (7).to_bytes(4, "big")], ids=["no points", "other points"])
+def test_fields_whose_grid_contradicts_itself_keep_their_values(octets, tmp_path):
+    """Beside a field with coordinates, whose points are not theirs."""
+    good, bad = message({"shortName": "t"}), message({"shortName": "u", "typeOfLevel": "surface"})
+    path = write(tmp_path / "a.grib2", [good, changed(bad, 3, 30, octets)])
+    without_points(path, "u", "its grid")
+    found = vs.open_virtual_dataset(path).virtual.open().load()
+    expected = cfgrib(write(tmp_path / "b.grib2", [good]))
+    xr.testing.assert_identical(found["t"].drop_attrs(), expected["t"].drop_attrs())
+
+
+def test_fields_on_unknown_grids_join_only_if_their_grids_are_described_alike(tmp_path):
+    """Their points cannot be compared, so that other bytes mean another grid."""
+
+    def field(day, step):
+        data = edited(projected("lambert", columns=0), {"iScansNegatively": 1, "dataDate": day, "DxInMetres": step})
+        return write(tmp_path / f"{day}_{step}.grib2", [data])
+
+    alike = [field(20200101, 9000), field(20200102, 9000)]
+    joined = vs.open_virtual_mfdataset(alike).virtual.open()
+    each = [vs.open_virtual_dataset(path).virtual.open()["t"].values for path in alike]
+    np.testing.assert_array_equal(joined["t"].values, np.stack(each))
+    with pytest.raises(UnsupportedFeatureError, match="md5GridSection"):
+        vs.open_virtual_mfdataset([alike[0], field(20200102, 8000)])
 
 
 def test_times_without_end_are_refused_where_eccodes_counts_them(tmp_path):

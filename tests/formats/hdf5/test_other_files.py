@@ -1,8 +1,12 @@
 """Files that lead to other files: the HDF5 library follows no link and opens no source that may not be read."""
 
+import re
+
 import h5py
+import netCDF4
 import numpy as np
 import pytest
+import xarray as xr
 
 import virtualstack as vs
 from tests.data.opened import opened_files
@@ -68,14 +72,61 @@ def test_no_other_file_is_opened(tmp_path, secret, kind, metadata):
     assert opened == []
 
 
-def test_a_file_with_links_opens_where_they_lead_to_allowed_places(tmp_path, secret):
-    """The references in it need the HDF5 library; what is behind the links is left out by name."""
-    path = _hostile(secret.parent / "a.h5", secret, "external link")
-    group = vs.scan([path])[0]
-    assert set(group.arrays) == {"own", "references"}
-    assert [x.reason for x in group.refusals if x.path == "/x"] == [
-        f"a link to 'x of {secret}', which is in another file"
-    ]
+@pytest.mark.parametrize("metadata", ["auto", "library", "check"])
+def test_external_links_show_what_netcdf4_shows(metadata, tmp_path):
+    """Variables and groups of other files, with values, attributes and dimensions."""
+    with netCDF4.Dataset(tmp_path / "b.nc", "w") as file:
+        file.createDimension("t", 3)
+        file.createVariable("x", "f4", ("t",))[:] = [1, 2, 3]
+        file["x"].units = "K"
+        file.createGroup("g").createVariable("y", "i4", ("t",))[:] = [4, 5, 6]
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("t", 3)
+        file.createVariable("own", "f4", ("t",))[:] = [1, 2, 3]
+    with h5py.File(tmp_path / "a.nc", "a") as file:
+        for name, target in {"x": "/x", "group": "/g", "whole": "/"}.items():
+            file[name] = h5py.ExternalLink("b.nc", target)
+    found = xr.open_datatree(tmp_path / "a.nc", engine="virtualstack", reader=HDF5(metadata=metadata))
+    xr.testing.assert_identical(found.load(), xr.open_datatree(tmp_path / "a.nc", engine="netcdf4").load())
+    assert str(vs.open_virtual_dataset(tmp_path / "a.nc")["x"].data.manifest.locations[0].url).endswith("b.nc")
+
+
+def test_an_external_link_to_an_axis_of_another_length_gets_a_dimension_of_its_own(tmp_path):
+    """netCDF-C takes the number of a dimension in the other file for that of one in this file."""
+    for name, n in (("a", 3), ("b", 5)):
+        xr.Dataset({"own": ("t", np.arange(n))}).to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+    with h5py.File(tmp_path / "a.nc", "a") as file:
+        file["other"] = h5py.ExternalLink("b.nc", "/own")
+    with xr.open_dataset(tmp_path / "a.nc", engine="virtualstack") as found:
+        assert dict(found.sizes) == {"t": 3, "t_of_other": 5}
+        np.testing.assert_array_equal(found["other"].values, np.arange(5))
+
+
+@pytest.mark.parametrize(
+    ("file", "target", "reason"),
+    [
+        ("none.h5", "x", "the file does not exist"),
+        ("b.h5", "none", "it does not exist"),
+        ("b.h5", "none/x", "it does not exist"),
+        ("b.h5", "chain", "are not followed"),
+        ("c.txt", "x", "not an HDF5 file"),
+        ("a.h5", "/", "another name of|are not followed"),
+    ],
+)
+def test_external_links_that_lead_nowhere_are_noted(file, target, reason, tmp_path):
+    """The rest of the file opens, and links of a file behind a link are not followed: no loop, and no explosion."""
+    (tmp_path / "c.txt").write_text("no file of HDF5")
+    with h5py.File(tmp_path / "b.h5", "w") as other:
+        other["chain"] = h5py.ExternalLink("a.h5", "own")
+    with h5py.File(tmp_path / "a.h5", "w") as main:
+        main["own"] = np.arange(3)
+        main["link"] = main["again"] = h5py.ExternalLink(file, target)
+    group = vs.scan([tmp_path / "a.h5"])[0]
+    assert "own" in group.arrays
+    assert "link" not in group.arrays
+    notes = [x for _, node in group.walk() for x in node.refusals]
+    assert all(x.kind == "noted" for x in notes)
+    assert any(re.search(reason, x.reason) for x in notes)
 
 
 def test_a_name_that_is_twice_in_a_group_leads_nowhere_else(tmp_path, secret):

@@ -39,7 +39,6 @@ def image(*more, height=1, width=1, following=0):
         (b"II+\0\x04\0\0\0" + bytes(8), "offsets are not of 8 bytes"),
         (b"II*\0\x08\0\0\0\xff\xff", "directory 0 has 65535 tags"),
         (b"II*\0\x08\0\0\0\x05\0" + bytes(20), "directory 0"),
-        (image(following=8), "directory 1 is the same as an earlier one"),
         (image((273, 4, 1 << 30, 8), height=4), "tag 273 of directory 0 has 1073741824 values"),
         (image((273, 4, 0xFFFFFFFF, 8), height=4), "tag 273"),
         (image((347, 7, 1 << 28, 8)), "tag 347 of directory 0 has 268435456 bytes"),
@@ -57,6 +56,34 @@ def test_what_contradicts_itself_is_malformed(data, message, tmp_path):
     path = file_of(tmp_path / "a.tif", data)
     with pytest.raises(MalformedFileError, match=rf"a\.tif' is not a whole TIFF file: .*({message})"):
         vs.open_virtual_dataset(path)
+
+
+@pytest.mark.parametrize("damage", ["next", "loop", "tags", "offsets"])
+def test_a_damaged_directory_leaves_the_images_before_it(damage, tmp_path):
+    """With a warning and a note; the values of the others are those of tifffile."""
+    path = tmp_path / "a.tif"
+    pages = np.arange(4 * 30 * 40, dtype="u2").reshape(4, 30, 40)
+    with tifffile.TiffWriter(path) as file:
+        for page in pages:
+            file.write(page, contiguous=False, metadata=None)
+    with tifffile.TiffFile(path) as file:
+        second, third = file.pages[1], file.pages[2]
+        offset = third.tags["StripOffsets"].offset + 8
+        after_second = second.offset + 2 + 12 * len(second.tags)
+        third_at, first_at = third.offset, file.pages[0].offset
+    at, value = {
+        "next": (after_second, 1 << 30),
+        "loop": (after_second, first_at),
+        "tags": (third_at, 0xFFFF),
+        "offsets": (offset, 0x7FFFFFFF),
+    }[damage]
+    data = bytearray(path.read_bytes())
+    data[at : at + (2 if damage == "tags" else 4)] = value.to_bytes(2 if damage == "tags" else 4, "little")
+    path.write_bytes(data)
+    with pytest.warns(UserWarning, match="image 2 and those after it are left out"):
+        vds = vs.open_virtual_dataset(path)
+    np.testing.assert_array_equal(vds.virtual.open()["image"].values, pages[:2])
+    assert "image 2 and those after it are left out" in vds.virtual.report().to_string()
 
 
 def test_directories_that_overlap_end_soon(tmp_path):
@@ -156,6 +183,7 @@ SEEDS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:image .* left out:UserWarning")
 @pytest.mark.parametrize("name", SEEDS)
 @pytest.mark.parametrize("n_rounds", [12, pytest.param(1500, marks=pytest.mark.apart)])
 def test_files_with_changed_headers_are_errors_or_opened(name, n_rounds, tmp_path):

@@ -29,7 +29,11 @@ _MAX_POINTS_PER_BYTE = 1 << 12
 
 
 class GridError(ValueError):
-    """The grid of a field cannot be read."""
+    """A field has no grid, or too many points."""
+
+
+class _NoPointsError(ValueError):
+    """The coordinates of a grid cannot be computed; the message is half a sentence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +71,8 @@ class Grid:
         row by row.
     md5
         MD5 of the section that describes the grid.
+    obstacle
+        Why the grid has no latitudes and longitudes, as half a sentence; ``None`` if it has.
     """
 
     dims: tuple[str, ...]
@@ -75,6 +81,7 @@ class Grid:
     by_columns: bool
     lists_columns: bool
     md5: str
+    obstacle: str | None = None
 
     @property
     def stored(self) -> tuple[int, ...]:
@@ -82,9 +89,10 @@ class Grid:
         return self.shape[::-1] if self.by_columns else self.shape
 
     def same(self, other: Grid, /) -> bool:
-        """Return whether another grid has the same points in the same order."""
+        """Return whether another grid has the same points in the same order; unknown points are equal by their MD5."""
         return (
             self.dims == other.dims
+            and (self.md5 == other.md5 or self.obstacle is other.obstacle is None)
             and self.shape == other.shape
             and self.by_columns == other.by_columns
             and self.coordinates.keys() == other.coordinates.keys()
@@ -111,7 +119,7 @@ def read_grid(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_byte
     Raises
     ------
     GridError
-        eccodes does not know the grid, or its description is contradictory.
+        The field has no grid, or too many points.
     ChildDiedError
         eccodes crashes or hangs while it computes the coordinates.
     """
@@ -121,37 +129,58 @@ def read_grid(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_byte
 
 
 def _tried(field: Any, md5: str, n_bytes: int) -> Grid:
+    """Return the grid of a field, without coordinates if they cannot be computed."""
+    _check_points(field, n_bytes)
     try:
-        return _made(field, md5, n_bytes)
-    except (GridError, ChildDiedError):
+        return _computed(field, md5)
+    except _NoPointsError as error:
+        n, lengths = _count(field, "numberOfPoints"), (ask(field, "Ny"), ask(field, "Nx"))
+        is_flat = ask(field, "gridType") not in _kinds_of_rows() or lengths[0] * lengths[1] != n
+        by_columns = not is_flat and bool(field.get("jPointsAreConsecutive", 0))
+        dims, shape = (("values",), (n,)) if is_flat else (("y", "x"), lengths)
+        return Grid(dims, shape, {}, by_columns, by_columns, md5, str(error))
+
+
+def _kinds_of_rows() -> set[str]:
+    """Return the types of grids that have rows and columns."""
+    cfgrib = import_cfgrib("dataset")
+    return cfgrib.GRID_TYPES_DIMENSION_COORDS | cfgrib.GRID_TYPES_2D_NON_DIMENSION_COORDS  # type: ignore[no-any-return]
+
+
+def _computed(field: Any, md5: str) -> Grid:
+    try:
+        return _made(field, md5)
+    except (_NoPointsError, ChildDiedError):
         raise
     except LibraryError as error:
-        raise GridError(f"its grid of type '{ask(field, 'gridType')}' cannot be interpreted: {error}") from error
+        kind = ask(field, "gridType")
+        raise _NoPointsError(f"its grid of type '{kind}' cannot be interpreted: {error}") from error
     except Exception as error:  # eccodes has an exception for each of its error codes; cfgrib checks nothing
         kind = ask(field, "gridType")
-        raise GridError(f"its grid of type '{kind}' cannot be interpreted: {error!r}") from error
+        raise _NoPointsError(f"its grid of type '{kind}' cannot be interpreted: {error!r}") from error
 
 
-def _made(field: Any, md5: str, n_bytes: int) -> Grid:
-    _check_points(field, n_bytes)
+def _made(field: Any, md5: str) -> Grid:
     dims, shape, variables = import_cfgrib("dataset").build_geography_coordinates(field, ("geography",), "ignore")
     shape = tuple(int(n) for n in shape)
+    if not variables and (kind := ask(field, "gridType")) != "sh":  # spherical harmonics have no points
+        raise _NoPointsError(f"eccodes computes no points of its grid of type '{kind}'")
     listed = {name: np.asarray(variable.data) for name, variable in variables.items()}
     is_consecutive = bool(field.get("jPointsAreConsecutive", 0))
     by_columns = is_consecutive and len(dims) == 2
     rows = _by_rows(field, listed, len(dims)) if is_consecutive else listed
     lists_columns = any(not np.array_equal(rows[name], listed[name]) for name in listed)
     if is_consecutive and listed and not by_columns and not lists_columns and _has_columns(field):
-        raise GridError("its points lie column by column, and eccodes lists their coordinates row by row")
+        raise _NoPointsError("its points lie column by column, and eccodes lists their coordinates row by row")
     if listed and _is_listed_backwards(field):
-        raise GridError("its first point is not in the south-west, and eccodes lists coordinates as if it were")
+        raise _NoPointsError("its first point is not in the south-west, and eccodes lists coordinates as if it were")
     coordinates = {}
     for name, variable in variables.items():
         values = rows[name] if by_columns else listed[name]
         coordinates[name] = Coordinate(tuple(variable.dimensions), values, dict(variable.attributes))
         lengths = tuple(n for dim, n in zip(dims, shape, strict=True) if dim in variable.dimensions)
         if values.shape != lengths:
-            raise GridError(f"its grid of {shape} points has {values.size} values of '{name}'")
+            raise _NoPointsError(f"its grid of {shape} points has {values.size} values of '{name}'")
     if dims == ("latitude", "longitude") and field.get("iScansNegatively", 0):
         coordinates["longitude"] = _westwards(field, coordinates["longitude"], shape)
     return Grid(tuple(dims), shape, coordinates, by_columns, lists_columns, md5)
@@ -200,9 +229,8 @@ def _has_columns(field: Any) -> bool:
 
 def _check_points(field: Any, n_bytes: int) -> None:
     """Check the number of points, before eccodes makes lists that would fill the memory."""
-    cfgrib = import_cfgrib("dataset")
     n = _count(field, "numberOfPoints")
-    if ask(field, "gridType") in cfgrib.GRID_TYPES_DIMENSION_COORDS | cfgrib.GRID_TYPES_2D_NON_DIMENSION_COORDS:
+    if ask(field, "gridType") in _kinds_of_rows():
         n = max(n, _count(field, "Nx") * _count(field, "Ny"))
     most = min(_MAX_POINTS, max(_MAX_COMPUTED_POINTS, _MAX_POINTS_PER_BYTE * n_bytes))
     if n > most:

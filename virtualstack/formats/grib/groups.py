@@ -108,6 +108,9 @@ def variable_array(
     is_plain = bool(fields["plain"].all())
     ones = (1,) * rows.ndim
     attributes = {**variable.attributes, "coordinates": " ".join(coordinates)}
+    # fields whose points are not known join only if the sections that describe their grids are equal
+    described = {} if grid.obstacle is None else {"GRIB_md5GridSection": grid.md5}
+    attributes |= described
     return ManifestArray(
         manifest=ChunkManifest(
             entries=entries.reshape(*rows.shape, *(1,) * len(grid.shape)),
@@ -120,7 +123,7 @@ def variable_array(
         name=f"/{variable.name}",
         dimension_names=(*(axis.name for axis in kept), *grid.dims),
         attributes=attributes,
-        cf=value_changing(attributes),
+        cf={**value_changing(attributes), **described},
     )
 
 
@@ -294,13 +297,20 @@ def group_variables(
     arrays: dict[str, ManifestArray] = {}
     refusals: list[Refusal] = []
     made: dict[str, ManifestArray] = {}
+    grids: dict[tuple[str, ...], Grid] = {}
     for variable in variables:
         path = f"/{variable.name}"
         own = make_coordinates(variable, squeeze=layout.squeeze)
+        grid = grids.setdefault(variable.grid.dims, variable.grid)
         obstacle = _obstacle(variable, own, coordinates, arrays)
+        if obstacle is None and not variable.grid.same(grid):
+            obstacle = f"its points differ from those of others; {_TREE}"
         if obstacle is not None:
             refusals.append(Refusal(path=path, reason=obstacle))
             continue
+        if grid.obstacle is not None:
+            reason = f"its values have no latitude and longitude: {grid.obstacle}"
+            refusals.append(Refusal(path=path, reason=reason, kind="noted"))
         _warn_if_sparse(variable, url)
         for name in own.keys() - coordinates.keys() - layout.dropped:
             made[name] = coordinate_array(table, variable, name, own[name], inline_limit=layout.inline_limit)

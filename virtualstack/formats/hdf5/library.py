@@ -433,6 +433,8 @@ def _target(link: FoundLink, group: bytes) -> LinkTarget:
         return LinkTarget(kind="lost", reason=link.error)
     if link.kind == "nothing":
         return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', which does not exist")
+    if link.kind == "elsewhere" and len(link.target) == 2:
+        return LinkTarget(kind="nothing", outside=(link.target[0], link.target[1]))
     if link.kind == "elsewhere":
         return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
     path = group.rstrip(b"/") + b"/" + link.name

@@ -255,7 +255,7 @@ class ParsedView:
             return self._at(link.address)
         named = " of ".join(decode_text(x) for x in reversed(link.target))
         if link.kind == "external":
-            return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
+            return LinkTarget(kind="nothing", outside=(link.target[0], link.target[1]))
         if link.kind == "other":
             return LinkTarget(kind="lost", reason="a kind of link that a user has defined leads to it")
         address = follow(link.target[0], group, self._objects.superblock.root, self._names)

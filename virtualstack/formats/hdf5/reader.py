@@ -8,9 +8,10 @@ The steps from a file to a group:
    It reads the parts that the parsers do not know.
 4. `tree` follows the links of a view, to groups and to datasets, which become variables.
 5. `dimensions` names the axes by netCDF's rules, and `hdfeos` by the rules of HDF-EOS5.
-6. `variables` makes a virtual array of a dataset. `references` turns its layout into entries of a manifest:
+6. `external_links` follows links to other files.
+7. `variables` makes a virtual array of a dataset. `references` turns its layout into entries of a manifest:
    chunked, `contiguous`, or virtual (`virtual_datasets`). `values` reads values that have no byte ranges.
-7. `_group` combines arrays, attributes and refusals.
+8. `_group` combines arrays, attributes and refusals.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ import numpy as np
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
-from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
+from virtualstack.errors import MalformedFileError, ManifestError, ReaderError, SourceNotFoundError, StorageError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf5.byte_readers import is_locked
 from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
+from virtualstack.formats.hdf5.external_links import ExternalLinks, with_free_dims
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.hdfeos import EOS_INFORMATION, eos_axis_names
 from virtualstack.formats.hdf5.library import Library
@@ -177,6 +179,10 @@ class HDF5:
         """
         if self.metadata == "check":
             return self._checked(url, storage, options)
+        return self._read(url, storage, options, follows=True)
+
+    def _read(self, url: str, storage: Storage, options: ReadOptions, *, follows: bool) -> ManifestGroup:
+        """Read a file; ``follows`` decides whether external links are followed."""
 
         def read_dataset(url: str, path: str, chain: Chain) -> ManifestArray | None:
             with files.use(url) as file, _naming_damage(url):
@@ -192,15 +198,25 @@ class HDF5:
                 )
                 return _source(variable, context)
 
-        def open_file(url: str) -> OpenSourceFile:
+        def check_there(url: str) -> None:
             path = local_path(url)
             if path is not None and not storage.may_open(url) and not path.exists():
                 raise SourceNotFoundError(f"there is no file at '{url}'", url=url)  # the next place may have it
+
+        def open_file(url: str) -> OpenSourceFile:
+            check_there(url)
             source = storage.source(url)
             metadata, library = self._views(source, storage)
             return OpenSourceFile(
                 source=source, metadata=metadata, library=library, finder=DatasetFinder(metadata, library)
             )
+
+        def read_linked(url: str) -> ManifestGroup:
+            if not follows:
+                raise ReaderError("it is in a file that a link leads to, and links of such a file are not followed")
+            check_there(url)
+            whole = replace(options, group=None, drop_variables=frozenset())
+            return self._read(url, storage, whole, follows=False)
 
         def extent(path: str, mappings: Sequence[VirtualMapping], shape: tuple[int, ...]) -> tuple[int, ...]:
             sources = datasets.open_sources(source.location.url, path, ())
@@ -235,7 +251,7 @@ class HDF5:
             context = make_context(source, metadata, library, tree.paths, ())
             is_eos = self.eos_dimensions and EOS_INFORMATION in tree.groups
             dims = resolve_dimensions(tree, eos_axis_names(tree, metadata, library) if is_eos else {})
-            return _group(tree, dims, context, options, {})
+            return _group(tree, dims, context, options, {}, ExternalLinks(source.location.url, read_linked))
 
     def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Read a file with the parsers and with the library, and compare the results."""
@@ -310,7 +326,12 @@ def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFile
 
 
 def _group(
-    tree: HDF5Group, dims: Dimensions, context: FileContext, options: ReadOptions, inherited: Mapping[str, int]
+    tree: HDF5Group,
+    dims: Dimensions,
+    context: FileContext,
+    options: ReadOptions,
+    inherited: Mapping[str, int],
+    links: ExternalLinks,
 ) -> ManifestGroup:
     refusals = [*tree.notes, *tree.attributes.notes]
     arrays: dict[str, ManifestArray] = {}
@@ -327,9 +348,24 @@ def _group(
         refusals += found
         if array is not None:
             arrays[name] = extend_records(array, variable, scope, context.library)
+    groups = {name: _group(child, dims, context, options, scope, links) for name, child in tree.groups.items()}
+    sizes = {
+        dim: n for array in arrays.values() for dim, n in zip(array.dimension_names or (), array.shape, strict=True)
+    }
+    for name, target in tree.external_links.items() if _is_wanted(tree.path, options.group) else ():
+        if options.drops(path := f"{tree.path}/{name}"):
+            continue
+        linked = links.follow(path, target)
+        if isinstance(linked, Refusal):
+            refusals.append(linked)
+        elif isinstance(linked, ManifestGroup):
+            groups[name] = linked
+        else:
+            arrays[name] = linked = with_free_dims(linked, name, {**scope, **sizes})
+            sizes |= zip(linked.dimension_names or (), linked.shape, strict=True)
     return ManifestGroup(
         arrays=arrays,
-        groups={name: _group(child, dims, context, options, scope) for name, child in tree.groups.items()},
+        groups=groups,
         attributes=tree.attributes.values,
         dimensions={dim.name: dim.length for dim in declared},
         unlimited=frozenset(dim.name for dim in declared if dim.is_unlimited),

@@ -184,8 +184,10 @@ class HDF5Group:
         Attributes of the group.
     variables, groups
         Variables and child groups by name.
+    external_links
+        Names of external links, and the file and the path in it that each leads to.
     notes
-        Notes on links that lead nowhere, out of the file, or to an object that was visited before.
+        Notes on links that lead nowhere, or to an object that was visited before.
     """
 
     path: str
@@ -193,6 +195,7 @@ class HDF5Group:
     attributes: Attributes
     variables: dict[str, HDF5Variable] = field(default_factory=dict)
     groups: dict[str, HDF5Group] = field(default_factory=dict)
+    external_links: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     notes: list[Refusal] = field(default_factory=list)
 
     def walk(self) -> Iterator[HDF5Group]:
@@ -230,6 +233,8 @@ class LinkTarget:
         Reason why there is no object, or why it cannot be opened.
     is_soft
         If true, the link is a path, so that the object has another name in the file.
+    outside
+        File and path of an external link.
     handle
         Data of the view that made this target.
     """
@@ -238,6 +243,7 @@ class LinkTarget:
     address: int = -1
     reason: str = ""
     is_soft: bool = False
+    outside: tuple[bytes, bytes] | None = None
     handle: Any = None
 
 
@@ -301,6 +307,9 @@ def _fill(node: HDF5Group, target: LinkTarget, raw_path: bytes, names: _Names, v
         name = decode_text(raw)
         path = f"{node.path}/{name}"
         raw_child = raw_path + b"/" + raw
+        if found.outside is not None:
+            node.external_links[name] = found.outside
+            continue
         if found.kind == "nothing":
             node.note(path, found.reason)
             continue

@@ -18,7 +18,7 @@ from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source
 
-__all__ = ["Chain", "Datasets", "OpenSource", "OpenSourceFile", "ReadDataset", "SourceFiles", "Sources"]
+__all__ = ["Chain", "Datasets", "OpenSource", "OpenSourceFile", "ReadDataset", "SourceFiles", "Sources", "file_urls"]
 
 type OpenSource = Callable[[str, str], ManifestArray | None]
 """Function that opens a dataset by file URL and path; it returns ``None`` if the file does not have the dataset.
@@ -138,7 +138,7 @@ class Sources:
         if file in self._files:
             known = self._files[file]
             return None if known is None else self._open(known, dataset)
-        for url in _urls(file, self._url):
+        for url in file_urls(file, self._url, prefix="HDF5_VDS_PREFIX"):
             try:
                 array = self._open(url, dataset)
             except SourceNotFoundError:
@@ -167,8 +167,10 @@ class Sources:
         return array
 
 
-def _urls(name: str, url: str) -> Iterator[str]:
-    """Yield the URLs where a source file may be, in the order in which the HDF5 library looks.
+def file_urls(name: str, url: str, /, *, prefix: str) -> Iterator[str]:
+    """Yield the URLs where another file may be, in the order in which the HDF5 library looks.
+
+    ``prefix`` is the environment variable of the library that has further folders.
 
     A file that is not local may name files beside and below it, and never a local file.
     """
@@ -177,19 +179,16 @@ def _urls(name: str, url: str) -> Iterator[str]:
         return
     main = local_path(url)
     if main is not None:
-        yield from (absolute_url(os.path.abspath(path)) for path in _candidates(name, main))
+        yield from (absolute_url(os.path.abspath(path)) for path in _candidates(name, main, os.environ.get(prefix, "")))
         return
     if not name or name.startswith("/") or ".." in name.split("/") or any(mark in name for mark in ":\\?#"):
-        raise LostValuesError(
-            f"a virtual dataset (VDS) whose source '{name}' is another file, looked for only beside and below '{url}'"
-        )
+        raise LostValuesError(f"it needs '{name}', which is another file, looked for only beside and below '{url}'")
     root, key = split_url(url)
     yield join_url(root + key.rpartition("/")[0], name)
 
 
-def _candidates(name: str, main: Path) -> Iterator[Path]:
+def _candidates(name: str, main: Path, prefix: str) -> Iterator[Path]:
     """Yield the paths where the HDF5 library looks for a source file, in its order (H5F_prefix_open_file)."""
-    prefix = os.environ.get("HDF5_VDS_PREFIX", "")
     if Path(name).is_absolute():
         yield Path(name)
         name = Path(name).name

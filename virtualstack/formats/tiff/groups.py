@@ -129,7 +129,7 @@ class _Resolution:
         """Make the group."""
         directory = self._series.levels[0].image.directory
         metadata = read_metadata(self._structure, directory)
-        reasons = (self._series.note, metadata.note)
+        reasons = (*self._series.notes, metadata.note)
         refusals = [Refusal(path="/", reason=reason, kind="noted") for reason in reasons if reason is not None]
         coordinates, notes = self._coordinates(metadata)
         refusals += notes

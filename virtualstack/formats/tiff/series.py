@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from virtualstack.errors import MalformedFileError
 from virtualstack.formats.tiff.arrays import GDAL_METADATA, read_metadata
 from virtualstack.formats.tiff.dialects import detect_dialect, dialect_note, read_dialect_series
 from virtualstack.formats.tiff.image import Image, Images
 from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.storage import Source
+from virtualstack.warning import warn
 
 __all__ = ["Level", "Series", "find_series"]
 
@@ -59,8 +61,8 @@ class Series:
         Name of the series in the file.
     attributes, coordinates
         Attributes and coordinates of the dataset; coordinates by name, with their values and attributes.
-    note
-        Note for the user on the series.
+    notes
+        Notes for the user on the series.
     """
 
     levels: tuple[Level, ...]
@@ -69,7 +71,7 @@ class Series:
     title: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -82,16 +84,30 @@ class _Main:
 
 
 def find_series(structure: TiffStructure, images: Images, source: Source, /) -> list[Series]:
-    """Find the series of a file; there is at least one.
+    """Find the series of a file; there is at least one. Images from the first damaged one on are left out.
 
     Raises
     ------
     MalformedFileError
-        A directory or an image contradicts itself.
+        The first directory or its image contradicts itself.
     UnsupportedFeatureError
         The file comes from a microscope whose proprietary additions are not supported.
     """
-    directories = list(structure.chain())
+    damage: list[str] = []
+    found = _find(structure, images, source, damage)
+    for note in damage:
+        warn(note)
+    return [replace(series, notes=(*series.notes, *damage)) for series in found]
+
+
+def _find(structure: TiffStructure, images: Images, source: Source, damage: list[str]) -> list[Series]:
+    directories: list[Directory] = []
+    try:
+        directories.extend(structure.chain())
+    except MalformedFileError as error:
+        if not directories:
+            raise
+        damage.append(_damaged(len(directories), error))
     dialect = detect_dialect(structure, directories)
     note = None
     if dialect is not None:
@@ -106,16 +122,26 @@ def find_series(structure: TiffStructure, images: Images, source: Source, /) -> 
                     title=x.title,
                     attributes=x.attributes,
                     coordinates=x.coordinates,
-                    note=note,
+                    notes=() if note is None else (note,),
                 )
                 for x in found
             ]
     mains: list[_Main] = []
     taken = {directory.offset for directory in directories}
     for directory in directories:
-        _add(mains, images.image(directory), _kind(structure, directory))
-        _add_below(mains, structure, images, directory, taken)
-    return [replace(series, note=note) for series in _stacked(mains, structure)]
+        try:
+            _add(mains, images.image(directory), _kind(structure, directory))
+            _add_below(mains, structure, images, directory, taken)
+        except MalformedFileError as error:
+            if not mains:
+                raise
+            damage[:] = [_damaged(directory.number, error)]
+            break
+    return [replace(series, notes=() if note is None else (note,)) for series in _stacked(mains, structure)]
+
+
+def _damaged(number: int, error: MalformedFileError) -> str:
+    return f"image {number} and those after it are left out: {error}"
 
 
 def _kind(structure: TiffStructure, directory: Directory) -> int:
