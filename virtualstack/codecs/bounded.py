@@ -18,7 +18,7 @@ import numcodecs
 import numpy as np
 
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, check_size, raw_bytes, shortened
-from virtualstack.codecs.plugins import ZarrFilterPlugin, find_foreign_plugin, find_plugin
+from virtualstack.codecs.plugins import FilterPlugin, find_foreign_plugin, find_plugin
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
 __all__ = [
@@ -241,10 +241,10 @@ _CHECKSUMS = frozenset(
 )
 
 
-def _registered_filter(codec: Codec) -> ZarrFilterPlugin | None:
-    """Return the codec that a format of virtualstack registered with zarr, or ``None`` if there is none."""
+def _registered_filter(codec: Codec) -> type[FilterPlugin] | None:
+    """Return the filter that a format of virtualstack registered, or ``None`` if there is none."""
     kind = find_plugin(codec.name)
-    return kind(codec) if kind is not None and issubclass(kind, ZarrFilterPlugin) else None
+    return kind if kind is not None and issubclass(kind, FilterPlugin) else None
 
 
 def _foreign_decoder(codec: Codec) -> BytesDecoder | None:

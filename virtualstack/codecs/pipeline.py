@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import lzma
 import math
 import struct
@@ -25,8 +26,9 @@ from virtualstack.codecs.bounded import (
 from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
 from virtualstack.codecs.cf import CF, parse_packing
 from virtualstack.codecs.codec import Codec, check_text
-from virtualstack.codecs.registered import Spec, Step, registered_step
+from virtualstack.codecs.plugins import ArrayPlugin, find_plugin
 from virtualstack.codecs.shards import SHARDS, shard_decoder
+from virtualstack.codecs.step import Spec, Step
 from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = [
@@ -295,7 +297,11 @@ def _step(codec: Codec, spec: Spec) -> Step:
         return _unpack(codec, spec)
     if codec.name == CAST and (dtypes := cast_dtypes(codec)) and dtypes[1] == spec.dtype:
         return Step("array-array", lambda array: cast_numbers(array, spec.dtype), Spec(dtypes[0], spec.shape))
-    return registered_step(codec, spec)
+    plugin = find_plugin(codec.name)
+    if plugin is not None and issubclass(plugin, ArrayPlugin):
+        return Step("array-bytes", plugin.decoder(codec.options(), spec.shape), spec)
+    step: Step = importlib.import_module("virtualstack.codecs.registered").registered_step(codec, spec)
+    return step
 
 
 def _unpack(codec: Codec, spec: Spec) -> Step:

@@ -1,56 +1,42 @@
-"""Codecs as zarr and numcodecs load them, by entry point; they only decode.
+"""Codecs of the formats, found by name without an import of zarr; they only decode.
 
-A format registers its codecs as entry points of ``zarr.codecs``. The pipeline finds them there as well, so no module of
-this folder names a format. In its ``__init__.py``, the folder of a format lists codecs of other packages whose bytes it
-decodes (``FOREIGN_CODECS``).
+A format registers its codecs as entry points of ``numcodecs.codecs``, and the pipeline finds them there as well, so no
+module of this folder names a format. :mod:`virtualstack.codecs.zarr_plugins` shows the same codecs to zarr. In its
+``__init__.py``, the folder of a format lists codecs of other packages whose bytes it decodes (``FOREIGN_CODECS``).
 """
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numcodecs.abc
 import numcodecs.registry
 import numpy as np
 from numpy.typing import NDArray
-from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer, NDBuffer
-from zarr.errors import UnknownCodecError
-from zarr.registry import get_codec_class
 
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, raw_bytes
 
-__all__ = [
-    "NumcodecsPlugin",
-    "ZarrFilterPlugin",
-    "ZarrMetadata",
-    "ZarrPlugin",
-    "find_foreign_plugin",
-    "find_plugin",
-]
+__all__ = ["ArrayPlugin", "FilterPlugin", "Plugin", "find_foreign_plugin", "find_plugin"]
 
 _OURS = "virtualstack."
 
 
-def find_plugin(name: str, /) -> type[ZarrMetadata] | None:
-    """Return the codec that a format of virtualstack registered with zarr under a name; ``None`` if there is none."""
-    if not name.startswith(_OURS):
-        return None
-    try:
-        kind = get_codec_class(name)
-    except UnknownCodecError:
-        return None
-    return kind if issubclass(kind, ZarrMetadata) else None
+def find_plugin(name: str, /) -> type[Plugin] | None:
+    """Return the codec that a format of virtualstack registered under a name; ``None`` if there is none."""
+    return _load(name) if name.startswith(_OURS) and name in numcodecs.registry.entries else None
 
 
-def find_foreign_plugin(name: str, /) -> type[ZarrMetadata] | None:
+@cache
+def _load(name: str) -> type[Plugin]:
+    kind: type[Plugin] = numcodecs.registry.entries[name].load()
+    return kind
+
+
+def find_foreign_plugin(name: str, /) -> type[Plugin] | None:
     """Return the codec that decodes the bytes of another package's codec, by its id in numcodecs' registry."""
     return find_plugin(_foreign_codecs().get(name, ""))
 
@@ -63,42 +49,17 @@ def _foreign_codecs() -> Mapping[str, str]:
     return {id_: ours for folder in folders for id_, ours in vars(folder).get("FOREIGN_CODECS", {}).items()}
 
 
-@dataclass(frozen=True)
-class ZarrMetadata:
-    """Base of all codecs of virtualstack in zarr version 3: they have metadata and decode in a thread.
+class Plugin(numcodecs.abc.Codec):  # type: ignore[misc]
+    """A codec of a format, as numcodecs has it; in zarr version 2 metadata, its settings are the configuration."""
 
-    Parameters
-    ----------
-    codec
-        The metadata.
-    """
-
-    is_fixed_size: ClassVar[bool] = False
+    codec_id: str
     promises: ClassVar[frozenset[str]] = frozenset()
     """Settings that state a property of chunks and do not change decoding. They hold of chunks that all have them."""
     naming_setting: ClassVar[str | None] = None
     """Setting that names the decoded values, whatever bytes are decoded."""
 
-    codec: Codec
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Self:
-        """Read the codec's metadata."""
-        return cls(Codec.from_json(data))
-
-    def to_dict(self) -> Any:
-        """Write the codec's metadata."""
-        return self.codec.to_json()
-
-    def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
-        """Refuse: the size depends on the values.
-
-        Raises
-        ------
-        NotImplementedError
-            Always.
-        """
-        raise NotImplementedError
+    def __init__(self, **options: Any) -> None:
+        self.codec = Codec.from_config(self.codec_id, **options)  # the decoder is not kept, since it need not pickle
 
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
@@ -107,19 +68,10 @@ class ZarrMetadata:
 
     @classmethod
     def from_numcodecs(cls, config: Mapping[str, Any], chunks: tuple[int, ...], /) -> Codec | None:
-        """Return the codec that decodes the same as a configuration of another package.
+        """Return the codec that decodes the same as a configuration of another package; ``None`` if there is none.
 
-        Parameters
-        ----------
-        config
-            The configuration, with the ``id`` by which :func:`find_foreign_plugin` found this class.
-        chunks
-            Shape of the chunks; empty if it is not known.
-
-        Returns
-        -------
-        Codec or None
-            ``None`` if no codec of virtualstack decodes the same.
+        ``config`` has the ``id`` by which :func:`find_foreign_plugin` found this class. ``chunks`` is the shape of the
+        chunks; empty if it is not known.
         """
         return None
 
@@ -129,57 +81,8 @@ class ZarrMetadata:
         return None
 
     @abstractmethod
-    def _decode_sync(self, chunk: Any, spec: ArraySpec) -> Any:
-        """Decode a chunk."""
-
-    async def _decode_single(self, chunk: Any, spec: ArraySpec) -> Any:
-        return await asyncio.to_thread(self._decode_sync, chunk, spec)
-
-
-@dataclass(frozen=True)
-class ZarrPlugin(ZarrMetadata, ArrayBytesCodec):
-    """A codec that decodes a chunk to an array, in zarr version 3 metadata."""
-
-    @abstractmethod
-    def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> Callable[[BytesLike], NDArray[Any]]:
-        """Make the decoder of chunks of a shape."""
-
-    def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> NDBuffer:
-        decode = self.decoder(self.codec.options(), spec.shape)
-        return spec.prototype.nd_buffer.from_numpy_array(decode(chunk.to_bytes()))
-
-
-@dataclass(frozen=True)
-class ZarrFilterPlugin(ZarrMetadata, BytesBytesCodec):
-    """A codec that decodes bytes to bytes, in zarr version 3 metadata."""
-
-    @classmethod
-    def foreign_decoder(cls, config: Mapping[str, Any], /) -> BytesDecoder | None:
-        """Return the decoder of the codec that decodes the same."""
-        codec = cls.from_numcodecs(config, ())
-        return None if codec is None else cls(codec).decoder(codec.options())
-
-    @abstractmethod
-    def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:
-        """Make the decoder."""
-
-    def encoded_size(self, options: Mapping[str, Any], size: int, /) -> int | None:
-        """Return the number of stored bytes for ``size`` decoded bytes; ``None`` if it depends on their values."""
-        return None
-
-
-class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
-    """A codec in zarr version 2 metadata; its settings are the configuration of the codec."""
-
-    codec_id: str
-
-    def __init__(self, **options: Any) -> None:
-        self.codec = Codec.from_config(self.codec_id, **options)  # the decoder is not kept, since it need not pickle
-        self.decoder(options)  # raises an error if the options are not valid
-
-    @abstractmethod
-    def decoder(self, options: Mapping[str, Any], /) -> Callable[[Any], Any]:
-        """Make the decoder of bytes to an array."""
+    def decode_chunk(self, raw: BytesLike, /) -> Any:
+        """Decode a chunk of any shape."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the settings, with the ``id``."""
@@ -197,7 +100,7 @@ class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """Return the values, written into ``out`` if it is given."""
-        values = self.decoder(self.codec.options())(raw_bytes(buf))
+        values = self.decode_chunk(raw_bytes(buf))
         if out is None:
             return values
         decoded, target = raw_bytes(values), np.asarray(memoryview(out).cast("B"))
@@ -205,3 +108,42 @@ class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
             raise CodecError(f"the chunk decodes to {decoded.size} bytes; there is room for {target.size}")
         target[:] = decoded
         return out
+
+
+class ArrayPlugin(Plugin):
+    """A codec that decodes a chunk to an array."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.decoder(options)  # raises an error if the options are not valid
+
+    @classmethod
+    @abstractmethod
+    def decoder(
+        cls, options: Mapping[str, Any], shape: tuple[int, ...] | None = None, /
+    ) -> Callable[[BytesLike], NDArray[Any]]:
+        """Make the decoder of chunks of a shape; by default of any shape."""
+
+    def decode_chunk(self, raw: BytesLike, /) -> NDArray[Any]:
+        """Decode a chunk of any shape."""
+        return self.decoder(self.codec.options())(raw)
+
+
+class FilterPlugin(Plugin):
+    """A codec that decodes bytes to bytes."""
+
+    @classmethod
+    def foreign_decoder(cls, config: Mapping[str, Any], /) -> BytesDecoder | None:
+        """Return the decoder of the codec that decodes the same."""
+        codec = cls.from_numcodecs(config, ())
+        return None if codec is None else cls.decoder(codec.options())
+
+    @classmethod
+    @abstractmethod
+    def decoder(cls, options: Mapping[str, Any], /) -> BytesDecoder:
+        """Make the decoder."""
+
+    @classmethod
+    def encoded_size(cls, options: Mapping[str, Any], size: int, /) -> int | None:
+        """Return the number of stored bytes for ``size`` decoded bytes; ``None`` if it depends on their values."""
+        return None

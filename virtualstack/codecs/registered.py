@@ -1,4 +1,4 @@
-"""Decoders that are registered with numcodecs and zarr, including those of other packages."""
+"""Decoders of other packages that are registered with numcodecs and zarr; the import of zarr takes a while."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import numcodecs.registry
 import numpy as np
@@ -23,10 +22,10 @@ from zarr.registry import get_codec_class
 from virtualstack.codecs.bounded import CodecError
 from virtualstack.codecs.codec import Codec, shortened
 from virtualstack.codecs.limits import bounded_plugin, check_bounded, pcodec
-from virtualstack.codecs.plugins import ZarrPlugin
+from virtualstack.codecs.step import Spec, Step
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
-__all__ = ["Spec", "Step", "numcodecs_step", "registered_step"]
+__all__ = ["numcodecs_step", "registered_step"]
 
 # Codecs that need an optional dependency of virtualstack, by the beginning of their name.
 _EXTRAS = {
@@ -39,33 +38,6 @@ _EXTRAS = {
 _UNSAFE = frozenset({"numcodecs.pickle"})
 _DTYPES = ("dtype", "astype", "encode_dtype", "decode_dtype")
 _MAX_NUMBER_BYTES = 32  # bytes of a number: complex long doubles
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """Dtype, byte order included, and shape of an array between two codecs."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One codec, ready to decode.
-
-    Parameters
-    ----------
-    kind
-        Kind of the codec, named for encoding: array to array, array to bytes, or bytes to bytes.
-    decode
-        Function from an array, or its bytes, to an array; from bytes to bytes it is a `BytesDecoder`.
-    encoded
-        Specification of the array after encoding. Only array-to-array codecs change it.
-    """
-
-    kind: Literal["array-array", "array-bytes", "bytes-bytes"]
-    decode: Callable[..., Any]
-    encoded: Spec
 
 
 def registered_step(codec: Codec, spec: Spec, /) -> Step:
@@ -99,8 +71,6 @@ def registered_step(codec: Codec, spec: Spec, /) -> Step:
         if codec.name.startswith("numcodecs."):
             return numcodecs_step(codec, spec)
         raise _unknown(codec) from None
-    if issubclass(kind, ZarrPlugin):  # registered by a format of virtualstack: it needs no buffers of zarr
-        return Step("array-bytes", kind(codec).decoder(codec.options(), spec.shape), spec)
     return _zarr_step(codec, kind, spec)
 
 

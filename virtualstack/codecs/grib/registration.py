@@ -1,4 +1,4 @@
-"""The codec as zarr and numcodecs load it, by entry point; it only decodes."""
+"""The codec as numcodecs and the pipeline load it, by entry point; it only decodes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any, ClassVar
 
 from virtualstack.codecs.codec import BytesDecoder, Codec
 from virtualstack.codecs.grib.codec import GRIB, GribDecoder, grib_decoder, kerchunk_decoder
-from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrPlugin
+from virtualstack.codecs.plugins import ArrayPlugin
 
-__all__ = ["Grib", "ZarrGrib"]
+__all__ = ["Grib"]
 
 _KERCHUNK = {"id": "grib", "var": "values", "dtype": "float32"}
 """The configuration with which kerchunk's codec decodes the same as the codec of virtualstack."""
 
 
-class ZarrGrib(ZarrPlugin):
-    """A GRIB message as a chunk, in zarr version 3 metadata."""
+class Grib(ArrayPlugin):
+    """A GRIB message as a chunk."""
 
+    codec_id = GRIB
     promises: ClassVar[frozenset[str]] = frozenset({"plain"})
     naming_setting: ClassVar[str | None] = "grid"
 
@@ -36,16 +37,7 @@ class ZarrGrib(ZarrPlugin):
         """Return the decoder of messages as kerchunk's codec decodes them."""
         return kerchunk_decoder(config)
 
-    def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> GribDecoder:
-        """Make the decoder of messages of one grid."""
+    @classmethod
+    def decoder(cls, options: Mapping[str, Any], shape: tuple[int, ...] | None = None, /) -> GribDecoder:
+        """Make the decoder of messages of one grid; by default of any grid."""
         return grib_decoder(options, shape)
-
-
-class Grib(NumcodecsPlugin):
-    """A GRIB message as a chunk, in zarr version 2 metadata; its settings are the configuration of the codec."""
-
-    codec_id = GRIB
-
-    def decoder(self, options: Mapping[str, Any], /) -> GribDecoder:
-        """Make the decoder of messages of any grid."""
-        return grib_decoder(options)

@@ -1,4 +1,4 @@
-"""The filters by name, as zarr and numcodecs load them, by entry point.
+"""The filters by name, as numcodecs and the pipeline load them, by entry point.
 
 Zarr version 3 metadata names a filter ``virtualstack.szip``; version 2 metadata and kerchunk references have that name
 as the ``id``, or that of another package: a kerchunk reader without virtualstack, but with such a package, opens the
@@ -7,21 +7,16 @@ references. Both only decode.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer
-
-from virtualstack.codecs.bounded import SHUFFLE, bounded_decoder, encoded_size, shuffle
-from virtualstack.codecs.codec import BytesDecoder, Codec, CodecError, raw_bytes
+from virtualstack.codecs.bounded import SHUFFLE, bounded_decoder, shuffle
+from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, raw_bytes
 from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, SZIP, bitshuffle, blosc2, lz4, lzf, szip
 from virtualstack.codecs.hdf5.elements import ELEMENTS, elements, is_text, stored_size
 from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, nbit, scaleoffset
 from virtualstack.codecs.hdf5.zfp import ZFP, zfp
-from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrFilterPlugin
+from virtualstack.codecs.plugins import FilterPlugin
 
 __all__ = [
     "Bitshuffle",
@@ -33,7 +28,6 @@ __all__ = [
     "ScaleOffset",
     "Shuffle",
     "Szip",
-    "ZarrFilter",
     "Zfp",
 ]
 
@@ -52,9 +46,6 @@ _FILTERS: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
 
 _MAX_CHUNK_BYTES = (1 << 31) - 1
 """Maximum decoded bytes of a chunk if nothing else limits it; chunks in HDF5 have less than 4 GiB."""
-_MAX_STORED_RATIO = 4
-"""A stored element, such as a long double, may be at most this many times longer than the numpy element."""
-
 
 _SZIP = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
 
@@ -89,17 +80,7 @@ def _codec_from_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
     return None
 
 
-def _decode(codec: Codec, raw: Any, limit: int) -> Any:
-    decoder = bounded_decoder(codec)
-    if decoder is None:
-        raise CodecError(f"'{codec.name}' is not a filter of HDF5")
-    return decoder(raw_bytes(raw), None, limit)
-
-
-@dataclass(frozen=True)
-class ZarrFilter(ZarrFilterPlugin):
-    """Any filter, in zarr version 3 metadata."""
-
+class _Filter(FilterPlugin):
     @classmethod
     def to_numcodecs(cls, codec: Codec, /) -> list[dict[str, Any]]:
         """Return the configuration of another package if it decodes the same, else the one of virtualstack."""
@@ -110,28 +91,17 @@ class ZarrFilter(ZarrFilterPlugin):
         """Return the filter that a configuration of another package describes."""
         return _codec_from_numcodecs(config)
 
-    def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:
+    @classmethod
+    def decoder(cls, options: Mapping[str, Any], /) -> BytesDecoder:
         """Make the decoder."""
-        return _FILTERS[self.codec.name](options)
+        return _FILTERS[cls.codec_id](options)
 
-    def encoded_size(self, options: Mapping[str, Any], size: int, /) -> int | None:
-        """Return the bytes of stored elements, if the codec converts elements."""
-        return stored_size(options, size) if self.codec.name == ELEMENTS else None
-
-    def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> Buffer:
-        size = math.prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
-        _, limit = encoded_size(self.codec, None, _MAX_STORED_RATIO * size)
-        decoded = _decode(self.codec, chunk.as_numpy_array(), limit)
-        return spec.prototype.buffer.from_array_like(raw_bytes(decoded))
-
-
-class _Filter(NumcodecsPlugin):
-    """A filter in zarr version 2 metadata; its settings are the configuration of the codec."""
-
-    def decoder(self, options: Mapping[str, Any], /) -> Callable[[Any], Any]:
-        """Make the function that returns the decoded bytes."""
-        codec = Codec.from_config(self.codec_id, **options)
-        return lambda raw: raw_bytes(_decode(codec, raw, _MAX_CHUNK_BYTES))
+    def decode_chunk(self, raw: BytesLike, /) -> Any:
+        """Return the decoded bytes."""
+        decode = bounded_decoder(self.codec)
+        if decode is None:
+            raise CodecError(f"'{self.codec_id}' is not a filter of HDF5")
+        return raw_bytes(decode(raw, None, _MAX_CHUNK_BYTES))
 
 
 class Bitshuffle(_Filter):
@@ -150,6 +120,11 @@ class Elements(_Filter):
     """The codec that converts stored elements to numpy's; it is not an HDF5 filter."""
 
     codec_id = ELEMENTS
+
+    @classmethod
+    def encoded_size(cls, options: Mapping[str, Any], size: int, /) -> int | None:
+        """Return the bytes of stored elements."""
+        return stored_size(options, size)
 
     def encode(self, buf: Any) -> Any:
         """Return strings unchanged, since they end in NULs.
