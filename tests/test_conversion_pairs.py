@@ -20,7 +20,7 @@ from virtualstack.manifests import ABSENT, EMPTY, INLINE
 from virtualstack.readers import ReadOptions, find_reader
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
-from virtualstack.vstack import save
+from virtualstack.vstack.save import save
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 

@@ -14,13 +14,9 @@ if Path(*getattr(sys, "argv", [])[:1]).stem != "virtualstack":
 
 if TYPE_CHECKING:
     from virtualstack import errors, readers, sample, serve
-    from virtualstack.api import (
-        combine_datasets,
-        open_virtual_dataset,
-        open_virtual_datatree,
-        open_virtual_mfdataset,
-        open_virtual_mfdatatree,
-    )
+    from virtualstack.api.combine import combine_datasets
+    from virtualstack.api.many import open_virtual_mfdataset, open_virtual_mfdatatree
+    from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
     from virtualstack.combine import FromAttribute, FromName
     from virtualstack.conversion import convert
     from virtualstack.formats.registry import list_readers
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     from virtualstack.scanning import ScanResult, scan
     from virtualstack.storage.permission import Listed
     from virtualstack.surveying import Survey, survey
-    from virtualstack.vstack import Repository
+    from virtualstack.vstack.repository import Repository
     from virtualstack.zarr.store import ManifestStore
 
 __all__ = [
@@ -61,18 +57,14 @@ __all__ = [
 ]
 
 _NAMES = {
-    "api": (
-        "combine_datasets",
-        "open_virtual_dataset",
-        "open_virtual_datatree",
-        "open_virtual_mfdataset",
-        "open_virtual_mfdatatree",
-    ),
+    "api.combine": ("combine_datasets",),
+    "api.many": ("open_virtual_mfdataset", "open_virtual_mfdatatree"),
+    "api.one": ("open_virtual_dataset", "open_virtual_datatree"),
     "combine": ("FromAttribute", "FromName"),
     "conversion": ("convert",),
     "manifests": ("ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "ManifestArray", "ManifestGroup"),
     "formats.registry": ("list_readers",),
-    "vstack": ("Repository",),
+    "vstack.repository": ("Repository",),
     "scanning": ("ScanResult", "scan"),
     "zarr.store": ("ManifestStore",),
     "storage.permission": ("Listed",),

@@ -19,7 +19,7 @@ from virtualstack.scanning import scan
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.listing import found_url
-from virtualstack.vstack import save
+from virtualstack.vstack.save import save
 
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 

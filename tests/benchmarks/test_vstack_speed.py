@@ -32,8 +32,8 @@ from virtualstack.manifests import (
     inline_array,
 )
 from virtualstack.storage import Storage
-from virtualstack.vstack import save
 from virtualstack.vstack.reader import VStack
+from virtualstack.vstack.save import save
 
 FILES, CHUNKS = (1000, 1000) if IS_FULL else (6, 50)
 REGULAR = 10**9 if IS_FULL else 10**6

@@ -14,8 +14,9 @@ from tests.drawing.test_html import check
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.scanning import ScanResult
-from virtualstack.vstack import display, save
+from virtualstack.vstack import display
 from virtualstack.vstack.format.names import SEGMENTS
+from virtualstack.vstack.save import save
 
 
 @pytest.fixture

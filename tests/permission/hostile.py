@@ -22,7 +22,7 @@ from tests.data.arrays import referenced
 from tests.icechunk.repositories import may_refer_to
 from tests.servers import RangeServer
 from virtualstack.manifests import ManifestGroup
-from virtualstack.vstack import save
+from virtualstack.vstack.save import save
 
 __all__ = ["FOREIGN", "HOSTILE", "NUMBERS", "SECRET", "SERVED", "World", "link", "references", "version_1", "vstack"]
 

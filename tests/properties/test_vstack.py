@@ -15,8 +15,8 @@ from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.inline import inline_array
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import basic_keys, known_arrays, model_read
-from virtualstack.vstack import save
 from virtualstack.vstack.reader import VStack
+from virtualstack.vstack.save import save
 
 MANY = settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 SERIAL = itertools.count()

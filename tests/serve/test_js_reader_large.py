@@ -12,7 +12,7 @@ from tests.data.arrays import array_of
 from tests.serve.javascript import JavaScriptError, url_of
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill, ManifestGroup
-from virtualstack.vstack import save
+from virtualstack.vstack.save import save
 
 N_FILES = 3000
 

@@ -21,7 +21,7 @@ from tests.vstack.archive import change_snapshot
 from virtualstack.manifests import ManifestGroup, Refusal, count_sources, map_chunks
 from virtualstack.serve.browser import ASSETS
 from virtualstack.surveying.cube import cube_timeline
-from virtualstack.vstack import save
+from virtualstack.vstack.save import save
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from virtualstack.cli.command import main
 from virtualstack.errors import MalformedFileError, SourceNotFoundError
 from virtualstack.manifests import count_sources
 from virtualstack.serve import workers
-from virtualstack.vstack import save
+from virtualstack.vstack.save import save
 
 
 def verify(store, to, *options):

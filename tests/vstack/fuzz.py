@@ -37,11 +37,11 @@ from virtualstack.manifests.inline import inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage, memory
 from virtualstack.testing.strategies import ZLIB, store_array
-from virtualstack.vstack import save
 from virtualstack.vstack.format import archive, rows
 from virtualstack.vstack.format.documents import load
 from virtualstack.vstack.format.names import shard_mark, snapshot_key
 from virtualstack.vstack.reader import VStack
+from virtualstack.vstack.save import save
 from virtualstack.vstack.write import edit, segment
 
 PAGE_ROWS, SHARD_PAGES, MEMORY, SECONDS = 8, 2, 3 << 30, 20  # seconds of the processor

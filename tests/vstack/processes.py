@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.vstack.stores import ALLOW, Change, added, objects_of, values_of, virtual, written
 from virtualstack.errors import ConflictError
-from virtualstack.vstack import Repository
 from virtualstack.vstack.reader import open_snapshot
+from virtualstack.vstack.repository import Repository
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.vstack.processes"])

@@ -32,10 +32,10 @@ from tests.vstack.stores import (
 )
 from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.manifests import ManifestGroup
-from virtualstack.vstack import Repository
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import SEGMENTS, SNAPSHOTS, refs_key, snapshot_key, values_key
 from virtualstack.vstack.reader import permission_for_snapshot
+from virtualstack.vstack.repository import Repository
 from virtualstack.vstack.write import commit as commits
 from virtualstack.vstack.write.write import write_group
 

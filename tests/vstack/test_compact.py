@@ -16,7 +16,8 @@ from tests.vstack.stores import Change, added, appended, create, opened, removed
 from virtualstack.errors import ConflictError, WriterError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.testing.strategies import model_read
-from virtualstack.vstack import Repository, save
+from virtualstack.vstack.repository import Repository
+from virtualstack.vstack.save import save
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from tests.vstack import processes
 from tests.vstack.stores import Change, create, objects_of, opened, values_of, virtual, written
-from virtualstack.vstack import Repository
 from virtualstack.vstack.format.names import HINT
 from virtualstack.vstack.log import read_log
+from virtualstack.vstack.repository import Repository
 
 N_WRITERS = 8
 

@@ -11,9 +11,9 @@ import xarray as xr
 import virtualstack as vs
 from tests.data.stores import load as read
 from tests.vstack.archive import as_read, change_snapshot, copy_with_other_times, days, join, values_of, write_day
+from virtualstack.combine.precedence import Candidate
 from virtualstack.errors import SourceChangedError
 from virtualstack.storage import source
-from virtualstack.vstack import Candidate
 
 
 def write_again(path, seed=1):

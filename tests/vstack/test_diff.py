@@ -29,9 +29,9 @@ from virtualstack.combine.region import merged
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import Fill, ManifestGroup, inline_array
 from virtualstack.printable import MAX_SHOWN_ITEMS
-from virtualstack.vstack import Repository
 from virtualstack.vstack.diff import Changed, Diff
 from virtualstack.vstack.format.names import snapshot_key
+from virtualstack.vstack.repository import Repository
 
 
 @pytest.fixture

@@ -33,10 +33,10 @@ from tests.vstack.stores import (
 from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage
-from virtualstack.vstack import Repository
 from virtualstack.vstack.format import names
 from virtualstack.vstack.format.names import count_seconds
 from virtualstack.vstack.reader import VStack
+from virtualstack.vstack.repository import Repository
 from virtualstack.vstack.write import commit as commits
 
 DAY = timedelta(days=1)

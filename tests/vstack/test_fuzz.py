@@ -20,10 +20,10 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.storage.memory import _OBJECTS as OBJECTS
-from virtualstack.vstack import save
 from virtualstack.vstack.format import documents
 from virtualstack.vstack.format.documents import decompressed
 from virtualstack.vstack.reader import VStack
+from virtualstack.vstack.save import save
 
 SERIAL = itertools.count()
 

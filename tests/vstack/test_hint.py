@@ -18,9 +18,9 @@ from tests.servers import RangeServer
 from tests.vstack.stores import opened
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.storage import LocalTarget
-from virtualstack.vstack import Repository
 from virtualstack.vstack.format.history import hint
 from virtualstack.vstack.format.names import HINT, bundle_key, snapshot_key
+from virtualstack.vstack.repository import Repository
 
 
 @pytest.fixture

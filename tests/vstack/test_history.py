@@ -18,9 +18,9 @@ from tests.servers import RangeServer
 from tests.vstack.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.vstack import Repository
 from virtualstack.vstack.format.history import hint, number_at, read_entry
 from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, count_seconds, format_time, snapshot_key
+from virtualstack.vstack.repository import Repository
 from virtualstack.vstack.write import commit as commits
 
 DAY = 86400.0

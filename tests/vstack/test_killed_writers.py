@@ -11,7 +11,7 @@ import zarr
 
 from tests.vstack.stores import Change, added, appended, create_rows, labels, removed, values_of, virtual
 from virtualstack.storage import LocalTarget
-from virtualstack.vstack import Repository
+from virtualstack.vstack.repository import Repository
 from virtualstack.vstack.write import commit as commits
 
 NONE = timedelta(0)

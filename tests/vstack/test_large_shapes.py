@@ -6,7 +6,7 @@ import pytest
 from tests.vstack.stores import create, open_store, opened
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
-from virtualstack.vstack import Repository
+from virtualstack.vstack.repository import Repository
 
 
 def array_of(order, shape, *, n_sources=1):

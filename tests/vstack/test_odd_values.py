@@ -16,8 +16,8 @@ from tests.data.watching import recorded_calls
 from virtualstack.dataset.encode import to_group
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestGroup
-from virtualstack.vstack import save
 from virtualstack.vstack.format.archive import Archive
+from virtualstack.vstack.save import save
 
 
 def cube(labels=(1, 2, 3), **attributes):

@@ -31,9 +31,10 @@ from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill, ManifestG
 from virtualstack.manifests.inline import inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
-from virtualstack.vstack import save, shown
+from virtualstack.vstack import shown
 from virtualstack.vstack.format import archive, rows, sources
 from virtualstack.vstack.reader import VStack
+from virtualstack.vstack.save import save
 from virtualstack.vstack.write import edit, segment
 
 SERIAL = itertools.count()

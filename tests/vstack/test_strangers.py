@@ -43,13 +43,13 @@ from virtualstack.manifests import ENTRY, INLINE, ChunkEncoding, ChunkManifest, 
 from virtualstack.storage import ObjectStore, Permission, Storage
 from virtualstack.storage.places import granted
 from virtualstack.verify import open_independently
-from virtualstack.vstack import save
 from virtualstack.vstack.format import history
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.names import HINT, snapshot_number
 from virtualstack.vstack.format.rows import index_length
 from virtualstack.vstack.log import read_log
 from virtualstack.vstack.refresh import Refreshed
+from virtualstack.vstack.save import save
 
 
 @pytest.fixture

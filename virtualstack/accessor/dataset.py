@@ -399,7 +399,7 @@ class VirtualAccessor(Targets, AccessorFacts):
         array([1., 9.])
         """
         from virtualstack.dataset import declared_dataset
-        from virtualstack.vstack import overwrite
+        from virtualstack.vstack.overwrite import overwrite
 
         dataset = declared_dataset(self._dataset).copy()
         arrays = VirtualAccessor(dataset)._arrays()

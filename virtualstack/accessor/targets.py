@@ -393,7 +393,7 @@ class Targets:
         >>> xr.open_dataset("rain.vstack", engine="virtualstack")["rain"].values
         array([1., 2.])
         """
-        from virtualstack.vstack import save
+        from virtualstack.vstack.save import save
 
         group = self.to_group()
         reached = _with_access(storage, group)

@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack import accessor  # noqa: F401 - registers vds.virtual
-from virtualstack.api import combine_datasets
+from virtualstack.api.combine import combine_datasets
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
 from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
 from virtualstack.cli.output import report, say, show, step, wants_progress

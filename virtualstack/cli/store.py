@@ -16,8 +16,8 @@ from virtualstack.sizes import human_bytes
 
 if TYPE_CHECKING:
     from virtualstack.storage.dry_run import DryRun
-    from virtualstack.vstack import Repository
     from virtualstack.vstack.expire import Expired
+    from virtualstack.vstack.repository import Repository
 
 __all__ = [
     "compact",
@@ -51,7 +51,7 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_store(store: str, allow: tuple[str, ...], storage: Any, at: Any = None, /) -> Repository:
     """Return the repository of a command."""
-    from virtualstack.vstack import Repository
+    from virtualstack.vstack.repository import Repository
 
     return Repository.open(store, at=at, allow=allow, storage=storage)
 

@@ -47,7 +47,7 @@ def virtual_array(variable: xr.Variable, /) -> ManifestArray | None:
 
 def virtual_variable(array: ManifestArray, encoding: Mapping[str, Any] | None = None, /) -> xr.Variable:
     """Return a variable over an unchanged array."""
-    return xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes), encoding)
+    return xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes), encoding, fastpath=True)
 
 
 def unpacked_variable(array: ManifestArray, /, *, decode_times: bool) -> tuple[xr.Variable, list[Refusal]]:
@@ -94,7 +94,10 @@ def loaded_variable(
     values = read_array(array, (), storage)
     raw = _raw_variable(array, values)
     try:
-        return conventions.decode_cf_variable(name, raw, decode_times=decode_times, stack_char_dim=stack)
+        is_text = stack or "_Encoding" in raw.attrs  # the decoding of text, called in vain, would import dask.array
+        return conventions.decode_cf_variable(
+            name, raw, decode_times=decode_times, stack_char_dim=stack, concat_characters=is_text
+        )
     except CODING_ERRORS as error:
         raise undecodable(array.name, name, url, error) from error
 
@@ -115,7 +118,7 @@ def _raw_variable(array: ManifestArray, values: NDArray[Any]) -> xr.Variable:
         encoding["dtype"] = str  # as in xarray's netCDF backends
     times = {key: value for key, value in array.cf.items() if key in ("units", "calendar")}
     attributes = text_coordinates({**array.attributes, **times})
-    return xr.Variable(array.dimension_names or (), values, attributes, encoding)
+    return xr.Variable(array.dimension_names or (), values, attributes, encoding, fastpath=True)
 
 
 def make_index(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Variable]:

@@ -69,7 +69,8 @@ def reads_as(number: Any, cf: Mapping[str, Any], value: Any = None, /) -> bool:
     """
     try:
         with quiet():
-            decoded = conventions.decode_cf_variable("v", xr.Variable((), np.asarray(number), dict(cf))).values
+            packed = xr.Variable((), np.asarray(number), dict(cf), fastpath=True)
+            decoded = conventions.decode_cf_variable("v", packed, concat_characters=False).values
     except (ValueError, TypeError, OverflowError, KeyError):
         return False
     return bool(pd.isnull(decoded)) if value is None else bool(decoded == value)

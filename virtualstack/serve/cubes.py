@@ -15,7 +15,7 @@ from typing import Any
 import xarray as xr
 
 from virtualstack import accessor  # noqa: F401 - registers vds.virtual
-from virtualstack.api import open_virtual_mfdataset
+from virtualstack.api.many import open_virtual_mfdataset
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
@@ -27,10 +27,10 @@ from virtualstack.serve.content import Content, ServedForm
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, Listed, ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import is_pattern
-from virtualstack.vstack import Repository
 from virtualstack.vstack.format.history import newest
 from virtualstack.vstack.format.names import snapshot_key
 from virtualstack.vstack.reader import VStack
+from virtualstack.vstack.repository import Repository
 
 __all__ = ["Cube", "CubeLike", "make_cube", "name_from_url", "name_in_url"]
 

@@ -22,7 +22,7 @@ from virtualstack.serve.content import Content
 from virtualstack.serve.http import hide_secrets
 from virtualstack.serve.verified import Verified, VerifiedFile
 from virtualstack.surveying.cube import cube_timeline
-from virtualstack.vstack import Repository
+from virtualstack.vstack.repository import Repository
 from virtualstack.vstack.verify import SOURCE_STATUSES
 from virtualstack.zarr.metadata.attributes import json_attributes
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import xarray as xr
 
-from virtualstack.api import open_virtual_dataset, open_virtual_datatree
+from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
 from virtualstack.formats.base import ReadOptions, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import printable
