@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+from inspect import signature
 
 import h5py
 import netCDF4
@@ -11,11 +12,14 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.advice import options_named
+from tests.archives.truth import opened
 from tests.data.netcdf4 import netcdf4_file
+from tests.data.netcdf4 import opened as netcdf4_dataset
 from tests.joins import MINIMAL
 from virtualstack.cli.command import main
 from virtualstack.cli.remedies import in_command_words
-from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, WriterError
+from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, VirtualStackError, WriterError
 
 
 def named_in(message, *options):
@@ -57,13 +61,13 @@ def odd_file(path, n=22):
 def test_all_variables_that_have_to_be_dropped_are_named(tmp_path):
     """A file with 22 variables that cannot be referenced opens with the drop_variables that its message names."""
     path = odd_file(tmp_path / "odd.nc")
-    for opened in (vs.open_virtual_dataset, lambda *x, **y: xr.open_dataset(*x, engine="virtualstack", **y)):
+    for open_it in (vs.open_virtual_dataset, lambda *x, **y: xr.open_dataset(*x, engine="virtualstack", **y)):
         with pytest.raises(UnsupportedFeatureError, match="22 variables") as caught:
-            opened(path)
+            open_it(path)
         assert "inline_limit" not in str(caught.value)  # no limit helps where zarr has no data type
-        vds = opened(path, **named_in(str(caught.value), "drop_variables"))
+        vds = open_it(path, **named_in(str(caught.value), "drop_variables"))
         with xr.open_dataset(path, engine="netcdf4", drop_variables=[f"x{i}" for i in range(22)]) as expected:
-            check_values(vds.virtual.open() if opened is vs.open_virtual_dataset else vds, expected)
+            check_values(vds.virtual.open() if open_it is vs.open_virtual_dataset else vds, expected)
 
 
 def test_a_path_drops_one_variable_of_a_tree(tmp_path):
@@ -408,6 +412,68 @@ def test_a_source_of_another_length_is_in_the_store_that_is_written_again(tmp_pa
     assert reason.endswith("write the store again, from all of its files, with vds.virtual.to_vstack(..., mode='w')")
     vs.open_virtual_mfdataset(paths).virtual.to_vstack(url, mode="w")
     check_values(xr.open_dataset(url, engine="virtualstack"), plain([part([0, 1]), part([2])]))
+
+
+# -- each alternative that a message names --------------------------------------------------------------------
+
+
+def follow_each(call, *takes):
+    """Call with each alternative that the message of an error names, and give the options with what they give."""
+    names = {name for function in takes for name in signature(function).parameters}
+    with pytest.raises(VirtualStackError) as caught:
+        call()
+    alternatives = options_named(str(caught.value), names)
+    assert alternatives, caught.value
+    return [(options, call(**options)) for options in alternatives]
+
+
+def test_kinds_of_grib_fields_are_chosen_as_the_message_says(tmp_path):
+    """Fields of two versions: as a dimension, or one of them; values are those of cfgrib."""
+    *_, path = vs.sample.analyses(tmp_path)
+    (by_dim, both), (by_filter, one) = follow_each(
+        lambda **options: vs.open_virtual_dataset(path, **options), vs.open_virtual_dataset
+    )
+    assert by_dim["reader"].extra_dims == ("expver",)
+    for version in ("0001", "0005"):
+        keys = {"filter_by_keys": {"expver": version}, "indexpath": ""}
+        with xr.open_dataset(path, engine="cfgrib", backend_kwargs=keys) as expected:
+            np.testing.assert_array_equal(both.virtual.open()["t"].sel(expver=version), expected["t"])
+            if by_filter["reader"].filter_by_keys == {"expver": version}:
+                np.testing.assert_array_equal(one.virtual.open()["t"], expected["t"])
+
+
+def test_times_that_are_no_dates_stay_numbers(tmp_path):
+    """With ``decode_times=False``, as with the netCDF engine of xarray."""
+    time = ("f8", "time", [0, 1], {"units": "days since 2000-01-01 25:99"})
+    path = netcdf4_file(tmp_path / "t.nc", {"time": 2}, {"time": time})
+    named = follow_each(lambda **options: vs.open_virtual_dataset(path, **options), vs.open_virtual_dataset)
+    for options, found in named:
+        assert options == {"decode_times": False}
+        xr.testing.assert_identical(found, netcdf4_dataset(path, **options))
+
+
+def test_the_group_that_a_warning_names_is_opened(archive):
+    """A file whose variables lie in groups says so."""
+    path = archive("hdfeos")[0]
+    with pytest.warns(UserWarning, match="no variables") as caught:
+        vs.open_virtual_dataset(path)
+    (options,) = options_named(str(caught[0].message), signature(vs.open_virtual_dataset).parameters)
+    check_values(vs.open_virtual_dataset(path, **options).virtual.open(), opened(path, **options))
+
+
+@pytest.mark.parametrize(("asked", "named"), [("zarr", "kerchunk"), ("zarr", "vstack")])
+def test_a_reader_of_another_form_names_the_right_one(tmp_path, asked, named):
+    """References and a vstack are folders of keys like a zarr store."""
+    path = netcdf4_file(tmp_path / "x.nc", {"x": 2}, {"v": ("i2", "x", [1, 2])})
+    vds, target = vs.open_virtual_dataset(path), tmp_path / "target.parq"
+    (vds.virtual.to_vstack if named == "vstack" else vds.virtual.to_kerchunk)(target)
+
+    def open_it(reader=asked):
+        return vs.open_virtual_dataset(target, reader=reader)
+
+    ((options, found),) = follow_each(open_it, open_it)
+    assert options == {"reader": named}
+    np.testing.assert_array_equal(found.virtual.open()["v"], [1, 2])
 
 
 # -- the command ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 from tests.archives.fields import field
 
 SWATH = "HDFEOS/SWATHS/OMI Column Amount O3"
+DIMS = ("nTimes", "nXtrack", "nLayers")
 _FIELDS = {
     "Data Fields/ColumnAmountO3": ("f4", ("nTimes", "nXtrack")),
     "Data Fields/LayerO3": ("f4", ("nTimes", "nXtrack", "nLayers")),

@@ -336,7 +336,7 @@ def _dump(document: Mapping[str, Any], path: str) -> bytes:
 def _refuse_constant(path: str, constant: str) -> None:
     raise WriterError(
         f"'{path}' has {constant} in an attribute that changes values, such as scale_factor; JSON in Icechunk cannot "
-        f"hold {constant}. Remove the attribute, or open its files with unpack=True",
+        f"hold {constant}. Leave the variable out, or write a vstack",
         variable=path,
         feature=constant,
     )

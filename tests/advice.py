@@ -1,0 +1,89 @@
+"""Options that a message names, taken out of its text as a reader takes them."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import tokenize
+from collections.abc import Container
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+
+import virtualstack as vs
+
+NAMES = {"vs": vs, "np": np, "pd": pd}
+"""What expressions of messages may use."""
+
+
+def options_named(message: str, known: Container[str], /) -> list[dict[str, Any]]:
+    """Return the alternatives that a message names, in its order: options with their values.
+
+    Options that stand beside each other, with "and" or a comma between them, belong to one alternative.
+    """
+    found: list[dict[str, Any]] = []
+    end = 0
+    for match in re.finditer(r"(?<![\w.])([a-z_]+)=(?![=\s.,)])", message):
+        if match.start() < end or match[1] not in known:
+            continue
+        expression = _expression(message[match.end() :])
+        try:
+            value = eval(expression, dict(NAMES))
+        except (SyntaxError, NameError, AttributeError):  # a word, such as in `preprocess=, or`
+            continue
+        if "..." in expression:  # which values are meant is left to the reader
+            continue
+        between = message[end : match.start()].strip()
+        if found and between in ("and", ",", ", and", "with") and match[1] not in found[-1]:
+            found[-1][match[1]] = value
+        else:
+            found.append({match[1]: value})
+        end = match.end() + len(expression)
+    return found
+
+
+def _expression(text: str) -> str:
+    """Return the expression of Python with which a text begins: a name with dots, a literal, a call, a list."""
+    text = text.partition("\n")[0]
+    depth, end, last = 0, 0, ""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            is_dot = token.string == "." and text[token.end[1] : token.end[1] + 1].isidentifier()
+            goes_on = token.start[1] == end and (is_dot or token.string in ("(", "[") or last in (".", "-"))
+            if depth == 0 and last and not goes_on:
+                break
+            depth += (token.string in ("(", "[", "{")) - (token.string in (")", "]", "}"))
+            if depth < 0:
+                break
+            end, last = token.end[1], token.string
+    except (tokenize.TokenError, SyntaxError):  # an apostrophe further on
+        pass
+    return text[:end]
+
+
+def command_options_named(message: str, command: click.Command, /) -> list[list[str]]:
+    """Return the alternatives that a message names for a command: arguments to add to it."""
+    known = {name: x for x in command.params for name in x.opts if isinstance(x, click.Option)}
+    found: list[list[str]] = []
+    end = 0
+    for match in re.finditer(r"(?<![\w-])(--[a-z][a-z-]+)(?: +('[^']*'|\"[^\"]*\"|[^\s,;]+))?", message):
+        if match[1] not in known:
+            continue
+        option = known[match[1]]
+        given = [match[1]]
+        stop = match.end(1)
+        if not option.is_flag:
+            if match[2] is None:
+                continue
+            given += shlex.split(match[2].rstrip(".)") if match[2][0] not in "'\"" else match[2])
+            stop = match.end()
+        between = message[end : match.start()].strip()
+        if found and between in ("", "and", ",", "with"):
+            found[-1] += given
+        else:
+            found.append(given)
+        end = stop
+    return found
