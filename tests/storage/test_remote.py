@@ -289,9 +289,9 @@ def test_short_bodies_are_noticed_and_asked_for_once_more(server):
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("short_range", r"could not be read: Generic HTTP error: Requested 0..16384, got 0..16383"),
-        ("cut_body", "could not be read: the connection broke off"),
-        ("no_length", "could not be read: its server does not report its size. Try again later, or download it first"),
+        ("short_range", r"could not be accessed: Generic HTTP error: Requested 0..16384, got 0..16383"),
+        ("cut_body", "could not be accessed: the connection broke off"),
+        ("no_length", "could not be accessed: its server does not report its size. Try again later"),
     ],
 )
 def test_servers_that_cannot_be_read_from(server, mode, message):
@@ -313,7 +313,11 @@ def test_a_server_that_is_busy_is_asked_again(server, status, times):
 @pytest.mark.parametrize(
     ("status", "kind", "message"),
     [
-        (400, StorageError, "could not be read: the server answered 400 Bad Request: Made: made to fail. Try again"),
+        (
+            400,
+            StorageError,
+            "could not be accessed: the server answered 400 Bad Request: Made: made to fail. Try again",
+        ),
         (401, StorageError, "access denied: .* .tried: no credentials: the server answered 401"),
         (
             403,
@@ -353,9 +357,11 @@ def test_a_server_that_is_not_there():
     """Refused connections and unknown hosts end soon."""
     with RangeServer({}) as server:
         url = server.url("x")
-    with pytest.raises(StorageError, match=r"could not be read: the connection was refused \(after 2 retries\)"):
+    with pytest.raises(StorageError, match=r"could not be accessed: the connection was refused \(after 2 retries\)"):
         open_source(url, storage=QUICK)
-    with pytest.raises(StorageError, match=r"'http://host.invalid/x' could not be read: its host name is not known"):
+    with pytest.raises(
+        StorageError, match=r"'http://host.invalid/x' could not be accessed: its host name is not known"
+    ):
         open_source("http://host.invalid/x", storage=QUICK)
 
 
@@ -364,7 +370,7 @@ def test_a_server_that_never_answers(server):
     server.mode = "hang"
     limits = {server.root: {"read_timeout": "300ms", "retry_timeout": 0.1}}
     start = time.perf_counter()
-    with pytest.raises(StorageError, match=r"could not be read: it gave no answer in time"):
+    with pytest.raises(StorageError, match=r"could not be accessed: it gave no answer in time"):
         open_source(server.url("small"), storage=limits)
     assert time.perf_counter() - start < 5
 
@@ -409,16 +415,20 @@ def test_options_reach_the_server(server):
         StorageError, match=r"access_key_id have no effect on a web server; the known ones are allow_http"
     ):
         open_source(server.url("small"), storage={server.root: {"key": "x"}})
-    with pytest.raises(StorageError, match=r"could not be read: .*Check the options in storage="):
+    with pytest.raises(StorageError, match=r"could not be accessed: .*Check the options in storage="):
         open_source(server.url("small"), storage={server.root: {"timeout": "soon"}})
 
 
 def test_writing_to_a_web_server_that_does_not_allow_it(server):
     """The error says so."""
     target = Storage.from_option(QUICK).target(server.url("a"))
-    with pytest.raises(StorageError, match=r"could not be read: the server answered 501 .*Use another kind of store"):
+    with pytest.raises(
+        StorageError, match=r"could not be accessed: the server answered 501 .*Use another kind of store"
+    ):
         target.put("x", b"1")
-    with pytest.raises(StorageError, match=r"could not be read: .*not yet implemented by HttpStore. Use another kind"):
+    with pytest.raises(
+        StorageError, match=r"could not be accessed: .*not yet implemented by HttpStore. Use another kind"
+    ):
         target.put_if_absent("x", b"1")
 
 

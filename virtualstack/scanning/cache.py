@@ -279,7 +279,7 @@ class ScanCache:
         """
         target = storage.target(place)
         try:
-            target.put_if_absent(_TAG_NAME, _TAG)
+            target.put(_TAG_NAME, _TAG)
         except StorageError as error:
             if not _has_tag(target):  # with the tag, this is a read-only cache: new results are not stored
                 raise StorageError(

@@ -30,7 +30,7 @@ from virtualstack.storage.source import (
     check_ranges,
     check_version,
 )
-from virtualstack.storage.target import UnlistableError, check_key, check_most
+from virtualstack.storage.target import UnlistableError, check_conditions, check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
 __all__ = ["FsspecSource", "FsspecTarget", "check_scheme", "look_up", "open_source", "open_target"]
@@ -175,6 +175,10 @@ class FsspecTarget:
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written."""
+        check_conditions(self, key, server=self._filesystem, create=self._create)
+        return self._create(key, data)
+
+    def _create(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         try:
             self._pipe(key, data, "create")
         except FileExistsError:

@@ -17,6 +17,7 @@ Behaviour of obstore 0.12, and how this module and `remote` handle it:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import threading
@@ -150,7 +151,12 @@ class Connection:
 
         def ask(store: ObjectStore) -> bool:
             try:
-                if create:
+                if create and isinstance(store, S3Store) and store.config.get("conditional_put") == "disabled":
+                    with contextlib.suppress(FileNotFoundError):  # the user says that there is no other writer
+                        obstore.head(store, key)
+                        return False
+                    obstore.put(store, key, bytes(data))
+                elif create:
                     obstore.put(store, key, bytes(data), mode="create", use_multipart=False)
                 else:
                     obstore.put(store, key, bytes(data))

@@ -28,9 +28,10 @@ REGION = "[a-z0-9-]{1,64}"
 
 _SIGNS = (
     ("dns error", "its host name is not known"),
+    ("kind: ConnectionReset", "the connection was reset"),
     ("kind: Connect", "the connection was refused"),
     ("kind: Timeout", "it gave no answer in time"),
-    ("IncompleteBody", "the connection broke off"),
+    ("Incomplete", "the connection broke off"),
     ("Content-Length Header missing", "its server does not report its size"),
 )
 _EXPIRED = "ExpiredToken", "InvalidToken", "TokenRefreshRequired"  # S3 answers 400 to these
@@ -148,7 +149,7 @@ def _translate(error: Exception, url: str) -> NoReturn:
         wrong = WrongRegionError(answer, url=url)
         wrong.region = region
         raise wrong from error
-    remedy = "Try again later, or download it first"
+    remedy = "Try again later"
     if isinstance(error, ValueError) and "parse path" in text:
         remedy = "obstore has no such keys: give an fsspec filesystem in storage="
     elif url.startswith("https://") and "error following redirect" in text:
@@ -162,5 +163,5 @@ def _translate(error: Exception, url: str) -> NoReturn:
         remedy = "Use another kind of store"
     elif is_option_error(error):
         remedy = "Check the options in storage="
-    message = f"'{url}' could not be read: {answer}. {remedy}"
+    message = f"'{url}' could not be accessed: {answer}. {remedy}"
     raise StorageError(message, url=url, status=_read_status(text), is_short=_is_short_answer(text)) from error

@@ -18,7 +18,7 @@ from virtualstack.storage.coalesce import coalesce
 from virtualstack.storage.obstore import Connection
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
-from virtualstack.storage.target import check_key, check_most
+from virtualstack.storage.target import check_conditions, check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently, thread_pool
 from virtualstack.storage.web.public_web import PublicWeb
 
@@ -370,6 +370,10 @@ class RemoteTarget:
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written; the server orders the writers."""
+        check_conditions(self, key, server=self._connect(self._url(key))[0], create=self._create)
+        return self._create(key, data)
+
+    def _create(self, key: str, data: bytes | bytearray | memoryview) -> bool:
         url = self._url(key)
         connection, path = self._connect(url)
         return connection.put(url, path, data, create=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import posixpath
+import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, runtime_checkable
+from weakref import WeakSet
 
-from virtualstack.errors import StorageError
-from virtualstack.location import Location
+from virtualstack.errors import StorageError, WriterError
+from virtualstack.location import Location, split_url
 
-__all__ = ["Puts", "Target", "UnlistableError", "check_key", "check_most"]
+__all__ = ["Puts", "Target", "UnlistableError", "check_conditions", "check_key", "check_most"]
 
 
 class UnlistableError(StorageError):
@@ -90,7 +94,13 @@ class Target(Protocol):
         """Raise the error of `put` as far as it is known without writing; nothing is written."""
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write an object unless the key exists; of several writers exactly one gets ``True``."""
+        """Write an object unless the key exists; of several writers exactly one gets ``True``.
+
+        Raises
+        ------
+        WriterError
+            The server replaces objects that exist, whatever the request says; see `check_conditions`.
+        """
 
     def delete(self, key: str, /) -> None:
         """Delete an object; nothing happens if it does not exist."""
@@ -113,6 +123,48 @@ def check_most(size: int, /, most: int | None, *, url: str) -> None:
             "do not use it",
             url=url,
         )
+
+
+_CHECKED: WeakSet[object] = WeakSet()
+"""Servers that refuse to replace an object if the request says so."""
+
+
+def check_conditions(target: Target, key: str, /, *, server: object, create: Callable[[str, bytes], bool]) -> None:
+    """Check that a server refuses a write whose condition is that the key is absent; once in each process.
+
+    Some servers that speak S3 ignore the condition: then each of two writers would be told that its object was written.
+
+    Parameters
+    ----------
+    target, key
+        What is to be written where; an object beside its folder is written twice, and deleted.
+    server
+        The connection or filesystem of the target.
+    create
+        Function that writes an object unless its key exists, and returns whether it was written.
+
+    Raises
+    ------
+    WriterError
+        The server replaced the object.
+    """
+    if server in _CHECKED:
+        return
+    probe = posixpath.join(posixpath.dirname(posixpath.dirname(key)), f".virtualstack-{uuid.uuid4().hex}")
+    create(probe, b"1")
+    is_replaced = create(probe, b"2")
+    with contextlib.suppress(StorageError):  # a writer need not be allowed to delete
+        target.delete(probe)
+    if is_replaced:
+        root = split_url(target.url)[0]
+        option = f'storage={{"{root}": {{"conditional_put": "disabled"}}}}'
+        raise WriterError(
+            f"'{target.url}': the server ignores conditions such as 'If-None-Match: *', so that one writer can replace "
+            "what another one has committed. Use a server with conditional writes"
+            + (f", or give {option} if there is never a second writer" if root.startswith("s3") else ""),
+            feature="conditional writes",
+        )
+    _CHECKED.add(server)
 
 
 _MAX_PUTS = 8

@@ -59,8 +59,15 @@ def commit(
     objects, target = store.objects, store.objects.target
     if edit.segment is not None:
         _check_kept(edit.segment, edit.keys, objects)
+    number = None
     while True:
         head = _head(objects, base)  # even if `base` was the newest: expiry may have freed the next number
+        if number == head.number + 1:
+            raise StorageError(
+                f"'{objects.url}{snapshot_key(number)}' exists, but is not listed, and nothing was committed. Try "
+                "again later",
+                url=objects.url,
+            )
         archive = store.archive(head)
         if edit.is_empty and head is not base:
             raise _nothing_to_do(objects, base)
@@ -70,9 +77,10 @@ def commit(
             check_together(made, change, base, head, archive)
         made = _bundled(made, change, head, store)
         now = _now(head.time)
-        made = replace(made, number=head.number + 1, time=now, message=message, changes=describe_changes(head, made))
+        number = head.number + 1
+        made = replace(made, number=number, time=now, message=message, changes=describe_changes(head, made))
         data, read = _encoded(made, objects.url)
-        if _create(snapshot_key(made.number), data, target):
+        if _create(snapshot_key(number), data, target):
             break
     write_view(store, head, made, data)
     return read
@@ -106,20 +114,37 @@ def _encoded(made: Snapshot, url: str) -> tuple[bytes, Snapshot]:
         ) from error
 
 
+_PAUSES = 0.1, 0.5, 2.0
+"""Seconds between the tries to create a snapshot."""
+
+
 def _create(key: str, data: bytes, target: Target) -> bool:
-    """Create an object, and return whether it has these bytes now; a lost answer to an earlier try does not matter."""
-    try:
-        if target.put_if_absent(key, data):
-            return True
-    except StorageError:
-        with contextlib.suppress(StorageError):
-            if target.get(key) == data:
+    """Create an object, and return whether it has these bytes now; a lost answer to an earlier try does not matter.
+
+    Connections break, and S3 may refuse the condition for a moment (status 409) although the key is absent.
+
+    Raises
+    ------
+    StorageError
+        The object does not exist, and several tries to create it have failed.
+    """
+    for pause in (0.0, *_PAUSES):
+        time.sleep(pause)
+        try:
+            if target.put_if_absent(key, data):
                 return True
-        raise
-    try:
-        return target.get(key) == data
-    except SourceNotFoundError:
-        return False
+            error = StorageError(
+                f"'{target.url}{key}' cannot be created: the server answers that it exists, but does not return it. "
+                "Nothing was committed",
+                url=target.url,
+            )
+        except StorageError as failed:
+            error = failed
+        with contextlib.suppress(StorageError):
+            return target.get(key) == data
+        if isinstance(error.__cause__, PermissionError):
+            break
+    raise error
 
 
 def _head(objects: ObjectStore, base: Snapshot) -> Snapshot:
