@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import warnings
 from dataclasses import replace
 
 import netCDF4
@@ -83,17 +84,66 @@ class Entrypoint(xr.backends.BackendEntrypoint):
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "sync"])
-def test_dask_chunks_are_those_of_the_grid(scheduler):
-    """`chunks={}` gives the grid's cells, of different lengths too."""
+def test_dask_chunks_are_those_of_the_grid_if_wanted(scheduler):
+    """`chunks={}` with tasks of 0 bytes gives the grid's cells, of different lengths too."""
     first, left = known(np.arange(10.0), (4,), url="memory://lazy/b")
     second, right = known(np.arange(7.0), (3,), url="memory://lazy/c")
     for array, values, chunks in (
         (first, left, (4, 4, 2)),
         (np.concatenate([first, second]), np.concatenate([left, right]), (4, 4, 2, 3, 3, 1)),
     ):
-        opened = xr.open_dataset(lazy_variable(replace(array, dimension_names=("x",))), engine=Entrypoint, chunks={})
+        variable = lazy_variable(replace(array, dimension_names=("x",)), task_bytes=0)
+        opened = xr.open_dataset(variable, engine=Entrypoint, chunks={})
         assert opened.v.chunks == (chunks,)
         np.testing.assert_array_equal(opened.v.compute(scheduler=scheduler), values)
+
+
+@pytest.mark.parametrize(
+    ("task_bytes", "chunks"),
+    [
+        (8 * 2 * 3, ((2,) * 3, (3, 3, 3, 1))),  # a stored chunk fills a task
+        (8 * 2 * 7, ((2,) * 3, (6, 4))),  # along the last axis first, in tasks of about one size
+        (8 * 5 * 12, ((4, 2), (10,))),
+        ("1 MiB", ((6,), (10,))),
+    ],
+)
+def test_dask_tasks_merge_stored_chunks(task_bytes, chunks):
+    """`chunks={}` gives tasks of about the bytes that are asked for, which cut no chunk; the values stay."""
+    array, values = known(np.arange(60.0).reshape(6, 10), (2, 3), url="memory://lazy/d")
+    variable = lazy_variable(replace(array, dimension_names=("y", "x")), task_bytes=task_bytes)
+    opened = xr.open_dataset(variable, engine=Entrypoint, chunks={})
+    assert opened.v.chunks == chunks
+    np.testing.assert_array_equal(opened.v.compute(), values)
+
+
+def test_tasks_of_cells_of_different_lengths():
+    """A join of chunks of 4 and of 3 elements is cut at lines of cells, in tasks of at most 8 elements."""
+    first, left = known(np.arange(10.0), (4,), url="memory://lazy/b")
+    second, right = known(np.arange(7.0), (3,), url="memory://lazy/c")
+    joined = replace(np.concatenate([first, second]), dimension_names=("x",))
+    opened = xr.open_dataset(lazy_variable(joined, task_bytes=64), engine=Entrypoint, chunks={})
+    assert opened.v.chunks == ((8, 8, 1),)
+    np.testing.assert_array_equal(opened.v.compute(), np.concatenate([left, right]))
+
+
+def test_packed_numbers_count_as_they_are_decoded():
+    """Two bytes that become eight make tasks of a quarter of the chunks."""
+    array, _ = known(np.arange(16, dtype="i2"), (2,), url="memory://lazy/p")
+    packed = replace(array, cf={"scale_factor": 0.5}, dimension_names=("x",))
+    assert dict(lazy_variable(packed, task_bytes=32).encoding["preferred_chunks"]) == {"x": 4}
+
+
+def test_xarray_warns_only_of_chunks_that_cut_stored_ones():
+    """Chunks of a user that follow the stored ones cut no chunk, though they cut merged ones."""
+    array, values = known(np.arange(24.0), (2,), url="memory://lazy/w")
+    variable = lazy_variable(replace(array, dimension_names=("x",)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opened = xr.open_dataset(pickle.loads(pickle.dumps(variable)), engine=Entrypoint, chunks={"x": 10})
+    assert opened.v.chunks == ((10, 10, 4),)
+    np.testing.assert_array_equal(opened.v.compute(), values)
+    with pytest.warns(UserWarning, match="separate the stored chunks"):
+        xr.open_dataset(variable, engine=Entrypoint, chunks={"x": 3})
 
 
 def test_strings_are_objects():

@@ -37,17 +37,23 @@ class _GroupDataStore(AbstractDataStore):
     """A data store of one group for xarray's decoding, with raw lazy variables; arrays in ``letters`` are strings."""
 
     def __init__(
-        self, group: ManifestGroup, storage: Storage, absent: Literal["fill", "raise"], letters: frozenset[str]
+        self,
+        group: ManifestGroup,
+        storage: Storage,
+        letters: frozenset[str],
+        absent: Literal["fill", "raise"],
+        task_bytes: int | str,
     ) -> None:
         self._group = group
         self._letters = letters
         self._storage = storage
         self._absent = absent
+        self._task_bytes = task_bytes
 
     def get_variables(self) -> dict[str, xr.Variable]:
         variables = {}
         for name, array in self._group.arrays.items():
-            variables[name] = lazy_variable(array, self._storage, absent=self._absent)
+            variables[name] = lazy_variable(array, self._storage, absent=self._absent, task_bytes=self._task_bytes)
             variables[name].attrs = text_coordinates(variables[name].attrs)
             if name in self._letters:
                 variables[name] = _as_strings(name, variables[name])
@@ -121,6 +127,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         allow: Allow = (),
         absent: Literal["fill", "raise"] = "fill",
         stale: Stale | None = None,
+        task_bytes: int | str = "64 MiB",
         mask_and_scale: bool | Mapping[str, bool] = True,
         decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] = True,
         decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
@@ -167,6 +174,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         stale
             Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
             ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
+        task_bytes
+            Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
+            this size. Larger chunks are not cut; 0 keeps the stored ones.
         mask_and_scale
             If false, missing values, scale and offset are not applied. By default they are. A map from names of
             variables decides for each one.
@@ -222,7 +232,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         dropped = _dropped(node, group or "", opening.options)
         _check_sizes(node, dropped)
         letters = _letters(node, self.joins_characters, concat_characters)
-        store = _GroupDataStore(node, opening.storage, absent, letters)
+        store = _GroupDataStore(node, opening.storage, letters, absent, task_bytes)
         if letters:
             others = concat_characters if isinstance(concat_characters, Mapping) else {}
             concat_characters = {**others, **dict.fromkeys(map(_key, letters), False)}
@@ -256,6 +266,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         allow: Allow = (),
         absent: Literal["fill", "raise"] = "fill",
         stale: Stale | None = None,
+        task_bytes: int | str = "64 MiB",
         mask_and_scale: bool | Mapping[str, bool] = True,
         decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] = True,
         decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
@@ -273,7 +284,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Path of the group below which groups are opened. By default: the root group.
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
-        reader, storage, unsupported, inline_limit, at, allow, absent, stale
+        reader, storage, unsupported, inline_limit, at, allow, absent, stale, task_bytes
             Options of opening, the same as in :meth:`open_dataset`.
         mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
             Options of decoding, the same as in :meth:`open_dataset`.
@@ -316,6 +327,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
                 storage=opening.storage,
                 drop_variables=_dropped(child, f"{group or ''}{path}", opening.options),
                 absent=absent,
+                task_bytes=task_bytes,
                 mask_and_scale=mask_and_scale,
                 decode_times=decode_times,
                 decode_timedelta=decode_timedelta,
@@ -340,6 +352,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         allow: Allow = (),
         absent: Literal["fill", "raise"] = "fill",
         stale: Stale | None = None,
+        task_bytes: int | str = "64 MiB",
         mask_and_scale: bool | Mapping[str, bool] = True,
         decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] = True,
         decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
@@ -359,7 +372,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Path of the group that becomes the root of the tree. By default: the root group.
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
-        reader, storage, unsupported, inline_limit, at, allow, absent, stale
+        reader, storage, unsupported, inline_limit, at, allow, absent, stale, task_bytes
             Options of opening, the same as in :meth:`open_dataset`.
         mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
             Options of decoding, the same as in :meth:`open_dataset`.
@@ -396,6 +409,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             allow=allow,
             absent=absent,
             stale=stale,
+            task_bytes=task_bytes,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             decode_timedelta=decode_timedelta,

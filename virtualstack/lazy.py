@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
@@ -14,11 +15,12 @@ from xarray.backends import BackendArray
 from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
-from virtualstack.manifests import ManifestArray, packed_encoding
+from virtualstack.manifests import ChunkAxis, ManifestArray, packed_encoding
 from virtualstack.reading import OnAbsent, check_absent, read_array, read_points
+from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["LazyArray", "lazy_variable"]
+__all__ = ["LazyArray", "TaskChunks", "lazy_variable"]
 
 _MAX_SEARCHED_CHUNKS = 1 << 16
 """Maximum number of chunks of an array whose pages of references are read to detect whether it has references."""
@@ -75,8 +77,65 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         return f"LazyArray({self.manifest_array!r})"
 
 
+class TaskChunks(dict[str, int | tuple[int, ...]]):
+    """Chunk lengths of dask tasks, as ``preferred_chunks`` in the encoding of a variable: merges of stored chunks.
+
+    xarray calls ``get(dim, length)`` to choose chunks, and ``get(dim)`` to warn where chunks cut the preferred ones.
+    Only a cut through a stored chunk is worth that warning: chunks of 10 days cut no file of one day.
+    """
+
+    def __init__(
+        self, merged: Mapping[str, int | tuple[int, ...]], stored: Mapping[str, int | tuple[int, ...]]
+    ) -> None:
+        super().__init__(merged)
+        self.stored = dict(stored)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TaskChunks, (dict(self), self.stored)
+
+    def get(self, dim: str, *length: Any) -> Any:
+        """Return the length of chunks along a dimension: merged ones with a default, stored ones without."""
+        return super().get(dim, *length) if length else self.stored.get(dim)
+
+    @classmethod
+    def from_array(cls, array: ManifestArray, dims: tuple[str, ...], limit: int, /) -> Self:
+        """Merge stored chunks, along the last axis first, until a task decodes to about ``limit`` bytes."""
+        is_packed = not _PACKING.isdisjoint(array.cf)
+        size = (8 if is_packed else array.dtype.itemsize) * math.prod(axis.longest for axis in array.grid.axes)
+        merged: dict[str, int | tuple[int, ...]] = {}
+        stored: dict[str, int | tuple[int, ...]] = {}
+        for dim, axis in reversed(list(zip(dims, array.grid.axes, strict=True))):
+            stored[dim] = axis.chunk if axis.chunk is not None else tuple(axis.lengths().tolist())
+            n = min(axis.n_cells, limit // max(size, 1))
+            if n < 2:
+                merged[dim] = stored[dim]
+                continue
+            n = -(-axis.n_cells // -(-axis.n_cells // n))  # tasks of about the same size
+            size *= n
+            merged[dim] = (
+                min(axis.chunk * n, axis.length) if axis.chunk is not None else _merged(axis, axis.longest * n)
+            )
+        return cls({dim: merged[dim] for dim in dims}, {dim: stored[dim] for dim in dims})
+
+
+def _merged(axis: ChunkAxis, longest: int) -> tuple[int, ...]:
+    """Merge cells of different lengths to as few as possible that are not longer than ``longest``."""
+    edges = axis.lines()
+    ends = [0]
+    while ends[-1] < axis.length:
+        ends.append(int(edges[edges.searchsorted(ends[-1] + longest, "right") - 1]))
+    return tuple(np.diff(ends).tolist())
+
+
+_PACKING = frozenset({"scale_factor", "add_offset"})
+
+
 def lazy_variable(
-    array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
+    array: ManifestArray,
+    storage: StorageLike = None,
+    *,
+    absent: Literal["fill", "raise"] = "fill",
+    task_bytes: int | str = "64 MiB",
 ) -> xr.Variable:
     """Return a variable with lazily indexed raw values; no values are read.
 
@@ -86,6 +145,8 @@ def lazy_variable(
         The virtual array. The variable has its attributes, and the attributes in ``cf``, which change values.
     storage, absent
         Access to the sources and treatment of ABSENT chunks, as in `LazyArray`.
+    task_bytes
+        Decoded bytes to which ``preferred_chunks`` merges stored chunks.
 
     Returns
     -------
@@ -101,18 +162,15 @@ def lazy_variable(
         dims,
         indexing.LazilyIndexedArray(lazy),
         attrs={**array.attributes, **array.cf},
-        encoding=_encoding(array, lazy.dtype, dims),
+        encoding=_encoding(array, lazy.dtype, dims, byte_count(task_bytes, option="task_bytes")),
         fastpath=True,
     )
 
 
-def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...]) -> dict[str, Any]:
+def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...], task_bytes: int) -> dict[str, Any]:
     encoding: dict[str, Any] = {"dtype": dtype, "original_shape": array.shape, **packed_encoding(array)}
     axes = array.grid.axes
-    encoding["preferred_chunks"] = {
-        dim: axis.chunk if axis.is_regular else tuple(axis.lengths().tolist())
-        for dim, axis in zip(dims, axes, strict=True)
-    }
+    encoding["preferred_chunks"] = TaskChunks.from_array(array, dims, task_bytes)
     if array.grid.is_regular:
         encoding["chunks"] = tuple(axis.chunk for axis in axes)
     tables = array.manifest.tables

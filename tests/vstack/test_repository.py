@@ -97,7 +97,7 @@ def test_options_of_opening(tmp_path, files):
     """Those of the engine and of opening virtual datasets pass through."""
     repo = vs.Repository.create(tmp_path / "x.vstack", files[0])
     assert "x" not in repo.open_dataset(drop_variables="x").variables
-    assert repo.open_dataset(chunks={})["rain"].chunks == ((1, 1), (3,))
+    assert repo.open_dataset(chunks={}, task_bytes=0)["rain"].chunks == ((1, 1), (3,))
     assert "x" not in repo.open_virtual_dataset(drop_variables="x").variables
     assert repo.open_virtual_dataset(loadable_variables=["rain"]).virtual.nrefs == 0
 

@@ -31,11 +31,12 @@ def open_cube(url, **options):
 
 
 def test_dask(cube):
-    """Chunks of dask are the stored ones, and computations read them in parallel."""
+    """Chunks of dask are merged stored ones, or the stored ones, and computations read them in parallel."""
     url, values = cube
-    tas = open_cube(url, chunks={})["tas"]
-    assert tas.chunks == ((1,) * 12, (30,), (60,))
-    np.testing.assert_array_equal(tas.compute(), values)
+    for options, n in (({}, (12,)), ({"task_bytes": 0}, (1,) * 12)):
+        tas = open_cube(url, chunks={}, **options)["tas"]
+        assert tas.chunks == (n, (30,), (60,))
+        np.testing.assert_array_equal(tas.compute(), values)
 
 
 def test_cubed(cube, tmp_path):

@@ -58,6 +58,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         storage: StorageLike = None,
         absent: Literal["fill", "raise"] = "fill",
         stale: Stale | None = None,
+        task_bytes: int | str = "64 MiB",
         drop_variables: str | Iterable[str] | None = None,
         decode_cf: bool | None = None,
         mask_and_scale: bool | Mapping[str, bool] | None = None,
@@ -79,8 +80,8 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         Parameters
         ----------
         chunks
-            Chunks of dask arrays, as in :func:`xarray.open_datatree`: ``{}`` for dask arrays along stored chunks. By
-            default no dask arrays are made.
+            Chunks of dask arrays, as in :func:`xarray.open_datatree`: ``{}`` for merges of stored chunks, see
+            ``task_bytes``. By default no dask arrays are made.
         storage
             Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. Other URLs
             are read with the storage with which the sources were opened.
@@ -90,6 +91,9 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
         stale
             Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
             ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
+        task_bytes
+            Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
+            this size. Larger chunks are not cut; 0 keeps the stored ones.
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"group/name"``.
         decode_cf
@@ -147,6 +151,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             storage=storage,
             absent=absent,
             stale=stale,
+            task_bytes=task_bytes,
             drop_variables=drop_variables,
             decode_cf=decode_cf,
             mask_and_scale=mask_and_scale,

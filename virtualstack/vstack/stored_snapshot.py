@@ -85,6 +85,7 @@ class StoredSnapshot:
         chunks: Any = None,
         absent: Literal["fill", "raise"] = "fill",
         stale: Stale | None = None,
+        task_bytes: int | str = "64 MiB",
         drop_variables: str | Iterable[str] | None = None,
         decode_cf: bool | None = None,
         mask_and_scale: bool | Mapping[str, bool] | None = None,
@@ -106,14 +107,17 @@ class StoredSnapshot:
         group
             Path of the group to open. By default: the root group of the store.
         chunks
-            Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks. By
-            default no dask arrays are made.
+            Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for merges of stored chunks, see
+            ``task_bytes``. By default no dask arrays are made.
         absent
             Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
             ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
             Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
             ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
+        task_bytes
+            Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
+            this size. Larger chunks are not cut; 0 keeps the stored ones.
         drop_variables
             Name of a variable to leave out, or several names.
         decode_cf
@@ -167,6 +171,7 @@ class StoredSnapshot:
             chunks=chunks,
             absent=absent,
             stale=stale,
+            task_bytes=task_bytes,
             drop_variables=drop_variables,
             decode_cf=decode_cf,
             mask_and_scale=mask_and_scale,
@@ -190,6 +195,7 @@ class StoredSnapshot:
         chunks: Any = None,
         absent: Literal["fill", "raise"] = "fill",
         stale: Stale | None = None,
+        task_bytes: int | str = "64 MiB",
         drop_variables: str | Iterable[str] | None = None,
         decode_cf: bool | None = None,
         mask_and_scale: bool | Mapping[str, bool] | None = None,
@@ -210,7 +216,7 @@ class StoredSnapshot:
         ----------
         group
             Path of the group that becomes the root of the tree. By default: the root group of the store.
-        chunks, absent, stale
+        chunks, absent, stale, task_bytes
             Options of reading, the same as in :meth:`open_dataset`.
         drop_variables
             Names of variables to leave out of all groups, or paths of variables, such as ``"group/name"``.
@@ -245,6 +251,7 @@ class StoredSnapshot:
             chunks=chunks,
             absent=absent,
             stale=stale,
+            task_bytes=task_bytes,
             drop_variables=drop_variables,
             decode_cf=decode_cf,
             mask_and_scale=mask_and_scale,
