@@ -65,6 +65,10 @@ class RangeServer:
         What goes wrong with the answer for a path; asked for each request.
     host
         Address of loopback to listen at.
+    tag
+        What the servers behind this name make of the etag of a file; ``None``: they send none.
+    modified
+        Seconds since 1970 of ``Last-Modified``; ``None``: none is sent.
     cors
         Whether pages of other servers may read answers, as far as a public bucket lets them: all, or those
         that are no errors, as ``add_header`` of nginx does.
@@ -91,9 +95,13 @@ class RangeServer:
         headers: Mapping[str, str] | None = None,
         fault: Callable[[str], Fault] = lambda path: None,
         host: str = "127.0.0.1",
+        tag: Callable[[str], str] | None = lambda etag: etag,
+        modified: int | None = 1_700_000_000,
         cors: Literal["always", "found"] | None = None,
     ) -> None:
         self.host = host
+        self.tag = tag
+        self.modified = modified
         self.cors = cors
         self.files = files if isinstance(files, Mapping) else Path(files)
         self.mode: Mode = mode
@@ -234,7 +242,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer_file(owner, *found, range_, cut=owner.mode == "cut_body" or fault == "cut")
 
     def _answer_file(self, owner: RangeServer, data: bytes, etag: str, range_: str | None, *, cut: bool) -> None:
-        headers = {"ETag": etag, "Last-Modified": formatdate(1_700_000_000, usegmt=True)}
+        headers = {} if owner.tag is None else {"ETag": owner.tag(etag)}
+        if owner.modified is not None:
+            headers["Last-Modified"] = formatdate(owner.modified, usegmt=True)
         match = re.fullmatch(r"bytes=(\d*)-(\d*)", range_ or "")
         if match is None or owner.mode in ("ignore_ranges", "no_length"):
             self._answer(200, data, chunked=owner.mode == "no_length", **headers)

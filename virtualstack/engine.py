@@ -172,7 +172,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
             ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
-            Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
+            Treatment of a source whose size, etag or (of a local file) content has changed since the scan:
             ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
         task_bytes
             Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
@@ -220,7 +220,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         """
         opening = Opening.from_options(
             group=group,
-            storage=_with_stale(storage, stale),
+            storage=Storage.from_option(storage).with_stale(stale),
             drop_variables=drop_variables,
             unsupported=unsupported,
             inline_limit=inline_limit,
@@ -311,7 +311,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         """
         opening = Opening.from_options(
             group=group,
-            storage=_with_stale(storage, stale),
+            storage=Storage.from_option(storage).with_stale(stale),
             drop_variables=drop_variables,
             unsupported=unsupported,
             inline_limit=inline_limit,
@@ -487,11 +487,6 @@ def _choose_reader(reader: str | Reader | None, at: At | None) -> str | Reader |
     if reader not in (None, "vstack"):
         raise ValueError(f"at= is an option of vstacks, not of reader={reader!r}")
     return VStack(at=at)
-
-
-def _with_stale(storage: StorageLike, stale: Stale | None) -> Storage:
-    reached = Storage.from_option(storage)
-    return reached if stale is None else reached.with_stale(stale)
 
 
 def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[str]:

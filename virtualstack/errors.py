@@ -270,8 +270,8 @@ class SourceNotFoundError(StorageError, FileNotFoundError):
 class SourceChangedError(StorageError):
     """A source has changed after it was scanned: its size or etag differs from what the references record.
 
-    For local files, the modification time is compared, too. References of Icechunk record a time after which the source
-    must not be modified. The attributes are those of :class:`StorageError`.
+    For local files with another modification time, a digest of the content decides. References of Icechunk record a
+    time after which the source must not be modified. The attributes are those of :class:`StorageError`.
     """
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,15 @@ __all__ = [
     "Fingerprint",
     "Location",
     "MemberChecksums",
+    "Reads",
+    "Stale",
     "absolute_url",
     "are_plain",
     "flaw",
     "is_remote",
     "join_url",
     "local_path",
+    "merge_edges",
     "outermost",
     "split_url",
     "way_out",
@@ -39,6 +42,9 @@ BYTES = "bytes://"
 
 ARCHIVES = "zip://", "tar://"
 """Beginnings of chained URLs of members of archives, such as ``zip://a.nc::s3://bucket/x.zip``."""
+
+type Stale = Literal["error", "warn", "ignore"]
+"""Reaction if a source is not the version that was indexed: see `Storage.with_stale`."""
 
 _WITHOUT_SERVER = "file://", "memory://", BYTES
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
@@ -74,18 +80,65 @@ class MemberChecksums:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Data that distinguish a local file that was written again from a file that was copied or moved unchanged.
+    """Data that distinguish a source that was written again from one that was copied, moved or only touched.
 
     Parameters
     ----------
     last_modified
-        Seconds since 1970-01-01 (UTC): a file with this time is the same.
+        Seconds since 1970-01-01 (UTC), or ``None`` if unknown: a local file with this time is the same.
     digest
         Digest of parts of the bytes: a file with another time is the same if it has this digest.
+    ranges
+        The parts, in ascending order, as text such as ``"0+8192,40000+64"``: for each, the number of bytes since the
+        last one, and its length. ``"all"``: all bytes. Empty: the beginning, the middle and the end.
     """
 
-    last_modified: float
+    last_modified: float | None
     digest: str
+    ranges: str = ""
+
+
+class Reads:
+    """Byte ranges that were read to describe a source; they are noted until its scan ends.
+
+    >>> reads = Reads()
+    >>> reads.note((8, 4))
+    >>> reads.note(np.array([[0, 8], [100, 4]]))
+    >>> reads.edges().tolist()
+    [[0, 12], [100, 104]]
+    """
+
+    __slots__ = "_edges", "_noted"
+
+    def __init__(self, edges: NDArray[np.int64] | None = None) -> None:
+        self._edges = np.empty((0, 2), np.int64) if edges is None else edges
+        self._noted: list[tuple[int, int] | NDArray[np.int64]] = []
+
+    def note(self, ranges: tuple[int, int] | NDArray[np.int64], /) -> None:
+        """Add a range, or several in an array: offsets and lengths."""
+        self._noted.append(ranges)
+
+    def edges(self) -> NDArray[np.int64]:
+        """Return the first byte, and the byte after the last, of each range in ascending order: shape ``(n, 2)``.
+
+        Only these are kept, which take less memory.
+        """
+        if self._noted:
+            parts = [np.asarray(x, np.int64).reshape(-1, 2).cumsum(1) for x in self._noted]
+            self._edges, self._noted = merge_edges(np.concatenate([self._edges, *parts])), []
+        return self._edges
+
+
+def merge_edges(edges: NDArray[np.int64], /) -> NDArray[np.int64]:
+    """Return ranges in ascending order, as one where they overlap or touch.
+
+    >>> merge_edges(np.array([[9, 12], [0, 3], [2, 9], [20, 21]])).tolist()
+    [[0, 12], [20, 21]]
+    """
+    edges = edges[np.argsort(edges[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(edges[:, 1])
+    cuts = np.flatnonzero(edges[1:, 0] > ends[:-1])
+    return np.stack([edges[np.append(0, cuts + 1), 0], ends[np.append(cuts, -1)]], 1) if len(edges) else edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +168,8 @@ class Location:
     checksums
         Checksums of the members, if the source is a zip archive that was just read; else ``None``. They are not
         compared, and no format of references stores them.
+    reads
+        Ranges that were read to describe a local file, or ``None``. Its fingerprint will cover them.
     """
 
     url: str
@@ -125,6 +180,7 @@ class Location:
     relative_to: str | None = field(default=None, compare=False, repr=False)
     fingerprint: Fingerprint | None = field(default=None, compare=False, repr=False)
     checksums: MemberChecksums | None = field(default=None, compare=False, repr=False)
+    reads: Reads | None = field(default=None, compare=False, repr=False)
 
 
 class Access(Protocol):
@@ -140,6 +196,10 @@ class Access(Protocol):
     @property
     def named(self) -> tuple[str, ...] | None:
         """Prefixes of the places that the user named, to which credentials are sent; ``None``: all."""
+
+    @property
+    def stale(self) -> Stale:
+        """Reaction to sources that changed after they were indexed."""
 
     def given_for(self, url: str, /) -> object | None:
         """Return the options or store that the user gave for an absolute URL, or ``None``."""

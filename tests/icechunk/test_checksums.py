@@ -60,7 +60,7 @@ def test_source_that_changed_after_the_commit_is_refused(tmp_path):
     by_zarr = zarr.open_group(repo.readonly_session("main").store, mode="r")
     with pytest.raises(icechunk.IcechunkError, match="has changed"):
         by_zarr["t"][:]
-    with pytest.raises(SourceChangedError, match=r"1\.nc' changed after .* was modified at \d{4}-"):
+    with pytest.raises(SourceChangedError, match=r"1\.nc' changed after .* modified .* instead of \d{4}-"):
         vs.open_virtual_dataset(tmp_path / "repo").virtual.open()["t"].load()
 
 
@@ -107,7 +107,7 @@ def test_each_chunk_has_its_own_checksum(tmp_path):
 def test_etag_of_a_local_file_is_refused_as_by_icechunk(tmp_path):
     """Local files have no etags, and Icechunk reads none that a reference names by one."""
     raw_repository(tmp_path, ["9a"])
-    with pytest.raises(SourceChangedError, match=r"its etag was '9a' and is 'none, as local files have no etags'"):
+    with pytest.raises(SourceChangedError, match=r"it has no ETag, as a local file, instead of 9a"):
         vs.open_virtual_dataset(tmp_path / "repo").virtual.open()["a"].load()
 
 

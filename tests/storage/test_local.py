@@ -61,7 +61,7 @@ def test_a_file_that_shrank_or_went_while_closed(path):
     """A file that is opened again must be as long as before."""
     source = pickle.loads(pickle.dumps(open_source(path)))
     path.write_bytes(b"short")
-    with pytest.raises(SourceChangedError, match=r"its size was 10240 and is 5"):
+    with pytest.raises(SourceChangedError, match=r"5 B instead of 10\.2 kB"):
         source.read(0, 1)
     path.unlink()
     with pytest.raises(SourceNotFoundError, match=r"there is no file at"):
@@ -79,7 +79,7 @@ def test_a_file_that_shrank_while_open(path):
 def test_expectations_are_compared(path):
     """A manifest's size is checked on opening."""
     assert open_source(path, expected=Location("", 10240)).size == 10240
-    with pytest.raises(SourceChangedError, match=r"its size was 7 and is 10240"):
+    with pytest.raises(SourceChangedError, match=r"10\.2 kB instead of 7 B"):
         open_source(path, expected=Location("", 7))
 
 
@@ -98,10 +98,10 @@ def test_one_range(path):
         for offset, length in ((10239, 2), (20000, 1), (-1, 1), (0, -1)):
             with pytest.raises(StorageError, match=rf"has 10240 bytes, but {length} bytes from offset {offset} were"):
                 read_one(path, offset, length, **version)
-    with pytest.raises(SourceChangedError, match=r"its size was 7 and is 10240"):
+    with pytest.raises(SourceChangedError, match=r"10\.2 kB instead of 7 B"):
         read_one(path, size=7)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000_000))
-    with pytest.raises(SourceChangedError, match=r"its time of modification was"):
+    with pytest.raises(SourceChangedError, match=r"modified .* instead of"):
         read_one(path, **known)
 
 

@@ -34,7 +34,7 @@ def test_what_was_written_to_memory_can_be_opened():
     location = open_source("memory://mine/a").location
     target.put("a", b"two")
     assert open_source("memory://mine/a").read(0, 3) == b"two"
-    with pytest.raises(SourceChangedError, match=r"its etag was"):
+    with pytest.raises(SourceChangedError, match=r"its ETag is"):
         open_source("memory://mine/a", expected=location)
     with pytest.raises(SourceNotFoundError, match=r"there is nothing at 'memory://mine/b'; memory:// holds what"):
         open_source("memory://mine/b", expected=Location("memory://mine/b", 3))

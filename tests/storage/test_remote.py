@@ -162,9 +162,9 @@ def test_an_expected_size_saves_the_request_for_it(server):
     assert source.read(20_000, 5) == DATA[20_000:20_005]
     for expected in (Location(url, 199_999), Location(url, len(DATA), '"other"')):
         changed = Storage.from_option().source(url, expected=expected)
-        with pytest.raises(SourceChangedError, match=r"changed after it was indexed: its (size|etag) was"):
+        with pytest.raises(SourceChangedError, match=r"changed after it was indexed: .* instead of"):
             changed.read(10, 5)
-    with pytest.raises(SourceChangedError, match=r"its etag was 'other' and is"):
+    with pytest.raises(SourceChangedError, match=r"its ETag is \w+ instead of other"):
         open_source(url, expected=Location(url, None, "other"))
 
 
@@ -182,7 +182,7 @@ def test_a_source_that_was_replaced_by_a_shorter_one(server, mode):
     with pytest.raises(StorageError, match=r"10 bytes were requested, but 5 arrived"):
         source.read(150_000, 10)
     server.mode = "ignore_ranges"
-    with pytest.raises(StorageError, match=r"its size was 200000 and is 150005"):
+    with pytest.raises(StorageError, match=r"150 kB instead of 200 kB"):
         source.read(150_000, 10)
 
 
@@ -203,7 +203,7 @@ def test_a_source_that_is_replaced_while_it_is_read(server, n, n_before):
             server.files = {"a/b c.nc": DATA[::-1]}
 
     server.fault = replace_in_time
-    with pytest.raises(SourceChangedError, match="its etag was"):
+    with pytest.raises(SourceChangedError, match="its ETag is"):
         source.read_ranges(ranges)
 
 

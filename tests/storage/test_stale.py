@@ -52,7 +52,7 @@ def test_an_error_unless_told_otherwise(changing):
     expected = storage.source(url).location
     put(NEW)
     for told in (storage, storage.with_stale("ignore").with_stale("error")):
-        with pytest.raises(SourceChangedError, match=r"changed after it was indexed: its size was 10 and is 12"):
+        with pytest.raises(SourceChangedError, match=r"changed after it was indexed: 12 B instead of 10 B"):
             told.source(url, expected=expected).read(0, 2)
 
 
@@ -74,7 +74,7 @@ def test_a_warning_names_what_was_and_what_is(changing):
     put(OLD)
     expected = storage.source(url).location
     put(NEW)
-    with pytest.warns(SourceChangedWarning, match=rf"'{url}' .* its size was 10 and is 12") as caught:
+    with pytest.warns(SourceChangedWarning, match=rf"'{url}' .* 12 B instead of 10 B") as caught:
         source = storage.with_stale("warn").source(url, expected=expected)
     assert source.read(0, source.size) == NEW
     assert len(caught) == 1
@@ -133,9 +133,9 @@ def test_all_who_read_do_as_the_storage_says(tmp_path, read):
     array, values = a_changed_array(tmp_path)
     get, where = READS[read]
     storage = Storage.from_option()
-    with pytest.raises(SourceChangedError, match=r"its time of modification was"):
+    with pytest.raises(SourceChangedError, match=r"modified 1970-01-01 instead of 2"):
         get(array, storage)
-    with pytest.warns(SourceChangedWarning, match=r"its time of modification was .* and is 1\.0"):
+    with pytest.warns(SourceChangedWarning, match=r"modified 1970-01-01 instead of 2"):
         np.testing.assert_array_equal(get(array, storage.with_stale("warn")), values[where])
     np.testing.assert_array_equal(get(array, storage.with_stale("ignore")), values[where])
 

@@ -305,6 +305,7 @@ class Targets:
         combine_options: Mapping[str, Any] | None = None,
         message: str | None = None,
         relative: bool = False,
+        checksums: bool = False,
     ) -> None:
         """Write a vstack, or add a snapshot to an existing one.
 
@@ -357,6 +358,10 @@ class Targets:
         relative
             If true, locations of sources inside the folder that holds the store are written relative to it, so that
             both can be moved together.
+        checksums
+            If true, a checksum of all bytes of each source is recorded, which reads every source once. It is compared
+            if the time of a local source differs, and by ``Repository.verify(sample=...)``. By default the checksum of
+            a local source covers its metadata and a sample of its chunks (docs/how-to/check-a-vstack.md).
 
         Raises
         ------
@@ -393,12 +398,14 @@ class Targets:
         >>> xr.open_dataset("rain.vstack", engine="virtualstack")["rain"].values
         array([1., 2.])
         """
+        from virtualstack.vstack.checksums import with_checksums
         from virtualstack.vstack.save import save
 
         group = self.to_group()
         reached = _with_access(storage, group)
+        group = _named(group, reached)
         save(
-            _named(group, reached),
+            with_checksums(group, reached) if checksums else group,
             target,
             storage=reached,
             allow=allow,

@@ -89,7 +89,7 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
             ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
-            Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
+            Treatment of a source whose size, etag or (of a local file) content has changed since the scan:
             ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
         task_bytes
             Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about

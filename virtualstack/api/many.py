@@ -16,7 +16,7 @@ from virtualstack.dataset import get_refusals, with_refusals
 from virtualstack.dataset.opening import OnError, Opening
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
-from virtualstack.storage import Allow, StorageLike
+from virtualstack.storage import Allow, Stale, StorageLike
 
 __all__ = ["open_virtual_mfdataset", "open_virtual_mfdatatree"]
 
@@ -46,6 +46,7 @@ def open_virtual_mfdataset(
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
+    stale: Stale | None = None,
 ) -> xr.Dataset:
     """Open many files as one dataset of virtual variables, whose values stay in the files.
 
@@ -125,6 +126,10 @@ def open_virtual_mfdataset(
     allow
         URLs or paths of files and folders that the files may refer to, in addition to their own folder, server or
         bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+    stale
+        Treatment of a source that has changed since the references to it were written. ``"error"`` raises
+        `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
+        it is, ``"ignore"`` does so without a warning. The dataset carries it along.
 
     Returns
     -------
@@ -183,6 +188,7 @@ def open_virtual_mfdataset(
         unsupported=unsupported,
         inline_limit=inline_limit,
         allow=allow,
+        stale=stale,
     )
     wanted = (
         None
@@ -214,6 +220,7 @@ def open_virtual_mfdataset(
             unsupported=unsupported,
             inline_limit=inline_limit,
             allow=allow,
+            stale=stale,
         ),
         is_one_index=how.dims is None and preprocess is None and not new_dim,
         reader=reader,
@@ -253,6 +260,7 @@ def open_virtual_mfdatatree(
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
+    stale: Stale | None = None,
 ) -> xr.DataTree:
     """Open many files with groups as one tree of virtual datasets, joined group by group.
 
@@ -328,6 +336,10 @@ def open_virtual_mfdatatree(
     allow
         URLs or paths of files and folders that the files may refer to, in addition to their own folder, server or
         bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+    stale
+        Treatment of a source that has changed since the references to it were written. ``"error"`` raises
+        `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
+        it is, ``"ignore"`` does so without a warning. The dataset carries it along.
 
     Returns
     -------
@@ -382,6 +394,7 @@ def open_virtual_mfdatatree(
         unsupported=unsupported,
         inline_limit=inline_limit,
         allow=allow,
+        stale=stale,
         is_tree=True,
     )
 
@@ -403,6 +416,7 @@ def open_virtual_mfdatatree(
             unsupported=unsupported,
             inline_limit=inline_limit,
             allow=allow,
+            stale=stale,
         ),
         is_one_index=how.dims is None and preprocess is None and not new_dim,
         reader=reader,

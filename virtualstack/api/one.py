@@ -14,7 +14,7 @@ from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
-from virtualstack.storage import Allow, StorageLike
+from virtualstack.storage import Allow, Stale, StorageLike
 from virtualstack.storage.listing import found_url, is_pattern
 
 __all__ = ["open_virtual_dataset", "open_virtual_datatree"]
@@ -34,6 +34,7 @@ def open_virtual_dataset(
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
+    stale: Stale | None = None,
 ) -> xr.Dataset:
     """Open one file as a dataset of virtual variables, whose values stay in the file.
 
@@ -75,6 +76,10 @@ def open_virtual_dataset(
     allow
         URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
         bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+    stale
+        Treatment of a source that has changed since the references to it were written. ``"error"`` raises
+        `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
+        it is, ``"ignore"`` does so without a warning. The dataset carries it along.
 
     Returns
     -------
@@ -120,6 +125,7 @@ def open_virtual_dataset(
         unsupported=unsupported,
         inline_limit=inline_limit,
         allow=allow,
+        stale=stale,
     )
     node, opening = _read(url, reader, opening)
     account_for(node, unsupported, with_children=False)
@@ -140,6 +146,7 @@ def open_virtual_datatree(
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
+    stale: Stale | None = None,
 ) -> xr.DataTree:
     """Open one file with groups as a tree of virtual datasets.
 
@@ -174,6 +181,10 @@ def open_virtual_datatree(
     allow
         URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
         bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+    stale
+        Treatment of a source that has changed since the references to it were written. ``"error"`` raises
+        `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
+        it is, ``"ignore"`` does so without a warning. The dataset carries it along.
 
     Returns
     -------
@@ -217,6 +228,7 @@ def open_virtual_datatree(
         unsupported=unsupported,
         inline_limit=inline_limit,
         allow=allow,
+        stale=stale,
         is_tree=True,
     )
     node, opening = _read(url, reader, opening)

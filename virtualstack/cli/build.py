@@ -64,6 +64,7 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
 @options.rewrite
 @options.absent_or_default
 @options.relative
+@options.checksums
 @options.allow
 @options.message
 @options.dry_run
@@ -134,6 +135,7 @@ def build(**given: Any) -> int:
 @options.rewrite
 @options.absent_or_default
 @options.relative
+@options.checksums
 @options.allow
 @options.message
 @options.dry_run

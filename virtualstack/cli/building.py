@@ -68,6 +68,7 @@ class Build(Files):
     absent: Literal["raise", "fill"] | None
     message: str | None
     relative: bool
+    checksums: bool
     as_json: bool
 
     @property
@@ -199,7 +200,7 @@ def _write(joined: xr.Dataset | xr.DataTree, options: Build, allow: list[str]) -
         mode = {"append_dim": options.append_dim, "join": options.join}
     if options.form == STORE:
         every |= {"message": options.message, "relative": options.relative, "allow": allow}
-        joined.virtual.to_vstack(options.output, **mode, **every)
+        joined.virtual.to_vstack(options.output, checksums=options.checksums, **mode, **every)
         return
     every |= {"rewrite": options.rewrite} | ({"absent": options.absent} if options.absent else {})
     if options.form == ICECHUNK:
@@ -250,6 +251,8 @@ def _check_options(options: Build) -> None:
         )
     if options.message is not None and options.form != STORE:
         raise click.UsageError("--message is for the log of a vstack. Leave it out, or write a vstack")
+    if options.checksums and options.form != STORE:
+        raise click.UsageError("Only a vstack keeps checksums. Leave --checksums out, or write a vstack")
     if options.absent and options.form == STORE:
         raise click.UsageError("A vstack expresses ABSENT chunks. Leave --absent out")
     if options.relative and options.form == ICECHUNK:

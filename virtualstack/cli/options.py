@@ -355,6 +355,11 @@ on_error = option(
     help="What to do with a file that cannot be opened; skip leaves it out with a warning [default: raise].",
 )
 
+checksums = option(
+    "--checksums",
+    is_flag=True,
+    help="Read all bytes of the files once more, and record a checksum of each, which tells every later change.",
+)
 relative = option("--relative", is_flag=True, help="Write locations of sources relative to the target.")
 
 dry_run = option("--dry-run", is_flag=True, help="Write nothing, and show what would be written.")

@@ -14,7 +14,7 @@ from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions, Uns
 from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.printable import counted, first_names
-from virtualstack.storage import Allow, Storage, StorageLike
+from virtualstack.storage import Allow, Stale, Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 from virtualstack.warning import warn
 
@@ -72,6 +72,7 @@ class Opening:
         inline_limit: int | str = "1 MiB",
         is_tree: bool = False,
         allow: Allow = (),
+        stale: Stale | None = None,
     ) -> Opening:
         """Check the options of a user.
 
@@ -90,7 +91,7 @@ class Opening:
         )
         return cls(
             options=options,
-            storage=Storage.from_option(storage),
+            storage=Storage.from_option(storage).with_stale(stale),
             unsupported=unsupported,
             decode_times=decode_times,
             unpack=unpack,

@@ -236,6 +236,9 @@ class Job:
     def _described(self, url: str, storage: Storage) -> ManifestGroup:
         reader = find_reader(url, storage, self.reader)
         group = _group(read_permitted(reader, url, storage, self.options), url)
+        source = None if storage.kept is None else storage.kept.source
+        if source is not None and source.location.reads is not None:
+            source.location.reads.edges()  # which take less memory
         if url.startswith(ARCHIVES):
             group = in_files(group, storage)
         if not self.options.drop_variables:

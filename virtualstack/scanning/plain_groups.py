@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from virtualstack.errors import ManifestError
-from virtualstack.location import Location
+from virtualstack.location import Location, Reads
 from virtualstack.manifests import ENTRY, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.serialised.headers import (
@@ -80,18 +82,25 @@ def _to_group(data: Json, heap: memoryview, room: _Room) -> ManifestGroup:
 
 
 def _from_location(location: Location) -> Json:
-    return [location.url, location.size, location.etag, location.last_modified, location.unmodified_since]
+    x = location
+    reads = None if x.reads is None else x.reads.edges().tolist()
+    return [x.url, x.size, x.etag, x.last_modified, x.unmodified_since, reads]
 
 
 def _to_location(data: Json) -> Location:
-    url, size, etag, last_modified, unmodified_since = data
+    url, size, etag, last_modified, unmodified_since, reads = data
     return Location(
         to_text(url),
         None if size is None else int(size),
         None if etag is None else to_text(etag),
-        None if last_modified is None else float(last_modified),
-        None if unmodified_since is None else float(unmodified_since),
+        _to_number(last_modified),
+        _to_number(unmodified_since),
+        reads=None if reads is None else Reads(np.array(reads, np.int64).reshape(-1, 2)),
     )
+
+
+def _to_number(data: Json) -> float | None:
+    return None if data is None else float(data)
 
 
 def _from_array(array: ManifestArray, heap: Heap) -> Json:

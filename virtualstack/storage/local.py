@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.location import Fingerprint, Location, absolute_url, local_path
+from virtualstack.storage.digests import choose_ranges, read_digest
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,
@@ -26,7 +27,6 @@ from virtualstack.storage.source import (
     check_lengths,
     check_ranges,
     check_version,
-    read_digest,
 )
 from virtualstack.system import READ_FLAGS, in_forked_children, pread, read_into
 
@@ -105,6 +105,8 @@ class LocalSource:
         """Read exactly ``length`` bytes from ``offset``."""
         if not (offset >= 0 and 0 <= length <= self.size - offset):
             check_ranges([(offset, length)], url=self.location.url, size=self.size)  # raises an error with the reason
+        if (reads := self.location.reads) is not None:
+            reads.note((offset, length))
         file = self._descriptor()
         with FileErrors(self.location.url, "read"):
             data = _pread(file.number, offset, length)
@@ -117,6 +119,8 @@ class LocalSource:
         length = target.nbytes
         if not 0 <= offset <= self.size - length:
             check_ranges([(offset, length)], url=self.location.url, size=self.size)
+        if (reads := self.location.reads) is not None:
+            reads.note((offset, length))
         file = self._descriptor()
         done = 0
         with FileErrors(self.location.url, "read"):
@@ -131,6 +135,8 @@ class LocalSource:
         table = check_ranges(ranges, url=self.location.url, size=self.size)
         if not len(table):
             return []
+        if (reads := self.location.reads) is not None:
+            reads.note(table)
         file = self._descriptor()
         with FileErrors(self.location.url, "read"):
             offsets, lengths = table[:, 0].tolist(), table[:, 1].tolist()
@@ -208,24 +214,32 @@ def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> 
     return data
 
 
-def with_fingerprint(location: Location, /) -> Location:
+def with_fingerprint(location: Location, ends: NDArray[np.int64], /) -> Location:
     """Return a location with the current fingerprint of its file, if the file is still the version that was indexed.
 
     Other locations are returned unchanged: files that changed, that do not exist or have no known version, and
     objects that are not local files.
+
+    Parameters
+    ----------
+    location
+        The location.
+    ends
+        Offset of the byte after each chunk.
     """
-    versions = location.last_modified, location.unmodified_since, location.fingerprint
+    known = location.fingerprint
+    versions = location.last_modified, location.unmodified_since, known
     if not location.url.startswith("file://") or versions == (None, None, None):
         return location
     try:
         now = look_up_local(location.url)
         check_version(location, now)
-        known = location.fingerprint
-        is_known = known is not None and known.last_modified == now.last_modified
-        digest = known.digest if known is not None and is_known else read_digest(now)
+        if known is None:
+            ranges = "" if location.reads is None else choose_ranges(location.reads, ends, now.size or 0)
+            known = Fingerprint(now.last_modified, read_digest(now, ranges), ranges)
     except StorageError:
         return location
-    return replace(location, fingerprint=Fingerprint(now.last_modified or 0.0, digest))
+    return replace(location, fingerprint=replace(known, last_modified=now.last_modified))
 
 
 def look_up_local(url: str, /) -> Location:

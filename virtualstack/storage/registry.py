@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, Self, cast
+from typing import Any, Protocol, Self, cast
 from urllib.parse import unquote
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
-from virtualstack.location import ARCHIVES, BYTES, Access, Location, absolute_url, outermost, split_url
+from virtualstack.location import ARCHIVES, BYTES, Access, Location, Reads, Stale, absolute_url, outermost, split_url
 from virtualstack.storage.backends import (
     WAITING,
     WORDS,
@@ -25,7 +25,7 @@ from virtualstack.storage.backends import (
     with_user,
 )
 from virtualstack.storage.dry_run import unless_dry
-from virtualstack.storage.local import look_up_local, open_local, read_local
+from virtualstack.storage.local import LocalSource, look_up_local, open_local, read_local
 from virtualstack.storage.local_target import LocalTarget
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.named import Named, UnnamedBucket, in_both, in_either, is_named, place
@@ -39,9 +39,6 @@ __all__ = ["OBJECT_STORES", "SERVERS", "WEB", "CheckedSource", "Stale", "Storage
 
 type StorageLike = Storage | Mapping[str, object] | object | None
 """Type of ``storage=``: see `Storage.from_option`."""
-
-type Stale = Literal["error", "warn", "ignore"]
-"""Reaction if a source is not the version that was indexed: see `Storage.with_stale`."""
 
 OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
 WEB = "http", "https"
@@ -141,7 +138,8 @@ class Storage:
             entries.setdefault(root, entries[""])
             if entries[""] not in WORDS.values():  # words are for the hosts of one archive only
                 del entries[""]
-        return Storage(_sorted(entries), named=self.named) if entries or self.named is not None else None
+        is_needed = entries or self.named is not None or self.stale != "error"
+        return Storage(_sorted(entries), named=self.named, stale=self.stale) if is_needed else None
 
     def joined(self, others: Iterable[Access], /) -> Storage:
         """Return the backends of several storages as one; for equal prefixes, those of the first take precedence.
@@ -151,7 +149,8 @@ class Storage:
         entries, others = dict(self.given), list(others)
         for other in others:
             entries = dict(other.given) | entries
-        return Storage(_sorted(entries), named=in_either([self.named, *(other.named for other in others)]))
+        named = in_either([self.named, *(other.named for other in others)])
+        return Storage(_sorted(entries), named=named, stale=_chosen(self, *others))
 
     def with_named(self, urls: Iterable[str], /) -> Self:
         """Return the same storage, for which the user named the buckets and web servers of URLs too."""
@@ -176,7 +175,8 @@ class Storage:
         """
         if access is None:
             return self
-        return replace(self.with_entries(access), named=in_both(self.named, access.named), opened=None)
+        named, stale = in_both(self.named, access.named), _chosen(self, access)
+        return replace(self.with_entries(access), named=named, stale=stale, opened=None)
 
     def with_entries(self, *accesses: Access | None) -> Self:
         """Return the same storage that also has the entries of the accesses of several arrays.
@@ -194,6 +194,7 @@ class Storage:
         """Return the same storage, but with one URL that is opened at most once.
 
         Use it if several readers read one source: they see the same version, and the source is opened with one request.
+        Ranges that are read from a local file are noted in it.
         """
         return replace(self, kept=_Kept(absolute_url(url)))
 
@@ -228,19 +229,20 @@ class Storage:
         given = {prefix: with_user(known.get(prefix) or known.get(""), pair) for prefix, pair in users.items()}
         return plain, replace(self, given=_sorted({**dict(self.given), **given}))
 
-    def with_stale(self, stale: Stale, /) -> Self:
+    def with_stale(self, stale: Stale | None, /) -> Self:
         """Return the same storage with another reaction to sources that changed after they were indexed.
 
         Parameters
         ----------
         stale
             ``"error"``: raise `SourceChangedError`. ``"warn"``: one `SourceChangedWarning` for each opened source, and
-            its current bytes are read. ``"ignore"``: the current bytes are read, and nothing is compared.
+            its current bytes are read. ``"ignore"``: the current bytes are read, and nothing is compared. ``None``: as
+            before.
             ``"warn"`` and ``"ignore"`` cost one request for the size of each remote source.
         """
-        if stale not in ("error", "warn", "ignore"):
+        if stale not in ("error", "warn", "ignore", None):
             raise ValueError(f"stale must be 'error', 'warn' or 'ignore', not {stale!r}")
-        return self if stale == self.stale else replace(self, stale=stale)
+        return self if stale in (self.stale, None) else replace(self, stale=stale)
 
     def only(self, permission: Check, /, *, opened: str | None = None) -> Self:
         """Return the same storage, which refuses every URL that this or an earlier permission forbids.
@@ -306,7 +308,9 @@ class Storage:
         if self.kept is None or self.kept.url != url:
             return self._open(url, None)
         if self.kept.source is None:
-            self.kept.source = self._open(url, None)
+            self.kept.source = source = self._open(url, None)
+            if isinstance(source, LocalSource):
+                source.location = replace(source.location, reads=Reads())
         return self.kept.source
 
     def read(self, offset: int, length: int, /, *, expected: Location) -> bytes:
@@ -451,6 +455,11 @@ def open_source(
 ) -> Source:
     """Open the source at a URL or local path; short for ``Storage.from_option(storage).source(url)``."""
     return Storage.from_option(storage).source(url, expected=expected)
+
+
+def _chosen(*accesses: Access) -> Stale:
+    """Return the first reaction to changed sources that is not the default."""
+    return next((x.stale for x in accesses if x.stale != "error"), "error")
 
 
 def _is_unnamed(backend: object) -> bool:

@@ -17,7 +17,15 @@ from virtualstack.storage import obstore
 from virtualstack.storage.coalesce import coalesce
 from virtualstack.storage.obstore import Connection
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError
-from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
+from virtualstack.storage.source import (
+    ByteRange,
+    Bytes,
+    are_replicas,
+    check_lengths,
+    check_ranges,
+    check_version,
+    etags_differ,
+)
 from virtualstack.storage.target import check_conditions, check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently, thread_pool
 from virtualstack.storage.web.public_web import PublicWeb
@@ -159,7 +167,7 @@ class RemoteSource:
         def ask_one(n: int) -> memoryview:
             data, found = connection.get(url, key, starts[n], starts[n] + sizes[n])
             if not self._is_checked:
-                check_version(self.location, found)
+                self.check(connection, key, found)
             return data
 
         touching = len(starts) > 1 and bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
@@ -198,17 +206,24 @@ class RemoteSource:
                 continue
             parts[n], found = answer
             if not self._is_checked:
-                check_version(self.location, found)
+                self.check(connection, url, found)
         for n, part in zip(failed, _each(ask_one, failed) if failed else (), strict=True):
             parts[n] = part
         return parts
+
+    def check(self, connection: Connection | WebConnection, key: str, found: Location, /) -> None:
+        """Check the version of an answer; replicas may have other etags for it."""
+        ask = functools.partial(connection.look_up, self.location.url, key)
+        if etags_differ(self.location.etag, found.etag) and are_replicas(self.location, found, ask):
+            self.location = replace(self.location, etag=None)
+        check_version(self.location, found)
 
     def _fetch_whole(self) -> memoryview:
         with self._lock:
             if len(self._first) < self.size:
                 connection, key = connect(self.location.url, self._backend, self._prefix)
                 data, found = _get_whole(connection, self.location.url, key)
-                check_version(self.location, found)
+                self.check(connection, key, found)
                 check_lengths([self.size], [data], url=self.location.url)
                 self._first = data
             return self._first
@@ -284,7 +299,8 @@ def open_source(url: str, backend: object | None, prefix: str, expected: Locatio
     except (RangesIgnoredError, UnsatisfiableError):  # UnsatisfiableError: an empty object
         first, found = _get_whole(connection, url, key)
         check_lengths([found.size or 0], [first], url=url)
-    check_version(expected, found)
+    if expected is not None:
+        RemoteSource(replace(expected, url=url, size=found.size), backend, prefix).check(connection, key, found)
     return RemoteSource(found, backend, prefix, first=first, is_checked=True)
 
 

@@ -1,22 +1,20 @@
-"""Define readable bytes at a URL, the checks of all implementations, and digests of local files."""
+"""Define readable bytes at a URL, and the checks of all implementations."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import SourceChangedError, StorageError
-from virtualstack.location import Location, MemberChecksums, local_path
-from virtualstack.system import READ_FLAGS, pread
+from virtualstack.location import Location, MemberChecksums, split_url
+from virtualstack.sizes import human_bytes
+from virtualstack.storage.digests import read_digest
 from virtualstack.warning import warn
 
 __all__ = [
@@ -30,56 +28,13 @@ __all__ = [
     "Source",
     "SourceChangedWarning",
     "WatchfulSource",
+    "are_replicas",
     "check_lengths",
     "check_ranges",
     "check_version",
-    "read_digest",
+    "etags_differ",
     "warn_of_change",
 ]
-
-_BLOCK_BYTES = 1 << 12
-"""Bytes that are read at the beginning, in the middle and at the end of a file."""
-
-_MAX_KEPT_DIGESTS = 1 << 18
-
-
-def read_digest(found: Location, /) -> str:
-    """Return the digest of a local file: 128 bits of the SHA-256 of its beginning, its middle and its end.
-
-    It is computed once in a process for each version of a file.
-
-    Parameters
-    ----------
-    found
-        Location of the file, with its current size and modification time.
-
-    Raises
-    ------
-    StorageError
-        The file cannot be read.
-    """
-    return _digest(found.url, found.size or 0, found.last_modified)
-
-
-@lru_cache(maxsize=_MAX_KEPT_DIGESTS)
-def _digest(url: str, size: int, last_modified: float | None) -> str:
-    digest = hashlib.sha256(usedforsecurity=False)
-    path = local_path(url)
-    if path is None:
-        raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
-    middle, end = (size - _BLOCK_BYTES) // 2, size - _BLOCK_BYTES
-    ranges = [(0, size)] if size <= 3 * _BLOCK_BYTES else [(x, _BLOCK_BYTES) for x in (0, middle, end)]
-    try:
-        number = os.open(path, READ_FLAGS)
-        try:
-            for begin, length in ranges:
-                digest.update(pread(number, length, begin))
-        finally:
-            os.close(number)
-    except OSError as error:
-        raise StorageError(f"'{url}' cannot be read: {error.strerror}", url=url) from error
-    return digest.hexdigest()[:32]
-
 
 type Bytes = bytes | memoryview
 """Type of the bytes of a range; a memoryview may be a part of a larger answer."""
@@ -89,6 +44,8 @@ type ByteRange = tuple[int, int]
 
 You need it if you write a source of your own, whose ``read_ranges`` gets a sequence of them: see `Source`."""
 
+_N_ASKED = 8  # of two replicas that answer at random, both are met in 255 of 256 cases
+_REPLICAS: set[str] = set()  # hosts whose servers have different etags for one version
 _MAX_INT64 = np.iinfo(np.int64).max
 
 
@@ -213,11 +170,11 @@ def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) 
 
 
 def check_version(expected: Location | None, found: Location, /) -> None:
-    """Raise `SourceChangedError` if size or etag are known on both sides and differ.
+    """Raise `SourceChangedError` if a source is not the version that was indexed.
 
-    For local files, which have no etag, the modification time is compared too: a file that was written again may have
-    the same size. Any source has changed if it was modified after `Location.unmodified_since`. If the time in the
-    `Location.fingerprint` of a local file differs, the digest of the file is read and compared, once in a process.
+    Size and etag are compared if they are known on both sides, and the etag only if neither is weak. Local files have
+    no etag: if the modification time differs, the digest of the file decides, which is read once in a process. Without
+    a digest, such as in Icechunk, another or a later time is a change.
 
     Raises
     ------
@@ -226,38 +183,70 @@ def check_version(expected: Location | None, found: Location, /) -> None:
     """
     if expected is None or expected == found:
         return
-    versions: list[tuple[str, float | str | None, float | str | None]]
-    versions = [("size", expected.size, found.size), ("etag", expected.etag, found.etag)]
-    if found.url.startswith("file://") and expected.url == found.url:
-        versions[1] = "etag", expected.etag, found.etag or "none, as local files have no etags"
-        versions.append(("time of modification", expected.last_modified, found.last_modified))
-    for word, recorded, now in versions:
-        if recorded is not None and now is not None and _plain(recorded) != _plain(now):
-            raise SourceChangedError(
-                f"'{found.url}' changed after it was indexed: its {word} was {recorded!r} and is {now!r}. "
-                "Scan it again, or restore the version that was indexed",
-                url=found.url,
-            )
-    _check_fingerprint(expected, found)
-    latest, modified = expected.unmodified_since, found.last_modified
-    if latest is not None and modified is not None and modified > latest:
+    if change := _change(expected, found):
         raise SourceChangedError(
-            f"'{found.url}' changed after it was indexed: its references are valid up to {_moment(latest)}, but it "
-            f"was modified at {_moment(modified)}. Scan it again, or restore the version that was indexed",
+            f"'{found.url}' changed after it was indexed: {change}. Run 'virtualstack refresh' on its vstack, or read "
+            "it as it is with stale='warn'",
             url=found.url,
         )
 
 
-def _check_fingerprint(expected: Location, found: Location) -> None:
-    known = expected.fingerprint
-    if known is None or known.last_modified == found.last_modified or not found.url.startswith("file://"):
-        return
-    if (digest := read_digest(found)) != known.digest:
-        raise SourceChangedError(
-            f"'{found.url}' changed after it was indexed: the digest of its beginning, middle and end was "
-            f"'{known.digest}' and is '{digest}'. Scan it again, or restore the version that was indexed",
-            url=found.url,
-        )
+def _change(expected: Location, found: Location) -> str | None:
+    """Return in words what a version has instead of what was indexed."""
+    if None not in (expected.size, found.size) and expected.size != found.size:
+        return _instead(human_bytes, lambda x: f"{x:,} bytes", found.size, expected.size)
+    is_local = found.url.startswith("file://")
+    if is_local and expected.url == found.url and expected.etag and not found.etag:
+        return f"it has no ETag, as a local file, instead of {expected.etag}"
+    if etags_differ(expected.etag, found.etag):
+        return "its ETag is {} instead of {}".format(*(str(x).strip('"') for x in (found.etag, expected.etag)))
+    known, now = expected.fingerprint, found.last_modified
+    was = expected.last_modified if known is None else known.last_modified
+    latest = expected.unmodified_since
+    is_late = latest is not None and now is not None and now > latest
+    if is_local and known is not None and known.digest and (was != now or is_late):
+        if read_digest(found, known.ranges) == known.digest:
+            return None
+        return f"other content, {_times(now, was)}"
+    if is_late:
+        return _times(now, latest)
+    if is_local and expected.url == found.url and None not in (was, now) and was != now:
+        return _times(now, was)
+    return None
+
+
+def etags_differ(old: str | None, new: str | None, /) -> bool:
+    """Return whether two etags are of different versions; a weak or unknown one is not compared (RFC 9110 8.8.1)."""
+    if not old or not new or old.startswith("W/") or new.startswith("W/"):
+        return False
+    return old.strip('"') != new.strip('"')  # obstore keeps the quotes, s3fs and caches do not always
+
+
+def are_replicas(expected: Location, found: Location, ask: Callable[[], Location], /) -> bool:
+    """Return whether servers behind one name have different etags for one version, which then tell no versions apart.
+
+    They say the same time of modification, and asking again gives another etag. If one host was found to be such a
+    name, its servers are not asked again. Versions with different times are those of a cache that is not up to date.
+    """
+    host = split_url(found.url)[0]
+    if None not in (expected.last_modified, found.last_modified) and expected.last_modified != found.last_modified:
+        return False
+    if host not in _REPLICAS and any(etags_differ(found.etag, ask().etag) for _ in range(_N_ASKED)):
+        _REPLICAS.add(host)
+    return host in _REPLICAS
+
+
+def _times(now: float | None, was: float | None) -> str:
+    return f"modified {_instead(lambda x: _moment(x)[:10], _moment, now, was)}"
+
+
+def _instead[T](short: Callable[[T], str], exact: Callable[[T], str], now: T | None, was: T | None) -> str:
+    """Return two values in words, and exactly if the short words are the same."""
+    for words in (short, exact):
+        told = ["at an unknown time" if x is None else words(x) for x in (now, was)]
+        if told[0] != told[1]:
+            break
+    return " instead of ".join(told)
 
 
 def warn_of_change(expected: Location, found: Location, /) -> None:
@@ -270,11 +259,6 @@ def warn_of_change(expected: Location, found: Location, /) -> None:
 
 def _moment(seconds: float) -> str:
     return np.datetime64(round(seconds * 1000), "ms").item().isoformat(timespec="milliseconds") + "Z"
-
-
-def _plain(tag: float | str) -> float | str:
-    # Quotes and the weak mark depend on the client: obstore keeps them, s3fs and caches do not always.
-    return tag.removeprefix("W/").strip('"') if isinstance(tag, str) else tag
 
 
 _NAME_LENGTH_AT, _NAME_AT = 26, 30  # offsets in bytes within a local header of a zip archive

@@ -78,6 +78,10 @@ class _Chunk:
         """Return the elements of the cell in the array."""
         return tuple(axis.span(i) for axis, i in zip(self.array.grid.axes, self.cell, strict=True))
 
+    def result(self, status: _Status, reason: str = "") -> SampledChunk:
+        """Return the result of a comparison."""
+        return SampledChunk(variable=self.path, cell=self.cell, url=self.location.url, status=status, reason=reason)
+
     def positions(self) -> NDArray[np.int64]:
         """Return the position of each element of the cell in the flat decoded chunk."""
         lengths = [side.stop - side.start for side in self.box()]
@@ -96,6 +100,7 @@ def compare_sample(
     seed: int | None,
     leaving_out: Collection[Location],
     own: str,
+    find_changed: Callable[[Collection[Location]], Mapping[Location, str]] = lambda sources: {},
     progress: Progress | bool | None = None,
 ) -> tuple[SampledChunk, ...]:
     """Compare chunks that are chosen at random; chunks without a source, and chunks of some sources, are left out.
@@ -118,6 +123,9 @@ def compare_sample(
         Sources whose chunks are not compared.
     own
         URL of the folder of values that were written into the store.
+    find_changed
+        Function that returns which of some sources are not as they were recorded, each with the reason. Chunks of
+        these are different: comparing them with the source would compare it with itself.
     progress
         ``True`` for a progress bar, or a function of the number of finished sources and of all sources.
 
@@ -129,10 +137,14 @@ def compare_sample(
         No library to compare with is installed.
     """
     by_url: dict[str, list[_Chunk]] = {}
-    for chunk in _chosen(arrays, sample, np.random.default_rng(seed)):
-        if chunk.location not in leaving_out:
-            by_url.setdefault(chunk.location.url, []).append(chunk)
+    chosen = [x for x in _chosen(arrays, sample, np.random.default_rng(seed)) if x.location not in leaving_out]
+    changed = find_changed(dict.fromkeys(chunk.location for chunk in chosen))
     found: list[SampledChunk] = []
+    for chunk in chosen:
+        if chunk.location in changed:
+            found.append(chunk.result("different", changed[chunk.location]))
+        else:
+            by_url.setdefault(chunk.location.url, []).append(chunk)
     with progress_shown(progress, "verify") as show:
         compared = concurrently(lambda item: _compare(*item, storage, own), list(by_url.items()), by_url)
         for done, results in enumerate(compared, start=1):
@@ -204,9 +216,7 @@ def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list
 def _compared(
     chunk: _Chunk, source: ManifestGroup | None, reason: str, read: Callable[[_Chunk], xr.Variable], storage: Storage
 ) -> SampledChunk:
-    def result(status: _Status, why: str = "") -> SampledChunk:
-        return SampledChunk(variable=chunk.path, cell=chunk.cell, url=chunk.location.url, status=status, reason=why)
-
+    result = chunk.result
     cut = chunk.array[chunk.box()]
     names = chunk.array.dimension_names or tuple(f"axis{i}" for i in range(cut.ndim))
     try:

@@ -94,9 +94,8 @@ class Maintenance(StoredSnapshot):
         Object stores are listed, a thousand sources for each request. Web servers are asked for each source. No chunk
         is read unless you give ``sample``. Sources whose chunks were all replaced later are not reported.
 
-        A source has changed if its size or etag differs. Local files have no etag; their modification time counts,
-        unless they were relocated or are written relative to the store. If the time of such a file differs, a digest of
-        parts of the file is compared.
+        A source has changed if its size or etag differs. Local files have no etag: if their modification time differs,
+        a digest of their metadata and a sample of their chunks decides (docs/how-to/check-a-vstack.md).
 
         Parameters
         ----------

@@ -113,7 +113,7 @@ class StoredSnapshot:
             Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
             ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
         stale
-            Treatment of a source whose size, etag or (of a local file) modification time has changed since the scan:
+            Treatment of a source whose size, etag or (of a local file) content has changed since the scan:
             ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
         task_bytes
             Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
@@ -278,6 +278,7 @@ class StoredSnapshot:
         unpack: bool = False,
         unsupported: Unsupported = "inline",
         inline_limit: int | str = "1 MiB",
+        stale: Stale | None = None,
     ) -> xr.Dataset:
         """Open the snapshot as a virtual dataset, to change what it refers to or to write it elsewhere.
 
@@ -301,6 +302,8 @@ class StoredSnapshot:
             and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the variable out.
         inline_limit
             Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
+        stale
+            Treatment of changed sources, as in :meth:`open_dataset`.
 
         Returns
         -------
@@ -326,6 +329,7 @@ class StoredSnapshot:
             unpack=unpack,
             unsupported=unsupported,
             inline_limit=inline_limit,
+            stale=stale,
             **self._virtual,
         )
 
@@ -338,6 +342,7 @@ class StoredSnapshot:
         unpack: bool = False,
         unsupported: Unsupported = "inline",
         inline_limit: int | str = "1 MiB",
+        stale: Stale | None = None,
     ) -> xr.DataTree:
         """Open the snapshot with all groups as a virtual tree, to change what it refers to or to write it elsewhere.
 
@@ -348,7 +353,7 @@ class StoredSnapshot:
         drop_variables
             Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
             one variable.
-        decode_times, unpack, unsupported, inline_limit
+        decode_times, unpack, unsupported, inline_limit, stale
             Options of opening, the same as in :meth:`open_virtual_dataset`.
 
         Returns
@@ -374,6 +379,7 @@ class StoredSnapshot:
             unpack=unpack,
             unsupported=unsupported,
             inline_limit=inline_limit,
+            stale=stale,
             **self._virtual,
         )
 

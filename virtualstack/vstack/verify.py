@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +17,9 @@ from virtualstack.location import Location
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.progress import Progress
 from virtualstack.storage import Storage, check_version
+from virtualstack.storage.source import are_replicas, etags_differ
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
+from virtualstack.vstack.checksums import wrong_digests
 from virtualstack.vstack.format.history import OpenStore, read_group
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
@@ -64,7 +66,7 @@ class StaleSources:
     n_sources
         Number of versions of sources that were looked up: a URL may have several.
     n_touched
-        Number of sources with another modification time, but the same size and etag.
+        Number of sources with another modification time that have not changed.
     n_unknown
         Number of sources that exist, but whose size, etag and time the store does not have.
     problems
@@ -86,10 +88,10 @@ class StaleSources:
 def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
     """Look up all sources that a snapshot shows, in listings of their folders where possible."""
     by_segment = shown.sources()
-    every = list(dict.fromkeys(location for each in by_segment.values() for location in each))
+    every = dict.fromkeys(location for each in by_segment.values() for location in each).keys()
     urls = list(dict.fromkeys(location.url for location in every))
     now = dict(zip(urls, storage.look_up(urls), strict=True))
-    suspects = {x: problem for x in every if (problem := _problem(x, now[x.url])) is not None}
+    suspects = {x: problem for x in every if (problem := _problem(x, now[x.url], storage)) is not None}
     still: dict[int, frozenset[Location]] = {}
     for number, sources in by_segment.items():
         own = suspects.keys() & sources if suspects else set()
@@ -104,7 +106,8 @@ def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
         if x not in suspects or x in seen:
             status = suspects[x].status if x in suspects else "unknown" if _is_unknown(x) else "unchanged"
             statuses[x.url] = max(statuses.get(x.url, status), status, key=SOURCE_STATUSES.index)
-    return StaleSources(len(every), _count_touched(every, now), n_unknown, tuple(problems), statuses, still)
+    n_touched = _count_touched(every - suspects.keys(), now)
+    return StaleSources(len(every), n_touched, n_unknown, tuple(problems), statuses, still)
 
 
 def _is_unknown(recorded: Location) -> bool:
@@ -113,13 +116,21 @@ def _is_unknown(recorded: Location) -> bool:
     return known == {None}
 
 
-def _problem(recorded: Location, now: Location | StorageError) -> SourceProblem | None:
+def _problem(recorded: Location, now: Location | StorageError, storage: Storage) -> SourceProblem | None:
     if isinstance(now, SourceNotFoundError):
         return SourceProblem(recorded.url, "missing", str(now), recorded, None)
     if isinstance(now, StorageError):
         return SourceProblem(recorded.url, "unreachable", str(now), recorded, None)
+
+    def ask() -> Location:
+        again = storage.look_up([recorded.url])[0]
+        return now if isinstance(again, StorageError) else again
+
+    expected = recorded
+    if etags_differ(recorded.etag, now.etag) and are_replicas(recorded, now, ask):
+        expected = replace(recorded, etag=None)
     try:
-        check_version(recorded, now)
+        check_version(expected, now)
     except SourceChangedError as error:
         return SourceProblem(recorded.url, "changed", str(error), recorded, now)
     except StorageError as error:  # the file can be listed, but not read
@@ -127,14 +138,12 @@ def _problem(recorded: Location, now: Location | StorageError) -> SourceProblem 
     return None
 
 
-def _count_touched(every: Sequence[Location], now: Mapping[str, Location | StorageError]) -> int:
+def _count_touched(unchanged: Iterable[Location], now: Mapping[str, Location | StorageError]) -> int:
     return sum(
         isinstance(found := now[x.url], Location)
-        and not x.url.startswith("file://")
         and None not in (x.last_modified, found.last_modified)
         and x.last_modified != found.last_modified
-        and (x.size, x.etag) == (found.size, found.etag)
-        for x in every
+        for x in unchanged
     )
 
 
@@ -156,7 +165,7 @@ class StoreVerification:
     n_sources
         Number of sources that were looked up: each version of a file that may hold chunks of the snapshot.
     n_touched
-        Number of sources with another modification time, but the same size and etag.
+        Number of sources with another modification time that have not changed.
     n_unknown
         Number of sources that exist, but whose size, etag and time the store does not have, so that a change cannot be
         detected. Kerchunk references and DMR++ documents do not have them.
@@ -209,7 +218,7 @@ class StoreVerification:
         told = ", ".join(counts) or "all as they were indexed"
         lines = [f"snapshot {self.snapshot} of '{self.url}': {counted(self.n_sources, 'source')}, {told}"]
         if self.n_touched:
-            lines.append(f"{self.n_touched} with another modification time, but the same size and etag")
+            lines.append(f"{self.n_touched} with another modification time, but otherwise as they were")
         if self.chunks:
             results = [(x, sum(chunk.status == x for chunk in self.chunks)) for x in STATUSES]
             told = ", ".join(f"{n} {status}" for status, n in results if n)
@@ -269,7 +278,16 @@ def verify(
     }
     chunks: tuple[SampledChunk, ...] = ()
     if sample:
-        chunks = compare_sample(arrays, storage, sample=sample, seed=seed, leaving_out=bad, own=own, progress=progress)
+        chunks = compare_sample(
+            arrays,
+            storage,
+            sample=sample,
+            seed=seed,
+            leaving_out=bad,
+            own=own,
+            find_changed=lambda sources: wrong_digests(sources, storage),
+            progress=progress,
+        )
     return StoreVerification(
         url=store.objects.url.rstrip("/"),
         snapshot=snapshot.number,

@@ -47,6 +47,7 @@ _WEB = "http://", "https://"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _PARTS = re.compile(r"[/\\?#]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_RANGES = re.compile(r"all|[0-9]{1,18}\+[0-9]{1,18}(,[0-9]{1,18}\+[0-9]{1,18})*+")
 _ESCAPES = re.compile("(?:%[0-9A-Fa-f]{0,2})+$")
 
 
@@ -182,7 +183,7 @@ class Prefixes:
             The prefix does not exist, or relocations make the location too long.
         """
         _, suffix, size, time, etag, latest, digest = row
-        known = None if time is None or digest is None else Fingerprint(time, digest)
+        known = None if digest is None else _fingerprint(time, digest)
         text = self.written(row, prefixes)
         url = self.root(text)
         is_relative = text.startswith(_RELATIVE)
@@ -332,7 +333,7 @@ class Prefixes:
             suffix = x.url[len(root) :]
             known = x.fingerprint
             time = x.last_modified if x.last_modified is not None or known is None else known.last_modified
-            digest = None if known is None else known.digest
+            digest = None if known is None else f"{known.digest}:{known.ranges}".rstrip(":")
             rows.append(SourceRow(number, suffix, x.size, time, x.etag, x.unmodified_since, digest))
         return tuple(chosen), rows
 
@@ -362,6 +363,12 @@ class Prefixes:
         """Return whether a URL can be written relative to the store with a beginning."""
         root = self.root(begin)
         return url.startswith(root) and is_plain(begin + url[len(root) :])
+
+
+def _fingerprint(time: float | None, digest: str) -> Fingerprint:
+    hexadecimal, _, ranges = digest.partition(":")
+    is_known = not ranges or _RANGES.fullmatch(ranges) is not None
+    return Fingerprint(time, hexadecimal, ranges) if is_known else Fingerprint(time, digest)  # of a later version
 
 
 def _encoded(path: str) -> str:

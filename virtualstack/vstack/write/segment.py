@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import orjson
@@ -28,6 +29,7 @@ from virtualstack.vstack.format.sources import MAX_LISTED_SOURCES, PAGE_SOURCES,
 __all__ = ["SegmentWriter"]
 
 _HEAP_PART_BYTES = 64 << 20
+_MAX_SAMPLES = 1 << 18  # rows that are kept in memory to choose chunks for fingerprints
 
 
 class SegmentWriter:
@@ -58,6 +60,7 @@ class SegmentWriter:
         self._pages: list[bytes] = []
         self._shards: list[int] = []
         self._sources: dict[Location, int] = {}
+        self._samples: list[NDArray[np.int64]] = []
         self._heap: list[bytes] = []
         self._heap_size = 0
         self._heap_parts: list[int] = []
@@ -100,6 +103,7 @@ class SegmentWriter:
     def add(self, rows: NDArray[np.int64], /) -> None:
         """Add rows: shape ``(columns, n)``, with absolute offsets."""
         self._waiting.append(rows)
+        self._samples.append(rows[:3, :: max(1, self._n_rows // _MAX_SAMPLES)])
         self._n_waiting += rows.shape[1]
         self.row += rows.shape[1]
         if self._n_waiting >= self._page:
@@ -142,7 +146,10 @@ class SegmentWriter:
             self._put_heap()
         if self._shards:
             self._puts.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
-        sources = [x if _is_kept(x, prefixes.store) else with_fingerprint(x) for x in self._sources]
+        sources = [
+            x if _is_kept(x, prefixes.store) else with_fingerprint(x, ends)
+            for x, ends in zip(self._sources, self._ends(), strict=True)
+        ]
         chosen, rows = prefixes.rows(sources, relative=relative)
         few = SourcePage(tuple(rows)) if len(rows) <= MAX_LISTED_SOURCES else None
         if few is None:
@@ -158,6 +165,14 @@ class SegmentWriter:
             heap=tuple(self._heap_parts),
         )
         return segment, chosen
+
+    def _ends(self) -> list[NDArray[np.int64]]:
+        """Return, for each source, the offset of the byte after some of its chunks."""
+        sources, offsets, lengths = np.concatenate([np.empty((3, 0), np.int64), *self._samples], 1)
+        order = np.argsort(sources, kind="stable")
+        cuts = np.searchsorted(sources[order], np.arange(len(self._sources) + 1))
+        ends = (offsets + lengths)[order]
+        return [ends[a:b] for a, b in pairwise(cuts.tolist())]
 
     def _put_sources(self, rows: Sequence[SourceRow]) -> None:
         for page, begin in enumerate(range(0, len(rows), PAGE_SOURCES)):
