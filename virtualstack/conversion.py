@@ -86,8 +86,8 @@ def convert(
     message
         Message of the snapshot in the log of a store.
     allow
-        URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
-        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+        URLs or paths that references from a network may name, although they are local files or private hosts. With
+        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
     progress
         ``True`` for a progress bar in a notebook or on stderr, or a function of the number of variables that were
         written and of all variables.

@@ -165,9 +165,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Snapshot of a vstack: its number from 0, ``-1`` for the newest, or a time, which means the snapshot that was
             the newest then (ISO 8601, in UTC if it has no time zone). By default: the newest snapshot.
         allow
-            URLs or paths of files and folders that a store or references may refer to, in addition to their own folder,
-            server or bucket, public web servers, other buckets, and places that are granted
-            (docs/explanation/permission.md).
+            URLs or paths that references from a network may name, although they are local files or private hosts. With
+            `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
         absent
             Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
             ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.

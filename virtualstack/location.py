@@ -195,7 +195,7 @@ class Access(Protocol):
 
     @property
     def named(self) -> tuple[str, ...] | None:
-        """Prefixes of the places that the user named, to which credentials are sent; ``None``: all."""
+        """Prefixes of the places to which credentials are sent; ``""`` and ``None``: all."""
 
     @property
     def stale(self) -> Stale:

@@ -79,15 +79,12 @@ def test_an_example_runs(example, prepared, bucket, tmp_path, monkeypatch):
     folder = tmp_path / "folder"
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "places.txt"))
     if example.startswith("virtualstack build"):
         shutil.rmtree("cube.vstack")
     if "--group" in example:
         vs.open_virtual_datatree("day.nc").virtual.to_vstack("cube.vstack", mode="w")
     if "relocate" in example:  # what is relative to the store moves with it
         vs.open_virtual_mfdataset("old/folder/*.nc").virtual.to_vstack("cube.vstack", mode="w")
-    if "--remove" in example:
-        Block("bash", "virtualstack allow s3://bucket/", 1).run({}, folder)
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%d")
     command = example.replace("/old/folder", f"{folder}/old/folder").replace("2026-01-31", tomorrow)
     if example.startswith("virtualstack serve"):

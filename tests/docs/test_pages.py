@@ -29,7 +29,7 @@ def test_a_page_runs_as_typed(path, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.docs.page", path],
         capture_output=True, text=True, check=False, timeout=300,
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT), "VIRTUALSTACK_PLACES": f"{tmp_path}.places"},
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -201,13 +201,12 @@ def test_a_cache_of_scans_does_not_remember_what_was_allowed(url, secret, tmp_pa
 
 
 @pytest.mark.parametrize("recheck", [True, False])
-def test_a_cache_of_scans_does_not_remember_what_was_granted(url, secret, tmp_path, capsys, monkeypatch, recheck):
-    """A grant that was taken back had left its references in the cache, where they opened for ever."""
-    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "places.txt"))
-    assert main(["allow", str(secret.parent)]) == 0
+def test_a_cache_of_scans_does_not_remember_what_was_granted(url, secret, tmp_path, monkeypatch, recheck):
+    """What the environment does not allow any more is not read from the cache."""
+    monkeypatch.setenv("VIRTUALSTACK_ALLOW", str(secret.parent))
     for _ in range(2):
         assert len(vs.scan([url], cache=tmp_path / "cache", recheck=recheck)) == 1
-    assert main(["allow", "--remove", str(secret.parent)]) == 0
+    monkeypatch.delenv("VIRTUALSTACK_ALLOW")
     with pytest.raises(ForbiddenLocationError, match="which is a local file"):
         vs.scan([url], cache=tmp_path / "cache", recheck=recheck)
 
@@ -221,25 +220,17 @@ def test_references_may_name_the_server_that_they_came_from():
             assert got.values.tobytes() == SECRET, reference
 
 
-def test_local_references_obey_the_rule_too(secret, tmp_path, monkeypatch):
-    """References on this machine may have been fetched from a stranger; one command grants what they name."""
-    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "state" / "places.txt"))
+def test_local_references_may_name_everything(secret, tmp_path):
+    """In a file and in memory: they act with the rights of their user."""
     (tmp_path / "fetched").mkdir()
     with RangeServer({"a.raw": SECRET}) as server:
         for name, url in (("a.json", f"file://{secret}"), ("b.json", server.url("a.raw"))):
             path = tmp_path / "fetched" / name
             path.write_bytes(text(url, 0, 9))
             for opened in (path, json.loads(path.read_bytes())):
-                with pytest.raises(
-                    ForbiddenLocationError, match=r"grant it with the command: virtualstack allow"
-                ) as caught:
-                    xr.open_dataset(opened, engine="virtualstack")
-            assert main(str(caught.value).rpartition("command: virtualstack ")[2].split()) == 0
-            for opened in (path, json.loads(path.read_bytes())):
                 assert xr.open_dataset(opened, engine="virtualstack")["x"].values.tobytes() == SECRET
-    assert main(["allow", "--remove", str(secret.parent)]) == 0
-    with pytest.raises(ForbiddenLocationError, match="which is a local file outside of its folder"):
-        vs.open_virtual_dataset(tmp_path / "fetched" / "a.json")
+                with pytest.raises(ForbiddenLocationError, match=r"allow=vs.Listed"):
+                    xr.open_dataset(opened, engine="virtualstack", allow=vs.Listed())
 
 
 def test_parquet_references_are_refused_where_they_are_read(secret, tmp_path):

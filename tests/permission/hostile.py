@@ -1,4 +1,4 @@
-"""References of strangers, of every form, to places that nobody has granted."""
+"""References of every form to places that nobody has allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import icechunk
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import xarray as xr
 import zarr
 
@@ -24,7 +23,20 @@ from tests.servers import RangeServer
 from virtualstack.manifests import ManifestGroup
 from virtualstack.vstack.save import save
 
-__all__ = ["FOREIGN", "HOSTILE", "NUMBERS", "SECRET", "SERVED", "World", "link", "references", "version_1", "vstack"]
+__all__ = [
+    "BY_SERVER",
+    "FOREIGN",
+    "HOSTILE",
+    "LINKS",
+    "LOCAL",
+    "NUMBERS",
+    "SECRET",
+    "World",
+    "link",
+    "references",
+    "version_1",
+    "vstack",
+]
 
 SECRET = b"root:x:0:"
 ZARRAY = {"shape": [9], "chunks": [9], "dtype": "|u1", "compressor": None, "filters": None, "fill_value": None}
@@ -183,9 +195,7 @@ def parquet(folder: Path, place: str) -> Path:
 
 def vstack(folder: Path, place: str) -> Path:
     array = referenced([0], [9], (9,), location=place, dims="x", name="x")
-    with pytest.MonkeyPatch.context() as other:
-        other.setenv("VIRTUALSTACK_PLACES", str(folder / "places-of-a-stranger.txt"))
-        save(ManifestGroup(arrays={"x": array}), folder / "p.vstack")
+    save(ManifestGroup(arrays={"x": array}), folder / "p.vstack")
     return folder / "p.vstack"
 
 
@@ -339,12 +349,11 @@ HOSTILE = [
 ]
 """Form, name and place of each reference."""
 
-SERVED = {
-    *((version_1, name) for name in ("URL", "dots in a URL", "localhost", "decimal", "metadata of a cloud", "memory")),
-    *((form, "URL") for form in (template, parquet, vstack, dmrpp, icechunk_)),
-    *((form, "path") for form in (external, link, virtual)),
-}
-"""Those that are also served by a web server; one that follows links itself would serve what they lead to."""
+LINKS = {zarr_link, zarr_folder, zarr_attributes, parquet_link, vstack_link, icechunk_link}
+"""Forms that are links on a disk: a web server that follows links itself would serve what they lead to."""
+
+BY_SERVER = {"link", "folder that is a link", "relative encoded dots"}
+"""Places that the server of the tests itself would look for on its disk."""
 
 
 def references(world: World, number: int) -> Path:
@@ -356,5 +365,5 @@ def references(world: World, number: int) -> Path:
         (folder / "link").symlink_to(world.raw)
         (folder / "links").symlink_to(world.outside)
         form(folder, place(world))
-    (path,) = (x for x in folder.glob("p.*") if not x.name.endswith(".txt"))
+    (path,) = folder.glob("p.*")
     return path

@@ -1,16 +1,16 @@
 """Credentials stay at the places that the user named: references of every form, and places of every kind.
 
 The bytes lie in the bucket ``lab``, or on the web server, of a server on loopback. The user has credentials for them.
-The references come from somebody else.
+The references come over a network, or are local.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +40,7 @@ from tests.permission.hostile import (
     whole_file,
 )
 from tests.servers import RangeServer
-from virtualstack.cli.command import main
 from virtualstack.errors import StorageError, VirtualStackError
-from virtualstack.readers import Icechunk
 from virtualstack.storage import hosts
 from virtualstack.storage.identities import earthdata
 
@@ -154,13 +152,6 @@ PLACES = {"s3": s3, "gs": gs, "az": az, "abfs, SAS": az_sas, "az, variables": az
 # -- references ---------------------------------------------------------------------------------------------------
 
 
-def icechunk(folder: Path, place: str) -> Path:
-    """Return a repository, which the writer makes from other references."""
-    vds = vs.open_virtual_dataset(version_1(folder, place), loadable_variables=[])
-    vds.virtual.to_icechunk(folder / "p.icechunk")
-    return folder / "p.icechunk"
-
-
 def dmrpp(folder: Path, place: str) -> Path:
     """Return a document of OPeNDAP whose chunk begins at the first byte."""
     path = hostile.dmrpp(folder, place)
@@ -168,54 +159,46 @@ def dmrpp(folder: Path, place: str) -> Path:
     return path
 
 
-FORMS = [version_1, template, whole_file, parquet, vstack, dmrpp, icechunk]
+FORMS = [version_1, template, whole_file, parquet, vstack, dmrpp]
 
 
-@pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Return a function after which this is another account, with a record of its own."""
+@pytest.fixture(autouse=True)
+def public(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one address of loopback be public."""
     kind = hosts._kind
     monkeypatch.setattr(hosts, "_kind", lambda address: None if str(address) == PUBLIC else kind(address))
 
-    def use(name: str) -> None:
-        monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / name / "places.txt"))
 
-    use("me")
-    return use
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
+    """Return a function that serves references, and returns their URL."""
+    with RangeServer(tmp_path) as server:
+        yield lambda path: server.url(str(path.relative_to(tmp_path)))
 
 
 def values(path: Path | str, **options: Any) -> np.ndarray:
-    if str(path).endswith(".icechunk"):
-        options["reader"] = Icechunk()
     return vs.open_virtual_dataset(path, loadable_variables=[], **options).virtual.open()["x"].values
 
 
-def grant(error: pytest.ExceptionInfo[StorageError]) -> None:
-    """Run the command that an error names."""
-    command = str(error.value).rpartition("with the command: virtualstack ")[2].partition(", or ")[0]
-    assert main(shlex.split(command)) == 0
+def named(error: pytest.ExceptionInfo[StorageError]) -> list[str]:
+    """Return the ``allow=`` that an error names."""
+    return list(json.loads(re.search(r"allow=(\[.*?\])", str(error.value))[1]))
 
 
-def check_grant(public: Path, private: Path, bucket: str) -> None:
-    """Check that references to a public object are read, and those to a private one once its bucket is granted."""
+def check_named(public: str, private: str, bucket: str) -> None:
+    """Check that references to a public object are read, and those to a private one once its bucket is named."""
     np.testing.assert_array_equal(values(public), NUMBERS)
     with pytest.raises(StorageError, match=f"Only references name '{bucket}'") as caught:
         values(private)
-    grant(caught)
-    np.testing.assert_array_equal(values(private), NUMBERS)
+    np.testing.assert_array_equal(values(private, allow=named(caught)), NUMBERS)
 
 
-CASES = [(place, form) for place in PLACES for form in FORMS if not (form is icechunk and place.startswith("a"))]
-"""Icechunk has no containers in Azure."""
-
-
-@pytest.mark.parametrize(("place", "form"), CASES, ids=lambda x: getattr(x, "__name__", x))
-def test_references_of_a_stranger_get_no_credentials(place, form, account, tmp_path, monkeypatch):
-    """They are read anonymously, or refused with the command after which the credentials are sent."""
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("place", PLACES)
+def test_references_from_a_network_get_no_credentials(place, form, served, tmp_path, monkeypatch):
+    """They are read anonymously, or refused with the option with which the credentials are sent."""
     with PLACES[place](monkeypatch) as found:
-        account("author")
-        path = form(tmp_path, found.url)
-        account("me")
+        path = served(form(tmp_path, found.url))
         with pytest.raises(StorageError, match="Only references name ") as caught:
             values(path, storage=found.elsewhere)
         found.server.mode = "refuse_signed"
@@ -223,13 +206,27 @@ def test_references_of_a_stranger_get_no_credentials(place, form, account, tmp_p
         assert found.server.n_requests >= 2
         assert found.secrets() == set()
         found.server.mode = "refuse_anonymous"
-        grant(caught)
-        np.testing.assert_array_equal(values(path, storage=found.own), NUMBERS)
+        np.testing.assert_array_equal(values(path, storage=found.own, allow=named(caught)), NUMBERS)
         assert found.secrets()
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("place", PLACES)
-def test_references_in_a_bucket_or_on_a_server(place, account, tmp_path, monkeypatch):
+def test_local_references_are_read_as_a_url_that_is_typed(place, form, tmp_path, monkeypatch):
+    """With the credentials of the environment, and with logins of ``storage=`` for their own hosts only."""
+    with PLACES[place](monkeypatch) as found:
+        path = form(tmp_path, found.url)
+        np.testing.assert_array_equal(values(path, storage=found.own), NUMBERS)
+        assert found.secrets()
+        if found.own is not None:
+            found.server.reset()
+            found.server.mode = "refuse_signed"
+            np.testing.assert_array_equal(values(path, storage=found.elsewhere), NUMBERS)
+            assert found.secrets() == set()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_references_in_a_bucket_or_on_a_server(place, tmp_path, monkeypatch):
     """Those beside the bytes are read with the same credentials, and those in another bucket are not."""
     with PLACES[place](monkeypatch) as found:
         text = version_1(tmp_path, found.url).read_bytes()
@@ -257,23 +254,27 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("place", OPTIONS)
-def test_options_for_all_urls_name_no_place(place, account, tmp_path, monkeypatch):
-    """Their credentials are for what the user opens by name; other options of theirs hold."""
+def test_options_for_all_urls(place, served, tmp_path, monkeypatch):
+    """They are for what the user opens by name and for buckets of local references: web servers get no login."""
     with PLACES[place](monkeypatch) as found:
         for name in [x for x in os.environ if x.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
             monkeypatch.delenv(name)
-        endpoint = {} if place.startswith("web") else {"endpoint": found.server.root.rstrip("/")}
-        storage = {"": {**endpoint, **OPTIONS[place]}}
         path = version_1(tmp_path, found.url)
-        with pytest.raises(StorageError, match="Only references name "):
-            values(path, storage=storage)
-        found.server.mode = "refuse_signed"
-        np.testing.assert_array_equal(values(path, storage=storage), NUMBERS)
-        assert found.secrets() == set()
+        if not place.startswith("web"):
+            storage = {"": {"endpoint": found.server.root.rstrip("/"), **OPTIONS[place]}}
+            np.testing.assert_array_equal(values(path, storage=storage), NUMBERS)
+            return
+        for url in (path, served(path)):
+            found.server.mode = "refuse_anonymous"
+            with pytest.raises(StorageError, match="access denied"):
+                values(url, storage={"": OPTIONS[place]})
+            found.server.mode = "refuse_signed"
+            np.testing.assert_array_equal(values(url, storage={"": OPTIONS[place]}), NUMBERS)
+            assert found.secrets() == set()
 
 
 @pytest.mark.parametrize("options", [{"username": "ann", "password": "pw"}, {"token": "mine"}, None])
-def test_the_login_of_a_server_is_not_sent_to_the_one_that_its_references_name(options, account, tmp_path):
+def test_the_login_of_a_server_is_not_sent_to_the_one_that_its_references_name(options, tmp_path):
     """Neither that of storage= nor that of the URL."""
     with basic(None) as found, RangeServer({"p.json": b""}, mode="refuse_anonymous") as given:
         given.files["p.json"] = version_1(tmp_path, found.url).read_bytes()
@@ -288,49 +289,47 @@ def test_the_login_of_a_server_is_not_sent_to_the_one_that_its_references_name(o
 
 @pytest.mark.parametrize("knows_tokens", [True, False])
 @pytest.mark.parametrize("page", [True, False])
-@pytest.mark.parametrize("form", [version_1, parquet, vstack, dmrpp, icechunk])
-def test_nobody_logs_in_at_an_archive_of_nasa_for_a_stranger(form, page, knows_tokens, account, tmp_path, monkeypatch):
+@pytest.mark.parametrize("form", [version_1, parquet, vstack, dmrpp])
+def test_nobody_logs_in_at_an_archive_of_nasa_for_a_stranger(form, page, knows_tokens, served, tmp_path, monkeypatch):
     """Although the environment has a login; with storage="earthdata" the user names all archives."""
     with Earthdata({"d/secret": SECRET}, knows_tokens=knows_tokens, page=page, host=PUBLIC) as server:
         monkeypatch.setattr(earthdata, "_ARCHIVES", (PUBLIC,))
         monkeypatch.setattr(earthdata, "_is_private", lambda url: True)  # otherwise it sends nothing by http
         monkeypatch.setenv("EARTHDATA_HOST", server.login_host)
         monkeypatch.setenv("EARTHDATA_TOKEN", "tok-ann")
-        account("author")
-        path = form(tmp_path, f"{server.root}d/secret")
+        local = form(tmp_path, f"{server.root}d/secret")
+        path = served(local)
         server.log.clear()
-        account("me")
         with pytest.raises(StorageError) as caught:
             values(path)
         assert {secret for name in server.servers for secret in server.secrets_at(name)} == set()
         assert server.sessions == {}
         np.testing.assert_array_equal(values(path, storage="earthdata"), NUMBERS)
-        grant(caught)
-        np.testing.assert_array_equal(values(path), NUMBERS)
+        np.testing.assert_array_equal(values(path, allow=named(caught)), NUMBERS)
         assert server.secrets_at("archive")
+        np.testing.assert_array_equal(values(local), NUMBERS)  # the token of an archive goes to this archive
 
 
-def test_nobody_gets_keys_of_a_bucket_of_nasa_for_a_stranger(account, tmp_path, monkeypatch):
+def test_nobody_gets_keys_of_a_bucket_of_nasa_for_a_stranger(served, tmp_path, monkeypatch):
     """The bucket is known by its name, and keys would come from a login in the environment."""
     with Earthdata({}) as server, serving({"podaac-ops-cumulus-x/secret": SECRET}) as data:
         monkeypatch.setattr(earthdata, "credentials_url", lambda root: server.root + "s3credentials")
         for name, value in {"EARTHDATA_HOST": server.login_host, "EARTHDATA_TOKEN": "tok-ann"}.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("AWS_ENDPOINT_URL", data.root)
-        path = version_1(tmp_path, "s3://podaac-ops-cumulus-x/secret")
+        path = served(version_1(tmp_path, "s3://podaac-ops-cumulus-x/secret"))
         with pytest.raises(StorageError, match="Only references name ") as caught:
             values(path)
         assert server.n_keys == 0
         assert server.log == []
-        grant(caught)
-        np.testing.assert_array_equal(values(path), NUMBERS)
+        np.testing.assert_array_equal(values(path, allow=named(caught)), NUMBERS)
         assert server.n_keys == 1
 
 
 @pytest.mark.parametrize("form", [external, link, virtual, growing])
 @pytest.mark.parametrize("place", ["s3", "gs", "az", "web, user"])
 @pytest.mark.parametrize("is_local", [True, False])
-def test_hdf5_files_lead_to_no_other_bucket(is_local, place, form, account, tmp_path, monkeypatch):
+def test_hdf5_files_lead_to_no_other_bucket(is_local, place, form, tmp_path, monkeypatch):
     """Not even without credentials; neither those on disk nor those in a bucket that was opened by name."""
     with PLACES[place](monkeypatch) as found:
         path = form(tmp_path, found.url)
@@ -345,9 +344,7 @@ def test_hdf5_files_lead_to_no_other_bucket(is_local, place, form, account, tmp_
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_virtual_dataset_of_hdf5_beside_its_source_is_read_with_the_same_credentials(
-    place, account, tmp_path, monkeypatch
-):
+def test_a_virtual_dataset_of_hdf5_beside_its_source_is_read_with_the_same_credentials(place, tmp_path, monkeypatch):
     with PLACES[place](monkeypatch) as found:
         with h5py.File(tmp_path / "source.h5", "w") as file:
             file["x"] = NUMBERS
@@ -358,9 +355,9 @@ def test_a_virtual_dataset_of_hdf5_beside_its_source_is_read_with_the_same_crede
         np.testing.assert_array_equal(values(f"{found.folder}/p.h5", storage=found.own), NUMBERS)
 
 
-@pytest.mark.parametrize("form", FORMS[:-1])
-def test_containers_of_azurite(form, account, tmp_path, monkeypatch):
-    """Microsoft's own emulator refuses a private container, reads a public one, and accepts the granted key."""
+@pytest.mark.parametrize("form", FORMS)
+def test_containers_of_azurite(form, served, tmp_path, monkeypatch):
+    """Microsoft's own emulator refuses a private container, reads a public one, and accepts the key."""
     if azurite.find_program() is None:
         pytest.skip("needs Azurite: npm install -g azurite")
     server = azurite.shared()
@@ -371,22 +368,18 @@ def test_containers_of_azurite(form, account, tmp_path, monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", ";".join(f"{x}={value}" for x, value in names.items()))
     for folder in ("lab", "open"):
         (tmp_path / folder).mkdir()
-    account("author")
-    private, public = (form(tmp_path / x, f"az://{x}/d/secret") for x in ("lab", "open"))
-    account("me")
-    check_grant(public, private, "az://lab/")
+    private, public = (served(form(tmp_path / x, f"az://{x}/d/secret")) for x in ("lab", "open"))
+    check_named(public, private, "az://lab/")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_buckets_of_moto(form, s3, account, tmp_path, monkeypatch):
-    """A private object is refused, a public one is read, and the granted keys are accepted."""
+def test_buckets_of_moto(form, s3, served, tmp_path, monkeypatch):
+    """A private object is refused, a public one is read, and the keys are accepted."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         monkeypatch.setenv(f"AWS_{name}", "key")
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     for acl in ("private", "public-read"):
         s3.put(f"d/{acl}", SECRET, acl=acl)
         (tmp_path / acl).mkdir()
-    account("author")
-    private, public = (form(tmp_path / x, f"s3://bucket/d/{x}") for x in ("private", "public-read"))
-    account("me")
-    check_grant(public, private, "s3://bucket/")
+    private, public = (served(form(tmp_path / x, f"s3://bucket/d/{x}")) for x in ("private", "public-read"))
+    check_named(public, private, "s3://bucket/")

@@ -30,11 +30,6 @@ from virtualstack.errors import ForbiddenLocationError, StorageError, VirtualSta
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.fixture(autouse=True)
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "places.txt"))
-
-
 class Leading(RangeServer):
     """A server that answers some paths with a redirect."""
 
@@ -152,16 +147,16 @@ def test_references_to_their_own_document(folder, web, canary):
 
 
 def test_the_error_names_what_grants_it(folder, web, canary, monkeypatch):
-    """The command that it names lets the redirect be followed."""
+    """The option that it names lets the redirect be followed, and so does the environment."""
     url = web.url(f"0/{version_1(folder, web.url('0/a.nc')).name}")
 
     def read(**options: object) -> bytes:
         return bytes(xr.open_dataset(url, engine="virtualstack", **options)["x"].values)
 
-    with pytest.raises(ForbiddenLocationError, match=r"redirects to .* virtualstack allow http") as caught:
+    with pytest.raises(ForbiddenLocationError, match=r"redirects to .* allow=\[\"http") as caught:
         read()
     assert not canary.log
-    monkeypatch.setenv("VIRTUALSTACK_ALLOW", str(caught.value).rpartition("virtualstack allow ")[2])
+    monkeypatch.setenv("VIRTUALSTACK_ALLOW", str(caught.value).rpartition('allow=["')[2].removesuffix('"]'))
     assert read() == SECRET
     monkeypatch.delenv("VIRTUALSTACK_ALLOW")
     assert read(allow=[canary.root]) == SECRET
@@ -181,12 +176,17 @@ def test_a_server_of_references_may_be_private(folder, web, canary):
         assert bytes(xr.open_dataset(url, engine="virtualstack")["x"].values) == SECRET
 
 
-def test_a_server_that_is_granted(folder, web, canary):
-    """A grant is for its own data: where it redirects to is checked."""
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_server_that_local_references_name(allow, folder, web, canary):
+    """It may be private, and where it redirects to is checked, so that nothing widens by a conversion."""
     path = version_1(folder, web.url("0/a.nc"))
+    options = {"allow": [web.root]} if allow else {}
     with pytest.raises(ForbiddenLocationError, match="redirects to"):
-        xr.open_dataset(path, engine="virtualstack", allow=[web.root]).load()
+        xr.open_dataset(path, engine="virtualstack", **options).load()
     assert not canary.log
+    (folder / "b.nc").write_bytes(SECRET)
+    path = version_1(folder, web.url("0/b.nc"))
+    assert bytes(xr.open_dataset(path, engine="virtualstack", **options)["x"].values) == SECRET
 
 
 def test_what_is_opened_by_name_may_redirect(tmp_path, canary):

@@ -1,5 +1,5 @@
-import dataclasses
 import ipaddress
+import json
 import os
 import pickle
 import re
@@ -16,9 +16,8 @@ from obstore.store import HTTPStore
 from tests.amount import examples
 from virtualstack.errors import ForbiddenLocationError
 from virtualstack.location import absolute_url
-from virtualstack.storage import hosts
-from virtualstack.storage.permission import Listed, Permission
-from virtualstack.storage.places import grant_sources
+from virtualstack.storage import Storage, hosts
+from virtualstack.storage.permission import Listed, Permission, why_refused
 
 ADDRESSES = {"public.org": "93.184.216.34", "other.org": "93.184.216.35"}
 REMOTE = "s3://bucket/deep/x.vstack"
@@ -65,7 +64,7 @@ def allows(permission, url):
         permission.check([url])
     except ForbiddenLocationError as error:
         assert error.url == url
-        assert f"the store '{permission.store}' refers to" in str(error)
+        assert f"'{permission.store.removeprefix('file://')}' refers to" in str(error)
         return False
     return True
 
@@ -80,20 +79,45 @@ def allows(permission, url):
     ],
 )  # fmt: skip
 def test_what_any_store_may_name(url):
-    """Object stores and public hosts."""
+    """Object stores and public hosts; the store is one that came over a network."""
     assert allows(Permission.from_allow(REMOTE), url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file:///etc/passwd", "file:///a/../b", "http://127.0.0.1/a", "http://169.254.169.254/", "s3://b/a", "ftp://a/b",
+     "memory://x/a", "https://public.org/a"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "store", ["/data/x.vstack", "memory://x.json", "bytes://1/x.json", "zip://x::file:///data/a.zip"]
+)
+def test_local_references_may_name_everything(store, url):
+    """They act with the rights of their user, wherever they were copied."""
+    assert allows(Permission.from_allow(store), url)
+    Permission.from_allow(store).check_prefixes([url])
+
+
+def test_the_rule_of_other_references_does_not_widen():
+    """Where references from a network name a local file, it may not name more than they may."""
+    far, near = Permission.from_allow(REMOTE, "/data/x.json"), Permission.from_allow("/data/x.json", "/data/x.json")
+    storage = Storage().only(far).only(near)
+    assert storage.may_open("file:///data/x.json")
+    for url in ("file:///data/y.nc", "http://127.0.0.1/a"):
+        assert not storage.may_open(url)
+    assert storage.named == ("s3://bucket/",)
+    assert Storage().only(near).only(far).named == ("s3://bucket/",)
 
 
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("file:///etc/passwd", r"is a local file outside of the store's folder. .* allow=\[\"file:///etc/\"\]"),
+        ("file:///etc/passwd", r"is a local file. .* allow=\[\"file:///etc/\"\]"),
         ("FILE:///etc/passwd", "is a local file"),
         ("file:///bucket/deep/a.nc", "is a local file"),
         ("/etc/passwd", "is not an absolute URL"),
         ("local:///etc/passwd", "is not an absolute URL"),
         ("file://etc/passwd", "is not an absolute path"),
-        ("s3://bucket/deep/../../a", "has a segment"),
+        ("s3://other/deep/../../a", "has a segment"),
         ("https://public.org/%2e%2e/a", "has a segment"),
         ("file:////etc/passwd", "has an empty segment"),
         ("https://public.org\\@127.0.0.1/", "has a backslash"),
@@ -103,7 +127,7 @@ def test_what_any_store_may_name(url):
         ("http://localhost/a", "whose host has a name of a private network"),
         ("http://2130706433/a", "whose host is not a plain IPv4 address"),
         ("https://public.org@127.0.0.1/a", "whose host is not spelt plainly, or has a user"),
-        ("https://user:word@public.org/a", "has a user before it. No store should name such a URL"),
+        ("https://user:word@public.org/a", "has a user before it. References should name no such URL"),
         ("http:///127.0.0.1/a", "not spelt plainly"),
         ("https://１２７.0.0.1/a", "not spelt plainly"),
         ("s3:///a", "no plain name of a bucket"),
@@ -120,7 +144,7 @@ def test_what_no_store_may_name(url, why):
     permission = Permission.from_allow(REMOTE)
     with pytest.raises(ForbiddenLocationError, match=f"refers to .*{why}"):
         permission.check([url])
-    with pytest.raises(ForbiddenLocationError, match=why) as caught:
+    with pytest.raises(ForbiddenLocationError, match=why.partition(". .*")[0]) as caught:
         permission.check(["s3://bucket/a", "https://public.org/b", url, "http://10.0.0.1/"])
     assert caught.value.url == url
 
@@ -133,7 +157,7 @@ def test_what_no_store_may_name(url, why):
 def test_the_remedy_is_one(url):
     """The store that is opened as the message says may name the URL, and no others."""
     permission = Permission.from_allow(REMOTE)
-    with pytest.raises(ForbiddenLocationError, match="open the store with") as caught:
+    with pytest.raises(ForbiddenLocationError, match="Open it with") as caught:
         permission.check([url])
     (remedy,) = re.findall(r'allow=\["(.*)"\]', str(caught.value))
     assert allows(Permission.from_allow(REMOTE, [remedy]), url)
@@ -148,6 +172,7 @@ def test_the_remedy_is_one(url):
         ("in/sub/b.nc", True),
         ("in/x.vstack/heap", True),
         ("in/not-there.nc", True),
+        ("in/.hidden", True),
         ("in/link-in", True),
         ("in/link-loop", True),  # it fails by itself
         ("in/link-file", False),
@@ -160,31 +185,53 @@ def test_the_remedy_is_one(url):
         ("alias-in/a.nc", False),  # not by this name
     ],
 )
-def test_a_local_store_names_what_is_in_its_folder(disk, name, is_allowed):
-    """And nothing that is elsewhere by a link."""
-    assert allows(Permission.from_allow(disk / "in/x.vstack"), f"file://{disk}/{name}") == is_allowed
+def test_a_listed_store_names_what_is_in_its_folder(disk, name, is_allowed):
+    """And nothing that is elsewhere by a link. A store from a network may do so if the folder is allowed."""
+    assert allows(Permission.from_allow(disk / "in/x.vstack", Listed()), f"file://{disk}/{name}") == is_allowed
+    assert allows(Permission.from_allow(REMOTE, disk / "in"), f"file://{disk}/{name}") == is_allowed
     assert not allows(Permission.from_allow(REMOTE), f"file://{disk}/{name}")
 
 
 def test_what_a_link_leads_to_is_named(disk):
     """The remedy allows that."""
-    permission = Permission.from_allow(disk / "in/x.vstack")
+    permission = Permission.from_allow(REMOTE, disk / "in")
     message = rf"a link to 'file://{disk}/out/secret'. .* allow=\[\"file://{disk}/out/\"\]"
     with pytest.raises(ForbiddenLocationError, match=message):
         permission.check([f"file://{disk}/in/a.nc", f"file://{disk}/in/link-far"])
-    assert allows(Permission.from_allow(disk / "in/x.vstack", disk / "out"), f"file://{disk}/in/link-far")
+    assert allows(Permission.from_allow(REMOTE, [disk / "in", disk / "out"]), f"file://{disk}/in/link-far")
 
 
 def test_a_folder_that_a_link_leads_to_is_named(disk):
     """And not the one that holds it, which would allow more."""
-    with pytest.raises(ForbiddenLocationError, match=rf"a link to 'file://{disk}/out'. .*\[\"file://{disk}/out/\"\]"):
-        Permission.from_allow(disk / "in/x.vstack").check_prefixes([f"file://{disk}/in/link-folder/"])
-    Permission.from_allow(disk / "in/x.vstack", disk / "out").check_prefixes([f"file://{disk}/in/link-folder/"])
+    with pytest.raises(ForbiddenLocationError, match=rf"a link to 'file://{disk}/out'. .*\(\"file://{disk}/out/\"\)"):
+        Permission.from_allow(disk / "in/x.vstack", Listed()).check_prefixes([f"file://{disk}/in/link-folder/"])
+    listed = Permission.from_allow(disk / "in/x.vstack", Listed(disk / "out"))
+    listed.check_prefixes([f"file://{disk}/in/link-folder/"])
+
+
+def test_all_missing_places_are_named(disk):
+    """In one line that can be pasted; a place within another one is not named twice."""
+    permission = Permission.from_allow(disk / "in/x.vstack", Listed())
+    urls = [
+        "s3://b/a",
+        "file:///old/b/c.nc",
+        "file:///old/a.nc",
+        f"file://{disk}/in/a.nc",
+        "file:///new/a.nc",
+        "s3://b/c/d",
+    ]
+    with pytest.raises(ForbiddenLocationError) as caught:
+        permission.check(urls)
+    given = re.search(r"allow=vs.Listed\((.*)\)$", str(caught.value))[1]
+    assert given == '"file:///new/", "file:///old/", "s3://b/"'
+    Permission.from_allow(disk / "in/x.vstack", Listed(*json.loads(f"[{given}]"))).check(urls)
+    with pytest.raises(ForbiddenLocationError, match=r'allow=\["file:///a/", "http://10.0.0.1/"\]'):
+        Permission.from_allow(REMOTE).check(["http://10.0.0.1/x", "s3://other/y", "file:///a/b"])
 
 
 def test_a_store_that_is_opened_through_a_link(disk):
     """Its folder is the one of the link; what is there is there by both names."""
-    permission = Permission.from_allow(disk / "alias-in/x.vstack")
+    permission = Permission.from_allow(disk / "alias-in/x.vstack", Listed())
     assert allows(permission, f"file://{disk}/alias-in/a.nc")
     assert allows(permission, f"file://{disk}/in/a.nc")
     assert not allows(permission, f"file://{disk}/alias-in/link-file")
@@ -192,7 +239,7 @@ def test_a_store_that_is_opened_through_a_link(disk):
 
 def test_a_store_at_the_top_of_the_disk():
     """Its folder is not the whole disk."""
-    permission = Permission.from_allow("file:///x.vstack")
+    permission = Permission.from_allow("file:///x.vstack", Listed())
     assert allows(permission, "file:///x.vstack/heap")
     assert not allows(permission, "file:///etc/passwd")
 
@@ -201,22 +248,21 @@ def test_a_store_at_the_top_of_the_disk():
     ("store", "url"),
     [
         ("http://127.0.0.1:8000/deep/x.vstack", "http://127.0.0.1:8000/deep/a"),
+        ("http://127.0.0.1:8000/deep/x.vstack", "http://127.0.0.1:8000/other/a"),
         ("http://LOCALHOST/x.vstack", "http://localhost/a"),
-        ("memory://x.vstack", "memory://other/a"),
         ("ftp://host/deep/x.vstack", "ftp://host/deep/a"),
         ("s3://bucket", "s3://bucket/a"),
     ],
 )
-def test_a_store_names_what_is_beside_it(store, url):
+def test_a_store_names_its_own_server(store, url):
     """Wherever it is: the reader has gone there already."""
     assert allows(Permission.from_allow(store), url)
 
 
 @pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:8000/other/a", "http://127.0.0.1:8001/deep/a", "http://127.0.0.1:8000/deep-er/a"]
+    "url", ["http://127.0.0.1:8001/deep/a", "http://127.0.0.1/a", "https://127.0.0.1:8000/a", "http://127.0.0.10:8000/"]
 )
-def test_a_store_names_nothing_above_its_folder(url):
-    """Nor another server on the same host."""
+def test_a_store_does_not_name_another_server_on_the_same_host(url):
     assert not allows(Permission.from_allow("http://127.0.0.1:8000/deep/x.vstack"), url)
 
 
@@ -251,7 +297,7 @@ def test_local_folders_that_the_reader_allows(disk, monkeypatch):
         assert allows(permission, f"file://{disk}/allowed/d.nc")
         assert not allows(permission, f"file://{disk}/allowed-not.nc")
         assert not allows(permission, f"file://{disk}/out/secret")
-    assert allows(Permission.from_allow(disk / "in/x.vstack", "allowed"), f"file://{disk}/in/link-allowed")
+    assert allows(Permission.from_allow(disk / "in/x.vstack", Listed("allowed")), f"file://{disk}/in/link-allowed")
     assert allows(Permission.from_allow(REMOTE, "alias"), f"file://{disk}/alias/d.nc")
     assert not allows(Permission.from_allow(REMOTE, "in"), f"file://{disk}/in/link-file")
     assert allows(Permission.from_allow(REMOTE, "in/a.nc"), f"file://{disk}/in/a.nc")
@@ -266,42 +312,6 @@ def test_what_cannot_be_allowed(allow):
         Permission.from_allow(REMOTE, allow)
 
 
-@pytest.fixture
-def written(disk, tmp_path, monkeypatch):
-    """What this account has written into references: files of a folder, through links too, and private hosts."""
-    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "places.txt"))
-    (disk / "out/below").mkdir(exist_ok=True)
-    for name in ("out/.hidden", "out/below/e.nc"):
-        (disk / name).write_bytes(b"x")
-    names = ["out/secret", "alias/d.nc", "in/link-in"]
-    grant_sources(
-        [*(f"file://{disk}/{name}" for name in names), "http://localhost:80/b", "ftp://host/c", "memory://x/a"]
-    )
-
-
-def test_what_references_may_name_that_were_written_before(disk, written):
-    """Local references may name it, and those from the network may not; a folder is granted without those below it."""
-    near, far = Permission.from_allow(disk / "in/x.vstack"), Permission.from_allow(REMOTE)
-    for name in ("out/secret", "out/not-there", "in/link-file", "alias/d.nc", "allowed/d.nc", "in/sub/b.nc"):
-        assert allows(near, f"file://{disk}/{name}")
-        assert allows(Permission.from_allow("memory://x.vstack"), f"file://{disk}/{name}")
-        assert not allows(far, f"file://{disk}/{name}")
-    for name in (
-        "out/.hidden",
-        "out/below/e.nc",
-        "in-evil/c.nc",
-        "in/../out/secret",
-        "out/below/../secret",
-        "allowed-not.nc",
-    ):
-        assert not allows(near, f"file://{disk}/{name}")
-    for url in ("http://localhost:80/other", "ftp://host/d", "memory://y/a"):
-        assert allows(near, url)
-        assert not allows(far, url)
-    for url in ("http://localhost:8080/other", "http://127.0.0.1/b"):
-        assert not allows(near, url)
-
-
 @pytest.mark.parametrize("url", ["s3://b/a//b", "https://public.org//a"])
 def test_empty_segments(url):
     """Keys in buckets have them, and the stores of their owners name such keys."""
@@ -309,8 +319,8 @@ def test_empty_segments(url):
     Permission.from_allow(REMOTE).check_prefixes([f"{url}/"])
 
 
-def test_listed_places(disk, written, monkeypatch):
-    """Nothing but them and the folder of the references: no record, no environment, no bucket and no public host."""
+def test_listed_places(disk, monkeypatch):
+    """Nothing but them and the folder of the references: no environment, no bucket and no public host."""
     monkeypatch.setenv("VIRTUALSTACK_ALLOW", f"{disk}/in-evil")
     for allow in (
         Listed(disk / "allowed"),
@@ -329,7 +339,7 @@ def test_listed_places(disk, written, monkeypatch):
             "memory://x/a",
         ):
             assert not allows(permission, url)
-    document = Permission.of_document("s3://bucket/deep/x.json", Listed())
+    document = Permission.from_allow("s3://bucket/deep/x.json", Listed())
     document.check(["s3://bucket/deep/a.nc"])
     for url in ("s3://bucket/a.nc", "s3://other/a"):
         with pytest.raises(ForbiddenLocationError, match=r'which is not one of the listed places. .*vs.Listed\("s3://'):
@@ -352,19 +362,19 @@ def test_a_prefix_of_what_could_be_allowed(prefix):
 @pytest.mark.parametrize(
     "prefix",
     ["file://", "file:///", "file:///etc/", "file:///etc/pass", "/", "/etc/", "etc/", "../", "http://10.0.0.1/", "http://localhost/a",
-     "http://10.0.0.1/ok", "s3://bucket/../", "file:////b//", "https://u@public.org/", "memory://x/",
+     "http://10.0.0.1/ok", "s3://other/../", "file:////b//", "https://u@public.org/", "memory://x/",
      "memory://", "ftp://", "ftp://host", "https://public.org/%2e%2e/", "local:///", "s3:///"],
 )  # fmt: skip
 def test_a_prefix_of_nothing_that_could_be_allowed(prefix):
     """It is refused when the store is opened."""
     with pytest.raises(ForbiddenLocationError, match="refers to") as caught:
         Permission.from_allow(REMOTE).check_prefixes([prefix])
-    assert caught.value.url == prefix
+    assert prefix.startswith(caught.value.url)
 
 
-def test_prefixes_of_a_local_store(disk):
+def test_prefixes_of_a_listed_store(disk):
     """What is in its folder, not what is behind a link."""
-    permission = Permission.from_allow(disk / "in/x.vstack")
+    permission = Permission.from_allow(disk / "in/x.vstack", Listed())
     for name in ("in/", "in/sub/", "in/su", "in/x.vstack/", "in", "i", ""):
         permission.check_prefixes([f"file://{disk}/{name}"])
     for name in ("out/", "in-evil/", "in/link-folder/"):
@@ -381,28 +391,14 @@ def test_a_store_may_name_many_hosts(monkeypatch):
 
 
 def test_permissions_are_values():
-    """They pickle, and are equal where they allow the same; they are made by `of`."""
+    """They pickle, and are equal where they allow the same."""
     permission = Permission.from_allow(REMOTE, ["HTTP://LocalHost/a", "/data"])
     assert (
         permission
         == pickle.loads(pickle.dumps(permission))
-        == Permission("s3://bucket/deep/x.vstack/", ("http://localhost/a", "file:///data"))
+        == Permission("s3://bucket/deep/x.vstack", ("http://localhost/a", "file:///data"))
     )
     assert permission != Permission.from_allow(REMOTE, ["HTTP://LocalHost/a"])
-    for store, allowed in [("s3://b/x", ()), ("S3://b/x/", ()), ("s3://b/x/", ("HTTP://a",))]:
-        with pytest.raises(ValueError, match=r"not what Permission.from_allow gives"):
-            Permission(store, allowed)
-
-
-def test_a_permission_of_many_folders_has_a_small_pickle():
-    """It goes with each task of a dataset whose references name their files late, as those in parquet do."""
-    names = [f"file:///data/model-{n % 50}/r{n}i1p1/Amon/tas/v2019{n:04}/" for n in range(5000)]
-    permission = Permission.from_allow("/data/x.parq", "/other")
-    permission = dataclasses.replace(permission, folders=frozenset([*names, "file:///data/\udcff \u00e4/"]))
-    data = pickle.dumps(permission)
-    assert len(data) < 50_000
-    assert pickle.loads(data) == permission
-    assert pickle.loads(pickle.dumps(dataclasses.replace(permission, folders=frozenset()))).folders == frozenset()
 
 
 def test_long_urls_are_cut_in_messages():
@@ -416,7 +412,7 @@ def test_long_urls_are_cut_in_messages():
 def test_many_urls():
     """Each costs little where a prefix decides."""
     for store, allow, urls in [
-        (REMOTE, None, [f"s3://bucket/deep/files/{n:040}.nc" for n in range(200_000)]),
+        (REMOTE, None, [f"s3://other/deep/files/{n:040}.nc" for n in range(200_000)]),
         (REMOTE, "http://10.0.0.1/", [f"http://10.0.0.1/files/{n:04}.nc" for n in range(1000)]),
     ]:
         Permission.from_allow(store, allow).check(urls)
@@ -460,7 +456,7 @@ def test_no_local_url_leads_out(disk, data):
     ]
     url = data.draw(mutations([f"file://{disk}/{name}" for name in names]))
     allow = data.draw(st.sampled_from([None, disk / "allowed", disk / "alias"]))
-    permission = Permission.from_allow(disk / "in/x.vstack", allow)
+    permission = Permission.from_allow(disk / "in/x.vstack", Listed(*([allow] if allow else [])))
     if allows(permission, url) and absolute_url(url).startswith("file://"):
         opened = Path(os.path.realpath(absolute_url(url).removeprefix("file://")))
         assert opened.is_relative_to(disk / "in") or (allow and opened.is_relative_to(disk / "allowed"))
@@ -492,8 +488,8 @@ def test_no_web_url_leads_to_another_host_or_folder(url):
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_the_quick_look_allows_no_more_than_the_slow_one(disk, data):
-    """Many URLs together are decided by the rules for one."""
+def test_many_urls_are_judged_as_each_alone(disk, data):
+    """Folders are looked at first, and the rule is that for one URL."""
     bases = [
         f"file://{disk}/in/a.nc",
         f"file://{disk}/in/link-file",
@@ -505,35 +501,10 @@ def test_the_quick_look_allows_no_more_than_the_slow_one(disk, data):
     permission = data.draw(
         st.sampled_from(
             [
-                Permission.from_allow(disk / "in/x.vstack", "http://10.0.0.1/ok"),
-                Permission(
-                    f"file://{disk}/in/x.vstack/", folders=frozenset([f"file://{disk}/out/", f"file://{disk}/in/"])
-                ),
+                Permission.from_allow(disk / "in/x.vstack", Listed("http://10.0.0.1/ok")),
                 Permission.from_allow(REMOTE, ["http://10.0.0.1/ok", disk / "in"]),
             ]
         )
     )
-    if permission._are_allowed(urls):
-        assert [permission._refusal(url) for url in urls] == [None] * len(urls)
-
-
-@pytest.mark.parametrize(
-    ("prefixes", "kept"),
-    [
-        (["file:///a/b/"], {"file:///", "file:///a/", "file:///a/b/", "file:///a/b/c/"}),
-        (["file:///a/b/c/x", "s3://bucket/"], {"file:///", "file:///a/", "file:///a/b/", "file:///a/b/c/"}),
-        (["file:///a/bc"], {"file:///", "file:///a/", "file:///a/bcd/"}),
-        (["fi"], {"file:///", "file:///a/", "file:///a/b/", "file:///a/b/c/", "file:///a/bcd/"}),
-        (["s3://bucket/a/b/", "https://host/"], set()),
-    ],
-)
-def test_a_permission_for_prefixes_keeps_the_granted_folders_that_urls_with_them_may_be_in(prefixes, kept):
-    folders = frozenset({"file:///", "file:///a/", "file:///a/b/", "file:///a/b/c/", "file:///a/bcd/"})
-    assert Permission("file:///x.vstack/", folders=folders).for_prefixes(prefixes).folders == kept
-
-
-def test_an_object_of_a_store_is_not_reached_over_a_folder_above(disk):
-    permission = Permission.from_allow(disk / "in/x.vstack")
-    permission.check_object(f"file://{disk}/in/x.vstack/segments/a")
-    with pytest.raises(ForbiddenLocationError, match="is a link to"):
-        permission.check_object(f"file://{disk}/in/x.vstack/../../out/secret")
+    slow = {url: why_refused(permission.store, url, permission.allowed, is_listed=permission.is_listed) for url in urls}
+    assert permission._refused(urls) == {url: why for url, why in slow.items() if why is not None}

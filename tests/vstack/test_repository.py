@@ -102,13 +102,12 @@ def test_options_of_opening(tmp_path, files):
     assert repo.open_virtual_dataset(loadable_variables=["rain"]).virtual.nrefs == 0
 
 
-def test_what_a_repository_may_read_it_opens(tmp_path, files, monkeypatch):
+def test_what_a_repository_may_read_it_opens(tmp_path, files):
     """``allow`` is given once, where the repository is opened."""
     vs.Repository.create(tmp_path / "a" / "x.vstack", files[0])
-    monkeypatch.setenv("VIRTUALSTACK_PLACES", str(tmp_path / "other" / "key"))
     with pytest.raises(ForbiddenLocationError):
-        vs.Repository.open(tmp_path / "a" / "x.vstack").open_dataset().load()
-    repo = vs.Repository.open(tmp_path / "a" / "x.vstack", allow=tmp_path)
+        vs.Repository.open(tmp_path / "a" / "x.vstack", allow=vs.Listed()).open_dataset().load()
+    repo = vs.Repository.open(tmp_path / "a" / "x.vstack", allow=vs.Listed(tmp_path))
     xr.testing.assert_identical(repo.open_dataset().load(), wanted(files[:1]))
     xr.testing.assert_identical(repo.open_virtual_dataset().virtual.open().load(), wanted(files[:1]))
 
@@ -117,7 +116,7 @@ def test_a_storage_goes_with_a_repository(files):
     """A filesystem that is given once reads the values of both kinds of datasets."""
     store = vs.open_virtual_dataset(files[0])
     store.virtual.to_vstack("memory://travels/x.vstack")
-    repo = vs.Repository.open("memory://travels/x.vstack", allow="file:///")
+    repo = vs.Repository.open("memory://travels/x.vstack")
     xr.testing.assert_identical(repo.open_virtual_dataset().virtual.open().load(), wanted(files[:1]))
 
 

@@ -65,9 +65,8 @@ class Targets:
             Access to the sources and the target: credentials, endpoint and retries, such as ``{"s3://bucket/":
             {...}}``. Other URLs are reached with the storage with which the sources were opened.
         allow
-            URLs or paths of files and folders that existing references may refer to when appending. Buckets, public web
-            servers, and the server or bucket of the references are always allowed. Local references may refer to
-            anything.
+            URLs or paths that existing references on a network may name when appending, although they are local files
+            or private hosts (docs/explanation/permission.md).
         relative
             If true, locations of sources are written relative to the folder of the target, so that you can move both
             together. Only virtualstack resolves such locations; other programs need absolute ones, the default.
@@ -322,9 +321,8 @@ class Targets:
             Access to the store and the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``.
             Other URLs are reached with the storage with which the sources were opened.
         allow
-            URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
-            folder that holds the store are always allowed. You need ``allow`` for other places if another user wrote
-            the store, if it was copied from another place, or if a remote store refers to local files.
+            URLs or paths that a store from a network may name, although they are local files or private hosts. With
+            `vs.Listed`, only these may be read, and the folder of the store (docs/explanation/permission.md).
         mode
             ``"w-"`` writes a new store, or adds to an existing one by ``append_dim`` or ``region``. ``"w"`` makes the
             data the newest snapshot of a store that may exist already, and keeps its earlier snapshots. Chunks that are

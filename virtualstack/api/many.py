@@ -124,8 +124,8 @@ def open_virtual_mfdataset(
     inline_limit
         Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the files may refer to, in addition to their own folder, server or
-        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+        URLs or paths that references from a network may name, although they are local files or private hosts. With
+        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
     stale
         Treatment of a source that has changed since the references to it were written. ``"error"`` raises
         `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
@@ -334,8 +334,8 @@ def open_virtual_mfdatatree(
     inline_limit
         Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the files may refer to, in addition to their own folder, server or
-        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+        URLs or paths that references from a network may name, although they are local files or private hosts. With
+        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
     stale
         Treatment of a source that has changed since the references to it were written. ``"error"`` raises
         `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as

@@ -74,8 +74,8 @@ def open_virtual_dataset(
     inline_limit
         Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
-        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+        URLs or paths that references from a network may name, although they are local files or private hosts. With
+        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
     stale
         Treatment of a source that has changed since the references to it were written. ``"error"`` raises
         `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
@@ -179,8 +179,8 @@ def open_virtual_datatree(
     inline_limit
         Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
     allow
-        URLs or paths of files and folders that the source may refer to, in addition to its own folder, server or
-        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+        URLs or paths that references from a network may name, although they are local files or private hosts. With
+        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
     stale
         Treatment of a source that has changed since the references to it were written. ``"error"`` raises
         `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from virtualstack.cli.allow import allow
 from virtualstack.cli.build import append, build
 from virtualstack.cli.change import update, write
 from virtualstack.cli.commands import Group, Option
@@ -48,7 +47,7 @@ cli = Group(
         "Look at a vstack": [log, diff, verify],
         "Maintain a vstack": [refresh, relocate, compact, expire],
         "Share a cube": [serve, report],
-        "Settings": [allow, config, completion],
+        "Settings": [config, completion],
     },
     examples=[
         "virtualstack survey 'data/*.nc'",

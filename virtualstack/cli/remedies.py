@@ -44,7 +44,7 @@ _WORDS = {
     r"vds\.virtual\.to_(?:vstack|kerchunk|icechunk)(?:\(\.\.\.\))?(?!\()": "'virtualstack build'",
     r"(?:vs\.)?open_virtual_mfdataset\(\.\.\., ([^)]*)\)": r"\1",
     r"\bdrop_vars\(('[^']*')\)": r"drop_variables=[\1]",
-    r'allow=vs\.Listed\(("[^"]*")\)': r"allow=\1",
+    r"allow=vs\.Listed\(([^)]*)\)": r"allow=[\1]",
     r"grace=timedelta\(0\)": "--grace 0",
     r"combine_options=\{'(?:coords|data_vars)': (\[[^]]*\])\}": r"expand=\1",
 }
@@ -55,7 +55,7 @@ _PYTHON = re.compile(
 )
 """What only Python has, once options and commands have replaced the others."""
 
-_OWN = re.compile(r"--[a-z]|'virtualstack |\bvirtualstack allow ")
+_OWN = re.compile(r"--[a-z]|'virtualstack ")
 """An option or a command of the command line: a clause with it says what to do."""
 
 _QUOTED = re.compile(r"(?<!\w)'[^']*'")

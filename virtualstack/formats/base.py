@@ -9,12 +9,9 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 from virtualstack.errors import ReaderError
 from virtualstack.location import is_remote, outermost
 from virtualstack.manifests import ChunkManifest, ManifestGroup
-from virtualstack.manifests.cells import blocks
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Permission, Storage, read_allowed_urls
-from virtualstack.storage.named import named_urls
-from virtualstack.storage.places import grant_sources
 
 __all__ = [
     "NETCDF_FILLS",
@@ -26,7 +23,6 @@ __all__ = [
     "access_of_source",
     "check_references",
     "check_unsupported",
-    "grant_references",
     "is_alone",
     "permitted",
     "read_permitted",
@@ -252,7 +248,7 @@ class Assembler(Reader, Protocol):
 
 
 def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Storage:
-    """Return a storage limited to the locations that a source may refer to: see `Permission.of_document`.
+    """Return a storage limited to the locations that a source may refer to: see `Permission`.
 
     If no references name the source, it is itself read as what a user opens by name.
 
@@ -265,7 +261,7 @@ def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Sto
     allow
         Further locations that the user allowed.
     """
-    return storage.only(Permission.of_document(url, allow), opened=url if storage.named is None else None)
+    return storage.only(Permission.from_allow(url, allow), opened=url if storage.named is None else None)
 
 
 def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOptions, /) -> ManifestGroup:
@@ -294,7 +290,7 @@ def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOpti
 def access_of_source(reader: Reader | None, url: str, storage: Storage, options: ReadOptions, /) -> Storage | None:
     """Return the access with which the chunks of a source are read: see :meth:`Storage.access`.
 
-    It sends credentials of this account only to the places that the user named or granted.
+    It sends credentials of this account only to the places that the user named.
     """
     places = (*options.allow, *getattr(reader, "places", ()))
     return permitted(storage, outermost(url), places).access(url)
@@ -334,19 +330,3 @@ def _manifests(group: ManifestGroup) -> Iterator[Manifest]:
     for _, node in group.walk():
         for array in node.arrays.values():
             yield array.manifest
-
-
-def grant_references(group: ManifestGroup, /) -> None:
-    """Grant the places of all sources of a group to which this account has written references.
-
-    The sources may be named in references from now on: each was opened by name, or passed the check when the group was
-    read.
-    """
-    arrays = [array for _, node in group.walk() for array in node.arrays.values()]
-    grant_sources({url for array in arrays for url in named_urls(array.access, _sources(array.manifest))})
-
-
-def _sources(manifest: Manifest) -> Iterator[str]:
-    parts = [manifest] if isinstance(manifest, ChunkManifest) else map(manifest.read, blocks(manifest.shape))
-    for part in parts:
-        yield from (location.url for location in part.locations)

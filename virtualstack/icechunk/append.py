@@ -15,7 +15,6 @@ import numpy as np
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.region import Region
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.formats.base import grant_references
 from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import (
     all_or_nothing,
@@ -128,7 +127,6 @@ def writing(
                 stored = _stored(store, at, sources)
                 made, overlays = addition.add(stored, group)
                 write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
-        grant_references(group)
 
     return write
 

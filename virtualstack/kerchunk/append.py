@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from virtualstack.combine.addition import Addition
 from virtualstack.errors import UnsupportedFeatureError, WriterError
-from virtualstack.formats.base import ReadOptions, access_of_source, grant_references, read_permitted
+from virtualstack.formats.base import ReadOptions, access_of_source, read_permitted
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url
@@ -48,7 +48,7 @@ def to_kerchunk(
         Storage options, as in :func:`virtualstack.open_virtual_dataset`.
     allow
         URLs or paths of files and folders that existing references may refer to, besides those that are always allowed;
-        see :meth:`~virtualstack.storage.Permission.of_document`.
+        see :class:`~virtualstack.storage.Permission`.
     options
         Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
 
@@ -74,9 +74,7 @@ def to_kerchunk(
         append_dim=append_dim, ordered=ordered, join=join, combine_options=combine_options, storage=reached
     )
     if addition is None:
-        references = write_kerchunk(group, target, storage=reached, **options)
-        grant_references(group)
-        return references
+        return write_kerchunk(group, target, storage=reached, **options)
     if target is None:
         raise WriterError(
             "append_dim= appends to existing references, but no target was given. Pass their path or URL",
@@ -96,7 +94,6 @@ def to_kerchunk(
                 )
     made, _ = addition.add(stored, group, bundled=_inline_in)
     write_kerchunk(made, target, storage=reached, **options)
-    grant_references(group)
     return None
 
 

@@ -451,7 +451,11 @@ def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
     first, *rest = (access for access in different if access is not None)
     joined: Access = first.joined(rest)
     # An array that has the joined options reaches no source in another way; its manifest may be too large to read.
-    others = [x for x in arrays if x.access is None or x.access.named is None or x.access.given != joined.given]
+    others = [
+        x
+        for x in arrays
+        if x.access is None or x.access.given != joined.given or (_names_all(x.access) and not _names_all(joined))
+    ]
     urls = [{location.url for location in array.in_memory().locations} for array in others]
     for array, own in zip(others, urls, strict=True):
         joined = joined.with_named(url for url in own if array.access is None or array.access.is_named(url))
@@ -470,3 +474,8 @@ def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
                 right=joined.find(url)[0],
             )
     return joined
+
+
+def _names_all(access: Access) -> bool:
+    """Return whether all URLs are read with the credentials of this account."""
+    return access.named is None or "" in access.named

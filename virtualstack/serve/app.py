@@ -43,7 +43,7 @@ from virtualstack.storage import Allow, Listed, StorageLike, read_allowed_urls
 __all__ = ["app"]
 
 _LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
-_LOCAL_HOSTS = "localhost", "127.0.0.1", "::1", "[::1]", "testserver"
+_LOCAL_HOSTS = "localhost", "127.0.0.1", "::1", "[::1]"
 _EXPOSED = "ETag", "Content-Range", "Accept-Ranges", "Content-Length", "Content-Encoding"
 _NAME = re.compile(r"\w[\w.-]*")
 _RESERVED = "metrics", "zarr2"
@@ -90,8 +90,9 @@ def app(
     storage
         Access to the cubes and their sources; see :func:`virtualstack.open_virtual_dataset`.
     allow
-        URLs or paths of files and folders that the cubes may refer to, besides their own folders. References to other
-        places are refused: what this account may read elsewhere is not served to others.
+        URLs or paths that the cubes may refer to. If ``hosts`` names other hosts than this machine, only these may be
+        read, and the folder of each cube: what this account may read elsewhere is not served to others. Behind a proxy
+        that changes the name of the host, pass `vs.Listed`, which does the same (docs/explanation/permission.md).
     token
         A secret that clients must send: ``Authorization: Bearer TOKEN``, or as the password in the URL. By default
         everyone who reaches the server may read.
@@ -149,7 +150,7 @@ def app(
     >>> import virtualstack as vs
     >>> from starlette.testclient import TestClient
     >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).virtual.to_vstack("rain.vstack")
-    >>> with TestClient(vs.serve.app({"rain": "rain.vstack"})) as client:
+    >>> with TestClient(vs.serve.app({"rain": "rain.vstack"}), "http://localhost") as client:
     ...     client.get("/rain/rain/zarr.json").json()["shape"]
     [2]
     """
@@ -157,13 +158,15 @@ def app(
     if codecs not in ("common", "any"):
         raise ValueError(f"codecs={codecs!r} must be 'common' or 'any'")
     form = ServedForm(chunks=dict(chunks or {}), any_codec=codecs == "any", absent=absent)
+    hosts = hosts or _LOCAL_HOSTS
+    allowed = read_allowed_urls(allow)
     made = {
         _checked(name): make_cube(
             name,
             cube,
             form=form,
             storage=storage,
-            allow=Listed(*read_allowed_urls(allow)),
+            allow=allowed if set(hosts) <= {*_LOCAL_HOSTS} else Listed(*allowed),
             options=build or {},
             refresh=refresh,
             n_threads=threads,
@@ -196,7 +199,7 @@ def app(
     is_local = origins is None
     middleware = [
         Middleware(metrics.watch),
-        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts or _LOCAL_HOSTS), www_redirect=False),
+        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
         Middleware(
             _Origins,
             allow_origins=list(origins or ()),

@@ -25,7 +25,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.serve.content import Content, ServedForm
 from virtualstack.serve.verified import VerifiedFile
-from virtualstack.storage import Allow, Listed, ObjectStore, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import is_pattern
 from virtualstack.vstack.format.history import newest
 from virtualstack.vstack.format.names import snapshot_key
@@ -223,7 +223,7 @@ def make_cube(
     settings: dict[str, Any] = {"name": name, "form": form, "refresh": refresh, "n_threads": n_threads}
     reached = Storage.from_option(storage)
     if isinstance(source, Repository):
-        allow = Listed(*read_allowed_urls(source.allow), *read_allowed_urls(allow))
+        allow = (*read_allowed_urls(source.allow), *read_allowed_urls(allow))
         chosen = source.snapshot.number if source.is_chosen else None
         return _stored_cube(source.url, source.objects.storage, allow, settings, chosen)
     if isinstance(source, ManifestGroup | xr.Dataset | xr.DataTree):

@@ -24,6 +24,7 @@ __all__ = [
     "registered",
     "serves",
     "with_user",
+    "without_login",
 ]
 
 WORDS: dict[str, dict[str, object]] = {
@@ -121,6 +122,12 @@ def _login(options: Mapping[str, object]) -> dict[str, object]:
     """Return the options that say more than how long to wait; empty for a word, which names only hosts it knows."""
     rest = {key: value for key, value in options.items() if key.lower() not in WAITING}
     return {} if rest in WORDS.values() else rest
+
+
+def without_login(options: Mapping[str, object], /) -> Mapping[str, object]:
+    """Return the options without those that identify the user to any web server: words know their hosts."""
+    login = _login(options)
+    return {key: value for key, value in options.items() if key not in login}
 
 
 def serves(prefix: str, backend: object, url: str, /) -> bool:

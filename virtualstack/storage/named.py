@@ -1,22 +1,24 @@
-"""Decide where the credentials of an account are sent: to the places that its user named or granted.
+"""Decide where the credentials of an account are sent: to the places that its user named.
 
-References may name any bucket and any public web server. If nobody but references names one, it is read as a stranger
-would read it. The places that a user named are prefixes of URLs; ``None`` stands for all places, as in a storage that
-reads what a user opens by name.
+References that come over a network may name any bucket and any public web server. If nobody but such references names
+one, it is read as a stranger would read it. The places that a user named are prefixes of URLs. Local references add
+`EVERYWHERE`, as they act with the rights of their user. ``None`` stands for what a user opens by name.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from virtualstack.location import Access, split_url
+from virtualstack.location import split_url
 
-__all__ = ["Named", "UnnamedBucket", "advice", "in_both", "in_either", "is_named", "named_urls", "place"]
+__all__ = ["EVERYWHERE", "Named", "UnnamedBucket", "advice", "in_both", "in_either", "is_named", "place"]
 
 type Named = tuple[str, ...] | None
-"""Prefixes of URLs, each ending in ``/``; ``None``: all."""
+"""Prefixes of URLs, each ending in ``/``, or `EVERYWHERE`; ``None``: all."""
+
+EVERYWHERE = ""
+"""Prefix of all URLs, which local references have: they are read with the credentials of the environment."""
 
 _WEB = "http://", "https://"
 
@@ -65,27 +67,17 @@ def in_both(one: Named, other: Named, /) -> Named:
 
 
 def in_either(each: Iterable[Named], /) -> Named:
-    """Return the places that any of several storages names; those without a choice (``None``) add nothing to others."""
+    """Return the places that any of several storages names; those without a choice (``None``) add nothing to others.
+
+    `EVERYWHERE` is kept only if all have it, so that local references widen nothing for others.
+    """
     known = [named for named in each if named is not None]
-    return tuple(sorted({x for named in known for x in named})) if known else None
-
-
-def named_urls(access: Access | None, urls: Iterable[str], /) -> list[str]:
-    """Return those of many absolute URLs whose whole bucket or web server the user named; local files always are."""
-    known: dict[str, bool] = {}
-    found = []
-    for url in urls:
-        root = "/".join(url.split("/", 3)[:3])
-        if root not in known:
-            known[root] = access is None or access.is_named(f"{root}/")
-        if known[root]:
-            found.append(url)
-    return found
+    found = {x for named in known for x in named if x or all(EVERYWHERE in named for named in known)}
+    return tuple(sorted(found)) if known else None
 
 
 def advice(root: str, /) -> str:
     """Return how to let references use the credentials of this account at a place."""
     return (
-        f"Only references name '{root}', so no credentials were sent. To send yours, grant the place with the command: "
-        f'virtualstack allow {shlex.quote(root)}, or open the references with allow=["{root}"]'
+        f"Only references name '{root}', so no credentials were sent. To send yours, open them with allow=[\"{root}\"]"
     )

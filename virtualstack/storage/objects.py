@@ -30,7 +30,7 @@ class ObjectStore:
     storage
         Storage that opens the URL.
     allow
-        Folders outside the parent of the store to which links may lead; see `Permission.from_allow`.
+        Places that the store may name; see `Permission`.
     """
 
     url: str
@@ -73,7 +73,7 @@ class ObjectStore:
 
     def get(self, key: str, /, *, most: int) -> bytes:
         """Read a whole object of at most ``most`` bytes with one request; it is `SourceNotFoundError` if it is gone."""
-        self.permission.check_object(self.url + key)
+        self.permission.check([self.url + key])
         try:
             return (self._public or self.target).get(key, most=most)
         except SourceNotFoundError as error:
@@ -81,13 +81,13 @@ class ObjectStore:
 
     def first(self, prefix: str, /) -> str | None:
         """Return the first key in a folder; see :meth:`Target.first`."""
-        self.permission.check_object(self.url + prefix)
+        self.permission.check([self.url + prefix])
         return self.target.first(prefix)
 
     def read_ranges(self, key: str, size: int, ranges: Sequence[ByteRange], /) -> list[Bytes]:
         """Read ranges of an object; the size of the object is checked against ``size`` without a further request."""
         url = self.url + key
-        self.permission.check_object(url)
+        self.permission.check([url])
         try:
             return self._checked.source(url, expected=Location(url, size)).read_ranges(ranges)
         except SourceNotFoundError as error:
@@ -102,5 +102,5 @@ class ObjectStore:
 
     def list(self, prefix: str, /) -> list[str]:
         """List the keys in a folder and below it, sorted."""
-        self.permission.check_object(self.url + prefix)
+        self.permission.check([self.url + prefix])
         return self.target.list(prefix)

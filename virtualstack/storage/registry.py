@@ -23,12 +23,13 @@ from virtualstack.storage.backends import (
     registered,
     serves,
     with_user,
+    without_login,
 )
 from virtualstack.storage.dry_run import unless_dry
 from virtualstack.storage.local import LocalSource, look_up_local, open_local, read_local
 from virtualstack.storage.local_target import LocalTarget
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
-from virtualstack.storage.named import Named, UnnamedBucket, in_both, in_either, is_named, place
+from virtualstack.storage.named import EVERYWHERE, Named, UnnamedBucket, in_both, in_either, is_named, place
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
@@ -80,9 +81,9 @@ class Storage:
     permissions
         Permissions that every URL must pass; see `only`.
     named
-        Prefixes of the places that the user named or granted. Other buckets and web servers are read without
-        credentials of this account. ``None``: all places are named. Entries of ``given``, ``carried`` and of the
-        configuration file are named too.
+        Prefixes of the places that the user named. Other buckets and web servers are read without credentials of this
+        account. ``None``: all places are named. Entries of ``given``, ``carried`` and of the configuration file are
+        named too.
     opened
         URL on a web server that the user opened by name, so that its redirects are not checked.
     """
@@ -154,7 +155,7 @@ class Storage:
 
     def with_named(self, urls: Iterable[str], /) -> Self:
         """Return the same storage, for which the user named the buckets and web servers of URLs too."""
-        return self if self.named is None else replace(self, named=in_either([self.named, tuple(map(place, urls))]))
+        return self if self.named is None else replace(self, named=tuple(sorted({*self.named, *map(place, urls)})))
 
     def is_named(self, url: str, /) -> bool:
         """Return whether the user named the place of a URL, so that credentials of this account may be sent there."""
@@ -263,7 +264,7 @@ class Storage:
             ``allow=``.
         """
         for permission in self.permissions:
-            permission.check(list(map(outermost, urls)))
+            permission.check(urls)
 
     def may_open(self, url: str, /) -> bool:
         """Return whether the permissions of `only` allow a URL."""
@@ -418,8 +419,8 @@ class Storage:
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Return the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults).
 
-        A bucket that only references name is read through `UnnamedBucket`. What references name on a web server is read
-        through `PublicWeb`, unless ``storage=`` says how to log in there.
+        A bucket that only references from a network name is read through `UnnamedBucket`. What references name on a web
+        server is read through `PublicWeb`, unless ``storage=`` says how to log in there.
         """
         url = outermost(url)
         prefix, backend = self._entry(url)
@@ -429,10 +430,15 @@ class Storage:
         options = cast(Mapping[str, object], backend or {})
         if not url.startswith(_WEB):
             return prefix, backend if is_here else UnnamedBucket(options)
+        told = tuple(x for x in self.named if x != EVERYWHERE)
+        if not is_named(url, told):
+            if needs_login(options, root, is_named=False):
+                return prefix, options
+            options = without_login(options)  # a login for every URL is for what the user names
         if (is_here and url == self.opened) or needs_login(options, root, is_named=is_here):
-            return prefix, backend
+            return prefix, options
         waiting = {key.lower(): value for key, value in options.items() if key.lower() in WAITING}
-        return root, PublicWeb(self.named, tuple(sorted(waiting.items())))
+        return root, PublicWeb((root, *told) if EVERYWHERE in self.named else told, tuple(sorted(waiting.items())))
 
     def _entry(self, url: str) -> tuple[str, object | None]:
         entry = next((entry for entry in self.entries() if serves(*entry, url)), None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tomllib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +16,17 @@ import platformdirs
 from virtualstack.errors import StorageError
 from virtualstack.location import absolute_url
 
-__all__ = ["CONFIG_VARIABLE", "STORAGE_VARIABLE", "config_path", "standing_options", "standing_places"]
+__all__ = [
+    "ALLOW_VARIABLE",
+    "CONFIG_VARIABLE",
+    "STORAGE_VARIABLE",
+    "config_path",
+    "standing_options",
+    "standing_places",
+]
+
+ALLOW_VARIABLE = "VIRTUALSTACK_ALLOW"
+"""Environment variable with places that references may name, separated by spaces and quoted as in a shell."""
 
 CONFIG_VARIABLE = "VIRTUALSTACK_CONFIG"
 """Environment variable that names another configuration file."""
@@ -63,14 +74,27 @@ def _options(config: str | None, text: str | None) -> Mapping[str, Mapping[str, 
 
 
 def standing_places() -> tuple[str, ...]:
-    """Return the places of ``allow = [...]`` at the top of the configuration file.
+    """Return the URLs of ``VIRTUALSTACK_ALLOW``, and of ``allow = [...]`` at the top of the configuration file.
 
     Raises
     ------
     StorageError
         The same as in `standing_options`.
     """
-    return _read(os.environ.get(CONFIG_VARIABLE))[1]
+    text = os.environ.get(ALLOW_VARIABLE)
+    named = _split(text, os.getcwd()) if text else ()
+    return (*named, *map(absolute_url, _read(os.environ.get(CONFIG_VARIABLE))[1]))
+
+
+@lru_cache(maxsize=4)
+def _split(text: str, _: str) -> tuple[str, ...]:
+    try:
+        return tuple(map(absolute_url, shlex.split(text)))
+    except ValueError as error:
+        raise StorageError(
+            f"{ALLOW_VARIABLE}={text!r} is not a list of places: {error}. Separate places by spaces, and quote a path "
+            "that contains spaces"
+        ) from error
 
 
 @cache

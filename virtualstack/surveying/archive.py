@@ -147,8 +147,8 @@ def survey(
         variables of most files have, in this order: an unlimited one with times, an unlimited one with another
         coordinate, any one with times, any unlimited one. If there is none, a scalar time of most files is chosen.
     allow
-        URLs or paths of files and folders that the files may refer to, in addition to their own folder, server or
-        bucket, public web servers, other buckets, and places that are granted (docs/explanation/permission.md).
+        URLs or paths that references from a network may name, although they are local files or private hosts. With
+        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
 
     Returns
     -------

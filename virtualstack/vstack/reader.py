@@ -61,9 +61,8 @@ class VStack:
         A time means the snapshot that was the newest then: a text in ISO 8601 or a `numpy.datetime64`, in UTC if it has
         no time zone, or a `datetime` with a time zone. The default is the newest snapshot.
     allow
-        URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the folder
-        that holds the store are always allowed. You need ``allow`` for other places if another user wrote the store, if
-        it was copied from another place, or if a remote store refers to local files.
+        URLs or paths that a store from a network may name, although they are local files or private hosts. With
+        `vs.Listed`, only these may be read, and the folder of the store (docs/explanation/permission.md).
 
     Examples
     --------
@@ -266,6 +265,5 @@ def _limited(permission: Permission, snapshot: Snapshot) -> Permission:
     """Return the permission of a store for the locations that a snapshot names, which are checked."""
     prefixes = Prefixes(store=permission.store, table=snapshot.prefixes, moved=snapshot.moved)
     begins = [prefixes.root(begin) for begin in prefixes.begins()]
-    permission = permission.for_prefixes(begins)
     permission.check_prefixes(begins)
     return permission

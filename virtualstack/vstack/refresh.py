@@ -128,7 +128,7 @@ def refresh[R: StoredSnapshot](
     snapshot = store.snapshot
     if overlays:
         said = message or _said(told, refreshed, masked)
-        snapshot = store.write(store.group, overlays=overlays, message=said, grants=False)
+        snapshot = store.write(store.group, overlays=overlays, message=said)
     return Refreshed(
         repository=open_at(snapshot), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left))
     )

@@ -10,7 +10,6 @@ from virtualstack.errors import ForbiddenLocationError, WriterError
 from virtualstack.location import absolute_url, split_url, way_out
 from virtualstack.printable import MAX_SHOWN_ITEMS
 from virtualstack.storage import Allow, ObjectStore
-from virtualstack.storage.places import grant_sources
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import OpenStore
@@ -63,10 +62,6 @@ def relocate(
         _check_used(old, archive)
     said = message or "relocated " + ", ".join(f"'{old}' to '{new}'" for old, new in pairs)
     made = commit(store, snapshot, Edit(moved=tuple(pairs)), message=said)
-    roots = [prefixes.root(new) for _, new in pairs]
-    grant_sources(
-        (x for x in roots if not x.startswith("file://")), folders=(x for x in roots if x.startswith("file://"))
-    )
     return made, more
 
 

@@ -89,9 +89,8 @@ class Repository(Maintenance):
         part
             A dataset or tree, virtual or with values in memory, or the URL of a file, which is opened.
         allow
-            URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
-            folder that holds the store are always allowed. You need ``allow`` for other places if another user wrote
-            the store, if it was copied from another place, or if a remote store refers to local files.
+            URLs or paths that a store from a network may name, although they are local files or private hosts. With
+            `vs.Listed`, only these may be read, and the folder of the store (docs/explanation/permission.md).
         storage
             Access to the store and its sources: credentials, endpoint and retries, such as
             ``{"s3://bucket/": {...}}``.
@@ -154,9 +153,8 @@ class Repository(Maintenance):
             if it has no time zone, or a `datetime` with a time zone. A change of a repository at an earlier snapshot
             raises `ConflictError` if later snapshots changed the same data.
         allow
-            URLs or paths of files and folders from which chunks may be read. Buckets, public web servers, and the
-            folder that holds the store are always allowed. You need ``allow`` for other places if another user wrote
-            the store, if it was copied from another place, or if a remote store refers to local files.
+            URLs or paths that a store from a network may name, although they are local files or private hosts. With
+            `vs.Listed`, only these may be read, and the folder of the store (docs/explanation/permission.md).
         storage
             Access to the store and its sources: credentials, endpoint and retries, such as
             ``{"s3://bucket/": {...}}``.

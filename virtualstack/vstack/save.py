@@ -97,7 +97,6 @@ class Stored:
         message: str | None = None,
         relative: bool = False,
         segment: str | None = None,
-        grants: bool = True,
     ) -> Snapshot:
         """Commit the differences of a group from this snapshot; without differences, no snapshot is made.
 
@@ -115,7 +114,6 @@ class Stored:
             relative=relative,
             segment=segment,
             always=False,
-            grants=grants,
         )
 
 

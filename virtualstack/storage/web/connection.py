@@ -6,7 +6,6 @@ The answers are checked, and requests are repeated, as `obstore` and `slow_serve
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -354,8 +353,7 @@ def _forbidden(url: str, hop: str, where: str) -> ForbiddenLocationError:
     leads = "" if hop == url else f"redirects to '{hop}' "
     place = split_url(hop)[0]
     return ForbiddenLocationError(
-        f"'{url}', which references name, {leads or 'is '}{where}. If it may be read, open the references with "
-        f'allow=["{place}"], or grant it with the command: virtualstack allow {shlex.quote(place)}',
+        f"'{url}', which references name, {leads or 'is '}{where}. Open them with allow=[\"{place}\"]",
         url=url,
     )
 

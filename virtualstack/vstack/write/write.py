@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, islice
+from itertools import accumulate
 
 from virtualstack.errors import ConflictError, SourceNotFoundError
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
@@ -14,8 +14,6 @@ from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_he
 from virtualstack.progress import Show, reported
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.dry_run import is_pending
-from virtualstack.storage.named import named_urls
-from virtualstack.storage.places import grant_sources
 from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, OpenStore, bundle_chunk, make_token
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
@@ -46,7 +44,6 @@ def write_group(
     relative: bool = False,
     segment: str | None = None,
     always: bool = True,
-    grants: bool = True,
     progress: Show | None = None,
 ) -> Snapshot:
     """Write a group as the newest snapshot of a store.
@@ -72,8 +69,6 @@ def write_group(
         Name of the segment to write, if some of its objects exist already.
     always
         If true, a snapshot is made even if nothing changes.
-    grants
-        If true, references may name the places of the sources that are written from now on.
     progress
         Function that is called after each variable.
 
@@ -86,9 +81,7 @@ def write_group(
     StorageError
         The store cannot be written.
     """
-    edit = make_edit(
-        store, base, group, overlays or {}, relative=relative, segment=segment, grants=grants, progress=progress
-    )
+    edit = make_edit(store, base, group, overlays or {}, relative=relative, segment=segment, progress=progress)
     if edit.is_empty and not always:
         return base
     return commit(store, base, edit, message=message)
@@ -120,10 +113,9 @@ def make_edit(
     *,
     relative: bool,
     segment: str | None = None,
-    grants: bool = True,
     progress: Show | None = None,
 ) -> Edit:
-    """Write the differences of a group from a snapshot, grant the sources of them, and return the edit."""
+    """Write the differences of a group from a snapshot, and return the edit."""
     check_names(group)
     objects, bundle = store.objects, store.bundle(base)
     groups = {path: _alone(node) for path, node in group.walk()}
@@ -148,15 +140,11 @@ def make_edit(
     columns = count_columns(own)
     n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
     writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, name=segment)
-    named: list[str] = []
     for path, each in reported(pieces.items(), progress):
         keeps = bool(each) and _is_whole_array(each[0], path, base)
         if len(each) == keeps and _is_same(path, arrays[path], base):
             continue
-        before = len(writer.sources)
         parts = [place(piece, writer, columns) for piece in (each[1:] if keeps else each)]
-        new = (x.url for x in islice(writer.sources, before, None))
-        named += named_urls(arrays[path].access, (url for url in new if not url.startswith(objects.url)))
         edits[path] = ArrayEdit(header=ArrayHeader.from_array(arrays[path]), parts=parts, keeps=keeps)
     removed = frozenset(base.groups.keys() - groups.keys() | base.arrays.keys() - arrays.keys())
     changed = {
@@ -169,8 +157,6 @@ def make_edit(
     _check_values(writer, objects)
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, chosen = writer.close(prefixes, relative=relative)
-    if grants:
-        grant_sources(named)
     n_values = 0 if segment is None else written.n_sources
     return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen, n_values=n_values)
 
