@@ -331,21 +331,23 @@ def test_values_of_zarr_arrays(zarr_format, tmp_path):
     assert group.refusals == ()
 
 
-def test_references_in_memory_name_nothing_beside_their_folder(tmp_path, monkeypatch):
-    """Their folder is the working directory, or ``base_url``; a folder beside it is not theirs."""
+def test_references_in_memory_name_nothing_beside_their_folder_and_listed_places(tmp_path, monkeypatch):
+    """Their folder is the working directory, or ``base_url``; without a list they name everything."""
     (tmp_path / "inside").mkdir()
     for folder in (tmp_path, tmp_path / "inside"):
         (folder / "a.bin").write_bytes(bytes(4))
     zarray = json.dumps({**ZARRAY, "shape": [1], "chunks": [1], "zarr_format": 2, "order": "C"})
     monkeypatch.chdir(tmp_path / "inside")
+    listed = ReadOptions.from_options(allow=vs.Listed())
     for options in ({}, {"base_url": str(tmp_path / "inside")}):
         for name, is_theirs in (("a.bin", True), (f"{tmp_path}/inside/a.bin", True), (f"{tmp_path}/a.bin", False)):
             refs = {".zgroup": '{"zarr_format": 2}', "v/.zarray": zarray, "v/0": [name, 0, 4]}
             if is_theirs:
-                assert list(read_references(refs, **options).arrays) == ["v"]
+                assert list(read_references(refs, **options, options=listed).arrays) == ["v"]
             else:
-                with pytest.raises(ForbiddenLocationError, match="which is a local file outside of its folder"):
-                    read_references(refs, **options)
+                with pytest.raises(ForbiddenLocationError, match="which is a local file"):
+                    read_references(refs, **options, options=listed)
+            assert list(read_references(refs, **options).arrays) == ["v"]
 
 
 def test_references_that_kerchunk_made(tmp_path):

@@ -313,7 +313,7 @@ def test_a_trap_in_a_store_is_refused(tmp_path):
     moved = ((f"file://{tmp_path}/data/", trap, 99),)
     made = replace(repository.snapshot, number=1, moved=moved)
     repository.objects.target.put(snapshot_key(1), made.encode())
-    with pytest.raises(ForbiddenLocationError, match=r"which has a segment '\.' or '\.\.'"):
+    with pytest.raises(ForbiddenLocationError, match="neither a URL nor a plain path"):
         read(tmp_path / "x.vstack")
 
 

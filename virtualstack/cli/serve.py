@@ -12,7 +12,7 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
-from virtualstack.cli.output import say, show
+from virtualstack.cli.output import say, worded, show
 from virtualstack.errors import CombineError, MissingDependencyError, VirtualStackError
 
 if TYPE_CHECKING:
@@ -149,10 +149,13 @@ def serve(
         "verified": _of_cubes(verified, named),
     }
 
-    def announce() -> None:
+    def announce(refused: Mapping[str, VirtualStackError]) -> None:
         address = f"[{host}]" if ":" in host else host
         for name, cube in named.items():
-            say("note", f"http://{address}:{port}/{name}/ serves {absolute_url(cube)}")
+            if name in refused:
+                say("error", f"{name} is not served: {worded(refused[name])}")
+            else:
+                say("note", f"http://{address}:{port}/{name}/ serves {absolute_url(cube)}")
         if not is_local and not token:
             say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
 

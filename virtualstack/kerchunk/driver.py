@@ -450,7 +450,7 @@ def _way_to(url: str, storage: Storage) -> tuple[str, dict[str, Any]]:
     """Return the path or URL, and the storage options, by which fsspec reads a source."""
     path = local_path(url)
     prefix, backend = storage.find(url)
-    is_named = all(getattr(x, "store", None) == f"{url}/" for x in storage.permissions)  # by the user, not by a store
+    is_named = all(getattr(x, "store", None) == url for x in storage.permissions)  # by the user, not by a store
     if path is not None and is_named and not prefix.startswith("memory") and backend is None:
         return str(path), {}
     from virtualstack.storage.filesystem import PROTOCOL

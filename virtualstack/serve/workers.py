@@ -17,7 +17,9 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
+from virtualstack.errors import VirtualStackError
 from virtualstack.serve.app import app
+from virtualstack.serve.cubes import Cube
 from virtualstack.serve.metrics import FOLDER_VARIABLE, forget_ended_processes
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.sizes import byte_count
@@ -29,12 +31,23 @@ _SECONDS_OF_LINES = 0.1
 _MAX_SECONDS_TO_ANSWER = 60
 """Seconds after which uvicorn ends a process that does not answer; on a busy machine one takes many to start."""
 
+_BY_NAME = "cubes", "verified"
+"""Options that have one value for each cube."""
+
 _VARIABLE = "VIRTUALSTACK_SERVE"
 """Environment variable with the options of worker processes, pickled: they may hold functions."""
 
 
-def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, announce: Callable[[], None]) -> None:
-    """Serve cubes until the process is stopped.
+def run(
+    options: Mapping[str, Any],
+    /,
+    *,
+    host: str,
+    port: int,
+    workers: int,
+    announce: Callable[[Mapping[str, VirtualStackError]], None],
+) -> None:
+    """Serve the cubes that can be opened until the process is stopped.
 
     Parameters
     ----------
@@ -46,18 +59,31 @@ def run(options: Mapping[str, Any], /, *, host: str, port: int, workers: int, an
         Number of processes. They share the limits of memory and cache, but a chunk may be read once by each.
 
     announce
-        Function that is called when all cubes are open.
+        Function that is called when the cubes are open, with the errors of the others.
 
     Raises
     ------
     VirtualStackError
-        A cube cannot be opened.
+        No cube can be opened.
     """
     settings: dict[str, Any] = {"host": host, "port": port, "log_level": "warning", "access_log": False}
+    opened: dict[str, Cube] = {}
+    refused: dict[str, VirtualStackError] = {}
+    for name, cube in options["cubes"].items():
+        try:
+            opened |= app({name: cube}, **_others({**options, "verified": {}})).state.cubes
+            opened[name].open_now()
+        except VirtualStackError as error:
+            refused[name] = error
+            opened.pop(name, None)
+    if not opened:
+        raise next(iter(refused.values()))
+    options = {**options, **{each: {x: options[each][x] for x in opened if x in options[each]} for each in _BY_NAME}}
     application = _app(options)
-    for cube in application.state.cubes.values():
-        cube.open_now()
-    announce()
+    for name, made in application.state.cubes.items():
+        opened[name].verified = made.verified
+    application.state.cubes.update(opened)
+    announce(refused)
     if workers == 1:
         uvicorn.run(application, **settings)
         return
@@ -97,8 +123,12 @@ def make() -> Starlette:
     return application
 
 
+def _others(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "cubes"}
+
+
 def _app(options: Mapping[str, Any]) -> Starlette:
-    application = app(options["cubes"], **{name: value for name, value in options.items() if name != "cubes"})
+    application = app(options["cubes"], **_others(options))
     application.state.metrics.write = _Lines().write
     return application
 

@@ -11,9 +11,10 @@ import xarray as xr
 import virtualstack as vs
 from tests.data.opened import opened_files
 from virtualstack.errors import VirtualStackError
-from virtualstack.readers import HDF5
+from virtualstack.readers import HDF5, ReadOptions
 
 SECRET = 123456789
+LISTED = ReadOptions.from_options(allow=vs.Listed())
 
 
 @pytest.fixture
@@ -61,11 +62,11 @@ KINDS = ["external link", "soft link over an external link", "external storage",
 @pytest.mark.parametrize("metadata", ["auto", "library", "own"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_other_file_is_opened(tmp_path, secret, kind, metadata):
-    """With our parsers and with the library; the rest of the file opens without ``allow=``."""
+    """With listed places, by our parsers and by the library; the rest of the file opens."""
     path = _hostile(tmp_path / "inside" / "a.h5", secret, kind)
     reader = HDF5(metadata=metadata)
     with opened_files(secret) as opened:
-        group = vs.scan([path], reader=reader)[0]
+        group = vs.scan([path], reader=reader, options=LISTED)[0]
         assert "own" in group.arrays
         assert "x" not in group.arrays
         assert any(x.path == "/x" for x in group.refusals)
@@ -143,7 +144,7 @@ def test_a_name_that_is_twice_in_a_group_leads_nowhere_else(tmp_path, secret):
     with opened_files(secret) as opened:
         for metadata in ("auto", "library"):
             try:
-                found = vs.scan([path], reader=HDF5(metadata=metadata))
+                found = vs.scan([path], reader=HDF5(metadata=metadata), options=LISTED)
             except VirtualStackError:
                 continue
             assert str(SECRET) not in repr(found[0])
