@@ -12,7 +12,7 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
-from virtualstack.cli.output import say, worded, show
+from virtualstack.cli.output import say, show, worded
 from virtualstack.errors import CombineError, MissingDependencyError, VirtualStackError
 
 if TYPE_CHECKING:
