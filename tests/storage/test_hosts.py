@@ -1,7 +1,13 @@
+import ipaddress
+import json
 import socket
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import virtualstack
 from virtualstack.storage import hosts
 from virtualstack.storage.hosts import find_host, is_host, why_not_public
 
@@ -34,7 +40,7 @@ def names(monkeypatch):
         ("[::ffff:127.0.0.1]", "is loopback"),
         ("[::ffff:7f00:1]:443", "is loopback"),
         ("[64:ff9b::7f00:1]", "is loopback"),
-        ("[2002:7f00:1::]", "is loopback"),
+        ("[2002:7f00:1::]", "is private"),
         ("169.254.169.254", "is link-local"),
         ("[fe80::1]", "is link-local"),
         ("[64:ff9b::169.254.169.254]", "is link-local"),
@@ -155,3 +161,20 @@ def test_a_name_is_not_looked_up_for_its_text(names):
     names[0]["rebound.org"] = ["10.0.0.7"]
     assert why_not_public("rebound.org") is None
     assert names[1] == []
+
+
+def test_javascript_has_the_same_table():
+    """Its reader has a copy, as a package of its own."""
+    text = (Path(virtualstack.__file__).parent / "serve/js/src/private_hosts.ts").read_text()
+    assert json.loads(text.partition(" = ")[2].rstrip().removesuffix(";")) == hosts.private_hosts()
+
+
+@given(st.ip_addresses())
+def test_the_table_calls_no_address_public_that_python_calls_private(address):
+    if hosts._kind(address) is None:
+        assert (getattr(address, "ipv4_mapped", None) or address).is_global or address in hosts._NAT64
+
+
+@pytest.mark.parametrize("network", ipaddress.IPv4Address._constants._private_networks)
+def test_the_table_has_the_private_networks_of_python(network):
+    assert None not in {hosts._kind(network[0]), hosts._kind(network[-1])}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 import socket
 import time
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 
-__all__ = ["Address", "find_host", "is_host", "split_authority", "why_not_public"]
+__all__ = ["Address", "find_host", "is_host", "private_hosts", "split_authority", "why_not_public"]
 
 type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 """Type of the address of a host."""
@@ -18,17 +20,8 @@ _AUTHORITY = re.compile(
     r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.\-]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII | re.IGNORECASE
 )
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_PRIVATE_DOMAINS = frozenset(
-    ["localhost", "local", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "arpa"]
-)
-_UNICAST = ipaddress.IPv6Network("2000::/3")
-_SPECIAL = (  # ranges that older Pythons call global: the IANA special-purpose registries, RFC 6890 and RFC 9637
-    ipaddress.IPv4Network("192.0.0.0/24"),
-    ipaddress.IPv6Network("3fff::/20"),
-)
+_BY_NAME = "has a name of a private network"
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
-# Azure's metadata service, the only metadata service at a public address
-_METADATA = ipaddress.IPv4Address("168.63.129.16")
 
 
 def is_host(authority: str, /) -> bool:
@@ -117,8 +110,8 @@ def _read(authority: str) -> str | tuple[str | None, tuple[Address, ...]]:
             return _judged((ipaddress.IPv4Address(name),))
         except ValueError:
             return "is not a plain IPv4 address", ()
-    if len(labels) == 1 or labels[-1] in _PRIVATE_DOMAINS:
-        return "has a name of a private network", ()
+    if len(labels) == 1 or labels[-1] in private_hosts()[_BY_NAME]:
+        return _BY_NAME, ()
     return name
 
 
@@ -142,6 +135,24 @@ def _looked_up(name: str, minute: int) -> tuple[Address, ...]:
     return tuple(ipaddress.ip_address(address[0]) for *_, address in found)
 
 
+@cache
+def private_hosts() -> dict[str, list[str]]:
+    """Return the networks and top-level domains that are not public, by what is said of them.
+
+    The reader of JavaScript has the same table: ``serve/js/src/private_hosts.ts``. It is made of the special-purpose
+    registries of IANA (RFC 6890); 168.63.129.16 is the only metadata service of a cloud at a public address.
+    """
+    found: dict[str, list[str]] = json.loads(Path(__file__).with_name("private_hosts.json").read_bytes())
+    return found
+
+
+@cache
+def _networks() -> tuple[tuple[str, ipaddress.IPv4Network | ipaddress.IPv6Network], ...]:
+    return tuple(
+        (kind, ipaddress.ip_network(x)) for kind, all_ in private_hosts().items() if kind != _BY_NAME for x in all_
+    )
+
+
 def _kind(address: Address) -> str | None:
     """Return which kind of non-public address an address is, or ``None`` if it is public."""
     if isinstance(address, ipaddress.IPv6Address):
@@ -149,16 +160,4 @@ def _kind(address: Address) -> str | None:
             return _kind(address.ipv4_mapped)
         if address in _NAT64:
             return _kind(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        inner = address.sixtofour or (address.teredo and address.teredo[1])
-        if inner and (kind := _kind(inner)):
-            return kind
-    kinds = {
-        "is loopback": address.is_loopback,
-        "is link-local": address.is_link_local,
-        "is multicast": address.is_multicast,
-        "is the metadata service of a cloud": address == _METADATA,
-        "is private": not address.is_global
-        or any(address in network for network in _SPECIAL)
-        or (address.version == 6 and address not in _UNICAST),
-    }
-    return next((kind for kind, holds in kinds.items() if holds), None)
+    return next((kind for kind, network in _networks() if address in network), None)

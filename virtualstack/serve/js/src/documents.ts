@@ -6,6 +6,7 @@ import { collect } from "./http.js";
 
 export const MAX_DOCUMENT_BYTES = 2 ** 26;
 const MAX_MARKS = 2 ** 23;
+const MAX_DEPTH = 1024; // as orjson, which reads documents in Python
 const NAME = /^[0-9a-f]{24}$/;
 
 /** Read an object below `.vstack`, or a range of one that has a size, or raise an error. */
@@ -22,12 +23,27 @@ export async function parseDocument(bytes: Uint8Array, key: string): Promise<Jso
 
 export function parseJson(bytes: Uint8Array, key: string): Json {
   let parsed: unknown;
+  if (isDeeper(bytes, MAX_DEPTH)) throw new ManifestError(`'${key}' has more than ${MAX_DEPTH} lists and objects in each other`);
   try {
     parsed = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (cause) {
     throw new ManifestError(`'${key}' is not JSON`, {}, { cause });
   }
   return object(parsed, `the content of '${key}'`);
+}
+
+/** Whether JSON has more than a number of lists and objects in each other; strings have none. */
+function isDeeper(bytes: Uint8Array, limit: number): boolean {
+  let depth = 0;
+  let isText = false;
+  for (let i = 0; i < bytes.length && depth <= limit; i++) {
+    const x = bytes[i];
+    if (x === 34) isText = !isText;
+    else if (isText) i += Number(x === 92);
+    else if (x === 91 || x === 123) depth += 1;
+    else if (x === 93 || x === 125) depth -= 1;
+  }
+  return depth > limit;
 }
 
 async function gunzip(bytes: Uint8Array, key: string): Promise<Uint8Array> {

@@ -1,6 +1,7 @@
 /** Where sources are, and which of them a store may name. */
 
 import { ForbiddenLocationError, ManifestError } from "./errors.js";
+import { PRIVATE_HOSTS } from "./private_hosts.js";
 
 export interface Relocation {
   old: string;
@@ -108,31 +109,35 @@ function escapePath(path: string, location: string): string {
   }
 }
 
-/** Whether a host is on this machine or in a private network, as far as its name says. */
+const { "has a name of a private network": DOMAINS, ...NETWORKS } = PRIVATE_HOSTS;
+
+/** Whether a host of a URL is on this machine or in a private network, as far as its name says. */
 export function isPrivate(host: string): boolean {
-  if (host.startsWith("[")) {
-    const address = host.slice(1, -1);
-    const mapped = /^::(?:ffff:(?:0:)?)?([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(address) ?? /^64:ff9b::([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(address);
-    if (mapped) {
-      const [a, b] = [Number.parseInt(mapped[1], 16), Number.parseInt(mapped[2], 16)];
-      return isPrivateAddress([a >> 8, a & 255, b >> 8, b & 255]);
-    }
-    return !/^[23]/.test(address) || address.startsWith("2001:db8:");
-  }
-  const match = /^(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(host);
-  if (match) return isPrivateAddress(match.slice(1).map(Number));
-  const name = host.replace(/\.$/, "");
-  return !name.includes(".") || /\.(localhost|local|internal|intranet|lan|home|corp|test|invalid|home\.arpa)$/.test(name);
+  const address = host.startsWith("[") ? bitsOf6(host.slice(1, -1)) : bitsOf4(host);
+  if (address) return Object.values(NETWORKS).flat().some((network) => contains(network, address));
+  const labels = host.replace(/\.$/, "").split(".");
+  return labels.length === 1 || DOMAINS.includes(labels[labels.length - 1]);
 }
 
-function isPrivateAddress([a, b, c]: number[]): boolean {
-  return (
-    a === 0 || a === 10 || a === 127 || a >= 224 ||
-    (a === 100 && b >= 64 && b < 128) ||
-    (a === 169 && b === 254) ||
-    (a === 172 && b >= 16 && b < 32) ||
-    (a === 192 && b === 168) ||
-    (a === 192 && b === 0 && (c === 0 || c === 2)) ||
-    (a === 198 && (b === 18 || b === 19))
-  );
+type Address = { bits: bigint; width: number };
+
+function bitsOf4(host: string): Address | null {
+  if (!/^\d+\.\d+\.\d+\.\d+$/.test(host)) return null;
+  return { bits: host.split(".").reduce((bits, x) => (bits << 8n) | BigInt(x), 0n), width: 32 };
+}
+
+/** Return an IPv6 address as URLs spell it; one that stands for an IPv4 address is that address. */
+function bitsOf6(host: string): Address {
+  const [before, after] = host.split("::").map((x) => (x ? x.split(":") : []));
+  const groups = after ? [...before, ...Array(8 - before.length - after.length).fill("0"), ...after] : before;
+  const bits = groups.reduce((all, x) => (all << 16n) | BigInt(`0x${x}`), 0n);
+  const isInner = bits >> 32n === 0xffffn || bits >> 32n === 0x64ff9bn << 64n;
+  return isInner ? { bits: bits & 0xffffffffn, width: 32 } : { bits, width: 128 };
+}
+
+function contains(network: string, { bits, width }: Address): boolean {
+  const [text, length] = network.split("/");
+  const { bits: first, width: own } = bitsOf4(text) ?? bitsOf6(text);
+  const shift = BigInt(width - Number(length));
+  return own === width && bits >> shift === first >> shift;
 }

@@ -51,9 +51,16 @@ test("locations that are relative lie below the store or its folder", () => {
 });
 
 test("hosts of private networks are known by their names", () => {
-  const given = ["127.0.0.1", "10.1.2.3", "169.254.169.254", "172.31.0.1", "192.168.0.1", "100.64.0.1", "0.0.0.0", "[::1]", "[fd00::1]", "[fe80::1]", "[::ffff:7f00:1]", "[64:ff9b::a00:1]", "localhost", "a.localhost", "printer", "nas.local", "metadata.google.internal"];
+  const given = ["127.0.0.1", "10.1.2.3", "169.254.169.254", "172.31.0.1", "192.168.0.1", "100.64.0.1", "0.0.0.0", "[::1]", "[fd00::1]", "[fe80::1]", "[::ffff:7f00:1]", "[64:ff9b::a00:1]", "[2002:a00:1::]", "[2001:db8::1]", "[3fff::1]", "[ff02::1]", "168.63.129.16", "198.51.100.7", "203.0.113.9", "255.255.255.255", "localhost", "a.localhost", "printer", "nas.local", "metadata.google.internal"];
   for (const host of given) assert.ok(isPrivate(host), host);
-  for (const host of ["8.8.8.8", "172.32.0.1", "100.128.0.1", "[2606:4700::1111]", "example.com", "local.example.com"]) assert.ok(!isPrivate(host), host);
+  for (const host of ["8.8.8.8", "172.32.0.1", "100.128.0.1", "[2606:4700::1111]", "[64:ff9b::808:808]", "[::ffff:808:808]", "1.1.1.1", "example.com", "local.example.com"]) assert.ok(!isPrivate(host), host);
+});
+
+test("JSON that is too deep is a typed error", async () => {
+  const deep = (n, inner = "") => new TextEncoder().encode(`{"a": "${"[".repeat(2000)}\\"[", "b": ${"[".repeat(n)}${inner}${"]".repeat(n)}}`);
+  await assert.rejects(parseDocument(deep(1024), "x"), { name: "ManifestError" });
+  await assert.rejects(parseDocument(deep(1_000_000), "x"), { name: "ManifestError" });
+  assert.equal((await parseDocument(deep(1023), "x"))["b"].length, 1);
 });
 
 test("nothing is decompressed beyond its limit", async () => {
