@@ -17,7 +17,7 @@ _ECCODES = {"eccodes", "gribapi"}
 
 
 def pyproj_before_eccodes() -> None:
-    """Import pyproj if both it and eccodes are installed and eccodes is not loaded yet; and see `pycurl_beside_eccodes`.
+    """Import pyproj if both it and eccodes are installed and eccodes is not loaded yet; see `pycurl_beside_eccodes`.
 
     A process that loads eccodes before pyproj aborts when it ends (seen with the wheels of eccodes 2.50 and pyproj
     3.8). Each has its own PROJ library. eccodes' package `findlibs` loads its PROJ with ``RTLD_GLOBAL``. If pyproj is
@@ -43,7 +43,7 @@ def pycurl_beside_eccodes() -> None:
     """Import pycurl with its own libcurl, also after eccodes.
 
     eccodes' package `findlibs` loads another libcurl with ``RTLD_GLOBAL``, an older one (seen with eccodes 2.50 and
-    pycurl 7.49). pycurl would call the functions of that library, which it notices, and raise ``ImportError``. Where the
+    pycurl 7.49). pycurl would call the functions of that library, which it notices, and raise ``ImportError``. If the
     loader has no ``RTLD_DEEPBIND``, as on macOS and with musl, pycurl is loaded before eccodes.
 
     Raises

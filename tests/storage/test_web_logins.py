@@ -41,6 +41,29 @@ def test_what_is_given_is_sent(options, expected):
         assert {entry[3].get("x-api-key") for entry in server.log} == {options.get("headers", {}).get("X-Api-Key")}
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+@pytest.mark.parametrize("more", [{}, {"token": "t"}, {"timeout": "20s"}])
+def test_headers_do_not_follow_a_redirect_to_another_origin(host, more):
+    """An API key is for one server: its own redirects within it keep the key, those to another port lose it."""
+    with (
+        RangeServer({"x": DATA}) as data,
+        RangeServer({"y": DATA}, fault=lambda path: 302 if path == "x" else None) as server,
+    ):
+        storage = Storage.from_option({server.root: {"headers": {"X-Api-Key": "k"}, **more}})
+        server.body = b""
+        server.headers = {"Location": data.url("x").replace("127.0.0.1", host)}
+        source = storage.source(server.url("x"))
+        assert source.read(50_000, 9) == source.read_ranges([(50_000, 9)])[0] == DATA[50_000:50_009]
+        assert storage.target(server.root).get("x") == DATA
+        assert storage.look_up([server.url("x")])[0].size == len(DATA)
+        assert {entry[3].get("x-api-key") for entry in server.log} == {"k"}
+        assert {(entry[3].get("x-api-key"), entry[3].get("authorization")) for entry in data.log} == {(None, None)}
+        server.reset()
+        server.headers = {"Location": server.url("y")}
+        assert storage.source(server.url("x")).read(50_000, 9) == DATA[50_000:50_009]
+        assert {entry[3].get("x-api-key") for entry in server.log if entry[1].endswith("y")} == {"k"}
+
+
 @pytest.mark.parametrize("options", [{"username": "ann", "password": "s3cret"}, {"token": "s3cret"}])
 def test_a_redirect_to_another_host_gets_nothing(options):
     """And the error names the user, not the password."""

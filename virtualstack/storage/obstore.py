@@ -31,6 +31,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from virtualstack.errors import StorageError
 from virtualstack.location import Location, split_url
+from virtualstack.storage.backends import WAITING
 from virtualstack.storage.identities import aws, azure
 from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import Identity, identities, normalise
@@ -47,6 +48,7 @@ from virtualstack.storage.slow_servers import Busy, Patience, find_region
 from virtualstack.storage.source import RequestRefusedError
 from virtualstack.storage.stores import make_store
 from virtualstack.storage.target import UnlistableError
+from virtualstack.storage.web.public_web import PublicWeb
 from virtualstack.system import was_imported_before_fork
 
 if TYPE_CHECKING:
@@ -355,6 +357,28 @@ class Connection:
                     raise RequestRefusedError(what_was_answered(str(error)), url=url) from error
                 self._stores[identity.name] = store
             return store
+
+
+_PLAIN_HEADERS = {"accept", "authorization", "cookie", "user-agent"}  # obstore removes secret ones at other hosts
+_OWN_OPTIONS = {*WAITING, "allow_http", "bearer_token", "default_headers", "password", "token", "username"}
+
+
+def with_own_headers(url: str, backend: object | None, /) -> object | None:
+    """Return `PublicWeb` for a web server that gets headers such as an API key, which obstore would send anywhere.
+
+    Options that only obstore has, such as certificates, keep it.
+    """
+    if not isinstance(backend, Mapping) or not url.startswith(("http://", "https://")):
+        return backend
+    options = normalise("http", backend)
+    headers = options.get("default_headers") or {}
+    root = split_url(url)[0]
+    if {x.lower() for x in headers} <= _PLAIN_HEADERS or options.keys() - _OWN_OPTIONS or is_archive(root):
+        return backend
+    (identity,) = identities("http", options, os.environ, root)
+    waiting = {name: options[name] for name in WAITING & options.keys()}
+    sent = identity.config["default_headers"]
+    return PublicWeb(("http://", "https://"), tuple(sorted(waiting.items())), tuple(sorted(sent.items())))
 
 
 def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connection, str]:

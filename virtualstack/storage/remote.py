@@ -43,11 +43,16 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
     return (backend.connect(url), url) if isinstance(backend, PublicWeb) else obstore.connect(url, backend, prefix)
 
 
+def connect_to_read(url: str, backend: object | None, prefix: str, /) -> tuple[Connection | WebConnection, str]:
+    """Return the connection that reads a URL: its redirects get no headers of the user; see `connect`."""
+    return connect(url, obstore.with_own_headers(url, backend), prefix)
+
+
 def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list[Location | StorageError]:
     """Return the current version of each URL of one bucket or host, or an error; see :meth:`Storage.look_up`."""
     found: dict[str, Location | StorageError] = {}
     by_key: dict[str, str] = {}
-    connection, _ = connect(urls[0], backend, prefix)
+    connection, _ = connect_to_read(urls[0], backend, prefix)
     if isinstance(connection, Connection) and not connection.is_web:
         by_key = {connect(url, backend, prefix)[1]: url for url in urls}
         keys = sorted(by_key)
@@ -56,7 +61,7 @@ def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list
             found |= listed
 
     def ask(url: str) -> Location:
-        own, key = connect(url, backend, prefix)
+        own, key = connect_to_read(url, backend, prefix)
         return own.look_up(url, key)
 
     left = [url for url in dict.fromkeys(urls) if url not in found]
@@ -161,7 +166,7 @@ class RemoteSource:
 
     def _fetch(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview]:
         url = self.location.url
-        connection, key = connect(url, self._backend, self._prefix)
+        connection, key = connect_to_read(url, self._backend, self._prefix)
         starts, sizes = offsets.tolist(), lengths.tolist()
 
         def ask_one(n: int) -> memoryview:
@@ -221,7 +226,7 @@ class RemoteSource:
     def _fetch_whole(self) -> memoryview:
         with self._lock:
             if len(self._first) < self.size:
-                connection, key = connect(self.location.url, self._backend, self._prefix)
+                connection, key = connect_to_read(self.location.url, self._backend, self._prefix)
                 data, found = _get_whole(connection, self.location.url, key)
                 self.check(connection, key, found)
                 check_lengths([self.size], [data], url=self.location.url)
@@ -291,7 +296,7 @@ def open_source(url: str, backend: object | None, prefix: str, expected: Locatio
     """Open a remote object with one request, or without one if ``expected`` has a size."""
     if expected is not None and expected.size is not None:
         return RemoteSource(replace(expected, url=url, checksums=None), backend, prefix)
-    connection, key = connect(url, backend, prefix)
+    connection, key = connect_to_read(url, backend, prefix)
     try:
         first, found = connection.get(url, key, 0, FIRST_BYTES)
         if found.size is not None and len(first) != min(FIRST_BYTES, found.size):
@@ -343,7 +348,7 @@ class RemoteTarget:
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
         url = self._url(key)
-        connection, path = self._connect(url)
+        connection, path = connect_to_read(url, self._backend, self._prefix)
         data, found = connection.get_object(url, path, functools.partial(check_most, most=most, url=url))
         check_lengths([found.size or 0], [data], url=url)
         return bytes(data)

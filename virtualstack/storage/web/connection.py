@@ -80,14 +80,22 @@ class WebConnection:
         Options that say how long to wait.
     proxies
         Proxies of the environment by scheme.
+    headers
+        Headers for this server alone.
     """
 
     is_web = True
 
     def __init__(
-        self, root: str, allowed: tuple[str, ...], options: Mapping[str, object], proxies: dict[str, str]
+        self,
+        root: str,
+        allowed: tuple[str, ...],
+        options: Mapping[str, object],
+        proxies: dict[str, str],
+        headers: tuple[tuple[str, str], ...],
     ) -> None:
         self.root = root
+        self._headers = tuple(f"{name.lower()}: {value}" for name, value in headers)
         self._allowed = tuple(f"{_plain(place).rstrip('/')}/" for place in allowed)
         self._proxies = proxies
         self._may_need_login = is_archive(root)
@@ -237,6 +245,8 @@ class WebConnection:
         proxy = find_proxy(scheme, authority, self._proxies)
         if proxy is not None and not is_allowed and (why := find_host(authority)[0]):
             raise _forbidden(url, hop, f"on a host that {why}")
+        if _plain(f"{scheme}://{authority}/") == _plain(self.root):
+            headers = (*headers, *self._headers)
         return Request(method, scheme, authority, target, headers, begin, self._limits, proxy, not is_allowed)
 
     def _redirect(self, hop: str, location: str, url: str) -> str:
@@ -301,16 +311,18 @@ class WebConnection:
         )
 
 
-def connect(url: str, allowed: tuple[str, ...], waiting: tuple[tuple[str, object], ...], /) -> WebConnection:
+def connect(
+    url: str, allowed: tuple[str, ...], waiting: tuple[tuple[str, object], ...], headers: tuple[tuple[str, str], ...], /
+) -> WebConnection:
     """Return the connection that serves a URL: see `PublicWeb`."""
     root, known = split_url(url)[0], proxies()
-    name = (root, allowed, waiting, tuple(sorted(known.items())))
+    name = (root, allowed, waiting, headers, tuple(sorted(known.items())))
     with transfers.STATE.lock:
         connections = transfers.STATE.connections
         if name not in connections:
             while len(connections) >= _MAX_CONNECTIONS:
                 del connections[next(iter(connections))]
-            connections[name] = WebConnection(root, allowed, dict(waiting), known)
+            connections[name] = WebConnection(root, allowed, dict(waiting), known, headers)
         found = connections[name]
     assert isinstance(found, WebConnection)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ class PublicWeb:
     """A backend of `Storage` for http(s) URLs that references name.
 
     Each connection goes to an address that was checked for this connection, so a name cannot lead to another one. Each
-    redirect is checked in the same way. Nothing identifies the user: no credentials, cookies or headers are sent.
+    redirect is checked in the same way. Nothing identifies the user: no credentials and no cookies are sent.
     If the environment names a proxy, the proxy connects; then the names are checked, and the proxy resolves them again.
 
     When to use: for URLs that come from somebody else. Alternatives: options, for URLs that the user names.
@@ -25,10 +25,12 @@ class PublicWeb:
     Parameters
     ----------
     allowed
-        Beginnings of URLs whose hosts may be private: places that the user granted, and the web server of the
+        Beginnings of URLs whose hosts may be private: places that the user allowed, and the web server of the
         references themselves. Redirects that leave them are checked.
     waiting
         Options that say how long to wait, such as ``("read_timeout", "60s")``.
+    headers
+        Headers for the server of a URL, such as an API key. No redirect takes them to another server.
 
     Examples
     --------
@@ -39,8 +41,9 @@ class PublicWeb:
 
     allowed: tuple[str, ...] = ()
     waiting: tuple[tuple[str, object], ...] = ()
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def connect(self, url: str, /) -> WebConnection:
         """Return the connection that serves a URL, shared by all URLs of its host; nothing is requested yet."""
         web = importlib.import_module("virtualstack.storage.web.connection")
-        return cast("WebConnection", web.connect(url, self.allowed, self.waiting))
+        return cast("WebConnection", web.connect(url, self.allowed, self.waiting, self.headers))
