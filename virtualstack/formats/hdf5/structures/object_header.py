@@ -130,6 +130,11 @@ def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
     size = unsigned(head, at, width)
     at += width
     check(size <= _MAX_HEADER_BYTES, "an object header is too long")
+    least = 6 if flags & 4 else 4
+    check(size == 0 or size >= least, "the first block of an object header has no room for a message")
+    if flags & 0x10:
+        most_compact, least_dense = struct.unpack_from("<HH", head, at - width - 4)
+        check(most_compact >= least_dense, "an object header has attributes that are neither compact nor dense")
     if at + size + 4 > len(head):
         head = yield from read_span(address, at + size + 4)
     messages: list[Message] = []
@@ -153,7 +158,7 @@ def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
 def _split_new(
     block: bytes, has_order: bool, messages: list[Message], following: list[tuple[int, int]], widths: Widths
 ) -> None:
-    at, end = 0, len(block)
+    at, end, has_null = 0, len(block), False
     prefix = 6 if has_order else 4
     while at + prefix <= end:  # fewer bytes are a gap
         kind, size, flags, order = _ORDERED_PREFIX(block, at) if has_order else (*_NEW_PREFIX(block, at), 0)
@@ -167,6 +172,10 @@ def _split_new(
             following.append(_continuation(block[first:at], widths))
         elif kind:
             messages.append(Message(kind, bool(flags & 2), block[first:at], order))
+        else:
+            has_null = True
+    if at < end and has_null:
+        raise StructureError("a block of an object header has a gap, and a null message that should fill it")
 
 
 def _continuation(body: bytes, widths: Widths) -> tuple[int, int]:

@@ -23,7 +23,9 @@ _FIRST_USER_BLOCK_BYTES = 512
 _BTREE_K = 32  # HDF5 spec III.A.1 and H5Bprivate.h: default of the "indexed storage internal node K"
 _BTREE_K_VALUES = 0x13
 _STATUS_FLAGS = 7  # H5F_SUPER_ALL_FLAGS
-_HARMLESS = frozenset({0x00, 0x0F, 0x17})  # NIL, shared message table, file space info
+_FILE_SPACE = 0x17
+_LAST_STRATEGY = 3
+_PAGE_SIZES = range(512, (1 << 30) + 1)  # H5F_FILE_SPACE_PAGE_SIZE_MIN and _MAX
 _GROUP_LEAF_K, _GROUP_INTERNAL_K = 4, 16
 
 
@@ -119,10 +121,20 @@ def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock
             chunk_k, internal_k, leaf_k = (unsigned(message.body, 1 + 2 * i, 2) for i in range(3))
             check(min(chunk_k, internal_k, leaf_k) > 0, "nodes of B-trees have no room for entries")
             superblock = replace(superblock, chunk_k=chunk_k, group_internal_k=internal_k, group_leaf_k=leaf_k)
+        elif message.kind == _FILE_SPACE:
+            _check_file_space(message.body, superblock.widths)
         else:
-            # facts about shared messages and free space are not needed here
-            check(message.kind in _HARMLESS, f"the superblock extension has the unknown message {message.kind:#x}")
+            # such as a table of shared messages, which the HDF5 library reads when it opens the file
+            raise StructureError(f"the superblock extension has the unknown message {message.kind:#x}")
     return superblock
+
+
+def _check_file_space(body: bytes, widths: Widths) -> None:
+    """Check what the HDF5 library checks of free space, which is not needed here (HDF5 spec IV.A.2.x, version 1)."""
+    n_addresses = 13 if body[2:3] == b"\1" else 1
+    check(len(body) >= 5 + 2 * widths.length + n_addresses * widths.address, "the file space info is too short")
+    check(body[0] == 1 and body[1] <= _LAST_STRATEGY and body[2] <= 1, "the file space info is not known")
+    check(unsigned(body, 3 + widths.length, widths.length) in _PAGE_SIZES, "the page size of the file is not valid")
 
 
 def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
