@@ -1,7 +1,9 @@
 """``engine="virtualstack"`` opens files as :func:`virtualstack.open_virtual_dataset` does."""
 
 import inspect
+from functools import partial
 
+import h5py
 import numpy as np
 import pytest
 import tifffile
@@ -10,7 +12,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.data.make_grib import message, write
 from virtualstack.engine import VirtualStackBackendEntrypoint
-from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.errors import ReaderError, UnsupportedFeatureError
 
 READING = {"absent", "at", "stale"}
 """Parameters about reading values."""
@@ -43,6 +45,48 @@ def test_a_tiff_file_is_one_dataset(tmp_path):
     found = xr.open_dataset(tmp_path / "a.tif", engine="virtualstack")
     xr.testing.assert_identical(found, vs.open_virtual_dataset(tmp_path / "a.tif").virtual.open())
     np.testing.assert_array_equal(found["band_data"].values.squeeze(), values)
+
+
+def test_a_file_with_groups_alone_names_them(tmp_path):
+    """Each opening function warns, and the advice opens the values."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["one/v"], file["two/w"] = np.arange(3), np.arange(4)
+    for open_ in (
+        vs.open_virtual_dataset,
+        lambda path: vs.open_virtual_mfdataset([path]),
+        lambda path: xr.open_dataset(path, engine="virtualstack"),
+    ):
+        with pytest.warns(UserWarning, match=r"group '/' has no variables, but .*'/one', '/two'.*group='/one'"):
+            assert not open_(path).variables
+    opened = xr.open_dataset(path, engine="virtualstack", group="/one")
+    np.testing.assert_array_equal(opened["v"].values, np.arange(3))
+
+
+@pytest.mark.parametrize("unsupported", ["inline", "skip"])
+def test_an_empty_root_names_what_cannot_be_read_below_it(unsupported, tmp_path):
+    """Each variable of a group is refused, so that no group has variables."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("g/v", (2,), h5py.vlen_dtype("i4"))
+    for open_ in (vs.open_virtual_dataset, partial(xr.open_dataset, engine="virtualstack")):
+        with pytest.warns(
+            UserWarning, match="group '/' has no variables; 1 variable cannot be read: '/g/v': sequences"
+        ):
+            assert not open_(path, unsupported=unsupported).variables
+
+
+def test_groups_that_do_not_align_are_a_typed_error(tmp_path):
+    """The same as by open_virtual_datatree."""
+    path = tmp_path / "a.nc"
+    tree = {"/": xr.Dataset(coords={"x": [1, 2]}), "/g": xr.Dataset({"v": ("y", [1.0])})}
+    xr.DataTree.from_dict(tree).to_netcdf(path, engine="netcdf4")
+    with h5py.File(path, "a") as file:
+        file["g/x"] = np.array([5, 6])
+        file["g/x"].make_scale("x")
+    for open_ in (vs.open_virtual_datatree, partial(xr.open_datatree, engine="virtualstack")):
+        with pytest.raises(ReaderError, match=r"(?s)a\.nc': its groups do not form one tree.*'/g' is not .*group="):
+            open_(path)
 
 
 def test_grib_fields_that_form_no_dataset_are_an_error(tmp_path):

@@ -13,7 +13,7 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
 
 from virtualstack.dataset import text_coordinates
-from virtualstack.dataset.opening import Opening, account_for
+from virtualstack.dataset.opening import Opening, account_for, tree_of, warn_of_groups
 from virtualstack.errors import ReaderError
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.lazy import lazy_variable
@@ -228,6 +228,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         root, opening = _read_group(filename_or_obj, _choose_reader(reader, at), opening)
         node = opening.node(root)
         account_for(node, unsupported, with_children=False, options=opening.options)
+        warn_of_groups(node, group)
         dropped = _dropped(node, group or "", opening.options)
         _check_sizes(node, dropped)
         letters = _letters(node, self.joins_characters, concat_characters)
@@ -318,7 +319,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             is_tree=True,
         )
         root, opening = _read_group(filename_or_obj, _choose_reader(reader, at), opening)
-        node = opening.node(root)
+        node = opening.node(root, with_children=True)
         account_for(node, unsupported, with_children=True, options=opening.options)
         return {
             path or "/": self.open_dataset(
@@ -416,7 +417,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             concat_characters=concat_characters,
             decode_coords=decode_coords,
         )
-        return xr.DataTree.from_dict(groups)
+        return tree_of(groups, groups["/"].encoding.get("source"), has_indexes=False)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return true only for groups in memory: other engines also open files, and the user can name this one."""

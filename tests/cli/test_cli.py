@@ -494,7 +494,9 @@ def test_a_group_without_variables_is_an_error(tmp_path, capsys):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["inner/v"] = [1, 2]
     assert main(["build", str(tmp_path / "a.h5"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 1
-    assert re.search(r"there are no variables to reference in '/' of '.*a\.h5'; .*--group", error_of(capsys))
+    assert re.search(
+        r"a\.h5': the group '/' has no variables, but groups below it have: .*--group '?/inner", error_of(capsys)
+    )
 
 
 @pytest.mark.parametrize(("dim", "reason"), [("x", "refs.json' is written, but"), ("t", "a.nc'")])

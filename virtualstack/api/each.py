@@ -110,7 +110,7 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
     nodes: list[ManifestGroup] = []
 
     def open_node(root: ManifestGroup) -> T:
-        node = opening.node(root)
+        node = opening.node(root, with_children=with_children)
         nodes.append(node)
         if not is_skipping:
             account_for(node, opening.unsupported, with_children=with_children, urls=listed)

@@ -231,12 +231,14 @@ def open_virtual_datatree(
         stale=stale,
         is_tree=True,
     )
-    node, opening = _read(url, reader, opening)
+    node, opening = _read(url, reader, opening, with_children=True)
     account_for(node, unsupported, with_children=True)
     return opening.tree(node)
 
 
-def _read(source: Any, reader: str | Reader | None, opening: Opening) -> tuple[ManifestGroup, Opening]:
+def _read(
+    source: Any, reader: str | Reader | None, opening: Opening, *, with_children: bool = False
+) -> tuple[ManifestGroup, Opening]:
     """Return the group of a source, and the opening whose storage has the user that its URL may name."""
     if isinstance(source, str | os.PathLike):
         if is_pattern(source):
@@ -246,4 +248,5 @@ def _read(source: Any, reader: str | Reader | None, opening: Opening) -> tuple[M
             )
         source = found_url(source)
     scanned = scan([source], reader=reader, storage=opening.storage, options=opening.options)
-    return opening.node(scanned[0]), replace(opening, storage=scanned.storage)
+    node = opening.node(scanned[0], with_children=with_children)
+    return node, replace(opening, storage=scanned.storage)

@@ -15,7 +15,7 @@ from virtualstack.cli.facts import maybe_dry
 from virtualstack.cli.options import read_list
 from virtualstack.cli.output import say, wants_progress, worded
 from virtualstack.cli.sample import no_sample, write_sample
-from virtualstack.dataset.opening import Opening, account_for, open_groups
+from virtualstack.dataset.opening import Opening, account_for, open_groups, select_group, where_variables_are
 from virtualstack.errors import (
     CombineError,
     ReaderError,
@@ -185,7 +185,7 @@ def open_trees(found: ScanResult, options: Files, /) -> list[xr.DataTree]:
     )
 
     def open_node(root: ManifestGroup) -> xr.DataTree:
-        node = opening.node(root)
+        node = opening.node(root, with_children=True)
         account_for(node, opening.unsupported, with_children=True, urls=found.urls)
         return opening.tree(node)
 
@@ -207,9 +207,9 @@ def open_scanned(found: ScanResult, options: Files, /) -> list[xr.Dataset]:
     for dataset in datasets:
         if not dataset.variables:
             url = dataset.encoding.get("source", found.urls[0])
+            root = next((root for root in found if root.url == url), found[0])
+            where = where_variables_are(select_group(root, options.group), options.group)
             raise ReaderError(
-                f"there are no variables to reference in '{options.group or '/'}' of '{url}'; 'virtualstack inspect' "
-                "shows all groups; choose another one with --group",
-                url=url,
+                where or f"there are no variables to reference in '{options.group or '/'}' of '{url}'", url=url
             )
     return datasets

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
 import xarray as xr
 
 from virtualstack.dataset.decode import to_dataset
+from virtualstack.dataset.hdfeos import only_structure, with_fields
 from virtualstack.errors import GroupNotFoundError, ReaderError, StorageError, UnsupportedFeatureError
 from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
@@ -25,8 +27,10 @@ __all__ = [
     "are_parts_of_one",
     "open_groups",
     "select_group",
+    "tree_of",
     "warn_of_groups",
     "what_is_left_out",
+    "where_variables_are",
 ]
 
 type OnError = Literal["raise", "skip"]
@@ -97,9 +101,16 @@ class Opening:
             unpack=unpack,
         )
 
-    def node(self, root: ManifestGroup, /) -> ManifestGroup:
-        """Return the group that the options name; see :func:`select_group`."""
-        return select_group(root, self.options.group)
+    def node(self, root: ManifestGroup, /, *, with_children: bool = False) -> ManifestGroup:
+        """Return the group that the options name; see :func:`select_group`.
+
+        For one dataset, without children, the fields of a swath or grid of HDF-EOS5 are one group. If a file has only
+        one of these and no group is named, it is opened.
+        """
+        path = self.options.group
+        if with_children:
+            return select_group(root, path)
+        return with_fields(select_group(root, only_structure(root) if path is None else path))
 
     def dataset(self, node: ManifestGroup, /, *, loadable_variables: str | Iterable[str] | None = None) -> xr.Dataset:
         """Make the virtual dataset of a group; see :func:`virtualstack.dataset.to_dataset`."""
@@ -123,14 +134,36 @@ class Opening:
         StorageError
             Values of a coordinate cannot be read.
         """
-        datasets = {path or "/": self.dataset(child) for path, child in node.walk()}
-        try:
-            return xr.DataTree.from_dict(datasets)
-        except ValueError as error:  # coordinates of a group contradict its parent's
-            raise ReaderError(
-                f"'{node.url}': its groups do not form one tree: {error}. Open them one by one with group=",
-                url=node.url,
-            ) from error
+        return tree_of({path or "/": self.dataset(child) for path, child in node.walk()}, node.url)
+
+
+def tree_of(datasets: Mapping[str, xr.Dataset], url: str | None, /, *, has_indexes: bool = True) -> xr.DataTree:
+    """Return the tree of datasets by their paths; those of an engine have no indexes, so labels are compared here.
+
+    Raises
+    ------
+    ReaderError
+        The coordinates of a group contradict those of its parent.
+    """
+    try:
+        if not has_indexes:
+            _check_labels(datasets)
+        return xr.DataTree.from_dict(dict(datasets))
+    except ValueError as error:
+        raise ReaderError(
+            f"'{url}': its groups do not form one tree: {error}. Open them one by one with group=", url=url
+        ) from error
+
+
+def _check_labels(datasets: Mapping[str, xr.Dataset]) -> None:
+    """Compare the labels of dimensions that a group has, and a group above it too; only these are read."""
+    for path, dataset in datasets.items():
+        for above in PurePosixPath(path).parents:
+            inherited = datasets.get(str(above), xr.Dataset()).coords
+            for name in dataset.coords.keys() & inherited.keys() & dataset.sizes.keys():
+                own, other = dataset.variables[name], inherited[name].variable
+                if not own.equals(other):  # type: ignore[no-untyped-call]
+                    raise ValueError(f"group '{path}' is not aligned with its parents: '{name}' differs from '{above}'")
 
 
 def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
@@ -208,17 +241,27 @@ def account_for(
 
 
 def warn_of_groups(node: ManifestGroup, path: str | None, /) -> None:
-    """Warn if the group at a path has no variables but groups below it have: it opens as an empty dataset."""
-    if node.arrays or node.refusals:
-        return
+    """Warn if the group at a path opens as an empty dataset, although groups below it have variables."""
+    text = where_variables_are(node, path)
+    if text is not None:
+        warn(text)
+
+
+def where_variables_are(node: ManifestGroup, path: str | None, /) -> str | None:
+    """Return where the variables below an empty group at a path are, and which of them cannot be read."""
+    if node.arrays:
+        return None
     path = f"/{(path or '').strip('/')}"
-    below = [f"{path.rstrip('/')}{name}" for name, group in node.walk() if group.arrays]
+    below = [f"{path.rstrip('/')}{name}" for name, group in node.walk() if with_fields(group).arrays]
+    refused = [x for x in _refused(node, True) if x not in node.refusals]  # its own were accounted for
+    lost = f"; {counted(len(refused), 'variable')} cannot be read: {_listed(refused)}" if refused else ""
     if below:
-        warn(
+        return (
             f"'{node.url}': the group '{path}' has no variables, but groups below it have: "
             f"{first_names(below)}. Open one of them with group='{below[0]}', or all as a tree with "
-            "open_virtual_datatree"
+            f"open_virtual_datatree{lost}"
         )
+    return f"'{node.url}': the group '{path}' has no variables{lost}" if refused else None
 
 
 def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> str:

@@ -255,3 +255,56 @@ def test_hostile_text_takes_no_time(text):
     started = time.process_time()
     parse_structures(text * ((1 << 20) // len(text)))
     assert time.process_time() - started < 10
+
+
+def swath_of(path):
+    """Return the values of the fields of the only swath by name, as h5py reads them."""
+    with h5py.File(path) as file:
+        (swath,) = file["HDFEOS/SWATHS"].values()
+        return {name: field[...] for part in swath.values() for name, field in part.items()}
+
+
+def test_the_only_swath_of_a_file_is_one_dataset(archive):
+    """Data and geolocation share their dimensions; the values are those of h5py, in one file and in all."""
+    paths = archive("hdfeos")
+    opened = xr.open_dataset(paths[0], engine="virtualstack", mask_and_scale=False)
+    joined = xr.open_mfdataset(
+        paths, engine="virtualstack", concat_dim="nTimes", combine="nested", mask_and_scale=False
+    )
+    virtual = vs.open_virtual_mfdataset(paths, concat_dim="nTimes", combine="nested")
+    assert set(opened.coords) == {"Latitude", "Longitude", "Time"}
+    assert opened["ColumnAmountO3"].dims == opened["Latitude"].dims == ("nTimes", "nXtrack")
+    parts = [swath_of(path) for path in paths]
+    again = virtual.virtual.open(mask_and_scale=False)
+    for name in parts[0]:
+        np.testing.assert_array_equal(opened[name].values, parts[0][name])
+        whole = np.concatenate([part[name] for part in parts])
+        np.testing.assert_array_equal(joined[name].values, whole)
+        np.testing.assert_array_equal(again[name].values, whole)
+
+
+def test_several_swaths_are_named_and_each_opens_as_one_dataset(tmp_path):
+    """The advice of the warning, followed."""
+    names, sizes = ("A", "B"), {"t": 4, "x": 3}
+    text = "".join(odl("Swath", name, sizes, {"v": ("t", "x")}) for name in names)
+    text += "".join(odl("Swath", name, sizes, {"lat": ("t", "x")}, word="GeoField") for name in names)
+    fields = {f"SWATHS/{n}/{f}": (4, 3) for n in names for f in ("Data Fields/v", "Geolocation Fields/lat")}
+    path = write(tmp_path / "a.he5", text, fields)
+    with pytest.warns(UserWarning, match=r"group '/' has no variables.*Open one of them with group='/HDFEOS/SWATHS/A'"):
+        assert not vs.open_virtual_dataset(path).variables
+    for found in (
+        vs.open_virtual_dataset(path, group="/HDFEOS/SWATHS/A"),
+        xr.open_dataset(path, group="/HDFEOS/SWATHS/A", engine="virtualstack"),
+    ):
+        assert list(found.data_vars) == ["v"]
+        assert list(found.coords) == ["lat"]
+        assert found["v"].dims == found["lat"].dims
+
+
+def test_fields_of_one_name_or_with_other_lengths_stay_in_their_groups(tmp_path):
+    """With a note; nothing takes the place of another field."""
+    text = odl("Swath", "A", {"t": 4}, {"v": ("t",)})
+    path = write(tmp_path / "a.he5", text, {"SWATHS/A/Data Fields/v": (4,), "SWATHS/A/Geolocation Fields/v": (3,)})
+    vds = vs.open_virtual_dataset(path)
+    assert dict(vds.sizes) == {"t": 4}
+    assert "its name or one of its dimensions is taken" in vds.virtual.report().to_string()

@@ -5,11 +5,14 @@ import struct
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
+from numcodecs.jenkins import jenkins_lookup3
 
 import virtualstack as vs
 from tests.data.files import overwrite, replace_once
 from tests.data.hdf5_parts import dataset_of, reduced
 from tests.formats.groups import CHECKED, group_of, reasons, refusals
+from virtualstack.errors import VirtualStackError
 from virtualstack.formats.hdf5.filters import Filter, is_nonsense
 from virtualstack.formats.hdf5.structures.layout_message import parse_layout
 from virtualstack.formats.hdf5.structures.messages import parse_dataspace
@@ -155,3 +158,53 @@ def test_a_damaged_attribute_that_decodes_values_is_not_left_out(name, is_refuse
     assert list(group.arrays) == ([] if is_refused else ["x"])
     kinds = {path: kind for path, (kind, _) in refusals(group).items()}
     assert kinds == {f"/x@{name}": "noted", **({"/x": "refused"} if is_refused else {})}
+
+
+def _checksum(data):
+    return jenkins_lookup3(bytes(data), 0).to_bytes(4, "little")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("kind", ["file space", "paged", "B-tree 'K'", "empty"])
+@pytest.mark.parametrize("n_rounds", [40, pytest.param(1000, marks=pytest.mark.apart)])
+def test_what_h5py_refuses_of_a_superblock_extension_is_refused(kind, version, n_rounds, tmp_path):
+    """Bytes of its header are changed at random, with a checksum that fits; else values are those of h5py."""
+    path = tmp_path / "x.h5"
+    strategy = {"fs_strategy": "page", "fs_page_size": 512} if kind == "paged" else {"fs_strategy": "fsm"}
+    with h5py.File(path, "w", libver="latest", fs_persist=True, **strategy) as file:
+        file["x"] = np.arange(20.0)
+        file.create_dataset("g/y", data=np.arange(30), chunks=(7,))
+    data = bytearray(path.read_bytes())
+    data[8] = version
+    data[44:48] = _checksum(data[:44])
+    at = int.from_bytes(data[20:28], "little")
+    assert data[at : at + 4] == b"OHDR"
+    begin = at + 6 + (16 if data[at + 5] & 0x20 else 0) + 1
+    end = begin + data[begin - 1]
+    if kind in ("B-tree 'K'", "empty"):
+        body = bytes([0x13, 7, 0, 0, 0, 32, 0, 16, 0, 4, 0]) if kind != "empty" else b""
+        n = end - begin - len(body) - 4
+        data[begin:end] = body + bytes([0, n, 0, 0]) + bytes(n)
+        data[end : end + 4] = _checksum(data[at:end])
+    random = np.random.default_rng(version)
+    outcomes = set()
+    for _ in range(n_rounds):
+        changed = bytearray(data)
+        for where in random.integers(at + 4, end, random.integers(1, 3)):
+            changed[where] = int(random.choice([0, 1, 2, 3, 0x0F, 0x10, 0x13, 0x17, 128, 255, random.integers(256)]))
+        changed[end : end + 4] = _checksum(changed[at:end])
+        path.write_bytes(changed)
+        try:
+            with h5py.File(path) as file:
+                expected = {name: file[name][...] for name in ("x", "g/y")}
+        except (OSError, KeyError, RuntimeError):
+            with pytest.raises(VirtualStackError):
+                vs.open_virtual_datatree(path)
+            outcomes.add("refused")
+            continue
+        found = xr.open_datatree(path, engine="virtualstack")
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name].values, values)
+        outcomes.add("opened")
+    assert outcomes == {"opened", "refused"}
