@@ -19,6 +19,7 @@ from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.lazy import lazy_variable
 from virtualstack.loading import pyproj_before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
+from virtualstack.rasters import raster_variable
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Stale, Storage, StorageLike
 from virtualstack.vstack.reader import At, VStack
@@ -247,7 +248,14 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             decode_timedelta=decode_timedelta,
         )
         _take_units(dataset, node)
-        return dataset
+        decodes = mask_and_scale if isinstance(mask_and_scale, Mapping) else {}
+        rasters = {
+            name: raster
+            for name in dataset.data_vars
+            if decodes.get(str(name), mask_and_scale) is not False
+            and (raster := raster_variable(dataset, name)) is not None
+        }
+        return dataset.assign(rasters) if rasters else dataset
 
     open_dataset_parameters = tuple(inspect.signature(open_dataset).parameters)[1:]
     supports_groups: ClassVar[bool] = True

@@ -6,6 +6,8 @@ from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, ManifestSummary
 from virtualstack.manifests.cf import (
     CF_KEYS,
+    PER_BAND,
+    RASTER_DECODING,
     can_cast_floats,
     differing_key,
     is_nan,
@@ -36,6 +38,8 @@ __all__ = [
     "ENTRY",
     "FIRST",
     "INLINE",
+    "PER_BAND",
+    "RASTER_DECODING",
     "CellBox",
     "ChunkAxis",
     "ChunkEncoding",

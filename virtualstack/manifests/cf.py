@@ -9,7 +9,17 @@ import numpy as np
 
 from virtualstack.codecs.cf_times import same_dates
 
-__all__ = ["CF_KEYS", "can_cast_floats", "differing_key", "is_nan", "same_dates_in", "same_value", "value_changing"]
+__all__ = [
+    "CF_KEYS",
+    "PER_BAND",
+    "RASTER_DECODING",
+    "can_cast_floats",
+    "differing_key",
+    "is_nan",
+    "same_dates_in",
+    "same_value",
+    "value_changing",
+]
 
 _PACKING = ("scale_factor", "add_offset")
 _MISSING = frozenset({"_FillValue", "missing_value"})
@@ -17,6 +27,10 @@ _TIMES = frozenset({"units", "calendar"})
 _ALWAYS = (*_PACKING, "_FillValue", "missing_value", "_Unsigned", "_Encoding", "dtype")
 CF_KEYS = (*_ALWAYS, "units", "calendar")
 """Attributes that may define how stored numbers become values."""
+RASTER_DECODING = "gdal_decoding"
+"""Attribute of rasters: what GDAL decodes and CF has no attribute for, such as ``"mask=mask scales"``."""
+PER_BAND = ("nodatavals", "scales", "offsets")
+"""Attributes of rasters with a number for each band, which count if `RASTER_DECODING` has their names."""
 
 # xarray reads these units as durations (CF conventions 4.4, units of time without an epoch).
 _DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"})
@@ -33,6 +47,8 @@ def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     {'scale_factor': 0.5}
     """
     picked = {key: attributes[key] for key in _ALWAYS if key in attributes}
+    if RASTER_DECODING in attributes:
+        picked |= {key: attributes[key] for key in (RASTER_DECODING, *PER_BAND) if key in attributes}
     units = attributes.get("units")
     if isinstance(units, str) and (" since " in units or units in _DURATIONS):
         picked.update({key: attributes[key] for key in ("units", "calendar") if key in attributes})

@@ -80,11 +80,11 @@ def test_bands_that_scale_otherwise_do_not_join_silently(scales, tmp_path):
     bands, names, time = np.stack([GRAY, GRAY]).astype("i2"), str(tmp_path / "*.tif"), {"n": vs.FromName(r"s(\d)")}
     for n, own in enumerate([(1.0, 2.0), scales]):
         gdal(bands, scales=own)(tmp_path / f"s{n}.tif")
-    assert "the scales of its bands" in str(
+    assert "the scales of its bands are applied by engine='virtualstack'" in str(
         vs.open_virtual_dataset(tmp_path / "s0.tif").virtual.report().detail.tolist()
     )
     for unpack in (False, True, "differing"):
-        with pytest.raises(CombineError, match=r"scale|dtype"):
+        with pytest.raises(CombineError, match=r"scale|dtype|gdal_decoding"):
             vs.open_virtual_mfdataset(names, new_dim=time, unpack=unpack)
     apart = vs.open_virtual_mfdataset(names, new_dim=time, reader=vs.readers.TIFF(band_as_variable=True), unpack=True)
     np.testing.assert_array_equal(apart.virtual.open()["band_2"], [GRAY * 2.0, GRAY * scales[1]])

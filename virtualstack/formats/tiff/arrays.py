@@ -6,7 +6,7 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,19 +18,26 @@ from virtualstack.codecs.tiff.settings import standard_codec
 from virtualstack.formats.tiff.image import Image, ImageLayout
 from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.location import Location
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, value_changing
+from virtualstack.manifests import (
+    RASTER_DECODING,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    value_changing,
+)
 
 __all__ = [
     "AUTO_CHUNK_BYTES",
-    "BAND_ATTRIBUTES",
     "GDAL_METADATA",
     "Axes",
     "ImageMetadata",
     "image_array",
-    "meaning",
     "nodata_value",
     "parse_number",
     "read_metadata",
+    "with_pam",
 ]
 
 GDAL_METADATA = 42112
@@ -69,8 +76,10 @@ class ImageMetadata:
         Tags of each band that has tags, by number from 0.
     scales, offsets, names, units
         Scales, offsets, names and units of bands, by number from 0. Defaults are 1, 0 and empty text.
+    nodata
+        Text of the nodata of bands, if a file beside the image has it.
     note
-        Why GDAL's metadata is left out.
+        What of GDAL's metadata is left out, and why.
     """
 
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -79,10 +88,14 @@ class ImageMetadata:
     offsets: Mapping[int, float] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
     units: Mapping[int, str] = field(default_factory=dict)
+    nodata: Mapping[int, str] = field(default_factory=dict)
     note: str | None = None
 
     def attributes(self, bands: range, /, *, with_tags: bool = True) -> dict[str, Any]:
-        """Return the attributes of a variable with some of the bands; ``with_tags`` adds the tags of the image."""
+        """Return the attributes of a variable with some of the bands; ``with_tags`` adds the tags of the image.
+
+        CF has one scale and one offset for a variable. If bands have different ones, `RASTER_DECODING` names them.
+        """
         tags = {**(self.tags if with_tags else {}), **self.bands.get(bands[0], {})}
         found = {key: _parsed(text) for key, text in tags.items()}
         found = {key: value for key, value in found.items() if key not in _OURS}
@@ -93,6 +106,7 @@ class ImageMetadata:
             of_each = [values.get(band, usual) for band in bands]
             if len(set(of_each)) > 1:
                 found[many] = np.array(of_each)
+                found[RASTER_DECODING] = f"{found.get(RASTER_DECODING, '')} {many}".strip()
             elif of_each[0] != usual:
                 found[name] = of_each[0]
         for name, texts in (("long_name", self.names), ("units", self.units)):
@@ -153,6 +167,45 @@ def read_metadata(structure: TiffStructure, directory: Directory, /) -> ImageMet
     return _from_items(root, tags)
 
 
+def with_pam(metadata: ImageMetadata, data: bytes, /) -> ImageMetadata:
+    """Return metadata with those of GDAL's auxiliary file (PAM), which count before those of the image."""
+    note = "GDAL's metadata in the file '.aux.xml' beside it"
+    if len(data) > _MAX_XML_CHARACTERS or b"<!" in data.replace(b"<!--", b""):
+        return replace(metadata, note=f"{note}, which declares entities or is very long")
+    try:
+        root = ElementTree.fromstring(data)
+    except ElementTree.ParseError as error:
+        return replace(metadata, note=f"{note}, which is not XML: {error}")
+    columns: dict[str, dict[int, str]] = {}
+    bands = {n: dict(tags) for n, tags in metadata.bands.items()}
+    for band in root.iterfind("PAMRasterBand"):
+        number = band.get("band", "")
+        if not (number.isascii() and number.isdigit()):
+            continue
+        n = int(number) - 1
+        for item in band:
+            columns.setdefault(item.tag, {})[n] = (item.text or "").strip()
+        bands.setdefault(n, {}).update(_pam_tags(band))
+    place = [tag for tag in ("SRS", "GeoTransform", "GCPList") if root.find(tag) is not None]
+    return replace(
+        metadata,
+        tags={**metadata.tags, **_pam_tags(root)},
+        bands={n: tags for n, tags in bands.items() if tags},
+        scales={**metadata.scales, **{n: parse_number(x) for n, x in columns.get("Scale", {}).items()}},
+        offsets={**metadata.offsets, **{n: parse_number(x) for n, x in columns.get("Offset", {}).items()}},
+        names={**metadata.names, **columns.get("Description", {})},
+        units={**metadata.units, **columns.get("UnitType", {})},
+        nodata=columns.get("NoDataValue", {}),
+        note=f"{' and '.join(place)} of {note}: the coordinates are those of the image" if place else metadata.note,
+    )
+
+
+def _pam_tags(element: ElementTree.Element) -> dict[str, str]:
+    """Return the metadata of the default domain."""
+    items = [item for node in element.iterfind("Metadata") if not node.get("domain") for item in node.iterfind("MDI")]
+    return {str(item.get("key")): item.text or "" for item in items}
+
+
 def _from_items(root: ElementTree.Element, tags: dict[str, str]) -> ImageMetadata:
     bands: dict[int, dict[str, str]] = {}
     columns: dict[str, dict[int, Any]] = {"scale": {}, "offset": {}, "description": {}, "unittype": {}}
@@ -203,9 +256,6 @@ def _described(structure: TiffStructure, directory: Directory) -> dict[str, str]
 
 AUTO_CHUNK_BYTES = 4 << 20
 """Maximum bytes of merged strips by default."""
-
-BAND_ATTRIBUTES = ("scales", "offsets")
-"""Attributes of bands with different scales. CF cannot express these, so they are not applied."""
 
 _MAX_CHUNK_REDUCTION = 16
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
@@ -295,13 +345,8 @@ def image_array(
         name=f"/{name}",
         dimension_names=dims,
         attributes=dict(attributes),
-        cf=meaning(attributes),
+        cf=value_changing(attributes),
     )
-
-
-def meaning(attributes: Mapping[str, Any], /) -> dict[str, Any]:
-    """Return the attributes that change values, scales of bands included: bands with other scales have other values."""
-    return {**value_changing(attributes), **{key: attributes[key] for key in BAND_ATTRIBUTES if key in attributes}}
 
 
 def nodata_value(layout: ImageLayout, /) -> Any:

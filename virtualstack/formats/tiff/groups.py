@@ -10,13 +10,12 @@ import numpy as np
 
 from virtualstack.formats.tiff.arrays import (
     AUTO_CHUNK_BYTES,
-    BAND_ATTRIBUTES,
     Axes,
     ImageMetadata,
     image_array,
-    meaning,
     nodata_value,
     read_metadata,
+    with_pam,
 )
 from virtualstack.formats.tiff.georeference import (
     Transform,
@@ -31,12 +30,21 @@ from virtualstack.formats.tiff.image import Image
 from virtualstack.formats.tiff.series import Level, Series
 from virtualstack.formats.tiff.structure import TiffStructure
 from virtualstack.location import Location
-from virtualstack.manifests import ABSENT, ManifestArray, ManifestGroup, Refusal, inline_array
+from virtualstack.manifests import (
+    ABSENT,
+    RASTER_DECODING,
+    ManifestArray,
+    ManifestGroup,
+    Refusal,
+    inline_array,
+    value_changing,
+)
 
 __all__ = ["Choices", "dataset_group", "tree_group"]
 
 _BANDS, _STACK, _MASK = "band_data", "image", "mask"
 _MAX_AXIS_PIXELS = 1 << 24
+_EXTRA_SAMPLES, _OPACITIES = 338, (1, 2)
 _AREA_OR_POINT, _RASTER_TYPE, _POINT = "AREA_OR_POINT", 1025, 2
 _WGS84 = "EPSG:4326"
 _TREE = "open it as a tree, with open_virtual_datatree"
@@ -50,6 +58,8 @@ class Choices:
     most_bytes: int | None = AUTO_CHUNK_BYTES
     dropped: frozenset[str] = frozenset()
     inline_limit: int = 1 << 20
+    pam: bytes | None = None
+    mask: ManifestArray | None = None
 
 
 def dataset_group(
@@ -129,6 +139,8 @@ class _Resolution:
         """Make the group."""
         directory = self._series.levels[0].image.directory
         metadata = read_metadata(self._structure, directory)
+        if self._choices.pam is not None:
+            metadata = with_pam(metadata, self._choices.pam)
         reasons = (*self._series.notes, metadata.note)
         refusals = [Refusal(path="/", reason=reason, kind="noted") for reason in reasons if reason is not None]
         coordinates, notes = self._coordinates(metadata)
@@ -137,7 +149,7 @@ class _Resolution:
         metadata = self._with_area_or_point(metadata)
         arrays, refused = self._arrays(metadata, is_mapped=is_mapped)
         refusals += refused
-        if with_masks and self._level.masks and _MASK not in self._choices.dropped:
+        if (with_masks or not self._series.is_stack) and _MASK not in self._choices.dropped:
             mask, refused = self._masks()
             arrays |= mask
             refusals += refused
@@ -167,12 +179,12 @@ class _Resolution:
         attributes = self._attributes(metadata, range(layout.samples), is_mapped)
         whole = self._image_array(name, self._level.images, attributes)
         if not self._by_band:
-            differing = [key for key in BAND_ATTRIBUTES if key in attributes]
-            if not differing:
+            if RASTER_DECODING not in attributes:
                 return {name: whole}, []
+            words = ", ".join(part.partition("=")[0] for part in attributes[RASTER_DECODING].split())
             reason = (
-                f"the {' and '.join(differing)} of its bands, which differ, are attributes, and not applied; "
-                "TIFF(band_as_variable=True) makes variables of the bands, which are scaled when they are read"
+                f"the {words} of its bands are applied by engine='virtualstack' and vds.virtual.open(), and by no "
+                "other reader of its references"
             )
             return {name: whole}, [Refusal(path=f"/{name}", reason=reason, kind="noted")]
         found: dict[str, ManifestArray] = {}
@@ -180,7 +192,7 @@ class _Resolution:
             band = int(name.removeprefix("band_")) - 1
             own = self._attributes(metadata, range(band, band + 1), is_mapped)
             found[name] = replace(
-                whole[band], name=f"/{name}", dimension_names=("y", "x"), attributes=own, cf=meaning(own)
+                whole[band], name=f"/{name}", dimension_names=("y", "x"), attributes=own, cf=value_changing(own)
             )
         return found, []
 
@@ -213,12 +225,60 @@ class _Resolution:
         attributes = metadata.attributes(bands, with_tags=not self._by_band)
         if self._series.is_stack:  # in OME-TIFF, tags are XML of the whole file, which is an attribute of the dataset
             attributes.pop("TIFFTAG_IMAGEDESCRIPTION", None)
-        nodata = self._nodata()
-        if nodata is not None:
-            attributes["_FillValue"] = nodata
+        attributes |= self._missing(metadata, bands, attributes.pop(RASTER_DECODING, ""))
         if is_mapped:
             attributes["grid_mapping"] = "spatial_ref"
         return attributes
+
+    def _missing(self, metadata: ImageMetadata, bands: range, decoding: str) -> dict[str, Any]:
+        """Return the attributes of missing pixels: of a mask, else of nodata, else of an alpha band, as in GDAL."""
+        found: dict[str, Any] = {}
+        layout, own = self._layout, self._nodata()
+        nodata = [
+            own if n not in metadata.nodata else nodata_value(replace(layout, nodata=metadata.nodata[n])) for n in bands
+        ]
+        has_nodata = any(x is not None for x in nodata)
+        is_one = len({str(x) for x in nodata}) == 1
+        alpha = layout.samples if self._has_alpha else 0
+        if self._has_mask:
+            decoding += f" mask={_MASK}"
+            if own is not None:
+                found["nodata"] = own
+        elif has_nodata and is_one:
+            found["_FillValue"] = nodata[0]
+        elif has_nodata:
+            decoding += " nodatavals"
+            found["nodatavals"] = np.array([np.nan if x is None else x for x in nodata], np.float64)
+        elif alpha and not self._by_band:
+            decoding += f" alpha={alpha}"
+        elif alpha and alpha - 1 not in bands:
+            decoding += f" mask=band_{alpha}"
+        if decoding:
+            found[RASTER_DECODING] = decoding.strip()
+        return found
+
+    @property
+    def _has_mask(self) -> bool:
+        """Whether a mask decides which pixels of a single image are missing."""
+        if self._series.is_stack or _MASK in self._choices.dropped:
+            return False
+        masks = self._level.masks
+        return self._external_mask() is not None or (bool(masks) and masks[0].layout.obstacle is None)
+
+    def _external_mask(self) -> ManifestArray | None:
+        mask, layout = self._choices.mask, self._layout
+        if mask is None or self._number or self._series.is_stack:
+            return None
+        fits = mask.shape[-2:] == (layout.height, layout.width) and mask.shape[:-2] in ((), (layout.samples,))
+        return mask if fits and not (self._by_band and mask.ndim > 2) else None
+
+    @property
+    def _has_alpha(self) -> bool:
+        """Whether the last sample of a single image is opacity (TIFF 6.0, tag 338), in a form that GDAL masks by."""
+        extra = self._structure.values(self._level.image.directory, _EXTRA_SAMPLES)
+        is_opacity = extra is not None and extra.size > 0 and int(extra[-1]) in _OPACITIES
+        is_usual = self._layout.dtype in (np.uint8, np.uint16) and self._layout.samples > 1
+        return is_opacity and is_usual and not self._series.is_stack
 
     def _with_area_or_point(self, metadata: ImageMetadata) -> ImageMetadata:
         keys = geo_keys(self._structure, self._series.levels[0].image.directory)
@@ -229,6 +289,10 @@ class _Resolution:
 
     def _masks(self) -> tuple[dict[str, ManifestArray], list[Refusal]]:
         masks = self._level.masks
+        if (external := self._external_mask()) is not None:
+            return {_MASK: external}, []
+        if not masks:
+            return {}, []
         obstacle = masks[0].layout.obstacle
         if obstacle is not None:
             return {}, [Refusal(path=f"/{_MASK}", reason=f"{masks[0].name} has {obstacle}")]

@@ -13,7 +13,7 @@ Values are decoded by `virtualstack.codecs.tiff`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from virtualstack.formats.base import ReadOptions
@@ -21,6 +21,7 @@ from virtualstack.formats.tiff.arrays import AUTO_CHUNK_BYTES
 from virtualstack.formats.tiff.groups import Choices, dataset_group, tree_group
 from virtualstack.formats.tiff.image import Images
 from virtualstack.formats.tiff.series import find_series
+from virtualstack.formats.tiff.sidecars import is_local, read_mask, read_pam
 from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
 from virtualstack.manifests import ManifestGroup
 from virtualstack.sizes import chunk_byte_count
@@ -46,6 +47,9 @@ class TIFF:
     chunk_size
         Maximum bytes of a chunk, as a number or text such as ``"4 MiB"``. It applies to uncompressed contiguous strips,
         which are merged or cut. ``"auto"`` is 4 MiB; ``None`` makes all contiguous strips one chunk.
+    sidecars
+        If true, the files of GDAL beside the image are read: its mask (``.msk``) and its metadata (``.aux.xml``). By
+        default they are read beside local files; beside a remote file, each takes a request.
 
     Raises
     ------
@@ -67,6 +71,7 @@ class TIFF:
 
     band_as_variable: bool = False
     chunk_size: int | str | None = "auto"
+    sidecars: bool | None = None
 
     def __post_init__(self) -> None:
         self._most_bytes()  # raises an error if the size is not valid
@@ -92,6 +97,8 @@ class TIFF:
             dropped=options.drop_variables,
             inline_limit=options.inline_limit,
         )
+        if is_local(url) if self.sidecars is None else self.sidecars:
+            choices = replace(choices, pam=read_pam(url, storage), mask=read_mask(url, storage, choices.most_bytes))
         make = dataset_group if options.is_tree is False else tree_group
         return make(structure, series, choices, source.location)
 
