@@ -14,7 +14,7 @@ from tests.data.make_grib import message, write
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import ReaderError, UnsupportedFeatureError
 
-READING = {"absent", "at", "stale"}
+READING = {"absent", "at", "stale", "task_bytes"}
 """Parameters about reading values."""
 DECODING = {"mask_and_scale", "concat_characters", "decode_coords", "use_cftime", "decode_timedelta"}
 """Parameters of xarray's own."""
