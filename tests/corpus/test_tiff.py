@@ -58,7 +58,7 @@ def test_every_image_is_in_the_tree_once(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_datasets_are_those_of_rioxarray(name):
-    """Dims, dtype, values, coordinates bit for bit, CRS and attributes."""
+    """Dims, dtype, values, coordinates bit for bit, CRS and attributes; and values that are masked and scaled."""
     try:
         expected = rioxarray.open_rasterio(CORPUS / name)
     except rasterio.errors.RasterioIOError:
@@ -69,6 +69,8 @@ def test_datasets_are_those_of_rioxarray(name):
         return
     found = vds.virtual.open(mask_and_scale=False)["band_data"].load()
     check_like_rioxarray(found, expected)
+    with rioxarray.open_rasterio(CORPUS / name, mask_and_scale=True) as decoded:
+        np.testing.assert_array_equal(vds.virtual.open()["band_data"].values, decoded.values)
 
 
 def check_like_rioxarray(found, expected):

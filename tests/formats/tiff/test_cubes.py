@@ -80,7 +80,7 @@ def test_bands_that_scale_otherwise_do_not_join_silently(scales, tmp_path):
     bands, names, time = np.stack([GRAY, GRAY]).astype("i2"), str(tmp_path / "*.tif"), {"n": vs.FromName(r"s(\d)")}
     for n, own in enumerate([(1.0, 2.0), scales]):
         gdal(bands, scales=own)(tmp_path / f"s{n}.tif")
-    assert "the scales of its bands are applied by engine='virtualstack'" in str(
+    assert "scales of its bands: applied when xarray's engine 'virtualstack' decodes" in str(
         vs.open_virtual_dataset(tmp_path / "s0.tif").virtual.report().detail.tolist()
     )
     for unpack in (False, True, "differing"):

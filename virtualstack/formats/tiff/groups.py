@@ -183,8 +183,8 @@ class _Resolution:
                 return {name: whole}, []
             words = ", ".join(part.partition("=")[0] for part in attributes[RASTER_DECODING].split())
             reason = (
-                f"the {words} of its bands are applied by engine='virtualstack' and vds.virtual.open(), and by no "
-                "other reader of its references"
+                f"{words} of its bands: applied when xarray's engine 'virtualstack' decodes values, and by no other "
+                "reader of its references"
             )
             return {name: whole}, [Refusal(path=f"/{name}", reason=reason, kind="noted")]
         found: dict[str, ManifestArray] = {}
