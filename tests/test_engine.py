@@ -14,7 +14,7 @@ from tests.data.make_grib import message, write
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import ReaderError, UnsupportedFeatureError
 
-READING = {"absent", "at", "stale", "task_bytes"}
+READING = {"absent", "at", "task_bytes"}
 """Parameters about reading values."""
 DECODING = {"mask_and_scale", "concat_characters", "decode_coords", "use_cftime", "decode_timedelta"}
 """Parameters of xarray's own."""
@@ -34,7 +34,7 @@ def test_parameters_are_those_of_opening(method, opener):
     shared = ours.keys() & theirs.keys()
     assert ours.keys() - shared <= {"self", "filename_or_obj", "decoding", *READING, *DECODING}
     same = shared - {"decode_times", "drop_variables"}  # for xarray, None is a default of the latter
-    assert {"group", "reader", "storage", "unsupported", "inline_limit", "allow"} == same
+    assert {"group", "reader", "storage", "unsupported", "inline_limit", "allow", "stale"} == same
     assert {name: ours[name].default for name in same} == {name: theirs[name].default for name in same}
 
 
