@@ -64,26 +64,24 @@ def _expression(text: str) -> str:
     return text[:end]
 
 
-def command_options_named(message: str, command: click.Command, /) -> list[list[str]]:
-    """Return the alternatives that a message names for a command: arguments to add to it."""
+def command_options_named(message: str, command: click.Command, /) -> list[dict[tuple[str, ...], None]]:
+    """Return the alternatives that a message names for a command: each option with its value as a key."""
     known = {name: x for x in command.params for name in x.opts if isinstance(x, click.Option)}
-    found: list[list[str]] = []
+    found: list[dict[tuple[str, ...], None]] = []
     end = 0
     for match in re.finditer(r"(?<![\w-])(--[a-z][a-z-]+)(?: +('[^']*'|\"[^\"]*\"|[^\s,;]+))?", message):
         if match[1] not in known:
             continue
-        option = known[match[1]]
-        given = [match[1]]
+        given: tuple[str, ...] = (match[1],)
         stop = match.end(1)
-        if not option.is_flag:
+        if not known[match[1]].is_flag:
             if match[2] is None:
                 continue
-            given += shlex.split(match[2].rstrip(".)") if match[2][0] not in "'\"" else match[2])
+            given += tuple(shlex.split(match[2] if match[2][0] in "'\"" else match[2].rstrip(".)")))
             stop = match.end()
-        between = message[end : match.start()].strip()
-        if found and between in ("", "and", ",", "with"):
-            found[-1] += given
+        if found and message[end : match.start()].strip() in ("", "and", ",", "with"):
+            found[-1][given] = None
         else:
-            found.append(given)
+            found.append({given: None})
         end = stop
     return found

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import shlex
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +68,34 @@ RAISED = "error"
 """The cell of an error that xarray raises on the opened files, too."""
 
 _TRIES = 3
+_MAX_TRIES_OF_ADVICE = 16
+
+type Options = dict[Any, Any]
+"""Options of a function by name; options of the command as keys, each with its value."""
 
 
 @dataclass
-class Outcome:
-    """What became of a call: the options that its messages named, and either nothing more, or what is wrong."""
+class Try:
+    """What a call gives with some options: values that are wrong, or an error; and the options that are named."""
 
-    options: list[str] = field(default_factory=list)
-    error: BaseException | None = None
-    expected_error: BaseException | None = None
-    wrong: list[str] = field(default_factory=list)
     result: Any = None
+    error: BaseException | None = None
+    wrong: list[str] = field(default_factory=list)
     files: list[xr.Dataset] = field(default_factory=list)
     """What the files of a cube are, in their order."""
+    named: list[Options] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return self.error is None and not self.named
+
+
+@dataclass
+class Outcome(Try):
+    """What became of a call when the options that its messages name were followed."""
+
+    options: list[str] = field(default_factory=list)
+    expected_error: BaseException | None = None
 
     @property
     def is_right(self) -> bool:
@@ -94,7 +111,45 @@ class Outcome:
 
     def __str__(self) -> str:
         more = "; ".join(self.wrong[:3]) if self.wrong else str(self.error or "")
-        return f"{self.cell}: {more}" if more else self.cell
+        tried = f" after {', '.join(self.options)}" if self.options and not self.is_right else ""
+        return f"{self.cell}{tried}: {more}" if more else self.cell
+
+
+def follow(call: Callable[[Options], Try]) -> Outcome:
+    """Call without options, and then with the first new ones that the message names."""
+    options: Options = {}
+    for _ in range(_TRIES + 1):
+        tried = call(options)
+        new = next(_new(tried, options), None)
+        if tried.is_done or new is None:
+            break
+        options = options | new
+    return Outcome(tried.result, tried.error, tried.wrong, tried.files, options=[_shown(*x) for x in options.items()])
+
+
+def follow_all(call: Callable[[Options], Try]) -> Iterator[tuple[Options, Try]]:
+    """Call with all options to which messages lead, and give those with which the call ends in a result."""
+    waiting: list[Options] = [{}]
+    known: list[Options] = []
+    while waiting and len(known) < _MAX_TRIES_OF_ADVICE:
+        options = waiting.pop(0)
+        known.append(options)
+        tried = call(options)
+        if tried.is_done:
+            yield options, tried
+            continue
+        for new in _new(tried, options):
+            if options | new not in [*known, *waiting] and len(options) < _TRIES:
+                waiting.append(options | new)
+
+
+def _new(tried: Try, options: Options) -> Iterator[Options]:
+    return (x for x in tried.named if any(options.get(key, options) != value for key, value in x.items()))
+
+
+def _shown(name: str | tuple[str, ...], value: Any) -> str:
+    text = shlex.join(name) if isinstance(name, tuple) else f"{name}={value!r}"
+    return text if len(text) <= 70 else f"{text[:66]}...{text[-1]}"
 
 
 def nested(name: str, items: Sequence[Any]) -> list[Any]:
@@ -137,30 +192,30 @@ class Archive:
 
     def __init__(self, name: str, paths: Sequence[str], folder: Path) -> None:
         self.name, self.paths, self.folder = name, list(paths), folder
-        self.group: str | None = None
         self._opened: dict[str | None, list[xr.Dataset]] = {}
-        self._virtual: tuple[Outcome, list[xr.Dataset], dict[str, Any]] | None = None
-        self.joined: Outcome | None = None
 
     def opened(self, group: str | None = None) -> list[xr.Dataset]:
+        """Return what the formats' own libraries read."""
         if group not in self._opened:
             self._opened[group] = [truth.opened(path, group=group) for path in self.paths]
         return [x.copy() for x in self._opened[group]]
 
-    def virtual(self) -> tuple[Outcome, list[xr.Dataset], dict[str, Any]]:
-        """Open each file as a virtual dataset, with the options that messages name."""
-        if self._virtual is None:
-            names, outcome, options = _parameters(vs.open_virtual_dataset), Outcome(), {}
-            for _ in range(_TRIES):
-                found, outcome.error, said = _result(
-                    lambda: [vs.open_virtual_dataset(x, **options) for x in self.paths]  # noqa: B023 - called at once
-                )
-                if outcome.error is None and (not said or any(x.variables for x in found)):
-                    break
-                options = options | _first_new(options_named(said, names), options)
-            outcome.options = _listed(options)
-            self._virtual = outcome, found or [], options
-        return self._virtual
+    @cached_property
+    def virtual(self) -> Outcome:
+        """The files opened as virtual datasets, with the options that messages name."""
+
+        def call(options: Options) -> Try:
+            found, error, said = _result(lambda: [vs.open_virtual_dataset(x, **options) for x in self.paths])
+            is_empty = error is not None or not any(x.variables for x in found)
+            named = options_named(said, _parameters(vs.open_virtual_dataset)) if is_empty else []
+            return Try(found, error, files=self.opened(options.get("group")), named=named)
+
+        return follow(call)
+
+    @cached_property
+    def joined(self) -> Outcome:
+        """The cube of ``open_virtual_mfdataset``."""
+        return self._excused(follow(self.join))
 
     def outcome(self, column: str) -> Outcome:
         """Return what becomes of the archive in a column of the table."""
@@ -169,160 +224,108 @@ class Archive:
         if column == "open_mfdataset":
             return self._open_mfdataset()
         if column == "open_virtual_mfdataset":
-            return self._join()
-        if column == "build":
-            return self._build()
-        return self._written(column)
-
-    # -- xarray's functions ---------------------------------------------------------------------------------
+            return self.joined
+        return self._excused(follow(self.build)) if column == "build" else self._written(column)
 
     def _xarray(self, column: str) -> Outcome:
-        opening, virtual, given = self.virtual()
-        if opening.error is not None:
-            return opening
-        call, files = CALLS[column], self.opened(given.get("group"))
-        outcome = self._followed(
-            lambda options: call(self.name, list(virtual), **options),
-            lambda: call(self.name, files),
+        opened, call = self.virtual, CALLS[column]
+        if opened.error is not None:
+            return opened
+        outcome = self._compared(
+            lambda options: call(self.name, list(opened.result), **options),
+            lambda: call(self.name, opened.files),
             _parameters(_FUNCTIONS[column]),
-            files[0],
         )
-        outcome.options = [*opening.options, *outcome.options]
+        outcome.options = [*opened.options, *outcome.options]
         return outcome
 
     def _open_mfdataset(self) -> Outcome:
-        _, _, given = self.virtual()
-        files, engines = self.opened(given.get("group")), {truth.own_engine(path)["engine"] for path in self.paths}
+        engines = {truth.own_engine(path)["engine"] for path in self.paths}
 
         def expected() -> xr.Dataset:
-            if len(engines) > 1 or "group" in given:
-                return xr.combine_by_coords(files)  # no engine opens all of them
+            if len(engines) > 1 or self.name == "hdfeos":
+                return xr.combine_by_coords(self.virtual.files)  # no engine opens all of them
             return xr.open_mfdataset(self.paths, **truth.own_engine(self.paths[0])).load()
 
-        return self._followed(
+        return self._compared(
             lambda options: xr.open_mfdataset(self.paths, engine="virtualstack", **options),
             expected,
             _parameters(xr.open_mfdataset) | _parameters(vs.open_virtual_dataset),
-            files[0],
         )
 
-    def _followed(
-        self,
-        tried: Callable[[dict[str, Any]], xr.Dataset],
-        expected: Callable[[], xr.Dataset],
-        names: set[str],
-        file: xr.Dataset,
+    def _compared(
+        self, call: Callable[..., xr.Dataset], expected: Callable[[], xr.Dataset], names: set[str]
     ) -> Outcome:
-        """Try a call, and again with the options that its messages name, until it gives what xarray gives."""
-        outcome, options = Outcome(), {}
-        truly, outcome.expected_error, _ = _result(expected)
-        for _ in range(_TRIES):
-            outcome.result, outcome.error, said = _result(lambda: tried(options))  # noqa: B023 - called at once
-            named = _first_new(options_named(said, names), options)
-            if outcome.error is None and (outcome.result.variables or not named):
-                if outcome.expected_error is not None:
-                    outcome.wrong = [f"xarray raises {outcome.expected_error!r}"]
-                else:
-                    outcome.wrong = [
-                        *_not_virtual(outcome.result, file),
-                        *truth.differences(_values(outcome.result), truly),
-                    ]
-                break
-            if outcome.expected_error is not None or not named:
-                break
-            options = options | named
-        outcome.options = _listed(options)
+        """Follow a call, and compare it with what xarray gives or raises for the files that other libraries opened."""
+        truly, its_error, _ = _result(expected)
+
+        def attempt(options: Options) -> Try:
+            result, error, said = _result(lambda: call(options))
+            if error is not None:
+                return Try(error=error, named=[] if its_error is not None else options_named(said, names))
+            if its_error is not None:
+                return Try(result, wrong=[f"xarray raises {its_error!r}"])
+            return Try(result, wrong=_loaded(result, self.virtual.files[0]) + truth.differences(_values(result), truly))
+
+        outcome = follow(attempt)
+        outcome.expected_error = its_error
         return outcome
 
-    # -- joins of virtualstack ------------------------------------------------------------------------------
+    def join(self, options: Options) -> Try:
+        """Join the files with ``open_virtual_mfdataset``."""
+        result, error, said = _result(lambda: vs.open_virtual_mfdataset(self.paths, **options))
+        named = options_named(said, _parameters(vs.open_virtual_mfdataset))
+        if error is not None or (named and not result.variables):
+            return Try(result, error, named=named)
+        files = self._files(options.get("group"), str(options.get("duplicates")), options.get("drop_variables", ()))
+        wrong = _loaded(result, files[0]) + truth.misplaced(self.name, _values(result), files)
+        return Try(result, wrong=wrong, files=files)
 
-    def _truth(self, options: dict[str, Any]) -> list[xr.Dataset]:
-        return truth.without_duplicates(self.name, self.opened(options.get("group")), str(options.get("duplicates")))
-
-    def _join(self) -> Outcome:
-        if self.joined is not None:
-            return self.joined
-        names = _parameters(vs.open_virtual_mfdataset)
-        outcome, options = Outcome(), {}
-        for _ in range(_TRIES + 1):
-            result, error, said = _result(lambda: vs.open_virtual_mfdataset(self.paths, **options))  # noqa: B023
-            outcome.error, outcome.result = error, result
-            if error is None and (len(result.variables) or not said):
-                outcome.wrong = _not_virtual(result, self.opened(options.get("group"))[0])
-                outcome.files = self._truth(options)
-                outcome.wrong += truth.misplaced(self.name, _values(result), outcome.files)
-                break
-            if self.name == "cmip":  # labels of two calendars have no order
-                _, outcome.expected_error, _ = _result(lambda: xr.combine_by_coords(self.opened()))
-                break
-            named = _first_new(options_named(said, names), options)
-            if not named:
-                break
-            options = options | named
-            outcome.options = _listed(options)
-        self.joined = outcome
-        return outcome
-
-    def _build(self) -> Outcome:
-        command, target = cli.commands["build"], self.folder / "cube.vstack"
-        outcome, arguments = Outcome(), []
-        for _ in range(_TRIES + 1):
-            shutil.rmtree(target, ignore_errors=True)
-            out, err = io.StringIO(), io.StringIO()
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                status = main(["build", *self.paths, "-o", str(target), *arguments])
+    def build(self, options: Options) -> Try:
+        """Join the files with the command ``build``."""
+        target, err = self.folder / "cube.vstack", io.StringIO()
+        shutil.rmtree(target, ignore_errors=True)
+        arguments = [x for option in options for x in option]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+            status, error, _ = _result(lambda: main(["build", *self.paths, "-o", str(target), *arguments]))
+        if status != 0 or not target.exists():
             said = " ".join(err.getvalue().split())
-            if status == 0 and target.exists():
-                outcome.error = None
-                keep = "last" if "--keep-last" in arguments else "first"
-                group = arguments[arguments.index("--group") + 1] if "--group" in arguments else None
-                files = truth.without_duplicates(self.name, self.opened(group), keep)
-                with xr.open_dataset(target, engine="virtualstack") as cube:
-                    outcome.wrong = truth.misplaced(self.name, cube.load(), files)
-                break
-            outcome.error = RuntimeError(said)
-            if self.name == "cmip":
-                _, outcome.expected_error, _ = _result(lambda: xr.combine_by_coords(self.opened()))
-                break
-            alternatives = [x for x in command_options_named(said, command) if not set(x) <= set(arguments)]
-            if not alternatives:
-                break
-            arguments = arguments + alternatives[0]
-            outcome.options = [" ".join(arguments)]
-        return outcome
+            return Try(error=error or RuntimeError(said), named=command_options_named(said, cli.commands["build"]))
+        group = next((x[1] for x in options if x[0] == "--group"), None)
+        keep = "last" if ("--keep-last",) in options else "first"
+        files = self._files(group, keep, [x[1] for x in options if x[0] == "--drop-variable"])
+        with xr.open_dataset(target, engine="virtualstack") as cube:
+            return Try(wrong=truth.misplaced(self.name, cube.load(), files), files=files)
 
-    # -- forms of references --------------------------------------------------------------------------------
+    def _files(self, group: str | None, keep: str, dropped: Sequence[str]) -> list[xr.Dataset]:
+        files = truth.without_duplicates(self.name, self.opened(group), keep)
+        return [x.drop_vars(dropped, errors="ignore") for x in files]
+
+    def _excused(self, outcome: Outcome) -> Outcome:
+        """Note the error that xarray raises on the same files, unless an option was tried in vain."""
+        if outcome.error is not None and not outcome.options:
+            _, outcome.expected_error, _ = _result(lambda: CALLS["combine_nested"](self.name, self.opened()))
+        return outcome
 
     def _written(self, form: str) -> Outcome:
-        joined = self._join()
+        joined = self.joined
         if joined.error is not None or joined.wrong:
             return Outcome(error=joined.error or RuntimeError("no cube"), expected_error=joined.expected_error)
-        write = getattr(joined.result.virtual, f"to_{form}")
-        names = _parameters(write)
-        outcome, options = Outcome(), {}
-        target = self.folder / {"kerchunk": "refs.parq", "icechunk": "repo.icechunk", "vstack": "x.vstack"}[form]
-        for _ in range(_TRIES):
+        write, target = getattr(joined.result.virtual, f"to_{form}"), self.folder / f"cube.{_SUFFIXES[form]}"
+
+        def call(options: Options) -> Try:
             shutil.rmtree(target, ignore_errors=True)
-            _, error, said = _result(lambda: write(str(target), **options))  # noqa: B023
-            outcome.error = error
+            _, error, said = _result(lambda: write(str(target), **options))
             if error is None:
-                found, error, _ = _result(lambda: _read(form, target, self.paths))
-                outcome.error = error
-                if error is None:
-                    outcome.wrong = truth.misplaced(self.name, found, joined.files)
-                break
-            named = _first_new(options_named(said, names), options)
-            if not named:
-                break
-            options = options | named
-            outcome.options = _listed(options)
-        return outcome
+                found, error, _ = _result(lambda: xr.load_dataset(target, engine="virtualstack"))
+            if error is not None:
+                return Try(error=error, named=options_named(said, _parameters(write)))
+            return Try(wrong=truth.misplaced(self.name, found, joined.files))
+
+        return follow(call)
 
 
-def _read(form: str, target: Path, paths: Sequence[str]) -> xr.Dataset:
-    if form == "kerchunk":
-        return xr.open_dataset(target, engine="virtualstack").load()
-    return xr.open_dataset(target, engine="virtualstack").load()
+_SUFFIXES = {"kerchunk": "parq", "icechunk": "icechunk", "vstack": "vstack"}
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
@@ -338,7 +341,7 @@ def _result(call: Callable[[], Any]) -> tuple[Any, BaseException | None, str]:
         except Exception as raised:  # noqa: BLE001 - which of them is what the table says
             result, error = None, raised
     said = [str(x.message) for x in caught if x.category is UserWarning]
-    return result, error, str(error) if error is not None else "\n".join(said)
+    return result, error, "\n".join(said if error is None else [*said, str(error)])
 
 
 def _values(dataset: xr.Dataset) -> xr.Dataset:
@@ -351,26 +354,12 @@ def _is_virtual(dataset: xr.Dataset) -> bool:
     return any(isinstance(x._data, vs.ManifestArray) for x in dataset.variables.values())
 
 
-def _not_virtual(result: xr.Dataset, file: xr.Dataset) -> list[str]:
-    """Say which large variables of a join have been loaded."""
-    if not _is_virtual(result) and any("virtualstack" not in str(type(x._data)) for x in result.variables.values()):
-        return []  # a lazy dataset
-    large = [str(x) for x in file.data_vars if file[x].size * 2 > MAX_VIRTUAL_BYTES]
+def _loaded(result: xr.Dataset, file: xr.Dataset) -> list[str]:
+    """Say which large variables of a virtual dataset have been loaded."""
+    if not _is_virtual(result):
+        return []
+    large = [x for x in file.data_vars if file[x].size * 2 > MAX_VIRTUAL_BYTES]
     return [f"{x} was loaded" for x in large if not isinstance(result[x].variable._data, vs.ManifestArray)]
-
-
-def _first_new(alternatives: Sequence[dict[str, Any]], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the first alternative that is not among the options yet."""
-    return next((x for x in alternatives if any(options.get(key) != value for key, value in x.items())), {})
-
-
-def _listed(options: dict[str, Any]) -> list[str]:
-    return [f"{key}={_shown(value)}" for key, value in options.items()]
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
 
 
 type Outcomes = dict[str, dict[str, Outcome]]

@@ -34,9 +34,9 @@ def own_engine(path: str) -> dict[str, Any]:
 
 
 def opened(path: str, *, group: str | None = None) -> xr.Dataset:
-    """Read a file into memory with its own library; a group of a swath gets the names of its dimensions."""
-    if group is not None:
-        return _group_of_swath(path, group)
+    """Read a file into memory with its own library; a swath is read with h5py, and its dimensions get their names."""
+    if path.endswith(".he5"):
+        return _swath(path, group)
     logging.getLogger("cfgrib").setLevel(logging.CRITICAL)  # it says with tracebacks what it leaves out
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -44,13 +44,18 @@ def opened(path: str, *, group: str | None = None) -> xr.Dataset:
             return dataset.load()
 
 
-def _group_of_swath(path: str, group: str) -> xr.Dataset:
+def _swath(path: str, group: str | None) -> xr.Dataset:
+    geolocation = [f"{hdfeos.SWATH}/Geolocation Fields"] if group is None else []
     with h5py.File(path) as file:
-        variables = {}
-        for name, dataset in file[group].items():
-            attributes = {key: _plain(value) for key, value in dataset.attrs.items()}
-            variables[name] = (hdfeos.DIMS[: dataset.ndim], dataset[()], attributes)
-        return xr.decode_cf(xr.Dataset(variables))
+        variables, coordinates = {}, []
+        for where in [*geolocation, group or f"{hdfeos.SWATH}/Data Fields"]:
+            for name, dataset in file[where].items():
+                attributes = {key: _plain(value) for key, value in dataset.attrs.items()}
+                variables[name] = (hdfeos.DIMS[: dataset.ndim], dataset[()], attributes)
+                if where in geolocation:
+                    coordinates.append(name)
+        attributes = {key: _plain(value) for key, value in file[group or hdfeos.SWATH].attrs.items()}
+        return xr.decode_cf(xr.Dataset(variables, attrs=attributes)).set_coords(coordinates)
 
 
 def _plain(value: Any) -> Any:
@@ -88,7 +93,7 @@ def _different(found: xr.Variable, expected: xr.Variable) -> Iterable[str]:
         yield f"shape {found.shape}, not {expected.shape}"
         return
     one, other = found.values, expected.values
-    if one.dtype != other.dtype and not (one.dtype.kind == other.dtype.kind == "U"):
+    if one.dtype != other.dtype and {one.dtype.kind, other.dtype.kind} - {"U", "T"}:
         yield f"dtype {one.dtype}, not {other.dtype}"
     try:
         np.testing.assert_array_equal(one, other)
@@ -141,6 +146,10 @@ def places(name: str, files: Sequence[xr.Dataset]) -> list[Place]:
     return [{along: x} for x in rows(along)] if along else [{NEW: i} for i in range(len(files))]
 
 
+_LABELS = {"wrf": ("Time", "XTIME")}
+"""Labels that a dimension without a coordinate may have got, and the variable that they must be."""
+
+
 def labels_of(name: str) -> list[Any] | None:
     """Return the labels that a new dimension must have."""
     if name == "cmip-members":
@@ -150,6 +159,8 @@ def labels_of(name: str) -> list[Any] | None:
 
 def misplaced(name: str, cube: xr.Dataset, files: Sequence[xr.Dataset]) -> list[str]:
     """Say in what a cube is not the files, each in its place, with labels that are unique and in order."""
+    if not any(x.variables for x in files):
+        return ["there is nothing in the files"]
     said, found = [], places(name, files)
     known = set().union(*(x.dims for x in files))
     new = sorted(map(str, set(cube.dims) - known))
@@ -179,10 +190,15 @@ def misplaced(name: str, cube: xr.Dataset, files: Sequence[xr.Dataset]) -> list[
     shared += [_shared([x[v].attrs for x in files if v in x.variables]) for v in cube.variables]
     names = set().union(*(x.variables for x in files))
     for place, file in zip(found, files, strict=True):
-        part = cube.isel(place)
-        part = part.drop_vars([x for x in new if x not in file.variables], errors="ignore")
+        part = cube.isel(place).drop_vars([x for x in new if x not in file.variables], errors="ignore")
+        label, source = _LABELS.get(name, (None, None))
+        if label in part.coords and label not in file.variables:
+            if not np.array_equal(part[label].values, file[source].values):
+                said.append(f"labels {label} are not those of {source}")
+            part = part.drop_vars(label)
         absent = [x for x in names - set(file.variables) if x in part.variables]
-        said += [f"{x} has values where its file has none" for x in absent if not part[x].isnull().all()]
+        filled = [x for x in absent if set(place) & set(cube[x].dims) and not part[x].isnull().all()]
+        said += [f"{x} has values where its file has none" for x in filled]
         part = part.drop_vars(absent)
         for variable in set(part.variables) & set(file.variables):
             unlike = [dim for dim in part[variable].dims if dim not in file[variable].dims]

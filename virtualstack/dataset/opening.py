@@ -225,9 +225,8 @@ def account_for(
         return
     if node.url is None and len(urls) > 1:
         raise UnsupportedFeatureError(
-            f"the {len(urls)} files {first_names(urls)} cannot be one dataset: {counted(len(refused), 'variable')} "
-            f"cannot be referenced, such as '{refused[0].path}': {refused[0].reason}. Give only files "
-            "that belong together, or leave these variables out with unsupported='skip'",
+            f"{counted(len(refused), 'variable')} of the {len(urls)} files '{urls[0]}', ... cannot be referenced: "
+            f"{_listed(refused)}. {_remedy(refused, unsupported, with_paths=False)}",
             variable=refused[0].path,
             feature=refused[0].reason,
         )

@@ -167,6 +167,25 @@ def test_many_files_are_one_index(tmp_path):
     xr.testing.assert_identical(again.virtual.open().load(), cfgrib(whole))
 
 
+def test_a_variable_that_some_files_have_not_is_missing_there(tmp_path):
+    """The file of step 0 has no rain yet; values are those of a loop over the files by cfgrib and xarray."""
+    paths = []
+    for step in (0, 3, 6):
+        fields = [message({"shortName": "2t", "typeOfLevel": "heightAboveGround", "level": 2, "step": step}, seed=step)]
+        if step:
+            rain = {"productDefinitionTemplateNumber": 8, "shortName": "tp", "stepRange": f"0-{step}"}
+            fields.append(message(rain, seed=20 + step))
+        paths.append(write(tmp_path / f"{step}.grib", fields))
+    cube = vs.open_virtual_mfdataset(paths).virtual.open()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        expected = xr.concat(
+            [cfgrib(path) for path in paths], "step", data_vars="all", coords="minimal", compat="override"
+        )
+    for name in ("t2m", "tp", "step"):
+        np.testing.assert_array_equal(cube[name], expected[name])
+
+
 def test_runs_are_joined_by_xarray(tmp_path):
     messages = list(cube())
     paths = [write(tmp_path / f"{i}.grib", messages[i::2]) for i in range(2)]

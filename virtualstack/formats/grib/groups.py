@@ -209,8 +209,9 @@ def dataset_group(
 ) -> ManifestGroup:
     """Make one group of fields, as cfgrib makes a dataset.
 
-    A variable is refused if its coordinates contradict the coordinates of an earlier variable. Fields are refused if
-    their grid cannot be read.
+    A variable is refused if its coordinates contradict the coordinates of an earlier variable. Times and steps of
+    several files do not contradict each other: a variable that is not in all files has EMPTY cells. Fields are refused
+    if their grid cannot be read.
 
     Raises
     ------
@@ -228,7 +229,7 @@ def dataset_group(
         if found.name not in layout.dropped:
             variables.append(found)
     _check_places(table, variables, url)
-    variables = with_common_axes(variables, layout.extra_dims)
+    variables = with_common_axes(variables, (*layout.extra_dims, *(() if url else layout.time_dims)))
     node = group_variables(table, variables, layout, url=url)
     refusals = (*(x for x in unknown if x.path[1:] not in layout.dropped), *node.refusals)
     return replace(node, attributes=common_attributes(table, whole), refusals=refusals, url=url)
