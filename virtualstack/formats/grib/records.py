@@ -105,6 +105,10 @@ _NO_TIME = np.iinfo(np.int64).min
 """Value of ``time`` if a field has no time. The value of ``step`` if a field has no step is NaN."""
 
 
+_SCANS = {"checksums", "reads"}
+"""Fields of a location that its scan needs, and nobody later."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
     """All fields of one file; the object can be pickled.
@@ -148,7 +152,7 @@ class Records:
             arrays={_FIELDS: inline_array(self.fields, name=f"/{_FIELDS}", dims=[_FIELDS], attributes={})},
             attributes={
                 PARTS: "grib",
-                "location": [getattr(self.location, x.name) for x in fields(Location) if x.name != "checksums"],
+                "location": {x.name: getattr(self.location, x.name) for x in fields(Location) if x.name not in _SCANS},
                 "names": self.names,
                 "headers": self.headers,
                 "stubs": self.stubs,
@@ -174,7 +178,7 @@ class Records:
             raise ManifestError(f"the group of '{group.url}' has no GRIB records")
         manifest = group.arrays[_FIELDS].in_memory()
         return cls(
-            location=Location(*said["location"]),
+            location=Location(**said["location"]),
             names=tuple(said["names"]),
             headers=tuple(tuple(header) for header in said["headers"]),
             stubs=tuple(said["stubs"]),
