@@ -33,6 +33,7 @@ Mode = Literal[
     "other_region",  # 301 without Location, until the signature names the region eu-north-1, which HEAD / tells
     "refuse_signed",  # 403 to requests with an Authorization header, or with a signature in the query (SAS)
     "refuse_anonymous",  # 403 to requests without
+    "secret",  # 403 to what does not exist, and to listings, as a bucket that may only be read
     "trickle",  # sends bodies a byte at a time, with a pause of 50 ms
     "status",  # `status`, for the first `times` requests (None: for all)
 ]
@@ -237,7 +238,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         found = owner.read(path.removeprefix("moved/"))
         if found is None:
-            self._answer(404, b"no such file")
+            is_secret = owner.mode == "secret"
+            self._answer(403 if is_secret else 404, b"<Error><Code>AccessDenied</Code></Error>" if is_secret else b"")
             return
         self._answer_file(owner, *found, range_, cut=owner.mode == "cut_body" or fault == "cut")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -22,6 +23,8 @@ from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinat
 from virtualstack.rasters import raster_variable
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Stale, Storage, StorageLike
+from virtualstack.storage.handles import Handle
+from virtualstack.storage.listing import find_url, is_pattern
 from virtualstack.vstack.reader import At, VStack
 
 __all__ = ["OpenedGroupEntrypoint", "VirtualStackBackendEntrypoint"]
@@ -506,5 +509,7 @@ def _read_group(obj: Any, reader: str | Reader | None, opening: Opening) -> tupl
     """Return the group of a source, and the opening whose storage has the user that its URL may name."""
     if isinstance(obj, ManifestGroup):
         return obj, opening
+    if isinstance(obj, str | os.PathLike) and is_pattern(obj):
+        obj = Handle(find_url(obj, storage=opening.storage))
     scanned = scan([obj], reader=reader, storage=opening.storage, options=opening.options)
     return scanned[0], replace(opening, storage=scanned.storage)

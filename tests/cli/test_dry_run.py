@@ -135,7 +135,7 @@ def test_objects_of_a_dry_run_are_seen_in_it(tmp_path):
         assert target.put_if_absent("z", b"x")
         assert target.list() == ["a/b/old", "a/c/new", "z"]
         assert target.list("a") == ["a/b/old", "a/c/new"]
-        assert sorted(target.folders("a")) == ["b", "c"]
+        assert sorted(target.entries("a")) == [("b", True), ("c", True)]
         assert sorted(target.contents("a")) == ["a/b/old", "a/c/new"]
         assert target.get("a/c/new") == b"new"
         target.delete("a/b/old")

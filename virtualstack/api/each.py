@@ -18,7 +18,7 @@ from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.scanning import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.handles import Handle, find_handle, is_one, reach
-from virtualstack.storage.listing import find_urls
+from virtualstack.storage.listing import find_each
 from virtualstack.warning import warn
 
 __all__ = ["Path", "open_all"]
@@ -120,7 +120,7 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
         return item if preprocess is None else _preprocessed(kind, item, preprocess, url)
 
     scanned = scan(
-        listed,
+        map(Handle, listed),
         reader=reader,
         storage=opening.storage,
         executor=executor,
@@ -157,7 +157,7 @@ def _expanded(
 ) -> list[Any]:
     """Return the URLs and open items in lists, with patterns replaced by their matches; handles are added to a list."""
     if isinstance(urls, str | os.PathLike):
-        return find_urls([urls], storage=storage)
+        return find_each([urls], storage=storage)[0]
     if isinstance(urls, kind):
         return [urls]
     if isinstance(urls, xr.Dataset | xr.DataTree):
@@ -166,9 +166,12 @@ def _expanded(
     if is_one(urls) or isinstance(urls, xr.DataArray) or not isinstance(urls, Iterable):
         handles.append(find_handle(urls))
         return [handles[-1].url]
-    found: list[Any] = []
-    for item in urls:
-        if is_one(item) or isinstance(item, xr.Dataset | xr.DataTree):
+    items, found = list(urls), list[Any]()
+    matches = iter(find_each([x for x in items if isinstance(x, str | os.PathLike)], storage=storage))
+    for item in items:
+        if isinstance(item, str | os.PathLike):
+            found += next(matches)
+        elif is_one(item) or isinstance(item, xr.Dataset | xr.DataTree):
             found += _expanded(item, kind, storage, handles)
         else:
             found.append(_expanded(item, kind, storage, handles))

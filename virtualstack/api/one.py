@@ -10,12 +10,12 @@ from typing import Any
 import xarray as xr
 
 from virtualstack.dataset.opening import Opening, account_for, warn_of_groups
-from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Stale, StorageLike
-from virtualstack.storage.listing import found_url, is_pattern
+from virtualstack.storage.handles import Handle
+from virtualstack.storage.listing import find_url
 
 __all__ = ["open_virtual_dataset", "open_virtual_datatree"]
 
@@ -241,12 +241,7 @@ def _read(
 ) -> tuple[ManifestGroup, Opening]:
     """Return the group of a source, and the opening whose storage has the user that its URL may name."""
     if isinstance(source, str | os.PathLike):
-        if is_pattern(source):
-            raise SourceNotFoundError(
-                f"'{source}' is a pattern, which may match many files: open them with open_virtual_mfdataset or "
-                "open_virtual_mfdatatree, or name one of them"
-            )
-        source = found_url(source)
+        source = Handle(find_url(source, storage=opening.storage))
     scanned = scan([source], reader=reader, storage=opening.storage, options=opening.options)
     node = opening.node(scanned[0], with_children=with_children)
     return node, replace(opening, storage=scanned.storage)

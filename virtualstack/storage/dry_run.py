@@ -137,11 +137,11 @@ class DryTarget:
             return self.target.first(prefix)
         return next(iter(self.list(prefix)), None)
 
-    def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of folders."""
+    def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
+        """List the names in a folder."""
         start = len(prefix.rstrip("/")) + 1 if prefix else 0
-        made = {key[start:].partition("/")[0] for key in self._shown([], prefix) if "/" in key[start:]}
-        return sorted({*self.target.folders(prefix), *made})
+        made = (key[start:].partition("/") for key in self._shown([], prefix))
+        return sorted({*self.target.entries(prefix), *((name, bool(slash)) for name, slash, _ in made)})
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List objects with their versions."""

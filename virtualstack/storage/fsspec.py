@@ -143,15 +143,14 @@ class FsspecTarget:
         self._check_listable()
         return next(iter(self.list(prefix)), None)
 
-    def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted."""
+    def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
+        """List the names in the folder ``prefix``, each with whether it is a folder."""
         self._check_listable()
         with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
             self._filesystem.invalidate_cache()
-            rows = self._filesystem.ls(_path(self._filesystem, self.url + prefix).rstrip("/"), detail=True)
-            return sorted(
-                str(row["name"]).rstrip("/").rpartition("/")[2] for row in rows if row.get("type") == "directory"
-            )
+            folder = _path(self._filesystem, self.url + prefix).rstrip("/")
+            rows = {str(row["name"]).rstrip("/"): row.get("type") for row in self._filesystem.ls(folder, detail=True)}
+            return [(x.rpartition("/")[2], kind == "directory") for x, kind in rows.items() if x != folder]
         return []
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:

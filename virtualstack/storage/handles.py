@@ -86,6 +86,8 @@ def find_handle(obj: Any, /) -> Handle:
     >>> find_handle("s3://bucket/a.nc").url
     's3://bucket/a.nc'
     """
+    if isinstance(obj, Handle):
+        return obj
     if isinstance(obj, str | os.PathLike):
         return Handle(found_url(obj))
     if isinstance(obj, bytes | bytearray | memoryview):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
-from pathlib import PurePosixPath
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from urllib.parse import unquote
 
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.location import ARCHIVES, absolute_url, local_path
-from virtualstack.storage.folders import MAGIC, find_local, is_there, path_expression
+from virtualstack.location import ARCHIVES, Location, absolute_url, local_path
+from virtualstack.storage.folders import MAGIC, Entry, LocalTree, find, is_there
 from virtualstack.storage.registry import Storage, StorageLike
+from virtualstack.storage.threads import concurrently
 
-__all__ = ["find_urls", "found_url", "is_pattern", "natural_key"]
+__all__ = ["find_each", "find_url", "find_urls", "found_url", "is_pattern", "natural_key"]
 
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
 _WEB = ("http://", "https://")
@@ -29,8 +31,10 @@ def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
 
     ``*`` and ``?`` match characters within one folder, ``**`` any number of folders, ``[0-9]`` one character of a set.
     The matches of one pattern are in natural order: ``9.nc`` before ``10.nc``. A folder that is a store counts as a
-    file; other folders are not matched. Remote folders are listed completely, from the last folder before the first
-    wildcard.
+    file; other folders are not matched. A file that has the pattern as its name is the only match.
+
+    Remote folders are listed level by level, from the last folder before the first wildcard, and from ``**`` on
+    with all folders below.
 
     Parameters
     ----------
@@ -46,13 +50,113 @@ def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
     StorageError
         A folder cannot be listed: it is on a web server, or reading it is not permitted.
     """
-    found: list[str] = []
-    for pattern in patterns:
-        if is_pattern(pattern):
-            found += _matches(os.fspath(pattern), Storage.from_option(storage))
-        else:
-            found.append(found_url(pattern))
-    return found
+    return list(chain.from_iterable(find_each(patterns, storage=storage)))
+
+
+def find_each(patterns: Iterable[str | os.PathLike[str]], /, *, storage: StorageLike = None) -> list[list[str]]:
+    """Return the URLs of each pattern; see `find_urls`."""
+    storage, patterns = Storage.from_option(storage), list(patterns)
+    remote = [url for url in (absolute_url(x) for x in patterns if is_pattern(x)) if local_path(url) is None]
+    names = {answer.url for answer in storage.look_up(remote) if isinstance(answer, Location)}
+    return [
+        _matches(os.fspath(x), storage) if is_pattern(x) and absolute_url(x) not in names else [found_url(x)]
+        for x in patterns
+    ]
+
+
+def find_url(path: str | os.PathLike[str], /, *, storage: StorageLike = None) -> str:
+    """Return the URL of one file; a pattern has to be its name.
+
+    Raises
+    ------
+    SourceNotFoundError
+        The path is a pattern, and no file has this name.
+    """
+    if is_pattern(path) and find_urls([path], storage=storage) != [absolute_url(path)]:
+        raise SourceNotFoundError(
+            f"'{path}' is a pattern, which may match many files: open them with open_virtual_mfdataset or "
+            "open_virtual_mfdatatree, or name one of them"
+        )
+    return found_url(path)
+
+
+def _matches(pattern: str, storage: Storage) -> list[str]:
+    url = absolute_url(pattern)
+    local = local_path(url)
+    if local is None:
+        found = _remote(url, storage)
+    else:
+        found = _local(local) or (_local(Path(unquote(str(local)))) if _is_url(pattern) else [])
+    if not found:
+        raise SourceNotFoundError(f"nothing matches '{pattern}'; check the folder and the pattern", url=url)
+    return sorted(found, key=natural_key)
+
+
+def _remote(pattern: str, storage: Storage) -> list[str]:
+    first = MAGIC.search(pattern)
+    top = pattern[: first.start() if first else None].rpartition("/")[0]
+    if top.endswith("/"):
+        raise StorageError(f"'{pattern}': the name of a bucket cannot be a pattern", url=pattern)
+    tree = RemoteTree(storage, top)
+    found = find(tree, top, pattern[len(top) + 1 :].split("/"))
+    return _sources(found, tree.stores([x for x, is_folder in found.items() if is_folder]))
+
+
+class RemoteTree:
+    """The folders below a URL, which are listed for one pattern.
+
+    Parameters
+    ----------
+    storage
+        Access to the folders.
+    top
+        URL of the folder.
+    """
+
+    def __init__(self, storage: Storage, top: str, /) -> None:
+        self._storage, self._target = storage, storage.target(top)
+        self._listed: dict[str, Iterable[Entry]] = {}  # paths in a folder
+
+    def entries(self, folders: Sequence[str], matches: Callable[[str], bool], /) -> Iterable[Entry]:
+        """Return the paths in folders whose names match."""
+        listed = concurrently(self._entries, folders, folders[:1])
+        return (x for entries in listed for x in entries if matches(x[0].rpartition("/")[2]))
+
+    def _entries(self, folder: str) -> Iterable[Entry]:
+        known = self._listed.get(folder)
+        return [(f"{folder}/{x}", y) for x, y in self._target.entries(self._key(folder))] if known is None else known
+
+    def _key(self, path: str) -> str:
+        return path[len(self._target.url) :]
+
+    def below(self, top: str, /) -> Iterator[Entry]:
+        """Yield a folder and everything in and below it that is not hidden."""
+        if top not in self._listed:
+            listed: dict[str, dict[Entry, None]] = {top: {}}
+            for key in self._target.list(self._key(top)):
+                entry = self._target.url + key, False
+                while entry[0] != top and entry not in (known := listed.setdefault(entry[0].rpartition("/")[0], {})):
+                    known[entry] = None
+                    entry = entry[0].rpartition("/")[0], True
+            self._listed |= listed
+        todo = [(top, True)]
+        while todo:
+            path, is_folder = todo.pop()
+            yield path, is_folder
+            todo += [x for x in self._listed.get(path, ()) if is_folder and "/." not in x[0][len(path) :]]
+
+    def kind(self, path: str, /) -> bool | None:
+        """Return whether a path is a folder; ``None`` if it does not exist."""
+        answer = self._storage.look_up([path])[0]
+        if isinstance(answer, StorageError) and not isinstance(answer, SourceNotFoundError):
+            raise answer
+        return False if isinstance(answer, Location) else bool(self._entries(path)) or None
+
+    def stores(self, folders: Sequence[str], /) -> set[str]:
+        """Return the folders that are stores."""
+        unnamed = [x for x in folders if not x.endswith(_STORES)]
+        marked = self.entries(unnamed, _MARKS.__contains__)
+        return {*folders} - {*unnamed} | {path.rpartition("/")[0] for path, _ in marked}
 
 
 def is_pattern(path: str | os.PathLike[str], /) -> bool:
@@ -102,53 +206,18 @@ def _is_url(path: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(path)
 
 
-def _matches(pattern: str, storage: Storage) -> list[str]:
-    url = absolute_url(pattern)
-    if url.startswith(_WEB):
-        raise StorageError(
-            f"'{pattern}': a web server cannot list its files, so a pattern cannot be matched. Give a list of URLs",
-            url=url,
-        )
-    local = local_path(url)
-    if local is None:
-        found = _remote(url, storage)
-    else:
-        found = _local(str(local)) or (_local(unquote(str(local))) if _is_url(pattern) else [])
-    if not found:
-        raise SourceNotFoundError(f"nothing matches '{pattern}'; check the folder and the pattern", url=url)
-    return sorted(found, key=natural_key)
-
-
-def _local(pattern: str) -> list[str]:
+def _local(pattern: Path) -> list[str]:
     """Return the URLs of the files, and of the folders that are stores, that match a pattern."""
-    found = find_local(pattern)
+    found = find(LocalTree(), pattern.anchor.rstrip("/\\"), pattern.parts[1:])
     stores = {path for path, is_folder in found.items() if is_folder and _is_store(path)}
-    return [absolute_url(path) for path in _outermost(found, stores) if path in stores or not found[path]]
+    return [absolute_url(path) for path in _sources(found, stores)]
 
 
 def _is_store(folder: str) -> bool:
     return folder.endswith(_STORES) or any(is_there(os.path.join(folder, name)) for name in _MARKS)
 
 
-def _remote(pattern: str, storage: Storage) -> list[str]:
-    first = MAGIC.search(pattern)
-    root = pattern[: pattern.rindex("/", 0, first.start() if first else None) + 1]
-    if root.endswith("://"):
-        raise StorageError(f"'{pattern}': the name of a bucket cannot be a pattern", url=pattern)
-    expression = path_expression(pattern[len(root) :])
-    keys = storage.target(root).list()
-    stores = {store for key in keys for store in _find_stores(key) if expression.fullmatch(store)}
-    return [root + key for key in _outermost((*stores, *filter(expression.fullmatch, keys)), stores)]
-
-
-def _find_stores(key: str) -> Iterator[str]:
-    """Yield the parent folders of a key that are stores."""
-    folders = key.split("/")[:-1]
-    for i, folder in enumerate(folders, 1):
-        if folder.endswith(_STORES) or (i == len(folders) and key.endswith(_MARKS)):
-            yield "/".join(folders[:i])
-
-
-def _outermost(paths: Iterable[str], stores: Collection[str]) -> list[str]:
-    """Return the paths that are not inside one of the stores."""
-    return [x for x in paths if not stores or not any(str(above) in stores for above in PurePosixPath(x).parents)]
+def _sources(found: Mapping[str, bool], stores: Collection[str]) -> list[str]:
+    """Return the stores, and the files that are not inside one of them."""
+    paths = [path for path, is_folder in found.items() if path in stores or not is_folder]
+    return [x for x in paths if not any(x[: slash.start()] in stores for slash in re.finditer(r"[/\\]", x))]

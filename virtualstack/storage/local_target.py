@@ -68,7 +68,7 @@ class LocalTarget:
         """
         found = []
         with FileErrors(self.url + prefix, "read"):
-            for name in self.folders(prefix):
+            for name in (name for name, is_folder in self.entries(prefix) if is_folder):
                 key = f"{prefix}/{name}".lstrip("/")
                 if self._path(key).is_symlink():
                     continue
@@ -100,10 +100,10 @@ class LocalTarget:
             return next(iter(self.list(prefix)), None)
         return f"{prefix.rstrip('/')}/{least}".lstrip("/")
 
-    def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted; empty if the folder does not exist."""
+    def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
+        """List the names in the folder ``prefix``, each with whether it is a folder; empty if there is no folder."""
         with FileErrors(self.url + prefix, "read"):
-            return sorted(entry.name for entry in list_folder(str(self._path(prefix.rstrip("/")))) if entry.is_dir())
+            return [(entry.name, entry.is_dir()) for entry in list_folder(str(self._path(prefix.rstrip("/"))))]
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the files in the folder ``prefix`` and below it, with size and modification time; links are followed."""

@@ -143,10 +143,10 @@ class MemoryTarget:
         """Return the first key in the folder ``prefix`` and below it, or ``None``."""
         return next(iter(self.list(prefix)), None)
 
-    def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted."""
+    def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
+        """List the names in the folder ``prefix``, each with whether it is a folder."""
         start = len(prefix.rstrip("/")) + 1 if prefix else 0
-        return sorted({name for name, slash, _ in (key[start:].partition("/") for key in self.list(prefix)) if slash})
+        return sorted({(name, bool(slash)) for name, slash, _ in (x[start:].partition("/") for x in self.list(prefix))})
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the objects in the folder ``prefix`` and below it, with size and etag of each."""

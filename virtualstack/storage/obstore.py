@@ -172,12 +172,16 @@ class Connection:
         """List the keys in the folder ``prefix`` and below it."""
         return self._read(url, lambda store: [item["path"] for item in obstore.list(store, prefix or None).collect()])
 
-    def folders(self, url: str, prefix: str) -> Sequence[str]:
-        """Return the paths of the folders in the folder ``prefix``."""
+    def entries(self, url: str, prefix: str) -> Sequence[tuple[str, bool]]:
+        """List the names in the folder ``prefix``, each with whether it is a folder."""
         self._check_listed(url)
-        return self._read(
-            url, lambda store: list(obstore.list_with_delimiter(store, prefix or None)["common_prefixes"])
-        )
+
+        def ask(store: ObjectStore) -> Sequence[tuple[str, bool]]:
+            found = obstore.list_with_delimiter(store, prefix or None)
+            paths = [(x, True) for x in found["common_prefixes"]] + [(x["path"], False) for x in found["objects"]]
+            return [(path.rpartition("/")[2], is_folder) for path, is_folder in paths if path != prefix]
+
+        return self._read(url, ask)
 
     def contents(self, url: str, prefix: str) -> Sequence[Location]:
         """List the objects in the folder ``prefix`` and below it; each location has the key instead of the URL."""

@@ -150,7 +150,7 @@ def _translate(error: Exception, url: str) -> NoReturn:
         wrong.region = region
         raise wrong from error
     remedy = "Try again later"
-    if isinstance(error, ValueError) and "parse path" in text:
+    if isinstance(error, exceptions.InvalidPathError) or (isinstance(error, ValueError) and "parse path" in text):
         remedy = "obstore has no such keys: give an fsspec filesystem in storage="
     elif url.startswith("https://") and "error following redirect" in text:
         remedy = (

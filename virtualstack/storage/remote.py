@@ -365,10 +365,10 @@ class RemoteTarget:
         key = connection.first(self.url, path.rstrip("/"))
         return None if key is None else key.removeprefix(self._root()).lstrip("/")
 
-    def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted."""
+    def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
+        """List the names in the folder ``prefix``, each with whether it is a folder."""
         connection, path = self._connect(self.url + prefix.rstrip("/"))
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in connection.folders(self.url, path.rstrip("/")))
+        return connection.entries(self.url, path.rstrip("/"))
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the objects in the folder ``prefix`` and below it, with size, etag and modification time of each."""

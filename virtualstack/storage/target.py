@@ -69,8 +69,8 @@ class Target(Protocol):
             The target is a web server.
         """
 
-    def folders(self, prefix: str = "", /) -> Sequence[str]:
-        """List the names of the folders in the folder ``prefix``, sorted; empty if there are none.
+    def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
+        """List the names in the folder ``prefix``, each with whether it is a folder; no other folder is listed.
 
         Raises
         ------

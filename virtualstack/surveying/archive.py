@@ -19,7 +19,7 @@ from virtualstack.progress import Progress
 from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage, StorageLike
-from virtualstack.storage.handles import is_one
+from virtualstack.storage.handles import Handle, is_one
 from virtualstack.storage.listing import find_urls, is_pattern
 from virtualstack.surveying.coordinate import CoordinateLine, read_line
 from virtualstack.surveying.facts import (
@@ -371,7 +371,7 @@ def _expanded(files: Any, storage: StorageLike) -> list[Any]:
     found: list[Any] = []
     for file in [files] if is_one(files) else files:
         is_some = isinstance(file, str | os.PathLike) and is_pattern(file)
-        found += find_urls([file], storage=storage) if is_some else [file]
+        found += map(Handle, find_urls([file], storage=storage)) if is_some else [file]
     return found
 
 

@@ -18,7 +18,7 @@ from virtualstack.progress import Progress
 from virtualstack.reading.nameless import inline_nameless
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage
-from virtualstack.storage.handles import is_one
+from virtualstack.storage.handles import Handle, is_one
 from virtualstack.storage.listing import find_urls, is_pattern
 
 __all__ = ["PartLike", "groups_from", "with_coordinates"]
@@ -59,7 +59,7 @@ def groups_from(
     listed: list[Any] = []
     for x in given:
         is_some = isinstance(x, str | os.PathLike) and is_pattern(x)
-        listed += find_urls([x], storage=storage) if is_some else [x]
+        listed += map(Handle, find_urls([x], storage=storage)) if is_some else [x]
     urls = [x for x in listed if not isinstance(x, _OPEN)]
     options = ReadOptions.from_options(is_tree=is_tree, allow=allow)
     scanned = iter(scan(urls, storage=storage, options=options, progress=progress) if urls else ())

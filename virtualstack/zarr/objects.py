@@ -257,7 +257,7 @@ class Folder:
         UnlistableError
             The store is on a web server.
         """
-        return self.storage.target(self.url).folders(path)
+        return sorted(name for name, is_folder in self.storage.target(self.url).entries(path) if is_folder)
 
     def below(self, path: str, /) -> Folder:
         """Return a folder inside this folder."""

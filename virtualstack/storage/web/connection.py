@@ -167,7 +167,7 @@ class WebConnection:
         """Raise an error, as `list` does."""
         raise UnlistableError.at(url)
 
-    def folders(self, url: str, prefix: str) -> NoReturn:
+    def entries(self, url: str, prefix: str) -> NoReturn:
         """Raise an error, as `list` does."""
         raise UnlistableError.at(url)
 
