@@ -10,10 +10,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack
+from tests.servers import RangeServer
 from virtualstack.errors import MissingDependencyError
 from virtualstack.formats.registry import Format, load_reader
 
@@ -208,16 +210,25 @@ def test_web_servers_are_read_after_eccodes():
 
 READ = """
 import sys
+import warnings
 import xarray as xr
-with xr.open_dataset(sys.argv[1], engine="virtualstack") as found:
-    print(found.a.values.tolist(), {"eccodes", "pyproj"} & sys.modules.keys() == {"eccodes", "pyproj"})
+with warnings.catch_warnings(action="error", category=RuntimeWarning):
+    engine = None if sys.argv[1].endswith(".vstack") else "virtualstack"
+    with xr.open_dataset(sys.argv[1], engine=engine) as found:
+        print(found.a.values.tolist(), {"eccodes", "pyproj"} & sys.modules.keys() == {"eccodes", "pyproj"})
+print([x for x in xr.backends.list_engines() if x.lower() == "virtualstack"])
+import rasterio
+with rasterio.open(f"/vsicurl/{sys.argv[2]}") as image:
+    print(int(image.read().sum()))
 """
 
 
-def test_whoever_reads_by_the_name_of_the_engine_alone_ends_well(project, tmp_path):
-    """Though xarray loads eccodes and pyproj by itself, and nobody imports virtualstack: exit status 0, not 134."""
+@pytest.mark.parametrize("name", ["a.nc", "a.vstack"])
+def test_whoever_reads_by_the_name_of_the_engine_alone_ends_well(project, tmp_path, name):
+    """Though xarray loads eccodes, pyproj and rasterio by itself, and nobody imports virtualstack: exit status 0."""
     pytest.importorskip("cfgrib")
     pytest.importorskip("rioxarray")
+    tifffile = pytest.importorskip("tifffile")
     installed = tmp_path / f"virtualstack-{virtualstack.__version__}.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text(
@@ -226,8 +237,13 @@ def test_whoever_reads_by_the_name_of_the_engine_alone_ends_well(project, tmp_pa
     names = project["entry-points"]["xarray.backends"].items()
     (installed / "entry_points.txt").write_text("\n".join(["[xarray.backends]", *map(" = ".join, names)]))
     xr.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / "a.nc")
-    found = run(READ, str(tmp_path / "a.nc"), path=tmp_path)
-    assert (found.returncode, found.stdout) == (0, "[1.0, 2.0] True\n"), found.stderr
+    virtualstack.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "a.vstack")
+    tifffile.imwrite(tmp_path / "a.tif", np.full((64, 64), 3, np.uint8))
+    with RangeServer(tmp_path) as server:
+        found = run(READ, str(tmp_path / name), server.url("a.tif"), path=tmp_path)
+    expected = "[1.0, 2.0] True\n['virtualstack']\n12288\n"
+    assert (found.returncode, found.stdout) == (0, expected), found.stderr
+    assert "loading failed" not in found.stderr
 
 
 @pytest.mark.parametrize("first", ["", "import eccodes", "import pyproj"])

@@ -18,7 +18,7 @@ from virtualstack.dataset.opening import Opening, account_for, tree_of, warn_of_
 from virtualstack.errors import ReaderError
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.lazy import lazy_variable
-from virtualstack.loading import pyproj_before_eccodes
+from virtualstack.loading import before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.rasters import raster_variable
 from virtualstack.scanning import scan
@@ -29,9 +29,7 @@ from virtualstack.vstack.reader import At, VStack
 
 __all__ = ["OpenedGroupEntrypoint", "VirtualStackBackendEntrypoint"]
 
-# xarray loads all installed engines in the order of their names, before the first that it uses. This one has a second
-# name that sorts before "cfgrib", whose engine loads eccodes.
-pyproj_before_eccodes()
+before_eccodes("pyproj", "rasterio")
 
 _NO_NAME = "__values__"
 """Name in a file of the variable that xarray shows without a name, under the key ``None``."""
@@ -431,8 +429,11 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         return tree_of(groups, groups["/"].encoding.get("source"), has_indexes=False)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return true only for groups in memory: other engines also open files, and the user can name this one."""
-        return isinstance(filename_or_obj, ManifestGroup)
+        """Return true for groups in memory and vstacks: other engines also open files, and users can name this one."""
+        is_path = isinstance(filename_or_obj, str | os.PathLike)
+        return isinstance(filename_or_obj, ManifestGroup) or (
+            is_path and os.fspath(filename_or_obj).rstrip("/").lower().endswith(".vstack")
+        )
 
 
 class OpenedGroupEntrypoint(VirtualStackBackendEntrypoint):

@@ -6,27 +6,40 @@ import contextlib
 import importlib
 import os
 import sys
+import warnings
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 from virtualstack.errors import StorageError
 
-__all__ = ["pycurl_beside_eccodes", "pyproj_before_eccodes", "pyproj_if_safe"]
+__all__ = ["before_eccodes", "pycurl_beside_eccodes", "pyproj_if_safe"]
 
 _ECCODES = {"eccodes", "gribapi"}
 
 
-def pyproj_before_eccodes() -> None:
-    """Import pyproj if both it and eccodes are installed and eccodes is not loaded yet; see `pycurl_beside_eccodes`.
+def before_eccodes(*modules: str) -> None:
+    """Import modules that are installed, if eccodes is installed too and not loaded yet.
 
-    A process that loads eccodes before pyproj aborts when it ends (seen with the wheels of eccodes 2.50 and pyproj
-    3.8). Each has its own PROJ library. eccodes' package `findlibs` loads its PROJ with ``RTLD_GLOBAL``. If pyproj is
-    loaded later, its PROJ uses the global objects of that library: both create them, and at the end both destroy them.
+    eccodes' package `findlibs` loads its libraries with ``RTLD_GLOBAL``, so that libraries that are loaded later use
+    them in place of their own (seen with the wheels of eccodes 2.50). pyproj 3.8 and eccodes then both destroy the
+    global objects of one PROJ, and the process aborts when it ends. rasterio reads from servers by another libcurl.
     """
     if not _ECCODES & sys.modules.keys() and find_spec("eccodes") is not None:
-        for name in ("pyproj", *(() if hasattr(os, "RTLD_DEEPBIND") else ("pycurl",))):
+        for module in (*modules, *(() if hasattr(os, "RTLD_DEEPBIND") else ("pycurl",))):
             with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+                importlib.import_module(module)
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Import libraries for the entry point ``VirtualStack`` of xarray, which is no engine: it has no object.
+
+    xarray loads the entry points of engines in the order of their names, so that of cfgrib loads eccodes before that
+    of rioxarray loads pyproj and rasterio. It warns of entry points without an object, and goes on without them.
+    """
+    if name == "libraries":
+        before_eccodes("pyproj", "rasterio")
+        warnings.filterwarnings("ignore", "Engine 'VirtualStack' loading failed", RuntimeWarning)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def pyproj_if_safe() -> Any:

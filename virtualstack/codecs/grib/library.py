@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from virtualstack.errors import MissingDependencyError
-from virtualstack.loading import pyproj_before_eccodes
+from virtualstack.loading import before_eccodes
 
 __all__ = ["import_cfgrib", "import_eccodes", "message_owner"]
 
@@ -22,7 +22,7 @@ def import_eccodes() -> ModuleType:
     MissingDependencyError
         eccodes or its library is not installed.
     """
-    pyproj_before_eccodes()
+    before_eccodes("pyproj")
     return _imported("eccodes")
 
 
