@@ -11,6 +11,7 @@ from virtualstack import errors
 CLASSES = sorted((getattr(errors, x) for x in errors.__all__), key=lambda cls: inspect.getsourcelines(cls)[1])
 
 ALSO = {
+    "AccessDeniedError": PermissionError,
     "UnknownFormatError": ValueError,
     "GroupNotFoundError": FileNotFoundError,
     "MissingDependencyError": ImportError,
@@ -41,6 +42,7 @@ EXAMPLES = [
     errors.StorageError("m", url="file:///a"),
     errors.SourceNotFoundError("m", url="file:///a"),
     errors.SourceChangedError("m", url="file:///a"),
+    errors.AccessDeniedError("m", url="file:///a", status=403),
     errors.ChunkDecodeError("m", variable="t", cell=(0, 1), url="file:///a", offset=3, length=4),
     errors.ForbiddenLocationError("m", url="file:///a"),
     errors.WriterError("m", variable="t", feature="strides"),

@@ -15,6 +15,7 @@
     ├── VirtualValuesError             values of a virtual array are needed (also RuntimeError)
     ├── StorageError                   bytes could not be read or written (also OSError)
     │   ├── SourceNotFoundError        no file or object at this URL (also FileNotFoundError)
+    │   ├── AccessDeniedError          the server or file system refuses access (also PermissionError)
     │   ├── SourceChangedError         the source changed after it was scanned
     │   ├── ChunkDecodeError           stored bytes cannot be decoded (also ValueError)
     │   └── ForbiddenLocationError     outside of the allowed locations (also PermissionError)
@@ -34,6 +35,7 @@ from typing import Any, Self
 from virtualstack.printable import printable
 
 __all__ = [
+    "AccessDeniedError",
     "ChunkAlignmentError",
     "ChunkDecodeError",
     "CombineError",
@@ -265,6 +267,10 @@ class StorageError(VirtualStackError, OSError):
 
 class SourceNotFoundError(StorageError, FileNotFoundError):
     """There is nothing at that URL."""
+
+
+class AccessDeniedError(StorageError, PermissionError):
+    """The server or the file system refuses access. Servers that list nothing also say so of what does not exist."""
 
 
 class SourceChangedError(StorageError):

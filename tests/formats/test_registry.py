@@ -116,7 +116,7 @@ def test_directories_on_a_server_are_found_too(write, tmp_path):
     """Nothing is at the URL itself, but its ``.zmetadata`` is."""
     write("refs/.zmetadata", b'{"metadata": {}, "record_size": 100}')
 
-    class Remote:
+    class Remote(Storage):
         def source(self, url):
             if url == "s3://bucket/refs":
                 raise SourceNotFoundError("nothing there", url=url)

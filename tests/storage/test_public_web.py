@@ -728,7 +728,7 @@ def test_nothing_is_written_or_listed(server):
     target = Storage.from_option(WEB).target(server.root)
     assert target.get("small") == DATA[:100]
     assert not target.is_listed
-    for ask in (target.list, target.first, target.folders, target.contents):
+    for ask in (target.list, target.first, target.entries, target.contents):
         with pytest.raises(UnlistableError):
             ask()
     for ask in (lambda: target.put("x", b""), lambda: target.put_if_absent("x", b""), lambda: target.delete("x")):

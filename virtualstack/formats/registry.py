@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -13,6 +14,7 @@ from typing import cast
 
 from virtualstack.drawing.html import make_page, table
 from virtualstack.errors import (
+    AccessDeniedError,
     MalformedFileError,
     MissingDependencyError,
     ReaderError,
@@ -176,7 +178,6 @@ BUILT_IN = (
 )
 
 _ANY_ZARR = ".zarr"
-_CHILDREN_OF_KEYS = ".zmetadata", "zarr.json", "repo", ".zgroup"  # the first two also at web servers
 
 _HEAD_BYTES = 4096
 _ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
@@ -305,8 +306,14 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
     row = _by_suffix_of_folder(url)
     if row is not None:
         return load_reader(row, url=url)
-    source = _open_file(url, storage)
-    found = _by_children(url, storage) if source is None else _by_magic(source) or _by_suffix(source)
+    try:
+        source = _open_file(url, storage)
+    except (SourceNotFoundError, AccessDeniedError):  # object stores have no directories
+        found = _by_children(url, storage) if local_path(url) is None else None
+        if found is None:
+            raise
+    else:
+        found = _of_directory(url, storage) if source is None else _by_magic(source) or _by_suffix(source)
     return load_reader(found, url=url)
 
 
@@ -364,22 +371,6 @@ def _open_file(url: str, storage: Storage) -> Source | None:
         return storage.source(url)
     except DirectoryError:
         return None
-    except SourceNotFoundError:
-        # Object stores have no directories: the URL itself may not exist, although objects below it do.
-        if path is None and any(_child(url, key, storage) for key in _children_to_ask(url)):
-            return None
-        raise
-
-
-def _children_to_ask(url: str) -> tuple[str, ...]:
-    return _CHILDREN_OF_KEYS[:2] if url.startswith(("http://", "https://")) else _CHILDREN_OF_KEYS
-
-
-def _child(url: str, key: str, storage: Storage) -> Source | None:
-    try:
-        return storage.source(f"{url.rstrip('/')}/{key}")
-    except SourceNotFoundError:
-        return None
 
 
 def _by_suffix_of_folder(url: str) -> Format | None:
@@ -391,15 +382,23 @@ def _by_suffix_of_folder(url: str) -> Format | None:
     return next((row for row in rows if name.endswith(row.suffixes)), None)
 
 
-def _by_children(url: str, storage: Storage) -> Format:
+def _by_children(url: str, storage: Storage) -> Format | None:
     children: dict[str, Source | None] = {}
     for row in list_readers():
         for key, needed in row.children:
             if key not in children:
-                children[key] = _child(url, key, storage)
+                children[key] = storage.existing(f"{url.rstrip('/')}/{key}")
             child = children[key]
             if child is not None and (not needed or needed in child.read(0, child.size)):
                 return row
+    return None
+
+
+def _of_directory(url: str, storage: Storage) -> Format:
+    if found := _by_children(url, storage):
+        return found
+    with contextlib.suppress(SourceNotFoundError):
+        storage.source(f"{url.rstrip('/')}/zarr.json")  # raises an error if access is denied
     raise UnknownFormatError(
         f"'{url}' is a directory, and not a store of a known format. Name its files, such as "
         f"'{url.rstrip('/')}/*.nc', or the reader: reader= (vs.list_readers() lists them)",

@@ -431,12 +431,8 @@ def read_references(
 
 def _directory(url: str, storage: Storage) -> Source | None:
     """Return ``.zmetadata`` of a parquet directory; ``None`` if it is absent and the name has no parquet suffix."""
-    try:
-        return storage.source(f"{url}/.zmetadata")
-    except SourceNotFoundError:
-        if url.endswith(FOLDER_SUFFIXES):
-            raise
-        return None
+    found = storage.existing(f"{url}/.zmetadata")
+    return storage.source(f"{url}/.zmetadata") if found is None and url.endswith(FOLDER_SUFFIXES) else found
 
 
 def _parse(source: Source) -> ReferenceTable:

@@ -19,7 +19,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.spec import AbstractFileSystem
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.source import (
     ByteRange,
@@ -383,7 +383,7 @@ def _translated(error: Exception, url: str) -> StorageError:
     if isinstance(error, FileNotFoundError):
         return SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url)
     if isinstance(error, PermissionError):
-        return StorageError(
+        return AccessDeniedError(
             f"'{url}': access denied: {error}. Give storage= a filesystem whose credentials have access", url=url
         )
     return StorageError(

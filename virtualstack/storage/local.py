@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.errors import AccessDeniedError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.location import Fingerprint, Location, absolute_url, local_path
 from virtualstack.storage.digests import choose_ranges, read_digest
 from virtualstack.storage.source import (
@@ -322,7 +322,7 @@ class FileErrors:
             raise DirectoryError.at(url) from error
         if isinstance(error, PermissionError):
             done, what = ("read", "its") if self._verb == "read" else ("written", "its folder's")
-            raise StorageError(
+            raise AccessDeniedError(
                 f"'{url}' cannot be {done}: permission denied. Change {what} mode or owner", url=url
             ) from error
         if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the path

@@ -29,7 +29,7 @@ from urllib.parse import quote, unquote
 import obstore
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import AccessDeniedError, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.backends import WAITING
 from virtualstack.storage.identities import aws, azure
@@ -297,9 +297,7 @@ class Connection:
             remedy = advice(split_url(url)[0])
         else:
             remedy = f'Give credentials that have access: storage={{"{self.root}": {_EXAMPLES[self._service]}}}'
-        raise StorageError(
-            f"access denied: '{url}' (tried: {'; '.join(refused)}). {remedy}", url=url
-        ) from PermissionError(url)
+        raise AccessDeniedError(f"access denied: '{url}' (tried: {'; '.join(refused)}). {remedy}", url=url)
 
     def _ask_as[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
         for _ in range(_MAX_REGIONS):

@@ -10,8 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, cast
 from urllib.parse import unquote
 
-from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
-from virtualstack.location import ARCHIVES, BYTES, Access, Location, Reads, Stale, absolute_url, outermost, split_url
+from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, SourceNotFoundError, StorageError
+from virtualstack.location import (
+    ARCHIVES,
+    BYTES,
+    Access,
+    Location,
+    Reads,
+    Stale,
+    absolute_url,
+    is_remote,
+    outermost,
+    split_url,
+)
 from virtualstack.storage.backends import (
     WAITING,
     WORDS,
@@ -313,6 +324,26 @@ class Storage:
             if isinstance(source, LocalSource):
                 source.location = replace(source.location, reads=Reads())
         return self.kept.source
+
+    def existing(self, url: str, /) -> Source | None:
+        """Return the source at a URL; ``None`` if it does not exist.
+
+        A bucket that lists nothing denies access to objects that do not exist. So ``None`` also means that access to a
+        remote object is denied, and a caller that finds nothing at all opens one of the URLs to raise the error.
+
+        Raises
+        ------
+        StorageError
+            The source cannot be reached or read.
+        """
+        try:
+            return self.source(url)
+        except SourceNotFoundError:
+            return None
+        except AccessDeniedError:
+            if not is_remote(url):
+                raise
+            return None
 
     def read(self, offset: int, length: int, /, *, expected: Location) -> bytes:
         """Read one range of a source, without keeping the source for further reads: see `source`.

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, MalformedFileError, ReaderError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkManifest
 from virtualstack.manifests.cells import check_count
 from virtualstack.storage import Storage
+from virtualstack.storage.target import UnlistableError
 from virtualstack.storage.threads import concurrently
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
@@ -237,9 +238,8 @@ class Folder:
         StorageError
             The object cannot be read, or has more than 1 GiB.
         """
-        try:
-            source = self.storage.source(self._url(key))
-        except SourceNotFoundError:
+        source = self.storage.existing(self._url(key))
+        if source is None:
             return None
         if source.size > _MAX_DOCUMENT_BYTES:
             raise StorageError(
@@ -278,8 +278,10 @@ class Folder:
         cells
             Cells of the grid of objects, in C order, that are wanted; by default all.
         """
-        target = self.storage.target(self.url)
-        found = target.contents() if target.is_listed else self._asked(metadata, cells)
+        try:
+            found = self.storage.target(self.url).contents()
+        except (UnlistableError, AccessDeniedError):
+            found = self._asked(metadata, cells)
         locations = tuple(found.values())
         n = len(locations)
         return FoundObjects(

@@ -15,7 +15,7 @@ from itertools import pairwise
 import orjson
 
 from virtualstack.codecs.grib.fields import MAGIC
-from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, SourceNotFoundError, StorageError
 from virtualstack.formats.grib.messages import Field, MessageError, message_length, parse_fields
 from virtualstack.location import is_remote
 from virtualstack.storage import Bytes, Source, Storage
@@ -113,7 +113,7 @@ def find_sidecar(url: str, size: int, storage: Storage, /) -> tuple[Sidecar | No
     for found in concurrently(look, urls, urls):
         if isinstance(found, Sidecar):
             return found, notes
-        if not isinstance(found, SourceNotFoundError) and not isinstance(found.__cause__, PermissionError):
+        if not isinstance(found, SourceNotFoundError | AccessDeniedError):
             notes.append(f"an index of the file is not used: {found}")
     return None, notes
 

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import NoReturn
 from urllib.parse import quote, urljoin
 
-from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.identities.earthdata import is_archive
@@ -286,11 +286,9 @@ class WebConnection:
                 f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved", url=url
             ) from error
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise StorageError(
-                f"access denied: '{url}' ({answer}). {self._advice()}",
-                url=url,
-                status=status,
-            ) from PermissionError(url)
+            raise AccessDeniedError(
+                f"access denied: '{url}' ({answer}). {self._advice()}", url=url, status=status
+            ) from error
         if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise UnsatisfiableError(
                 f"'{url}' does not have the requested bytes: {answer}. Scan it again", url=url

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import orjson
 from numcodecs import blosc
 
-from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
-from virtualstack.location import local_path
+from virtualstack.errors import AccessDeniedError, MalformedFileError, ManifestError, SourceNotFoundError, StorageError
+from virtualstack.location import is_remote
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import Archive, Objects, ReadPermission
@@ -146,8 +146,7 @@ def _probed(objects: Objects, error: StorageError) -> Newest:
 
 def _is_missing(error: StorageError, url: str) -> bool:
     """Return whether a snapshot does not exist. S3 denies access to missing objects if listing is not permitted."""
-    is_denied = isinstance(error.__cause__, PermissionError) and local_path(url) is None
-    return is_denied or isinstance(error, SourceNotFoundError)
+    return isinstance(error, SourceNotFoundError) or (isinstance(error, AccessDeniedError) and is_remote(url))
 
 
 def _carried(document: Any, url: str) -> bytes | None:
