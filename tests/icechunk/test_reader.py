@@ -3,6 +3,7 @@
 import pickle
 import sys
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -14,6 +15,7 @@ import virtualstack as vs
 from tests.amount import examples
 from tests.data.watching import recorded_calls
 from tests.icechunk.repositories import WARNINGS, icechunk, months, netcdf, references, repository
+from tests.servers import RangeServer
 from tests.zarr.test_reader import random_sharding, write_boxes
 from virtualstack.errors import (
     MalformedFileError,
@@ -259,3 +261,59 @@ def test_repositories_and_files_in_s3(s3, tmp_path):
         xr.open_zarr(repo.readonly_session("main").store, consolidated=False, chunks=None)["t"].load()
     with pytest.raises(UnsupportedFeatureError, match="'gs://'"):
         vs.open_virtual_dataset("gs://bucket/cubes/one", reader="icechunk")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_repositories_of_both_specifications_are_found(tmp_path, version):
+    """By their files, in a folder and on a web server; those of version 1 have no file named repo."""
+    folder = tmp_path / "plain"
+    made = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)), spec_version=version)
+    session = made.writable_session("main")
+    xr.Dataset({"v": ("x", np.arange(4.0))}).to_zarr(session.store, consolidated=False)
+    session.commit("made")
+    with RangeServer(tmp_path) as server:
+        for url in (str(folder), server.url("plain"), server.url("plain/")):
+            assert vs.open_virtual_dataset(url).virtual.open().v.values.tolist() == [0, 1, 2, 3]
+
+
+TEXTS = {
+    "vlen": (str, "none", ["one", "none", ""]),
+    "vlen_missing": (str, None, ["one", "zz", ""]),
+    "letters": ("S1", b"-", ["ab", "-", "c-"]),
+    "dashes": ("S1", b"-", ["ab", "----", "c-"]),
+    "encoded": ("S1", b"-", ["ab", "-", "c-"]),
+}
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_with_a_fill_value_is_read_as_in_its_file(tmp_path, name, is_loaded):
+    """By xarray from the repository and by virtualstack; bytes become text, because zarr masks no bytes."""
+    kind, fill, texts = TEXTS[name]
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 3)
+        if kind is str:
+            file.createVariable("v", str, ("x",), fill_value=fill)[:] = np.array(texts, object)
+            if fill is None:
+                file["v"].missing_value = "zz"
+        else:
+            file.createDimension("n", 4)
+            variable = file.createVariable("v", kind, ("x", "n"), fill_value=fill)
+            variable.set_auto_chartostring(False)
+            variable[:] = np.array([list(x.ljust(4, "\0")) for x in texts], "S1")
+            if name == "encoded":
+                variable._Encoding = "utf-8"
+    expected = xr.open_dataset(tmp_path / "a.nc", engine="netcdf4").v.values.tolist()
+    texts = [x.decode() if isinstance(x, bytes) else x for x in expected]
+    vds = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=["v"] if is_loaded else [])
+    repo = repository(None, tmp_path)
+    session = repo.writable_session("main")
+    vds.virtual.to_icechunk(session.store)
+    session.commit("made")
+    store = repo.readonly_session("main").store
+    assert repr(xr.open_zarr(store, consolidated=False).v.values.tolist()) == repr(texts)
+    for target in ("a.json", "a.parq", "a.vstack"):
+        write = vds.virtual.to_vstack if target == "a.vstack" else vds.virtual.to_kerchunk
+        write(tmp_path / target)
+        found = xr.open_dataset(tmp_path / target, engine="virtualstack").v.values.tolist()
+        assert repr(found) == repr(texts if is_loaded and name == "encoded" else expected)

@@ -732,3 +732,37 @@ def test_a_group_with_members_that_zarr_does_not_know_is_refused(dataset, tmp_pa
     path.write_text(path.read_text().replace('"attributes"', '"attrifutes"'))
     with pytest.raises(UnsupportedFeatureError, match="member 'attrifutes'"):
         vs.open_virtual_dataset(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("fill", [0, "", None, "a", "0"])
+def test_strings_of_version_2_are_missing_where_xarray_says_so(tmp_path, fill):
+    """Of a fill value 0 zarr makes the text 0, so that true empty strings are not missing."""
+    group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
+    array = group.create_array("v", shape=(4,), chunks=(2,), dtype=str, fill_value="")
+    array[:2] = np.array(["a", ""], object)
+    array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
+    path = tmp_path / "s" / "v" / ".zarray"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "fill_value": fill}))
+    expected = xr.open_zarr(tmp_path / "s", consolidated=False, zarr_format=2).v.values.tolist()
+    assert repr(vs.open_virtual_dataset(tmp_path / "s").virtual.open().v.values.tolist()) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        numcodecs.Quantize(3, "f8", "f4"),
+        numcodecs.Quantize(3, "f4", "f8"),
+        numcodecs.FixedScaleOffset(offset=0, scale=100, dtype="f8", astype="i2"),
+        numcodecs.Delta("i4", "i2"),
+    ],
+)  # fmt: skip
+def test_filters_that_store_another_dtype(tmp_path, codec):
+    """As zarr decodes them."""
+    array = zarr.create_array(
+        tmp_path / "q", shape=(8,), chunks=(4,), dtype=codec.dtype, zarr_format=2, filters=[codec], compressors=None,
+        fill_value=99,
+    )  # fmt: skip
+    array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
+    array[:] = np.linspace(0, 8, 8).astype(codec.dtype)
+    (found,) = vs.open_virtual_dataset(tmp_path / "q").virtual.open().variables.values()
+    np.testing.assert_array_equal(found.values, zarr.open_array(tmp_path / "q", mode="r")[:])

@@ -193,7 +193,8 @@ def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
         return Step("bytes-bytes", lambda raw, *_: run(prototype.buffer.from_bytes(raw)).as_numpy_array(), spec)
     if isinstance(decoder, zarr.abc.codec.ArrayBytesCodec):
         return Step("array-bytes", lambda raw: run(prototype.buffer.from_bytes(raw)).as_numpy_array(), spec)
-    after = Spec(encoded.dtype.to_native_dtype(), encoded.shape)
+    stored = codec.options().get("astype")  # zarr's class of quantize does not say that it stores another dtype
+    after = Spec(encoded.dtype.to_native_dtype() if stored is None else np.dtype(stored), encoded.shape)
     return Step("array-array", lambda array: run(prototype.nd_buffer.from_numpy_array(array)).as_numpy_array(), after)
 
 

@@ -129,11 +129,15 @@ def _inline_array(name: str, variable: xr.Variable) -> ManifestArray:
     values = np.asarray(encoded.values)
     if values.dtype.kind in "OUT":
         values = _text(name, values)
+    if values.dtype.kind == "T" and isinstance(encoded.attrs.get("_FillValue"), bytes):
+        del encoded.attrs["_FillValue"]  # equals no text
     return inline_array(values, name=name, dims=encoded.dims, attributes=encoded.attrs)
 
 
 def _text(name: str, values: NDArray[Any]) -> NDArray[Any]:
     flat = values.reshape(-1).tolist()
+    if flat and all(isinstance(x, bytes) for x in flat):
+        return np.array(flat, np.bytes_).reshape(values.shape)
     for odd in (x for x in flat if not isinstance(x, str)):
         raise WriterError(
             f"loaded variable '{name}' contains objects such as {odd!r}, but only numbers, dates and strings "

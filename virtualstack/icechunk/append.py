@@ -15,6 +15,7 @@ import numpy as np
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.region import Region
 from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.icechunk.forms import with_text_fill
 from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import (
     all_or_nothing,
@@ -119,7 +120,7 @@ def writing(
     at = group_path(path)
 
     def write(group: ManifestGroup, store: Any) -> None:
-        store = check_store(store)
+        store, group = check_store(store), group.map_arrays(with_text_fill)
         if addition is None:
             write_whole(group, store, at, form, mode=mode)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from virtualstack.manifests import (
     PlainArray,
     inlined,
     repack,
+    value_changing,
 )
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import longest_cells, match_axes
@@ -304,6 +305,30 @@ def _document(array: ManifestArray, grid: _Grid, path: str) -> bytes:
     raw = restore_cf(array.attributes, array.cf, variable=path)
     document["attributes"] = _attributes(raw, array.dtype, path)
     return _dump(document | keep_unwritable_attributes(raw, array.dtype), path)
+
+
+def with_text_fill(array: ManifestArray, /) -> ManifestArray:
+    """Return an array of text with ``missing_value`` in place of ``_FillValue``, which xarray reads of numbers only.
+
+    Bytes become text, because JSON has no bytes. The fill value of bytes equals no text, and is left out.
+    """
+    attributes, is_bytes = dict(array.attributes), array.dtype.kind == "S"
+    if array.dtype.kind not in "ST" or "_FillValue" not in attributes:
+        return array
+    fill = attributes.pop("_FillValue")
+    if is_bytes and "_Encoding" not in attributes:
+        attributes["_Encoding"] = "utf-8"
+    elif isinstance(fill, bytes):
+        fill = None
+    text = json_attributes({"": fill}, variable=array.name or "")[""]
+    if text is not None and attributes.setdefault("missing_value", text) != text:
+        raise WriterError(
+            f"variable '{array.name}' has _FillValue = {fill!r} and another missing_value, and attributes of zarr can "
+            "hold only one of them for text. Write a vstack or kerchunk references",
+            variable=array.name,
+            feature="_FillValue",
+        )
+    return replace(array, attributes=attributes, cf=value_changing(attributes))
 
 
 def _attributes(raw: Mapping[str, Any], dtype: np.dtype[Any], path: str) -> dict[str, Any]:

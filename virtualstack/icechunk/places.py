@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.location import local_path, split_url
@@ -31,7 +31,7 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
     SourceNotFoundError
         The directory does not exist.
     UnsupportedFeatureError
-        The URL is neither a local directory nor in S3.
+        The URL is neither a local directory nor in S3, nor a web server that is only read.
     """
     path = local_path(url)
     if path is not None:
@@ -40,6 +40,10 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
                 f"'{url}' is neither a directory nor an Icechunk repository; check the URL", url=url
             )
         return icechunk.local_filesystem_storage(str(path))
+    backend, is_web = storage.given_for(url), url.startswith(("http://", "https://"))
+    if is_web and not create and storage.is_named(url) and isinstance(backend or {}, dict):
+        headers = normalise("http", cast(dict[str, Any], backend or {})).get("default_headers")
+        return icechunk.http_storage(url, headers=None if headers is None else dict(headers))
     given = find_s3_options(url, storage)
     if not given.keys() & {"access_key_id", "anonymous"}:
         given["from_env"] = True
@@ -60,8 +64,8 @@ def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
     if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
         what = f"the scheme '{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
         raise UnsupportedFeatureError(
-            f"'{url}': Icechunk repositories are supported in local directories, and in S3 with storage= options, "
-            f"but this one has {what}. Copy it; or open it with icechunk and "
+            f"'{url}': Icechunk repositories are supported in local directories, in S3 and (to read) on web servers, "
+            f"with storage= options, but this one has {what}. Copy it; or open it with icechunk and "
             "xr.open_zarr(session.store, consolidated=False)",
             url=url,
             feature=what,

@@ -299,6 +299,8 @@ def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill
 def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
     if value is None and stored.kind in "Mm":
         value = "NaT"
+    if stored.kind == "T" and type(value) is int:
+        value = str(value)  # as zarr does: "" would mask true empty strings
     if value is None or (value == 0 and stored.kind in "SUTV" and not isinstance(value, str)):
         return Fill.zero(stored)
     match stored.kind:
