@@ -15,6 +15,7 @@ from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
 from virtualstack.manifests import ManifestGroup
+from virtualstack.printable import counted
 from virtualstack.progress import Progress, Show, progress_shown
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import DEFAULT_RETRIES, Job, Outcome, with_retries
@@ -23,7 +24,9 @@ from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.handles import Handle, find_handle, is_one, reach
 from virtualstack.storage.listing import find_urls
+from virtualstack.storage.signatures import split_signature
 from virtualstack.storage.threads import forget_frames
+from virtualstack.warning import warn
 
 __all__ = ["scan"]
 
@@ -137,6 +140,12 @@ def scan(
     store = Storage.from_option(storage)
     handles, bad = _find_handles(urls, store, is_raising=on_error == "raise")
     listed, store = reach(handles, store).with_users([handle.url for handle in handles])
+    if n_signed := sum(bool(split_signature(outermost(handle.url))[1]) for handle in handles):
+        root = split_url(outermost(listed[0]))[0]
+        warn(
+            f"the signatures of {counted(n_signed, 'URL')} are not kept in references. Readers of these sign with "
+            f'storage={{"{root}": {{"query": "..."}}}}, or with a function of the URL'
+        )
     options = options or ReadOptions()
     if isinstance(reader, str):
         reader = find_reader("", store, reader)

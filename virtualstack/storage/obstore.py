@@ -44,6 +44,7 @@ from virtualstack.storage.obstore_errors import (
     is_option_error,
     what_was_answered,
 )
+from virtualstack.storage.signatures import QUERY, signed
 from virtualstack.storage.slow_servers import Busy, Patience, find_region
 from virtualstack.storage.source import RequestRefusedError
 from virtualstack.storage.stores import make_store
@@ -98,8 +99,10 @@ class Connection:
         store: ObjectStore | None = None,
         *,
         is_named: bool = True,
+        at: str | None = None,
     ) -> None:
         self.root = root
+        self._at = root if at is None else at  # with a signature, which no message has
         self._service = service
         self._options = options
         self._is_named = is_named
@@ -351,7 +354,7 @@ class Connection:
             if store is None:
                 region = {} if self._region is None else {"region": self._region}
                 try:
-                    store = make_store(self.root, self._service, identity, region, self._endpoint(), url)
+                    store = make_store(self._at, self._service, identity, region, self._endpoint(), url)
                 except obstore.exceptions.BaseError as error:
                     if is_option_error(error):
                         raise
@@ -407,18 +410,24 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
         return _shared((id(store), root), lambda: Connection(root, "store", {}, store)), _key(store, url, prefix)
     service = _SERVICES[root.partition("://")[0]]
     options = normalise(service, backend or {})
+    at = root
     if service == "http" and azure.blob_account(root) and azure.OPTIONS & normalise("az", backend or {}).keys():
         service, options = "az", normalise("az", backend or {})
         container, _, key = key.partition("/")
         root, key = f"{root}{container}/", unquote(key)
+        at = root
     if service == "http":
         path = unquote(key)
         if not key or any(part in ("", ".", "..") for part in path.split("/")) or quote(path, safe=_SAFE) != key:
             root, key = url, ""  # a query, '//' or '%2F': only the unchanged URL is right
         else:
             key = path
-    name = (root, repr(sorted(options.items())), is_named, _environment())
-    return _shared(name, lambda: Connection(root, service, options, is_named=is_named)), key
+        at = root
+        if QUERY in options:
+            at, key = signed(url, options), ""
+            options = {name: value for name, value in options.items() if name != QUERY}
+    name = (at, repr(sorted(options.items())), is_named, _environment())
+    return _shared(name, lambda: Connection(root, service, options, is_named=is_named, at=at)), key
 
 
 _EMULATOR = "STORAGE_EMULATOR_HOST"  # of Google's own libraries

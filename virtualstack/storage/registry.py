@@ -41,6 +41,7 @@ from virtualstack.storage.local import LocalSource, look_up_local, open_local, r
 from virtualstack.storage.local_target import LocalTarget
 from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.named import EVERYWHERE, Named, UnnamedBucket, in_both, in_either, is_named, place
+from virtualstack.storage.signatures import QUERY, split_signature
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
@@ -211,9 +212,9 @@ class Storage:
         return replace(self, kept=_Kept(absolute_url(url)))
 
     def with_users(self, urls: Sequence[str], /) -> tuple[list[str], Self]:
-        """Move user names and passwords from URLs (``https://user:password@host/``) to the options of their hosts.
+        """Move user names, passwords and signatures from URLs to the options of their hosts, or of the signed URL.
 
-        So no location, no reference and no message has a password. The name of a user alone stays, as in
+        So no location, no reference and no message has a secret. The name of a user alone stays, as in
         ``sftp://user@host/``, except in web URLs.
 
         Raises
@@ -222,9 +223,13 @@ class Storage:
             URLs of one host have different user names or passwords.
         """
         users: dict[str, tuple[str, str]] = {}
+        signatures: dict[str, str] = {}
         plain = []
         for url in urls:
             inner = outermost(url)
+            own, signature = split_signature(inner)
+            if signature:
+                url, inner, signatures[own] = url.removesuffix(inner) + own, own, signature
             root, key = split_url(inner)
             scheme, _, authority = root.partition("://")
             user, at, host = authority.rpartition("@")
@@ -235,10 +240,14 @@ class Storage:
                 if users.setdefault(self.find(url)[0] or f"{scheme}://{host}", pair) != pair:
                     raise StorageError(f"URLs of '{host}' name different users. Open the files of each user separately")
             plain.append(url)
-        if not users:
+        if not users and not signatures:
             return plain, self
         known = dict(reversed(self.entries()))
         given = {prefix: with_user(known.get(prefix) or known.get(""), pair) for prefix, pair in users.items()}
+        for own, signature in signatures.items():
+            options = self.find(own)[1]
+            if is_default(options):  # a store or filesystem signs by itself
+                given[own] = {**cast(Mapping[str, object], options or {}), QUERY: signature}
         return plain, replace(self, given=_sorted({**dict(self.given), **given}))
 
     def with_stale(self, stale: Stale | None, /) -> Self:
@@ -307,7 +316,7 @@ class Storage:
             The source cannot be reached or read.
         """
         url = absolute_url(url)
-        if "@" in url:
+        if "@" in url or "?" in url:
             (url,), self = self.with_users([url])
         if expected is not None and self.stale != "error":
             source = self._open(url, None)

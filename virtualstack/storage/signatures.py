@@ -1,0 +1,54 @@
+"""Split the signature of a signed URL from the URL, and sign URLs again when they are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from virtualstack.errors import StorageError
+
+__all__ = ["QUERY", "signed", "split_signature"]
+
+QUERY = "query"
+"""Option of a web server: the signature of its URLs, as text or as a function of the URL."""
+
+_SIGNED = re.compile(r"[?&](?:x-amz-signature|x-goog-signature|sig|signature)=", re.IGNORECASE)
+# S3 and Google Cloud Storage (versions 4 and 2), shared access signatures of Azure, CloudFront
+_NAMES = re.compile(
+    r"x-(?:amz|goog)-.*|awsaccesskeyid|googleaccessid|key-pair-id|policy|signature|expires|hash-algorithm"
+    r"|s[a-z]{1,2}|sk[a-z]{1,3}|saoid|suoid|scid|sduoid|spr|sig",
+    re.IGNORECASE,
+)
+
+
+def split_signature(url: str, /) -> tuple[str, str]:
+    """Return the URL without the parameters of its signature, and these; empty if the URL is not signed.
+
+    >>> split_signature("https://host/a.nc?versionId=1&X-Amz-Signature=0f&X-Amz-Expires=60")
+    ('https://host/a.nc?versionId=1', 'X-Amz-Signature=0f&X-Amz-Expires=60')
+    """
+    if not url.startswith(("http://", "https://")) or _SIGNED.search(url) is None:
+        return url, ""
+    plain, _, query = url.partition("?")
+    parts = query.split("&")
+    kept = [x for x in parts if _NAMES.fullmatch(x.partition("=")[0]) is None]
+    return "?".join([plain, *(["&".join(kept)] if kept else [])]), "&".join(x for x in parts if x not in kept)
+
+
+def signed(url: str, options: Mapping[str, object], /) -> str:
+    """Return the URL with the signature that the options of a web server have for it.
+
+    Raises
+    ------
+    StorageError
+        The option is neither text nor a function that returns text.
+    """
+    query = options.get(QUERY)
+    if callable(query):
+        query = cast(Callable[[str], object], query)(url)
+    if query is None:
+        return url
+    if not isinstance(query, str):
+        raise StorageError(f"query= of storage= for '{url}' is {query!r:.100}; give text such as 'sig=...'", url=url)
+    return f"{url}{'&' if '?' in url else '?'}{query.lstrip('?')}" if query else url
