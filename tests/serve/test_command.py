@@ -1,6 +1,8 @@
 """The command `virtualstack serve`."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -44,9 +46,14 @@ def first_answer(server, request):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_cubes_are_served(rain, workers):
-    """By the names of files, by names of their own, and joined by a pattern; the command ends by SIGINT."""
+    """By the names of files, by names of their own, and joined by a pattern; the command ends by SIGINT.
+
+    A cube that cannot be opened is reported, and does not stop the others.
+    """
     port = find_free_port()
-    command = [VIRTUALSTACK, "serve", "rain.vstack", "all=day*.nc", "--concat-dim=time", f"--port={port}"]
+    (rain / "damaged.vstack" / ".vstack").mkdir(parents=True)
+    command = [VIRTUALSTACK, "serve", "damaged.vstack", "gone.json", "rain.vstack", "all=day*.nc", "--concat-dim=time"]
+    command.append(f"--port={port}")
     command += [f"--workers={workers}"]
     server = subprocess.Popen([*command, "--token=sesame"], cwd=rain, stderr=subprocess.PIPE, text=True)
     try:
@@ -57,6 +64,8 @@ def test_cubes_are_served(rain, workers):
         server.send_signal(2)
         _, messages = server.communicate(timeout=30)
     assert f"http://127.0.0.1:{port}/rain/ serves" in messages
+    assert "damaged is not served: " in messages
+    assert "gone is not served: " in messages
     assert '127.0.0.1 "GET /all/rain/zarr.json" 200 ' in messages
     assert "Traceback" not in messages
 
@@ -158,3 +167,21 @@ def test_files_of_a_pattern_are_joined_as_build_joins_them(tmp_path, monkeypatch
     assert main(["report", "day*.nc", "-o", "twice.html", "--concat-dim", "time"]) == 1
     assert "leave one of them out" in capsys.readouterr().err
     assert not Path("twice.html").exists()
+
+
+def test_a_cube_for_other_machines_names_all_places_that_are_missing(rain, capsys, monkeypatch):
+    """In one line of options that can be pasted."""
+    monkeypatch.setattr(workers.uvicorn, "run", lambda *_, **__: None)
+    other = rain / "other"
+    for folder in ("a", "b b"):
+        (rain / folder).mkdir()
+    (rain / "day0.nc").rename(rain / "a" / "day0.nc")
+    (rain / "day1.nc").rename(rain / "b b" / "day1.nc")
+    other.mkdir()
+    found = vs.open_virtual_mfdataset([rain / "a" / "day0.nc", rain / "b b" / "day1.nc"])
+    found.virtual.to_kerchunk(other / "cube.json")
+    assert main(["serve", str(other / "cube.json"), "--host", "0.0.0.0"]) == 1
+    said = capsys.readouterr().err
+    pasted = re.search(r"--allow .*", said)[0]
+    assert main(["serve", str(other / "cube.json"), "--host", "0.0.0.0", *shlex.split(pasted)]) == 0
+    assert main(["serve", str(other / "cube.json")]) == 0

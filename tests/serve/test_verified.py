@@ -196,7 +196,7 @@ def test_a_process_that_starts_while_the_file_is_wrong_serves(tmp_path, archive,
     options = {"cubes": {"cube": tmp_path / "cube.vstack"}, "verified": {"cube": tmp_path / "verified.json"}}
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setenv("VIRTUALSTACK_SERVE", b64encode(dumps(options)).decode())
-    with TestClient(workers.make()) as client:
+    with TestClient(workers.make(), "http://localhost") as client:
         assert client.get("/-/facts/cube/sources").status_code == 200
         assert "is not what" in client.get("/-/facts/cube/verified").json()["error"]
 
