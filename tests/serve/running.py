@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 import virtualstack as vs
+from virtualstack.serve.protocol import LimitedProtocol
 
 
 def find_free_port():
@@ -29,7 +30,7 @@ def serving(cubes, **options):
 def serving_app(app):
     """Yield the URL of a server of an application."""
     port = find_free_port()
-    config = uvicorn.Config(app, port=port, log_level="error", access_log=False)
+    config = uvicorn.Config(app, port=port, log_level="error", access_log=False, http=LimitedProtocol)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

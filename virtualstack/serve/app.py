@@ -199,7 +199,7 @@ def app(
     is_local = origins is None
     middleware = [
         Middleware(metrics.watch),
-        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+        Middleware(_Host, allowed_hosts=list(hosts), www_redirect=False),
         Middleware(
             _Origins,
             allow_origins=list(origins or ()),
@@ -230,6 +230,16 @@ def _checked(name: str) -> str:
             "digit; 'metrics' and 'zarr2' are taken"
         )
     return name
+
+
+class _Host(TrustedHostMiddleware):
+    """Answer requests for this server. With two headers ``Host``, a proxy may have looked at the other one."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if sum(name == b"host" for name, _ in scope.get("headers", ())) > 1:
+            await problem(400, "the request has more than one header 'Host'")(scope, receive, send)  # RFC 9112, 3.2
+            return
+        await super().__call__(scope, receive, send)
 
 
 class _Origins(CORSMiddleware):

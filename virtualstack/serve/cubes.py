@@ -145,9 +145,12 @@ class Cube:
         if at is None:
             opened = self.open_newest()
         elif self.open_at is None:
-            raise SourceNotFoundError(f"cube '{self.name}' has no snapshots: leave out '@{at}'", url=self.url)
+            raise SourceNotFoundError(f"cube '{self.name}' has no snapshots: leave out '@{at}'")
         else:
-            opened = self.open_at(at)
+            try:
+                opened = self.open_at(at)
+            except SourceNotFoundError as error:  # which names the path of the store
+                raise SourceNotFoundError(f"cube '{self.name}' has no snapshot '{at}'") from error
         return Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=at is not None)
 
     async def content(self, at: str | None = None, /) -> Content:
@@ -265,7 +268,7 @@ def _stored_cube(
 
         def at(text: str) -> _Opened:
             if not (text.isascii() and text.isdigit() and len(text) < 13 and str(int(text)) == text):
-                raise SourceNotFoundError(f"'{url}' has no snapshot '{text}': snapshots have numbers", url=url)
+                raise SourceNotFoundError("snapshots have numbers")
             return read(VStack(at=int(text)), text)
 
         def open_newest() -> _Opened:

@@ -21,6 +21,7 @@ from virtualstack.errors import VirtualStackError
 from virtualstack.serve.app import app
 from virtualstack.serve.cubes import Cube
 from virtualstack.serve.metrics import FOLDER_VARIABLE, forget_ended_processes
+from virtualstack.serve.protocol import LimitedProtocol
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.sizes import byte_count
 
@@ -67,6 +68,7 @@ def run(
         No cube can be opened.
     """
     settings: dict[str, Any] = {"host": host, "port": port, "log_level": "warning", "access_log": False}
+    settings["http"] = LimitedProtocol
     opened: dict[str, Cube] = {}
     refused: dict[str, VirtualStackError] = {}
     for name, cube in options["cubes"].items():
