@@ -1,5 +1,7 @@
 import gzip
 import json
+import os
+from pathlib import Path
 
 import numcodecs
 import numpy as np
@@ -176,3 +178,35 @@ def test_json_is_written_in_pieces(tmp_path):
     refs = json.loads(text)["refs"]
     assert refs["v/199999"] == ["s3://bucket/a.nc", 1_999_990, 10]
     assert len(refs) == n + 4
+
+
+@pytest.mark.parametrize("suffix", [".json", ".parq"])
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["new", "replaced"])
+def test_references_outlive_a_loss_of_power(tmp_path, monkeypatch, suffix, is_replaced):
+    """Files are synchronised before they get their names, and all folders with new names before the call returns."""
+    path = tmp_path / f"refs{suffix}"
+    if is_replaced:
+        write_kerchunk(group(), path)
+    synced, fsync = [], os.fsync
+
+    def record(number):
+        synced.append(Path(f"/proc/self/fd/{number}").readlink())
+        fsync(number)
+
+    def replaced(source, target):
+        synced.append((Path(source), Path(target)))
+        rename(source, target)
+
+    rename = os.rename
+    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(os, "rename", replaced)
+    monkeypatch.setattr(os, "replace", replaced)
+    write_kerchunk(group(), path)
+    named = next(n for n, each in enumerate(synced) if isinstance(each, tuple) and each[1] == path)
+    made = synced[named][0]
+    assert tmp_path in synced[named:]
+    if suffix == ".json":
+        assert made in synced[:named]
+    else:
+        folders = {made / each.relative_to(path) for each in path.rglob("*") if each.is_dir()}
+        assert folders | {made} <= set(synced[:named])

@@ -31,6 +31,7 @@ from virtualstack.manifests.counted import CountedManifest
 from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent, check_absent, read_array
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
+from virtualstack.storage.atomic import sync_folders
 from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes, takes_holes_in
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to_zarr2
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
@@ -168,6 +169,7 @@ def write_kerchunk(
         parts = _PACKERS[suffix](reference_texts(hierarchy, url=url, progress=progress))
         if isinstance(folder, LocalTarget):
             folder.put_parts(name, parts)
+            folder.sync()
         else:
             folder.put(name, b"".join(parts))
     elif local is not None and isinstance(folder, LocalTarget):
@@ -313,9 +315,11 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
                 changed = True
                 target.put(key, data)
         try:
+            sync_folders({(aside / key).parent for key in made}, aside)
             if os.path.exists(path):
                 path.rename(old)
             aside.rename(path)
+            sync_folders({path.parent}, path)
         except OSError as error:
             raise StorageError(
                 f"'{path}' cannot be replaced: {error}. Check that its folder is writable", url=absolute_url(path)

@@ -148,14 +148,18 @@ class LocalTarget:
         Once this returns, a loss of power loses neither this file nor the files that were put before it: their folders
         are synchronised with the disk too, once each.
         """
-        root = self._path("")
         with self._written(key, [memoryview(data)]) as (temporary, path):
+            self.sync()  # first, since this file may refer to files that were put
+            is_new = link_if_absent(temporary, path)
+            sync_folders({path.parent}, self._path(""))
+            return is_new
+
+    def sync(self) -> None:
+        """Synchronise the folders of files that were put with the disk, so that a loss of power loses none of them."""
+        with FileErrors(self.url, "write"):
             written = set(self._unsynced)
             self._unsynced.difference_update(written)
-            sync_folders(written, root)  # first, since this file may refer to files in them
-            is_new = link_if_absent(temporary, path)
-            sync_folders({path.parent}, root)
-            return is_new
+            sync_folders(written, self._path(""))
 
     def delete(self, key: str, /) -> None:
         """Delete a file; nothing happens if it does not exist."""
