@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
+from tests.data.watching import memory_below
 from tests.forks import forked, forking, waiting_reader
 from virtualstack.cache import ByteCache
 from virtualstack.errors import ChunkAlignmentError, ManifestError, StorageError
@@ -26,6 +27,7 @@ from virtualstack.manifests import (
     ChunkManifest,
     ManifestArray,
     PagedManifest,
+    count_states,
 )
 from virtualstack.manifests import paged as paged_module
 from virtualstack.manifests.joining import JoinedManifest
@@ -513,3 +515,24 @@ def test_elements_at_a_distance_are_those_in_memory(chunk):
         np.testing.assert_array_equal(model_read(found, sources), values[start::step])
         assert found.grid == wanted.grid
         assert set(found.in_memory().encodings) == set(wanted.in_memory().compact().encodings)
+
+
+@pytest.mark.parametrize("block", [3, 10_000])
+def test_counting_takes_one_block_at_a_time(monkeypatch, block):
+    """The counts are those of all entries in memory, and they are never in memory together."""
+    n = 20 if block == 3 else 600
+    entries = np.zeros((n, n), ENTRY)
+    entries["location"] = np.arange(n * n).reshape(n, n) % 5  # EMPTY, ABSENT, INLINE, and two sources
+    entries["length"] = 10 * (entries["location"] >= INLINE)
+    array = known()[0]
+    tables = array.in_memory()
+    whole = replace(tables, entries=entries, locations=tuple(replace(tables.locations[0], url=x) for x in "ab"))
+    grid = ChunkGrid.regular((n, 5 * n), (1, 5))
+    made, pages = in_pages(replace(array, manifest=whole, grid=grid), 1000)
+    monkeypatch.setattr("virtualstack.manifests.counted._BLOCK_CELLS", block)
+    monkeypatch.setattr(paged_module, "_PAGES", ByteCache(1 << 20, paged_module._nbytes))
+    with memory_below(entries.nbytes / 2 if block > 3 else math.inf):
+        assert count_states(made.manifest) == whole.summary()
+    assert sorted(set(pages.read_pages)) == list(range(-(-n * n // 1000)))
+    two = np.concatenate([made, replace(array, manifest=whole, grid=grid)])
+    assert count_states(two.manifest).n_references == 2 * whole.summary().n_references

@@ -53,7 +53,7 @@ class AccessorFacts:
     def nrefs(self) -> int:
         """Number of chunks that refer to sources.
 
-        Counting reads the pages of references that were opened lazily.
+        Counting reads the pages of references that were opened lazily, one after another.
 
         Examples
         --------
@@ -63,8 +63,9 @@ class AccessorFacts:
         >>> vs.open_virtual_dataset("day.nc").virtual.nrefs
         1
         """
-        counts = [(array.manifest.summary() or array.in_memory().summary()) for array in self._arrays().values()]
-        return sum(count.n_references for count in counts)
+        from virtualstack.manifests import count_states
+
+        return sum(count_states(array.manifest).n_references for array in self._arrays().values())
 
     @property
     def nbytes(self) -> int:

@@ -18,6 +18,7 @@ from virtualstack.manifests.cf import (
 from virtualstack.manifests.characters import join_characters
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.chunk_map import count_sources, map_chunks
+from virtualstack.manifests.counted import count_states
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.filling import reindex
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -62,6 +63,7 @@ __all__ = [
     "Unpacked",
     "can_cast_floats",
     "count_sources",
+    "count_states",
     "describe",
     "differing_key",
     "inline_array",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,14 @@ class ManifestSummary:
     n_empty: int
     n_absent: int
     nbytes: int
+
+    @classmethod
+    def sum(cls, parts: Iterable[ManifestSummary], /) -> ManifestSummary:
+        """Return the counts of several manifests together."""
+        total = dict.fromkeys((field.name for field in fields(cls)), 0)
+        for part in parts:
+            total = {name: n + getattr(part, name) for name, n in total.items()}
+        return cls(**total)
 
 
 _MAX_WORK_CELLS = 1 << 34

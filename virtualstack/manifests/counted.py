@@ -13,7 +13,7 @@ from virtualstack.manifests.chunk_manifest import ABSENT, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.manifest import DerivedManifest, Manifest
 
-__all__ = ["CountedManifest", "counted", "in_order"]
+__all__ = ["CountedManifest", "count_states", "counted", "in_order"]
 
 _BLOCK_CELLS = 1 << 19  # cells that are read at a time
 
@@ -78,6 +78,12 @@ def counted(manifest: Manifest, /) -> Manifest:
         is_cut = is_cut or (part.starts is not None and bool(part.starts.any()))
     tables = replace(ChunkManifest.empty((0,) * len(manifest.shape), own), encodings=tuple(encodings))
     return CountedManifest(manifest, tables, n_holes, n_absent, n_other_fill, is_cut)
+
+
+def count_states(manifest: Manifest, /) -> ManifestSummary:
+    """Count the cells in each state; entries that are not in memory are read one block at a time."""
+    known = manifest.summary()
+    return known or ManifestSummary.sum(manifest.read(x).summary() for x in blocks(manifest.shape, _BLOCK_CELLS))
 
 
 def in_order(manifest: Manifest, n: int, /) -> Iterator[ChunkManifest]:

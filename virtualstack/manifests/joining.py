@@ -82,18 +82,8 @@ class JoinedManifest(UnreadManifest):
 
     def summary(self) -> ManifestSummary | None:
         """Return the sum of the counts of the parts, or ``None`` if a count is not known."""
-        counts = [part.summary() for part in self.parts]
-        known = [count for count in counts if count is not None]
-        if len(known) < len(counts):
-            return None
-        return ManifestSummary(
-            n_chunks=sum(x.n_chunks for x in known),
-            n_references=sum(x.n_references for x in known),
-            n_inline=sum(x.n_inline for x in known),
-            n_empty=sum(x.n_empty for x in known),
-            n_absent=sum(x.n_absent for x in known),
-            nbytes=sum(x.nbytes for x in known),
-        )
+        known = [count for part in self.parts if (count := part.summary()) is not None]
+        return ManifestSummary.sum(known) if len(known) == len(self.parts) else None
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Return the entries of some cells, on shared tables; parts are read in parallel."""
