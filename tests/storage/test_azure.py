@@ -182,3 +182,10 @@ def test_urls_name_account_and_container(root):
     assert provider.config == {"account_name": "acct", "container_name": "cont"}
     with pytest.raises(StorageError, match="'az://cont/' does not name its account"):
         azure.planetary_computer("az://cont/", {})
+
+
+def test_conditional_writes(azurite):
+    """The first writer of a key wins, and the probe of the server leaves no blob."""
+    target = Storage.from_option(at(azurite, account_key=KEY)).target("az://private/conditional/x")
+    assert [target.put_if_absent("a/k", data) for data in (b"1", b"2")] == [True, False]
+    assert target.list() == ["a/k"]
