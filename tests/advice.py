@@ -7,6 +7,7 @@ import re
 import shlex
 import tokenize
 from collections.abc import Container
+from inspect import signature
 from typing import Any
 
 import click
@@ -18,6 +19,11 @@ import virtualstack as vs
 NAMES = {"vs": vs, "np": np, "pd": pd}
 """What expressions of messages may use."""
 
+JOIN = "open_virtual_mfdataset"
+"""Stands for the function that a message names in place of the one that was called; the value is its options."""
+
+_JOINING = signature(vs.open_virtual_mfdataset).parameters
+
 
 def options_named(message: str, known: Container[str], /) -> list[dict[str, Any]]:
     """Return the alternatives that a message names, in its order: options with their values.
@@ -26,8 +32,11 @@ def options_named(message: str, known: Container[str], /) -> list[dict[str, Any]
     """
     found: list[dict[str, Any]] = []
     end = 0
-    for match in re.finditer(r"(?<![\w.])([a-z_]+)=(?![=\s.,)])", message):
-        if match.start() < end or match[1] not in known:
+    for match in re.finditer(r"open_virtual_mfdataset\(\.\.\., ([^)]*)\)|(?<![\w.])([a-z_]+)=(?![=\s.,)])", message):
+        if match[1] and JOIN in known:
+            found.append({JOIN: options_named(match[1], _JOINING)[0]})
+            end = match.end()
+        if match.start() < end or match[2] not in known:
             continue
         expression = _expression(message[match.end() :])
         try:
@@ -37,10 +46,10 @@ def options_named(message: str, known: Container[str], /) -> list[dict[str, Any]
         if "..." in expression:  # which values are meant is left to the reader
             continue
         between = message[end : match.start()].strip()
-        if found and between in ("and", ",", ", and", "with") and match[1] not in found[-1]:
-            found[-1][match[1]] = value
+        if found and between in ("and", ",", ", and", "with") and match[2] not in found[-1]:
+            found[-1][match[2]] = value
         else:
-            found.append({match[1]: value})
+            found.append({match[2]: value})
         end = match.end() + len(expression)
     return found
 
@@ -70,7 +79,7 @@ def command_options_named(message: str, command: click.Command, /) -> list[dict[
     found: list[dict[tuple[str, ...], None]] = []
     end = 0
     for match in re.finditer(r"(?<![\w-])(--[a-z][a-z-]+)(?: +('[^']*'|\"[^\"]*\"|[^\s,;]+))?", message):
-        if match[1] not in known:
+        if match[1] not in known or match[1] == "--verbose":  # which shows more words, and changes nothing
             continue
         given: tuple[str, ...] = (match[1],)
         stop = match.end(1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import re
 import shlex
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ from typing import Any
 import xarray as xr
 
 import virtualstack as vs
-from tests.advice import command_options_named, options_named
+from tests.advice import JOIN, command_options_named, options_named
 from tests.archives import truth
 from virtualstack.cli.command import main
 from virtualstack.cli.group import cli
@@ -148,8 +149,11 @@ def _new(tried: Try, options: Options) -> Iterator[Options]:
 
 
 def _shown(name: str | tuple[str, ...], value: Any) -> str:
+    """Return an option as it is typed; percentages depend on the version of a compressor."""
+    if name == JOIN:
+        return f"{JOIN}(..., {', '.join(_shown(*x) for x in value.items())})"
     text = shlex.join(name) if isinstance(name, tuple) else f"{name}={value!r}"
-    return text if len(text) <= 70 else f"{text[:66]}...{text[-1]}"
+    return re.sub(r"\d+%", "N%", text).replace(", format=None", "")
 
 
 def nested(name: str, items: Sequence[Any]) -> list[Any]:
@@ -183,6 +187,12 @@ _FUNCTIONS = {
     "merge": xr.merge,
 }
 
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    return {name for name, x in inspect.signature(function).parameters.items() if x.kind is not x.VAR_KEYWORD}
+
+
+_OPENING = _parameters(vs.open_virtual_dataset)
 FORMS = ("kerchunk", "icechunk", "vstack")
 COLUMNS = (*CALLS, "open_mfdataset", "open_virtual_mfdataset", "build", *FORMS)
 
@@ -200,17 +210,17 @@ class Archive:
             self._opened[group] = [truth.opened(path, group=group) for path in self.paths]
         return [x.copy() for x in self._opened[group]]
 
+    def opened_virtually(self, options: Options) -> Try:
+        """Open each file as a virtual dataset."""
+        found, error, said = _result(lambda: [vs.open_virtual_dataset(x, **options) for x in self.paths])
+        is_empty = error is not None or not any(x.variables for x in found)
+        named = options_named(said, _OPENING) if is_empty else []
+        return Try(found, error, files=self.opened(options.get("group")), named=named)
+
     @cached_property
     def virtual(self) -> Outcome:
         """The files opened as virtual datasets, with the options that messages name."""
-
-        def call(options: Options) -> Try:
-            found, error, said = _result(lambda: [vs.open_virtual_dataset(x, **options) for x in self.paths])
-            is_empty = error is not None or not any(x.variables for x in found)
-            named = options_named(said, _parameters(vs.open_virtual_dataset)) if is_empty else []
-            return Try(found, error, files=self.opened(options.get("group")), named=named)
-
-        return follow(call)
+        return follow(self.opened_virtually)
 
     @cached_property
     def joined(self) -> Outcome:
@@ -228,14 +238,19 @@ class Archive:
         return self._excused(follow(self.build)) if column == "build" else self._written(column)
 
     def _xarray(self, column: str) -> Outcome:
-        opened, call = self.virtual, CALLS[column]
+        opened, function = self.virtual, CALLS[column]
         if opened.error is not None:
             return opened
-        outcome = self._compared(
-            lambda options: call(self.name, list(opened.result), **options),
-            lambda: call(self.name, opened.files),
-            _parameters(_FUNCTIONS[column]),
-        )
+
+        def call(**options: Any) -> xr.Dataset:
+            if JOIN in options:
+                return vs.open_virtual_mfdataset(self.paths, **options[JOIN])
+            of_opening = {key: options.pop(key) for key in list(options) if key in _OPENING}
+            files = self.opened_virtually(of_opening).result if of_opening else opened.result
+            return function(self.name, list(files), **options)
+
+        names = _parameters(_FUNCTIONS[column]) | _OPENING | {JOIN}
+        outcome = self._compared(call, lambda: function(self.name, opened.files), names)
         outcome.options = [*opened.options, *outcome.options]
         return outcome
 
@@ -248,9 +263,9 @@ class Archive:
             return xr.open_mfdataset(self.paths, **truth.own_engine(self.paths[0])).load()
 
         return self._compared(
-            lambda options: xr.open_mfdataset(self.paths, engine="virtualstack", **options),
+            lambda **options: xr.open_mfdataset(self.paths, engine="virtualstack", **options),
             expected,
-            _parameters(xr.open_mfdataset) | _parameters(vs.open_virtual_dataset),
+            _parameters(xr.open_mfdataset) | _OPENING,
         )
 
     def _compared(
@@ -260,7 +275,7 @@ class Archive:
         truly, its_error, _ = _result(expected)
 
         def attempt(options: Options) -> Try:
-            result, error, said = _result(lambda: call(options))
+            result, error, said = _result(lambda: call(**options))
             if error is not None:
                 return Try(error=error, named=[] if its_error is not None else options_named(said, names))
             if its_error is not None:
@@ -326,10 +341,6 @@ class Archive:
 
 
 _SUFFIXES = {"kerchunk": "parq", "icechunk": "icechunk", "vstack": "vstack"}
-
-
-def _parameters(function: Callable[..., Any]) -> set[str]:
-    return {name for name, x in inspect.signature(function).parameters.items() if x.kind is not x.VAR_KEYWORD}
 
 
 def _result(call: Callable[[], Any]) -> tuple[Any, BaseException | None, str]:
@@ -408,6 +419,9 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
+    from virtualstack.loading import pyproj_before_eccodes
+
+    pyproj_before_eccodes()
     from tests.archives.usual import make
 
     with tempfile.TemporaryDirectory() as scratch:

@@ -93,7 +93,7 @@ def _different(found: xr.Variable, expected: xr.Variable) -> Iterable[str]:
         yield f"shape {found.shape}, not {expected.shape}"
         return
     one, other = found.values, expected.values
-    if one.dtype != other.dtype and {one.dtype.kind, other.dtype.kind} - {"U", "T"}:
+    if one.dtype != other.dtype and {one.dtype.kind, other.dtype.kind} - {"U", "T", "O"}:
         yield f"dtype {one.dtype}, not {other.dtype}"
     try:
         np.testing.assert_array_equal(one, other)
